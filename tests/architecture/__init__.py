@@ -1,0 +1,1 @@
+"""What holds the shape of the project: borders, imports, public names, the lock."""

@@ -1,0 +1,31 @@
+"""What every test may ask for."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED_DATA = ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture
+def shared_data(request: pytest.FixtureRequest) -> Path:
+    """The shared data beside the checkout; only for tests marked ``external``."""
+    if request.node.get_closest_marker("external") is None:
+        pytest.fail("a test that reads shared_data is marked @pytest.mark.external")
+    return SHARED_DATA
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if SHARED_DATA.is_dir():
+        return
+    absent = pytest.mark.skip(reason="external: ../shared/data is not beside this checkout")
+    for item in items:
+        if item.get_closest_marker("external"):
+            item.add_marker(absent)
