@@ -1,0 +1,1 @@
+"""Every example in the pages is run."""

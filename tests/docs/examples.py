@@ -1,0 +1,137 @@
+"""Reads the examples of a page and runs them as a reader would, one after another.
+
+- A ``python`` block runs in a process of its own; one that holds a ``def test_`` runs under
+  pytest, together with the tests around it.
+- The lines of a ``console`` block that start with ``$ offbook`` must exit with 0, or with the
+  code of a trailing ``# exit N``. They see what the tests before them left behind.
+- ``<!-- file: name.py -->`` before a block of any kind writes it to that file of the page's
+  folder, for the blocks that follow.
+- ``<!-- not run: reason -->`` before a block leaves it out.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+BLOCK = re.compile(
+    r"^(?:<!--\s*(?P<order>file|not run):\s*(?P<detail>.+?)\s*-->\s*\n)?"
+    r"^```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^```\s*$",
+    re.MULTILINE | re.DOTALL,
+)
+COMMAND = re.compile(r"^\$ (?P<words>offbook\b.*?)(?:\s+# exit (?P<code>\d+))?$", re.MULTILINE)
+PATIENCE = 120
+
+
+class ExampleError(AssertionError):
+    """An example did not do what its page says."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    language: str
+    code: str
+    line: int
+    file: str | None = None
+    not_run: str | None = None
+
+    @property
+    def is_test(self) -> bool:
+        return self.language == "python" and "def test_" in self.code
+
+    @property
+    def is_script(self) -> bool:
+        return self.language == "python" and self.file is None and not self.is_test
+
+    @property
+    def commands(self) -> list[tuple[str, int]]:
+        """The commands of a console block, each with the exit code it promises."""
+        if self.language != "console":
+            return []
+        return [(found["words"], int(found["code"] or 0)) for found in COMMAND.finditer(self.code)]
+
+
+def blocks_of(text: str) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    for found in BLOCK.finditer(text):
+        order = {found["order"]: found["detail"]} if found["order"] else {}
+        yield Block(
+            language=found["language"],
+            code=found["code"],
+            line=text.count("\n", 0, found.start("code")),
+            file=order.get("file"),
+            not_run=order.get("not run"),
+        )
+
+
+def run_page(page: Path, folder: Path) -> int:
+    """Runs every example of a page in a folder of its own; returns how many there were."""
+    executed = 0
+    waiting: list[Block] = []
+    for block in blocks_of(page.read_text(encoding="utf-8")):
+        if block.not_run is not None:
+            continue
+        where = f"{page.name}, line {block.line}"
+        if block.file is not None:
+            _write(folder / block.file, block.code)
+        if block.is_test:
+            waiting.append(block)
+        elif block.is_script:
+            _run([sys.executable, "-c", block.code], where, folder)
+            executed += 1
+        for words, code in block.commands:
+            executed += _run_tests(page, waiting, folder)
+            waiting = []
+            _run(["sh", "-c", words], f"{where}: {words}", folder, code)
+            executed += 1
+    return executed + _run_tests(page, waiting, folder)
+
+
+def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
+    """One pytest for several blocks, because starting it is most of the cost."""
+    if not blocks:
+        return 0
+    files = {block.file or f"test_line_{block.line}.py": block for block in blocks}
+    for file, block in files.items():
+        _write(folder / file, block.code)
+    plain = ["-v", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    settings = ["-c", os.devnull, "--rootdir", ".", "-o", "asyncio_mode=auto"]
+    command = [sys.executable, "-m", "pytest", *plain, *settings, *files]
+    told = _run(command, f"{page.name}, tests", folder)
+    for file, block in files.items():
+        if f"{file}::" not in told:
+            message = f"{page.name}, line {block.line}: pytest finds no test in it"
+            raise ExampleError(message)
+    return len(files)
+
+
+def _run(command: list[str], where: str, folder: Path, code: int = 0) -> str:
+    """What the command said; an error when it exits with another code."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    scripts = str(Path(sys.executable).parent)
+    environment |= {"PATH": os.pathsep.join([scripts, os.environ["PATH"]]), "NO_COLOR": "1"}
+    outcome = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    if outcome.returncode != code:
+        message = f"{where}: exit {outcome.returncode}, not {code}\n{outcome.stdout}"
+        raise ExampleError(message)
+    return outcome.stdout
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
