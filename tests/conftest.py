@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,12 @@ SHARED_DATA = ROOT.parent / "shared" / "data"
 def root() -> Path:
     """The root of the checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def unwatched() -> dict[str, str]:
+    """The environment for a process that coverage must not watch: it imports, and takes time."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE_")}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pytest
 
@@ -134,18 +134,28 @@ PLANTED = [
 ]
 
 
-def lint_imports(root: Path, packages: Path, *options: str) -> subprocess.CompletedProcess[str]:
+class LintImports(Protocol):
     """Reads the packages of a folder with the contracts of the project."""
-    search = os.pathsep.join([str(packages), str(root)])
+
+    def __call__(self, packages: Path, *options: str) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture
+def lint_imports(root: Path, unwatched: dict[str, str]) -> LintImports:
     program = "from importlinter.cli import lint_imports_command as main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", program, "--no-logo", "--no-cache", *options],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": search, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def lint(packages: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        search = os.pathsep.join([str(packages), str(root)])
+        return subprocess.run(
+            [sys.executable, "-c", program, "--no-logo", "--no-cache", *options],
+            cwd=root,
+            env={**unwatched, "PYTHONPATH": search, "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return lint
 
 
 def plant(packages: Path, imports: list[Import]) -> None:
@@ -161,14 +171,14 @@ def plant(packages: Path, imports: list[Import]) -> None:
         file.write_text(body)
 
 
-def test_the_project_keeps_its_contracts(root: Path):
-    outcome = lint_imports(root, root / "src")
+def test_the_project_keeps_its_contracts(lint_imports: LintImports, root: Path):
+    outcome = lint_imports(root / "src")
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 
-def test_the_skeleton_with_every_allowed_import_keeps_the_contracts(root: Path, tmp_path: Path):
+def test_every_allowed_import_keeps_the_contracts(lint_imports: LintImports, tmp_path: Path):
     plant(tmp_path, ALLOWED)
-    outcome = lint_imports(root, tmp_path)
+    outcome = lint_imports(tmp_path)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 
@@ -180,9 +190,9 @@ def test_a_violation_of_every_contract_is_planted(root: Path):
 
 @pytest.mark.parametrize("contract, imports", PLANTED)
 def test_a_planted_violation_is_caught(
-    root: Path, tmp_path: Path, contract: str, imports: list[Import]
+    lint_imports: LintImports, tmp_path: Path, contract: str, imports: list[Import]
 ):
     plant(tmp_path, [*ALLOWED, *imports])
-    outcome = lint_imports(root, tmp_path, "--contract", contract)
+    outcome = lint_imports(tmp_path, "--contract", contract)
     assert outcome.returncode == 1, outcome.stdout + outcome.stderr
     assert "Contracts: 0 kept, 1 broken." in outcome.stdout

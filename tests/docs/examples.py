@@ -100,7 +100,8 @@ def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
     for file, block in files.items():
         _write(folder / file, block.code)
     plain = ["-v", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    settings = ["-c", os.devnull, "--rootdir", ".", "-o", "asyncio_mode=auto"]
+    options = ["asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function"]
+    settings = ["-c", os.devnull, "--rootdir", ".", *(f"--override-ini={o}" for o in options)]
     command = [sys.executable, "-m", "pytest", *plain, *settings, *files]
     told = _run(command, f"{page.name}, tests", folder)
     for file, block in files.items():

@@ -24,7 +24,7 @@ def cases() -> Iterator[ParameterSet]:
                 yield pytest.param(page, id=f"{name}, line {block.line}", marks=left_out)
 
 
-@pytest.mark.parametrize("page", cases())
+@pytest.mark.parametrize("page", [*cases()])
 def test_every_example_of_a_page_runs(page: Path, tmp_path: Path):
     assert run_page(page, tmp_path), f"{page.name} has no example that runs"
 
