@@ -1,0 +1,142 @@
+"""Offbook rehearses AI agents without the model.
+
+from offbook import call, say, session, when
+
+with session() as rehearsal:
+    rehearsal.run(when("Greet me", [call("bash", {"command": "echo hi"}), say("Done.")]))
+    assert rehearsal.events.tool_sequence() == ["bash"]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from offbook.errors import CheckFailed as CheckFailed
+    from offbook.errors import ExtensionError as ExtensionError
+    from offbook.errors import FormatError as FormatError
+    from offbook.errors import IsolationError as IsolationError
+    from offbook.errors import ModelError as ModelError
+    from offbook.errors import OffbookError as OffbookError
+    from offbook.errors import PlaybookError as PlaybookError
+    from offbook.errors import RunError as RunError
+    from offbook.errors import ScriptError as ScriptError
+    from offbook.errors import ScriptExhausted as ScriptExhausted
+    from offbook.errors import ScriptMismatch as ScriptMismatch
+    from offbook.errors import ScriptUnfinished as ScriptUnfinished
+    from offbook.errors import ToolBlocked as ToolBlocked
+    from offbook.errors import ToolFailed as ToolFailed
+    from offbook.errors import UsageError as UsageError
+    from offbook.exchange.messages import Image as Image
+    from offbook.exchange.messages import Message as Message
+    from offbook.exchange.messages import Text as Text
+    from offbook.exchange.messages import Thinking as Thinking
+    from offbook.exchange.messages import ToolCall as ToolCall
+    from offbook.exchange.messages import ToolResult as ToolResult
+    from offbook.exchange.reply import Reply as Reply
+    from offbook.exchange.reply import Usage as Usage
+    from offbook.exchange.request import Request as Request
+    from offbook.exchange.request import Tool as Tool
+    from offbook.exchange.source import ModelSource as ModelSource
+    from offbook.runs.rehearsal import Rehearsal as Rehearsal
+    from offbook.runs.rehearsal import Run as Run
+    from offbook.runs.rehearsal import drive as drive
+    from offbook.runs.rehearsal import session as session
+    from offbook.sources.playbook import Playbook as Playbook
+    from offbook.sources.playbook import call as call
+    from offbook.sources.playbook import fail as fail
+    from offbook.sources.playbook import role as role
+    from offbook.sources.playbook import say as say
+    from offbook.sources.playbook import think as think
+    from offbook.sources.playbook import when as when
+    from offbook.subjects.session.outcome import Outcome as Outcome
+    from offbook.subjects.session.session import AgentSession as AgentSession
+    from offbook.subjects.session.session import Skill as Skill
+    from offbook.subjects.subject import Stage as Stage
+    from offbook.subjects.subject import Subject as Subject
+    from offbook.trace.query import Events as Events
+    from offbook.trace.reader import Trace as Trace
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "errors": (
+        "CheckFailed ExtensionError FormatError IsolationError ModelError OffbookError "
+        "PlaybookError RunError ScriptError ScriptExhausted ScriptMismatch ScriptUnfinished "
+        "ToolBlocked ToolFailed UsageError"
+    ),
+    "exchange.messages": "Image Message Text Thinking ToolCall ToolResult",
+    "exchange.reply": "Reply Usage",
+    "exchange.request": "Request Tool",
+    "exchange.source": "ModelSource",
+    "runs.rehearsal": "Rehearsal Run drive session",
+    "sources.playbook": "Playbook call fail role say think when",
+    "subjects.session.outcome": "Outcome",
+    "subjects.session.session": "AgentSession Skill",
+    "subjects.subject": "Stage Subject",
+    "trace.query": "Events",
+    "trace.reader": "Trace",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = [
+    "AgentSession",
+    "CheckFailed",
+    "Events",
+    "ExtensionError",
+    "FormatError",
+    "Image",
+    "IsolationError",
+    "Message",
+    "ModelError",
+    "ModelSource",
+    "OffbookError",
+    "Outcome",
+    "Playbook",
+    "PlaybookError",
+    "Rehearsal",
+    "Reply",
+    "Request",
+    "Run",
+    "RunError",
+    "ScriptError",
+    "ScriptExhausted",
+    "ScriptMismatch",
+    "ScriptUnfinished",
+    "Skill",
+    "Stage",
+    "Subject",
+    "Text",
+    "Thinking",
+    "Tool",
+    "ToolBlocked",
+    "ToolCall",
+    "ToolFailed",
+    "ToolResult",
+    "Trace",
+    "Usage",
+    "UsageError",
+    "__version__",
+    "call",
+    "drive",
+    "fail",
+    "role",
+    "say",
+    "session",
+    "think",
+    "when",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Each name comes from its home when it is first asked for, so that importing costs little."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'offbook' has no attribute {name!r}")
+    value = getattr(import_module(f"offbook.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

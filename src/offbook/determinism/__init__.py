@@ -1,0 +1,1 @@
+"""The doors through which time, names and chance come in."""

@@ -1,0 +1,1 @@
+"""The providers' own wire formats, one file each."""

@@ -1,0 +1,95 @@
+"""A conversation that only grows, shared without copying.
+
+An agent sends the whole conversation with every request. A `History` is a view of the first
+`length` messages of one shared, append-only log: a new request costs nothing, and the digest of
+each prefix is computed once. So the thousandth turn costs what the first one did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import overload
+
+import msgspec
+
+from offbook.exchange.messages import Message
+
+_encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
+ROOT = ""
+
+
+def extend_digest(before: str, message: Message) -> str:
+    """The digest of a conversation after one more message."""
+    return blake2b(before.encode() + _encode(message), digest_size=12).hexdigest()
+
+
+class _Log:
+    """The messages that several histories share, with the digest after each."""
+
+    __slots__ = ("digests", "messages")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.digests: list[str] = [ROOT]
+
+    def digest(self, length: int) -> str:
+        while len(self.digests) <= length:
+            at = len(self.digests) - 1
+            self.digests.append(extend_digest(self.digests[at], self.messages[at]))
+        return self.digests[length]
+
+
+class History(Sequence[Message]):
+    """The first messages of a conversation, unchangeable."""
+
+    __slots__ = ("_length", "_log")
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._log = _Log()
+        self._log.messages.extend(messages)
+        self._length = len(self._log.messages)
+
+    def plus(self, *messages: Message) -> History:
+        """The conversation after these messages; this one stays as it is."""
+        log = self._log
+        if len(log.messages) != self._length:  # somebody else has gone on from here
+            return History((*self, *messages))
+        log.messages.extend(messages)
+        longer = History.__new__(History)
+        longer._log = log  # noqa: SLF001 - one of its own kind
+        longer._length = len(log.messages)  # noqa: SLF001 - as above
+        return longer
+
+    def digest(self, length: int | None = None) -> str:
+        """The digest of the first `length` messages, of all by default."""
+        return self._log.digest(self._length if length is None else length)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        if isinstance(index, slice):
+            return tuple(self._log.messages[slice(*index.indices(self._length))])
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._log.messages[index + self._length if index < 0 else index]
+
+    def __iter__(self) -> Iterator[Message]:
+        messages = self._log.messages
+        return (messages[at] for at in range(self._length))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, History):
+            return NotImplemented
+        return len(self) == len(other) and self.digest() == other.digest()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
+    def __repr__(self) -> str:
+        return f"History({list(self)!r})"

@@ -1,0 +1,103 @@
+"""What is said between an agent and a model, in no provider's words.
+
+A conversation is a sequence of messages; a message is a role and its blocks.
+Tool results stand in messages of their own, with the role `tool`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+JSON = dict[str, Any]
+
+
+class Block(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
+    """One piece of a message."""
+
+
+class Text(Block, frozen=True, omit_defaults=True, tag_field="type", tag="text"):
+    """Words."""
+
+    text: str
+
+
+class Thinking(Block, frozen=True, omit_defaults=True, tag_field="type", tag="thinking"):
+    """What the model thought before it spoke; `signature` is the provider's seal on it."""
+
+    text: str
+    signature: str = ""
+    redacted: bool = False
+
+
+class Image(Block, frozen=True, omit_defaults=True, tag_field="type", tag="image"):
+    """A picture: base64 `data` of a `media_type`, or a `url`."""
+
+    data: str = ""
+    media_type: str = ""
+    url: str = ""
+
+
+class ToolCall(Block, frozen=True, omit_defaults=True, tag_field="type", tag="tool_call"):
+    """The model asks for a tool. `namespace` is for dialects that group tools by server."""
+
+    id: str
+    name: str
+    arguments: JSON = {}
+    namespace: str = ""
+    custom: bool = False
+
+
+Content = Text | Image
+
+
+class ToolResult(Block, frozen=True, omit_defaults=True, tag_field="type", tag="tool_result"):
+    """What a tool answered to the call with this id."""
+
+    call_id: str
+    content: tuple[Content, ...] = ()
+    is_error: bool = False
+    name: str = ""
+    details: Any = None
+
+    @property
+    def text(self) -> str:
+        """The text of the answer, blocks joined by line ends."""
+        return join_text(self.content)
+
+
+AnyBlock = Text | Thinking | Image | ToolCall | ToolResult
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message: who speaks, and what."""
+
+    role: Role
+    blocks: tuple[AnyBlock, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text of the message, blocks joined by line ends."""
+        return join_text(self.blocks)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls in it."""
+        return tuple(block for block in self.blocks if isinstance(block, ToolCall))
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The tool results in it."""
+        return tuple(block for block in self.blocks if isinstance(block, ToolResult))
+
+
+def join_text(blocks: tuple[AnyBlock, ...]) -> str:
+    """The text blocks, joined by line ends."""
+    return "\n".join(block.text for block in blocks if isinstance(block, Text))
+
+
+def user(text: str) -> Message:
+    """A user's message of one text."""
+    return Message("user", (Text(text),))

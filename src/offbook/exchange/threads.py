@@ -1,0 +1,24 @@
+"""Conversations that the provider keeps: a request names the reply it goes on from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from offbook.exchange.reply import Reply
+    from offbook.exchange.request import Request
+
+
+class Threads:
+    """The exchanges of one run, by the id of their reply."""
+
+    def __init__(self) -> None:
+        self._exchanges: dict[str, tuple[Request, Reply]] = {}
+
+    def remember(self, reply_id: str, request: Request, reply: Reply) -> None:
+        """Keep an exchange under this id."""
+        self._exchanges[reply_id] = (request, reply)
+
+    def recall(self, reply_id: str) -> tuple[Request, Reply] | None:
+        """The exchange with this id, if there was one."""
+        return self._exchanges.get(reply_id)

@@ -1,0 +1,1 @@
+"""Introduces sources, subjects and checks to one another."""

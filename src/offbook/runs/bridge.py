@@ -1,0 +1,43 @@
+"""The one bridge between plain functions and coroutines: everything inside is asynchronous.
+
+In a plain `def test_…` there is no event loop: the bridge runs the coroutine to its end. In an
+`async def` there is one: the caller awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
+
+
+def in_loop() -> bool:
+    """Whether the caller is inside a running event loop, and so has to await."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class Bridge:
+    """An event loop of one's own, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do this work to its end, in this thread."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(work)
+
+    def close(self) -> None:
+        """End whatever still runs in the loop; a second time is nothing."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None

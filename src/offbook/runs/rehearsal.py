@@ -1,0 +1,382 @@
+"""A rehearsal: one subject on its stage, a script for its model, and the trace of it all."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from offbook.determinism.clock import Clock, SystemClock
+from offbook.errors import PlaybookError, UsageError
+from offbook.runs.bridge import Bridge, in_loop
+from offbook.runs.folder import make_folder, remove_folder
+from offbook.sources.playbook import Playbook, Role, Turn, validate
+from offbook.subjects.session.session import MINIMAL, AgentSession, Skill, listed
+from offbook.subjects.subject import Stage, Subject
+from offbook.trace.events import RUN_END, RUN_START
+from offbook.trace.hub import Hub
+from offbook.trace.observe import Observed
+from offbook.trace.query import Events
+from offbook.trace.reader import Trace
+from offbook.trace.recorder import Recorder
+from offbook.trace.verdicts import Verdict, deliver
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from offbook.exchange.source import ModelSource
+    from offbook.trace.query import ToolCallRecord, ToolResultRecord
+
+Script = Turn | Role | str
+
+
+class Run:
+    """One run of a script. In an `async def`, await it; elsewhere it has happened already."""
+
+    def __init__(self, rehearsal: Rehearsal, work: Coroutine[Any, Any, tuple[int, int]]) -> None:
+        self._rehearsal = rehearsal
+        self._work = work
+        self._span: tuple[int, int] | None = None
+        self._found: Events | None = None
+        self.awaited = False
+
+    def __await__(self) -> Generator[Any, None, Run]:
+        return self.perform().__await__()
+
+    async def perform(self) -> Run:
+        """Do the run; once."""
+        self.awaited = True
+        self._span = await self._work
+        return self
+
+    def abandon(self) -> bool:
+        """Give up a run that nobody awaited; tells whether it was one."""
+        self._work.close()
+        return not self.awaited
+
+    @property
+    def events(self) -> Events:
+        """What happened in this run alone."""
+        if self._span is None:
+            raise UsageError("this run has not happened", hint="write `run = await ….run(…)`")
+        if self._found is None:
+            first, last = self._span
+            everything = self._rehearsal.events.all
+            self._found = Events([event for event in everything if first < event.seq <= last])
+        return self._found
+
+    @property
+    def tools(self) -> list[str]:
+        """The tools called, in order."""
+        return self.events.tool_sequence()
+
+    def calls(self, tool: str) -> list[ToolCallRecord]:
+        """The calls of this tool."""
+        return self.events.tool_calls_for(tool)
+
+    def results(self, tool: str) -> list[ToolResultRecord]:
+        """The results of this tool."""
+        return self.events.tool_results_for(tool)
+
+    @property
+    def text(self) -> str:
+        """What the model said last."""
+        said = (m.text for m in reversed(self.events.messages) if m.role == "assistant")
+        return next(said, "")
+
+
+class Rehearsal:
+    """One subject with its source and its trace, for any number of runs.
+
+    Use it as a context manager, or call `dispose()`: then the subject is closed and the
+    temporary folder removed.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        source: ModelSource | None = None,
+        cwd: Path | str | None = None,
+        trace: Path | str | None = None,
+        auto_assert: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self.subject = subject
+        self.playbook = Playbook(strict=auto_assert)
+        self._source = source or self.playbook
+        self._auto_assert = auto_assert
+        self._clock = clock or SystemClock()
+        self._folder: Path | None = None
+        self._cwd = _existing(cwd)
+        self._trace = None if trace is None else Path(trace)
+        self._recorder: Recorder | None = None
+        self._hub = Hub(self._clock)
+        self._events: Events | None = None
+        self._bridge = Bridge()
+        self._runs: list[Run] = []
+        self._opened = False
+        self._disposed = False
+        self._last = 0
+        if not in_loop():
+            self._bridge.run(self._open())
+
+    def __await__(self) -> Generator[Any, None, Rehearsal]:
+        return self._ready().__await__()
+
+    async def _ready(self) -> Rehearsal:
+        await self._open()
+        return self
+
+    @property
+    def cwd(self) -> Path:
+        """Where the subject works."""
+        if self._cwd is None:
+            self._cwd = self._own_folder() / "cwd"
+            self._cwd.mkdir()
+        return self._cwd
+
+    @property
+    def trace(self) -> Path:
+        """The file that tells what happened."""
+        if self._trace is None:
+            self._trace = self._own_folder() / "trace.jsonl"
+        return self._trace
+
+    @property
+    def events(self) -> Events:
+        """All that happened so far, in all runs."""
+        if self._events is None:
+            self._events = Events(Trace(self.trace))
+        return self._events
+
+    @property
+    def hub(self) -> Hub:
+        """The live bus: subscribe to hear events as they happen."""
+        return self._hub
+
+    @property
+    def session(self) -> AgentSession:
+        """The real session underneath, where the subject is one."""
+        if not isinstance(self.subject, AgentSession):
+            raise UsageError(f"{self.subject.name} is not a session", hint="use .subject")
+        return self.subject
+
+    def run(self, *script: Script) -> Run:
+        """Play these turns. In an `async def`, await what comes back."""
+        run = Run(self, self._run(script))
+        self._runs = [other for other in self._runs if not other.awaited]
+        self._runs.append(run)
+        if not in_loop():
+            self._bridge.run(run.perform())
+        return run
+
+    def dispose(self) -> Dispose:
+        """Close the subject and remove what is temporary. In an `async def`, await it."""
+        done = Dispose(self._dispose())
+        if not in_loop():
+            try:
+                self._bridge.run(done.perform())
+            finally:
+                self._bridge.close()
+        return done
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dispose()
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._dispose()
+
+    async def _open(self) -> None:
+        if self._opened:
+            return
+        self._opened = True
+        try:
+            self._recorder = Recorder(
+                self.trace, ts=self._clock.millis(), subject=self.subject.name
+            )
+            self._hub.subscribe(self._recorder.record)
+            self._hub.subscribe(self._count)
+            source = Observed(self._source, self._hub, tools=not self.subject.tells)
+            await self.subject.open(Stage(source, self._hub, self.cwd))
+        except BaseException:
+            self._clear()
+            raise
+
+    def _count(self, event: Any) -> None:
+        self._last = event.seq
+
+    async def _run(self, script: tuple[Script, ...]) -> tuple[int, int]:
+        if self._disposed:
+            raise UsageError("the rehearsal is over", hint="make a new one for more runs")
+        await self._open()
+        prompts = self._load(script)
+        first = self._last
+        self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": len(prompts)})
+        try:
+            for prompt in prompts:
+                await self._play(prompt)
+            self._judge()
+        except BaseException as error:
+            self._hub.emit(RUN_END, {"ok": False, "error": f"{type(error).__name__}: {error}"})
+            raise
+        self._hub.emit(RUN_END, {"ok": True})
+        return first, self._last
+
+    def _load(self, script: tuple[Script, ...]) -> list[Turn | str]:
+        if self._source is not self.playbook:
+            return list(_only(script, str, "prompts"))
+        turns = _only(script, (Turn, Role), "turns and roles")
+        if not any(isinstance(item, Turn) for item in turns):
+            raise PlaybookError("there is nothing to run", hint='write run(when("…", […]))')
+        validate(turns, tools=self.subject.tools(), commands=self.subject.commands())
+        self.playbook.load(*turns)
+        return [item for item in turns if isinstance(item, Turn)]
+
+    async def _play(self, prompt: Turn | str) -> None:
+        if isinstance(prompt, str):
+            await self.subject.prompt(prompt)
+            return
+        self.playbook.open(prompt)
+        await self.subject.prompt(prompt.text)
+        if self.playbook.failure:
+            raise self.playbook.failure
+        if self.playbook.pending and self._auto_assert:
+            self._judge()
+
+    def _judge(self) -> None:
+        """The automatic assertions: each is a verdict in the trace, the first failure is raised."""
+        if self._hub.errors:
+            raise self._hub.errors[0]
+        if self._source is not self.playbook:
+            return
+        unfinished = self.playbook.unfinished()
+        if unfinished is None:
+            deliver(self._hub, Verdict("playbook consumed", "pass", actual=self.playbook.consumed))
+        elif self._auto_assert:
+            deliver(self._hub, Verdict("playbook consumed", "fail", str(unfinished)))
+            raise unfinished
+
+    async def _dispose(self) -> None:
+        if self._disposed:
+            return
+        self._disposed = True
+        forgotten = [run for run in self._runs if run.abandon()]
+        try:
+            if self._recorder is not None:
+                await self.subject.close()
+                for verdict in self.subject.verdicts():
+                    deliver(self._hub, verdict)
+        finally:
+            self._clear()
+        if forgotten:
+            raise UsageError(
+                "a run was never awaited, so nothing was tested",
+                hint="in an `async def`, write `await ….run(…)`",
+            )
+
+    def _clear(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+        if self._folder is not None:
+            self.events.all  # noqa: B018 - what happened can be asked for after the file is gone
+            remove_folder(self._folder)
+
+    def _own_folder(self) -> Path:
+        if self._folder is None:
+            self._folder = make_folder()
+        return self._folder
+
+
+class Dispose:
+    """The end of a rehearsal. In an `async def`, await it; elsewhere it has happened already."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self.perform().__await__()
+
+    async def perform(self) -> None:
+        """Do it."""
+        await self._work
+
+
+def _only(script: tuple[object, ...], kinds: Any, what: str) -> list[Any]:
+    for item in script:
+        if not isinstance(item, kinds):
+            raise PlaybookError(
+                f"run() takes {what} here, not {type(item).__name__}",
+                hint='write run(when("…", [call(…), say(…)]), …)',
+            )
+    return list(cast("tuple[Any, ...]", script))
+
+
+def _existing(cwd: Path | str | None) -> Path | None:
+    if cwd is None:
+        return None
+    path = Path(cwd)
+    if not path.is_dir():
+        raise UsageError("cwd is not a folder", where=str(path), hint="make it first")
+    return path.resolve()
+
+
+def session(  # noqa: PLR0913 - the options of a session
+    *,
+    extensions: Iterable[object] = (),
+    extension_factories: Iterable[object] = (),
+    mock_tools: Mapping[str, Any] | None = None,
+    mock_ui: Mapping[str, Any] | None = None,
+    system_prompt: str = MINIMAL,
+    cwd: Path | str | None = None,
+    skills: Iterable[Skill | Mapping[str, Any]] = (),
+    settings: Mapping[str, Any] | None = None,
+    auto_assert: bool = True,
+    mock_extension_tools: bool = False,
+    propagate_errors: bool = True,
+    source: ModelSource | None = None,
+    trace: Path | str | None = None,
+) -> Rehearsal:
+    """A real agent session with a scripted model.
+
+    Extensions are loaded for real; `mock_tools` and `mock_ui` stand in for the environment and
+    the person. In an `async def`, await it, or use it with `async with`.
+    """
+    subject = AgentSession(
+        extensions=[
+            *listed(extensions, "extensions"),
+            *listed(extension_factories, "extension_factories"),
+        ],
+        mock_tools=mock_tools,
+        mock_ui=mock_ui,
+        system_prompt=system_prompt,
+        skills=skills,
+        settings=settings,
+        mock_extension_tools=mock_extension_tools,
+        propagate_errors=propagate_errors,
+    )
+    return Rehearsal(subject, source=source, cwd=cwd, trace=trace, auto_assert=auto_assert)
+
+
+def drive(
+    subject: Subject,
+    *,
+    source: ModelSource | None = None,
+    cwd: Path | str | None = None,
+    auto_assert: bool = True,
+    trace: Path | str | None = None,
+) -> Rehearsal:
+    """Any subject with a scripted model."""
+    if not isinstance(subject, Subject):
+        raise UsageError(
+            f"a {type(subject).__name__} cannot be driven",
+            hint="give a Subject: something to open, prompt and close",
+        )
+    return Rehearsal(subject, source=source, cwd=cwd, trace=trace, auto_assert=auto_assert)

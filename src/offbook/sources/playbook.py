@@ -1,0 +1,570 @@
+"""A playbook scripts what the model does: `when` it is told this, it `call`s that and `say`s so.
+
+    when("Refund order 7", [
+        call("find_order", {"id": 7}),
+        [call("refund", {"id": 7}), call("notify", {"id": 7})],    # two calls in one message
+        say("Done."),
+    ])
+
+A turn is a prompt and its steps; a step is one message of the model. A `role` is a script of its
+own for requests that look different: a subagent, a title generator, a router.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.errors import (
+    ModelError,
+    PlaybookError,
+    ScriptError,
+    ScriptExhausted,
+    ScriptMismatch,
+    ScriptUnfinished,
+    nearest,
+)
+from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.reply import Reply, Stop, Usage
+
+if TYPE_CHECKING:
+    from offbook.exchange.messages import Message
+    from offbook.exchange.request import Request
+
+Params = Mapping[str, Any]
+LateParams = Callable[[], "Params | Awaitable[Params]"]
+Callback = Callable[[ToolResult], object]
+
+SHOWN = 5
+SAID = 60
+GIVEN = 80
+
+
+class Call(msgspec.Struct, frozen=True):
+    """The model calls a tool."""
+
+    tool: str
+    params: Params | LateParams
+    callback: Callback | None = None
+
+    def then(self, callback: Callback) -> Call:
+        """Hand the tool's result to `callback` once it is there; what it raises fails the run."""
+        if not callable(callback):
+            raise PlaybookError(f"call({self.tool!r}).then() takes a function of the result")
+        return msgspec.structs.replace(self, callback=callback)
+
+
+class Say(msgspec.Struct, frozen=True):
+    """The model says something; on its own, that ends the turn."""
+
+    text: str
+    stop: Stop = "stop"
+
+
+class Think(msgspec.Struct, frozen=True):
+    """The model thinks before whatever comes next in the same message."""
+
+    text: str
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """The provider answers with an error."""
+
+    message: str
+    status: int
+    category: str
+    retry_after: float | None
+
+
+Action = Call | Say | Think | Fail
+Actions = Sequence["Action | Sequence[Action]"]
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """A prompt, and what the model does about it."""
+
+    text: str
+    actions: Actions
+
+
+Match = str | re.Pattern[str]
+
+
+class Role(msgspec.Struct, frozen=True):
+    """A part in the cast: what it does, and by what its requests are known."""
+
+    name: str
+    actions: Actions
+    system: Match | None = None
+    model: Match | None = None
+    tools: tuple[str, ...] | None = None
+    first: Match | None = None
+
+    def plays(self, request: Request) -> bool:
+        """Whether this request is one of this role's."""
+        return (
+            _fits(self.system, request.system)
+            and _fits(self.model, request.model)
+            and _fits(self.first, request.first)
+            and (self.tools is None or set(self.tools) <= set(request.offered))
+        )
+
+
+def _fits(match: Match | None, text: str) -> bool:
+    if match is None:
+        return True
+    return match in text if isinstance(match, str) else match.search(text) is not None
+
+
+def when(text: str, actions: Actions) -> Turn:
+    """On this prompt, the model does these things, one after the other."""
+    if not isinstance(text, str):
+        raise PlaybookError(
+            f"when() takes the prompt first, a string, not {type(text).__name__}",
+            hint='write when("what the user says", [call(…), say(…)])',
+        )
+    return Turn(text, _listed(actions, f"when({text!r}, …)"))
+
+
+def call(tool: str, params: Params | LateParams | None = None) -> Call:
+    """The model calls `tool`; a function gives the parameters when the call's turn comes."""
+    if not isinstance(tool, str) or not tool:
+        raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
+    if params is not None and not callable(params) and not isinstance(params, Mapping):
+        raise PlaybookError(
+            f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
+            hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
+        )
+    return Call(tool, {} if params is None else params)
+
+
+def say(text: str, *, stop: Stop = "stop") -> Say:
+    """The model says `text`, and the turn ends."""
+    if not isinstance(text, str):
+        raise PlaybookError(f"say() takes a string, not {type(text).__name__}")
+    return Say(text, stop)
+
+
+def think(text: str) -> Think:
+    """The model thinks `text` before the next step."""
+    if not isinstance(text, str):
+        raise PlaybookError(f"think() takes a string, not {type(text).__name__}")
+    return Think(text)
+
+
+def fail(
+    message: str = "the model is overloaded",
+    *,
+    status: int = 529,
+    category: str = "",
+    retry_after: float | None = None,
+) -> Fail:
+    """The provider answers this request with an error."""
+    return Fail(message, status, category, retry_after)
+
+
+def role(
+    name: str,
+    actions: Actions,
+    *,
+    system: Match | None = None,
+    model: Match | None = None,
+    tools: Iterable[str] | None = None,
+    first: Match | None = None,
+) -> Role:
+    """A part for requests known by their system prompt, model, tools or first user message.
+
+    Strings match when they are contained, patterns when they are found, tools when all of them
+    are offered. Each `say` ends one conversation of the role; the next one goes on from there.
+    """
+    if system is None and model is None and tools is None and first is None:
+        raise PlaybookError(
+            f"role({name!r}) has nothing to be known by",
+            hint="give it system=, model=, tools= or first=",
+        )
+    offered = None if tools is None else tuple(tools)
+    return Role(name, _listed(actions, f"role({name!r}, …)"), system, model, offered, first)
+
+
+def _listed(actions: object, where: str) -> Actions:
+    if isinstance(actions, (Call, Say, Think, Fail)) or not isinstance(actions, Sequence):
+        raise PlaybookError(
+            f"{where} takes a list of actions, not {type(actions).__name__}",
+            hint="put the actions into [ … ]",
+        )
+    checked: list[Action | tuple[Action, ...]] = []
+    for at, action in enumerate(cast("Sequence[object]", actions), 1):
+        group = isinstance(action, (list, tuple))
+        for part in cast("Sequence[object]", action) if group else (action,):
+            if not isinstance(part, (Call, Say, Think, Fail)):
+                raise PlaybookError(
+                    f"action {at} of {where} is a {type(part).__name__}",
+                    hint="actions are call(…), say(…), think(…), fail(…), or a list of them",
+                )
+        checked.append(cast("Any", tuple(cast("list[Action]", action)) if group else action))
+    return tuple(checked)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One message of the model, with its place in the whole playbook (counted from 1)."""
+
+    number: int
+    actions: tuple[Action, ...]
+    place: str
+
+    @property
+    def calls(self) -> list[Call]:
+        """The tools that it calls."""
+        return [action for action in self.actions if isinstance(action, Call)]
+
+    @property
+    def final(self) -> bool:
+        """Whether the agent should stop after it."""
+        return not self.calls and any(isinstance(action, Say) for action in self.actions)
+
+    def __str__(self) -> str:
+        return f"{self.number}. {' + '.join(map(describe, self.actions))}"
+
+
+def describe(action: Action) -> str:
+    """An action as its author wrote it, cut to fit a line."""
+    match action:
+        case Call(tool, params):
+            shown = "<late-bound>" if callable(params) else _cut(_dump(params), GIVEN)
+            return f'call("{tool}", {shown})'
+        case Say(text):
+            return f'say("{_cut(text, SAID)}")'
+        case Think(text):
+            return f'think("{_cut(text, SAID)}")'
+        case Fail(message, status):
+            return f'fail("{_cut(message, SAID)}", status={status})'
+
+
+def _dump(value: object) -> str:
+    return msgspec.json.encode(value, enc_hook=repr).decode()
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+class _Part:
+    """One script and how far it has come."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queue: deque[Step] = deque()
+        self.last: Step | None = None
+
+
+class Playbook:
+    """The scripted model: a `ModelSource` that answers with the steps, in their order.
+
+    What the agent did with a step comes back in its next request, whatever way that came: so
+    `.then()` and late-bound parameters work alike in this process and over a wire.
+
+    An agent that asks for more than was scripted fails the run; with `strict=False` it is told
+    "[PLAYBOOK EXHAUSTED]" instead.
+    """
+
+    def __init__(self, *, strict: bool = True) -> None:
+        self._strict = strict
+        self._roles: list[tuple[Role, _Part]] = []
+        self._turns: deque[tuple[Turn, _Part]] = deque()
+        self._turn: Turn | None = None
+        self._part = _Part("main")
+        self._spent: list[_Part] = []
+        self._waiting: dict[str, tuple[Step, Call]] = {}
+        self._steps = 0
+        self._calls = 0
+        self.consumed = 0
+        self.failure: ScriptError | None = None
+
+    def load(self, *script: Turn | Role) -> None:
+        """Put turns and roles behind what is there already."""
+        for item in cast("tuple[object, ...]", script):
+            if isinstance(item, Turn):
+                part = _Part("main")
+                part.queue.extend(self._number(item.actions, f"when({_cut(item.text, SAID)!r})"))
+                self._turns.append((item, part))
+            elif isinstance(item, Role):
+                part = _Part(item.name)
+                part.queue.extend(self._number(item.actions, f"role({item.name!r})"))
+                self._roles.append((item, part))
+            else:
+                raise PlaybookError(
+                    f"a playbook has turns and roles, not {type(item).__name__}",
+                    hint='write run(when("…", […]), …)',
+                )
+
+    def _number(self, actions: Actions, place: str) -> list[Step]:
+        steps: list[Step] = []
+        thoughts: tuple[Action, ...] = ()
+        for action in actions:
+            group = (action,) if isinstance(action, (Call, Say, Think, Fail)) else tuple(action)
+            if all(isinstance(part, Think) for part in group):
+                thoughts += group
+                continue
+            self._steps += 1
+            steps.append(Step(self._steps, thoughts + group, place))
+            thoughts = ()
+        if thoughts:
+            raise PlaybookError(f"{place} ends in a thought", hint="let a say(…) or call(…) follow")
+        return steps
+
+    def open(self, turn: Turn) -> None:
+        """Begin the next turn, which must be this one."""
+        self._turn, part = self._turns.popleft()
+        if self._turn is not turn:
+            raise PlaybookError(f"when({turn.text!r}) is not the next turn")
+        if self._part.queue:
+            self._spent.append(self._part)
+        self._part = part
+
+    @property
+    def left(self) -> list[Step]:
+        """The steps that nobody has asked for yet, in the script's order."""
+        parts = [*self._spent, self._part, *(part for _, part in self._turns)]
+        steps = [step for part in parts for step in part.queue]
+        steps += [step for _, part in self._roles for step in part.queue]
+        return sorted(steps, key=lambda step: step.number)
+
+    @property
+    def remaining(self) -> int:
+        """How many steps nobody has asked for yet."""
+        return self._steps - self.consumed
+
+    async def reply(self, request: Request, /) -> Reply:
+        """The next step of whichever part this request belongs to."""
+        try:
+            await self._hear(request)
+            part = self._choose(request)
+            if not part.queue:
+                return self._run_dry(part, request)
+            step = part.queue.popleft()
+            part.last = step
+            self.consumed += 1
+            return await self._perform(step, part, request)
+        except ScriptError as error:
+            self.failure = self.failure or error
+            raise
+
+    async def _hear(self, request: Request) -> None:
+        """Give the tool results that came back to the callbacks that wait for them."""
+        for result in (found for message in request.fresh for found in message.results):
+            step, action = self._waiting.pop(result.call_id, (None, None))
+            if step is None or action is None or action.callback is None:
+                continue
+            try:
+                answer = action.callback(result)
+                if isawaitable(answer):
+                    await answer
+            except Exception as error:
+                error.add_note(f"in .then() of step {step}")
+                raise
+
+    def _choose(self, request: Request) -> _Part:
+        for role_, part in self._roles:
+            if role_.plays(request):
+                return part
+        if self._turn is None:
+            raise ScriptMismatch(
+                f"nobody in the playbook answers this request: {came(request)}",
+                hint=f"the roles: {', '.join(r.name for r, _ in self._roles) or 'none'}",
+            )
+        return self._part
+
+    async def _perform(self, step: Step, part: _Part, request: Request) -> Reply:
+        blocks: list[AnyBlock] = []
+        stop: Stop = "stop"
+        for action in step.actions:
+            match action:
+                case Call(tool, params):
+                    given = await self._resolve(step, action, params)
+                    blocks.append(self._call(step, action, tool, given, request))
+                    stop = "tool_use"
+                case Say(text, why):
+                    blocks.append(Text(text))
+                    stop = stop if stop == "tool_use" else why
+                case Think(text):
+                    blocks.append(Thinking(text))
+                case Fail(message, status, category, retry_after):
+                    raise ModelError(
+                        message, status=status, category=category, retry_after=retry_after
+                    )
+        usage = Usage(output=sum(_weigh(block) for block in blocks))
+        name = "" if part.name == "main" else part.name
+        return Reply(tuple(blocks), stop, usage, request.model, step=step.number, role=name)
+
+    def _call(
+        self, step: Step, action: Call, tool: str, params: Params, request: Request
+    ) -> ToolCall:
+        if request.tools and tool not in request.offered:
+            raise ScriptMismatch(
+                f"step {step} calls a tool that the agent does not offer: {tool!r}",
+                where=step.place,
+                hint=nearest(tool, request.offered),
+            )
+        self._calls += 1
+        made = ToolCall(f"playbook-tc-{self._calls}", tool, dict(params))
+        if action.callback is not None:
+            self._waiting[made.id] = (step, action)
+        return made
+
+    async def _resolve(self, step: Step, action: Call, params: Params | LateParams) -> Params:
+        if not callable(params):
+            return params
+        try:
+            answer = params()
+            given = await answer if isawaitable(answer) else answer
+        except Exception as error:
+            error.add_note(f"in the late-bound parameters of step {step}")
+            raise
+        if not isinstance(given, Mapping):
+            raise PlaybookError(
+                f"the late-bound parameters of step {step} are a {type(given).__name__}",
+                where=step.place,
+                hint=f"let the function of call({action.tool!r}, …) return a dict",
+            )
+        return given
+
+    def _run_dry(self, part: _Part, request: Request) -> Reply:
+        error = self._exhausted(part, request)
+        if self._strict:
+            raise error
+        return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
+
+    def _exhausted(self, part: _Part, request: Request) -> ScriptExhausted:
+        after = f"after step {part.last}" if part.last else "before any step"
+        place = part.last.place if part.last else part.name
+        return ScriptExhausted(
+            f"playbook exhausted: the agent asked the model again {after}",
+            where=place,
+            hint="\n".join(
+                (
+                    f"  expected: nothing more in {place}",
+                    f"  came: {came(request)}",
+                    *_list_steps(self.left),
+                    "  do: end the turn with say(…), or script what the model does next",
+                )
+            ),
+        )
+
+    @property
+    def pending(self) -> bool:
+        """Whether the open turn has something left: a step, or a result that never came."""
+        return bool(self._part.queue or self._waiting)
+
+    def unfinished(self) -> ScriptUnfinished | None:
+        """Why the script is not played to its end, or nothing."""
+        if not self.remaining and not self._waiting:
+            return None
+        left = self.left
+        if not left:
+            step, _ = next(iter(self._waiting.values()))
+            return ScriptUnfinished(
+                f"the result of step {step} never came back, so its .then() did not run",
+                where=step.place,
+                hint="  do: end the turn with say(…), so that the agent reports its results",
+            )
+        number = len(left)
+        return ScriptUnfinished(
+            f"playbook not fully consumed: {number} action{'s' * (number != 1)} remaining",
+            where=left[0].place,
+            hint="\n".join(
+                (
+                    f"  consumed: {self.consumed} of {self.consumed + number}",
+                    f"  expected: the agent to ask for step {left[0]}",
+                    f"  came: it stopped {self._stopped()}",
+                    *_list_steps(left),
+                    "  do: remove what is never reached, or find out why the agent stopped",
+                )
+            ),
+        )
+
+    def _stopped(self) -> str:
+        last = self._part.last
+        return f"after step {last}" if last else "before the first step"
+
+
+def _list_steps(steps: Sequence[Step]) -> list[str]:
+    if not steps:
+        return ["  remaining: nothing"]
+    lines = ["  remaining:", *(f"    {step}" for step in steps[:SHOWN])]
+    more = len(steps) - SHOWN
+    return [*lines, f"    ... +{more} more"] if more > 0 else lines
+
+
+def came(request: Request) -> str:
+    """What a request brought, in one line."""
+    fresh = request.fresh
+    return _tell(fresh[-1]) if fresh else "a request with nothing new in it"
+
+
+def _tell(message: Message) -> str:
+    results = message.results
+    if results:
+        kind = "an error" if results[-1].is_error else "a result"
+        return f'{kind} of {results[-1].name or "a tool"}: "{_cut(results[-1].text, SAID)}"'
+    return f'a {message.role} message: "{_cut(message.text, SAID)}"'
+
+
+def _weigh(block: AnyBlock) -> int:
+    """Tokens, as a rule of thumb: four characters each."""
+    match block:
+        case Text(text) | Thinking(text):
+            return len(text) // 4 + 1
+        case ToolCall(_, name, arguments):
+            return (len(name) + len(_dump(arguments))) // 4 + 1
+        case _:
+            return 0
+
+
+def validate(
+    script: Iterable[Turn | Role],
+    *,
+    tools: Iterable[str] | None = None,
+    commands: Iterable[str] = (),
+) -> None:
+    """Refuse a playbook that could never run: an empty turn, a word after the last, no such tool.
+
+    `tools` are those the subject has, when it knows them beforehand; `commands` those that it
+    answers without asking the model.
+    """
+    known = None if tools is None else set(tools)
+    for item in script:
+        if isinstance(item, Turn):
+            _check_turn(item, set(commands))
+            _check_tools(item.actions, f"when({_cut(item.text, SAID)!r})", known)
+
+
+def _check_turn(turn: Turn, commands: set[str]) -> None:
+    place = f"when({_cut(turn.text, SAID)!r})"
+    command = turn.text.startswith("/") and turn.text[1:].partition(" ")[0] in commands
+    if not turn.actions and not command:
+        raise PlaybookError("a turn with no actions", where=place, hint="end it with say(…)")
+    for at, action in enumerate(turn.actions[:-1], 1):
+        if isinstance(action, Say):
+            following = turn.actions[at]
+            shown = describe(following) if isinstance(following, Action) else "a list of actions"
+            raise PlaybookError(
+                f"{shown} comes after {describe(action)}, which ends the turn",
+                where=f"{place}, action {at + 1}",
+                hint="put it before the say(…), into one list with it, or into its own when(…)",
+            )
+
+
+def _check_tools(actions: Actions, place: str, known: set[str] | None) -> None:
+    for at, action in enumerate(actions, 1):
+        for part in action if isinstance(action, tuple) else (action,):
+            if known is not None and isinstance(part, Call) and part.tool not in known:
+                raise PlaybookError(
+                    f"the agent has no tool {part.tool!r}",
+                    where=f"{place}, action {at}",
+                    hint=nearest(part.tool, known),
+                )

@@ -1,0 +1,149 @@
+"""The tools that every session has: bash, read, write, edit. They work for real."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offbook.exchange.messages import Text
+from offbook.exchange.request import Tool
+from offbook.subjects.session.outcome import Outcome
+
+if TYPE_CHECKING:
+    from offbook.subjects.session.context import Context
+    from offbook.subjects.session.tools import Tools
+
+TIMEOUT = 120.0
+LONGEST = 50_000
+
+
+def _schema(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+STRING: dict[str, Any] = {"type": "string"}
+COUNT: dict[str, Any] = {"type": "integer", "minimum": 1}
+
+BASH = Tool(
+    "bash",
+    "Run a shell command in the working directory.",
+    _schema("command", command=STRING, timeout={"type": "number", "exclusiveMinimum": 0}),
+)
+READ = Tool(
+    "read",
+    "Read a text file, whole or some of its lines.",
+    _schema("path", path=STRING, offset=COUNT, limit=COUNT),
+)
+WRITE = Tool(
+    "write",
+    "Write a text file, making its folders.",
+    _schema("path", "content", path=STRING, content=STRING),
+)
+EDIT = Tool(
+    "edit",
+    "Replace a text that occurs exactly once in a file.",
+    _schema("path", "old", "new", path=STRING, old=STRING, new=STRING),
+)
+
+
+async def run_bash(params: dict[str, Any], ctx: Context) -> Outcome:
+    """Run a command in its own process group, and end the whole group with it."""
+    process = await asyncio.create_subprocess_shell(
+        params["command"],
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=ctx.cwd,
+        start_new_session=True,
+    )
+    timeout = params.get("timeout", TIMEOUT)
+    try:
+        raw, _ = await asyncio.wait_for(process.communicate(), timeout)
+    except TimeoutError:
+        return _failed(f"timed out after {timeout:g} s", {"timeout": timeout})
+    finally:
+        _end_group(process.pid)
+    text = _cut(raw.decode(errors="replace"))
+    code = process.returncode
+    if code:
+        text = f"{text}\n(exit code {code})".lstrip("\n")
+    return Outcome((Text(text),), {"exit_code": code}, bool(code))
+
+
+def _end_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+async def run_read(params: dict[str, Any], ctx: Context) -> Outcome:
+    """Give a file's text, or the lines asked for."""
+    path = _place(ctx, params)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        return _failed(_why(error, params["path"]), {"path": str(path)})
+    start = params.get("offset", 1) - 1
+    stop = start + params["limit"] if "limit" in params else None
+    details = {"path": str(path), "lines": len(lines)}
+    return Outcome((Text(_cut("".join(lines[start:stop]))),), details)
+
+
+async def run_write(params: dict[str, Any], ctx: Context) -> Outcome:
+    """Write a file."""
+    path = _place(ctx, params)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(params["content"], encoding="utf-8")
+    except OSError as error:
+        return _failed(_why(error, params["path"]), {"path": str(path)})
+    size = len(params["content"].encode())
+    return Outcome((Text(f"wrote {size} bytes to {params['path']}"),), {"path": str(path)})
+
+
+async def run_edit(params: dict[str, Any], ctx: Context) -> Outcome:
+    """Replace one text in a file."""
+    path = _place(ctx, params)
+    details = {"path": str(path)}
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = text.count(params["old"]) if params["old"] else 0
+        if found != 1:
+            return _failed(f"the old text occurs {found} times in {params['path']}", details)
+        path.write_text(text.replace(params["old"], params["new"]), encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return _failed(_why(error, params["path"]), details)
+    return Outcome((Text(f"edited {params['path']}"),), details)
+
+
+def _place(ctx: Context, params: dict[str, Any]) -> Path:
+    return ctx.cwd / Path(params["path"])
+
+
+def _why(error: OSError | UnicodeDecodeError, path: str) -> str:
+    reason = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
+    return f"{path}: {reason}"
+
+
+def _failed(text: str, details: dict[str, Any]) -> Outcome:
+    return Outcome((Text(text),), details, is_error=True)
+
+
+def _cut(text: str) -> str:
+    over = len(text) - LONGEST
+    return text if over <= 0 else f"{text[:LONGEST]}\n({over} more characters)"
+
+
+def install(tools: Tools) -> None:
+    """Give a session its built-in tools."""
+    for tool, execute in ((BASH, run_bash), (READ, run_read), (WRITE, run_write), (EDIT, run_edit)):
+        tools.add(tool, execute, "")

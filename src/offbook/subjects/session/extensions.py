@@ -1,0 +1,243 @@
+"""Extensions are loaded for real: from a file, a module, an entry point, or a function.
+
+An extension is a function that is given the `Api` and registers what it brings:
+
+    def extension(api):
+        @api.tool("greet", "Greet somebody.", {"type": "object", …})
+        async def greet(params, ctx): ...
+
+        @api.on("tool_call")
+        def guard(moment, ctx): ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from inspect import isawaitable
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from offbook.errors import ExtensionError, OffbookError, UsageError, nearest
+from offbook.exchange.request import Tool
+from offbook.subjects.session.tools import describe_raise
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from types import ModuleType
+
+    from offbook.subjects.session.hooks import Hook, Hooks
+    from offbook.subjects.session.tools import Execute, Tools
+
+GROUP = "offbook.extensions"
+ENTRY = "extension"
+_loads = count(1)
+
+Factory = Callable[["Api"], object]
+Command = Callable[..., object]
+
+
+class Api:
+    """What an extension may do while it is loaded, and later through what it registered."""
+
+    def __init__(
+        self, owner: str, tools: Tools, hooks: Hooks, commands: dict[str, Command]
+    ) -> None:
+        self._owner = owner
+        self._tools = tools
+        self._hooks = hooks
+        self._commands = commands
+
+    def tool(
+        self, name: str, description: str = "", parameters: Mapping[str, Any] | None = None
+    ) -> Callable[[Execute], Execute]:
+        """Register the decorated function `(params, ctx)` as a tool."""
+
+        def register(execute: Execute) -> Execute:
+            self.register_tool(name, execute, description=description, parameters=parameters)
+            return execute
+
+        return register
+
+    def register_tool(
+        self,
+        name: str,
+        execute: Execute,
+        *,
+        description: str = "",
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Register a tool."""
+        if not isinstance(name, str) or not name:
+            raise UsageError("a tool needs a name", where=self._owner)
+        if not callable(execute):
+            raise UsageError(f"the tool {name!r} is no function", where=self._owner)
+        if parameters is not None and not isinstance(parameters, Mapping):
+            raise UsageError(
+                f"the parameters of {name!r} are a {type(parameters).__name__}",
+                where=self._owner,
+                hint='give a JSON schema: {"type": "object", "properties": {…}}',
+            )
+        self._tools.add(Tool(name, description, dict(parameters or {})), execute, self._owner)
+
+    def command(self, name: str) -> Callable[[Command], Command]:
+        """Register the decorated function `(args, ctx)` as the command `/name`."""
+
+        def register(handler: Command) -> Command:
+            self._commands[name.removeprefix("/")] = handler
+            return handler
+
+        return register
+
+    def on(self, moment: str) -> Callable[[Hook], Hook]:
+        """Register the decorated function `(moment, ctx)` as a hook."""
+
+        def register(hook: Hook) -> Hook:
+            self._hooks.add(moment, hook, self._owner)
+            return hook
+
+        return register
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of all tools there are."""
+        return sorted(self._tools.names())
+
+    def set_active_tools(self, names: Iterable[str] | None) -> None:
+        """Offer only these tools to the model from now on; None offers all."""
+        self._tools.activate(None if names is None else set(names))
+
+
+def resolve(spec: object) -> tuple[str, Factory]:
+    """The name and the entry function of an extension, wherever it lives."""
+    if isinstance(spec, Path):
+        return _from_file(spec)
+    if callable(spec):
+        return getattr(spec, "__qualname__", repr(spec)), cast("Factory", spec)
+    if not isinstance(spec, str):
+        raise ExtensionError(
+            f"an extension is a path, 'module:attr', an entry point or a function, "
+            f"not {type(spec).__name__}"
+        )
+    if spec.endswith(".py") or "/" in spec or "\\" in spec or Path(spec).is_dir():
+        return _from_file(Path(spec))
+    module, colon, attribute = spec.partition(":")
+    return _from_module(spec, module, attribute) if colon else _from_entry(spec)
+
+
+def _from_file(path: Path) -> tuple[str, Factory]:
+    name = str(path)
+    place = path.resolve()
+    file = place / "__init__.py" if place.is_dir() else place
+    if not file.is_file():
+        siblings = [str(p.relative_to(place.parent)) for p in place.parent.glob("*.py")]
+        raise ExtensionError(
+            "there is no such file",
+            where=name,
+            hint=f"looked for {file}; {nearest(place.name, siblings)}",
+        )
+    root = place if place.is_dir() else place.parent
+    title = f"_offbook_extension_{next(_loads)}"
+    package = [str(place)] if place.is_dir() else None
+    spec = importlib.util.spec_from_file_location(title, file, submodule_search_locations=package)
+    if spec is None or spec.loader is None:
+        raise ExtensionError("this is not a Python file", where=name)
+    module = importlib.util.module_from_spec(spec)
+    with _neighbours(root, title), _reported(name):
+        sys.modules[title] = module
+        spec.loader.exec_module(module)
+    return name, _entry(module, ENTRY, name)
+
+
+@contextmanager
+def _neighbours(root: Path, title: str) -> Generator[None]:
+    """Let a file import its neighbours, and forget them again: each session gets fresh ones."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(root))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(root))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if name != title and file and Path(file).is_relative_to(root):
+                del sys.modules[name]
+        sys.modules.pop(title, None)
+
+
+def _from_module(spec: str, module: str, attribute: str) -> tuple[str, Factory]:
+    with _reported(spec):
+        found = importlib.import_module(module)
+    return spec, _entry(found, attribute or ENTRY, spec)
+
+
+def _from_entry(name: str) -> tuple[str, Factory]:
+    from importlib.metadata import entry_points
+
+    points = entry_points(group=GROUP)
+    if name not in points.names:
+        raise ExtensionError(
+            f"no installed package offers an extension {name!r}",
+            hint=f"{nearest(name, points.names)}; a file needs its .py, a module its ':attr'",
+        )
+    with _reported(name):
+        found = points[name].load()
+    if not callable(found):
+        raise ExtensionError(f"the entry point is a {type(found).__name__}", where=name)
+    return name, cast("Factory", found)
+
+
+def _entry(module: ModuleType, attribute: str, where: str) -> Factory:
+    found = getattr(module, attribute, None)
+    if callable(found):
+        return cast("Factory", found)
+    functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+    if found is not None:
+        raise ExtensionError(f"{attribute!r} is a {type(found).__name__}, no function", where=where)
+    raise ExtensionError(
+        f"there is no function {attribute!r}",
+        where=where,
+        hint=f"define `def {attribute}(api): …`; {nearest(attribute, functions)}",
+    )
+
+
+@contextmanager
+def _reported(where: str) -> Generator[None]:
+    try:
+        yield
+    except OffbookError:
+        raise
+    except Exception as error:
+        raise ExtensionError(
+            f"the extension cannot be loaded: {describe_raise(error)}",
+            where=where,
+            hint=_spot(error),
+        ) from error
+
+
+def _spot(error: BaseException) -> str:
+    """Where in the extension's own code it happened."""
+    if isinstance(error, SyntaxError):
+        return f"at {error.filename}:{error.lineno}"
+    trace = error.__traceback__
+    spot = ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith("<frozen") and file != __file__:
+            spot = f"at {file}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return spot
+
+
+async def install(spec: object, tools: Tools, hooks: Hooks, commands: dict[str, Command]) -> str:
+    """Load an extension and let it register what it brings; its name comes back."""
+    name, factory = resolve(spec)
+    with _reported(name):
+        answer = factory(Api(name, tools, hooks, commands))
+        if isawaitable(answer):
+            await answer
+    return name

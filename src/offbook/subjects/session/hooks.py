@@ -1,0 +1,116 @@
+"""The moments at which an extension may look in, and change what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, cast
+
+from offbook.errors import ToolBlocked, UsageError, nearest
+from offbook.subjects.session.outcome import Outcome, outcome
+
+if TYPE_CHECKING:
+    from offbook.subjects.session.context import Context
+
+MOMENTS = (
+    "session_start",
+    "agent_start",
+    "turn_start",
+    "tool_call",
+    "tool_result",
+    "turn_end",
+    "agent_end",
+    "session_shutdown",
+)
+NO_REASON = "Tool execution was blocked"
+
+
+class Moment:
+    """What a hook is told: its name, and whatever belongs to it."""
+
+    __slots__ = ("call_id", "input", "name", "prompt", "result", "tool")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        prompt: str = "",
+        tool: str = "",
+        call_id: str = "",
+        input: dict[str, Any] | None = None,  # noqa: A002 - the word that hooks use
+        result: Outcome | None = None,
+    ) -> None:
+        self.name = name
+        self.prompt = prompt
+        self.tool = tool
+        self.call_id = call_id
+        self.input = {} if input is None else input
+        self.result = result or Outcome()
+
+
+Hook = Callable[[Moment, "Context"], object]
+
+
+class Hooks:
+    """The hooks of a session, asked in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._hooks: dict[str, list[Hook]] = {name: [] for name in MOMENTS}
+
+    def add(self, name: str, hook: Hook, where: str) -> None:
+        """Ask this hook at these moments, too."""
+        if name not in self._hooks:
+            raise UsageError(
+                f"there is no moment {name!r}", where=where, hint=nearest(name, MOMENTS)
+            )
+        if not callable(hook):
+            raise UsageError(
+                f"the hook for {name!r} is a {type(hook).__name__}, not a function", where=where
+            )
+        self._hooks[name].append(hook)
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self._hooks[name])
+
+    async def tell(self, moment: Moment, context: Context) -> None:
+        """Let everybody know; nobody can change anything here."""
+        for hook in self._hooks[moment.name]:
+            answer = hook(moment, context)
+            if isawaitable(answer):
+                await answer
+
+    async def ask_call(self, moment: Moment, context: Context) -> str | None:
+        """The reason why this call is blocked, or None; hooks may rewrite `moment.input`."""
+        for hook in self._hooks["tool_call"]:
+            try:
+                answer = hook(moment, context)
+                if isawaitable(answer):
+                    answer = await answer
+            except ToolBlocked as block:
+                return block.reason or NO_REASON
+            if isinstance(answer, Mapping):
+                told = cast("Mapping[str, Any]", answer)
+                if told.get("block"):
+                    return str(told.get("reason") or NO_REASON)
+                if "input" in told:
+                    moment.input = dict(told["input"])
+        return None
+
+    async def ask_result(self, moment: Moment, context: Context) -> Outcome:
+        """What the model gets to see; each hook may put something else in its place."""
+        for hook in self._hooks["tool_result"]:
+            answer = hook(moment, context)
+            if isawaitable(answer):
+                answer = await answer
+            if answer is None:
+                continue
+            if isinstance(answer, Mapping):
+                told = cast("Mapping[str, Any]", answer)
+                kept = {
+                    "content": moment.result.content,
+                    "details": moment.result.details,
+                    "is_error": moment.result.is_error,
+                }
+                answer = {**kept, **told}
+            moment.result = outcome(answer, f"the tool_result hook for {moment.tool!r}")
+        return moment.result

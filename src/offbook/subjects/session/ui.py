@@ -1,0 +1,133 @@
+"""The user interface of a session: every call is answered by the test, and told to the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from offbook.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from offbook.trace.hub import Hub
+
+ASKED = ("confirm", "select", "input", "editor")
+SHOWN = ("notify", "set_status", "set_widget")
+ALIASES = {"setStatus": "set_status", "setWidget": "set_widget"}
+DEFAULTS: dict[str, Any] = {"confirm": True, "select": 0, "input": "", "editor": ""}
+SHAPES: dict[str, tuple[type, ...]] = {
+    "confirm": (bool,),
+    "select": (int, str),
+    "input": (str,),
+    "editor": (str,),
+}
+
+
+class UI:
+    """What `ctx.ui` is under test.
+
+    Answers come from `mock_ui`: a value, or a function of what was asked. Without one, `confirm`
+    says yes, `select` takes the first item, `input` and `editor` give "".
+    """
+
+    def __init__(self, answers: Mapping[str, Any] | None, hub: Hub) -> None:
+        self._answers = DEFAULTS | check_answers(answers or {})
+        self._hub = hub
+
+    async def confirm(self, title: str, message: str = "") -> bool:
+        """Ask yes or no."""
+        return bool(await self._ask("confirm", title, message))
+
+    async def select(self, title: str, items: Sequence[str]) -> str | None:
+        """Ask for one of these."""
+        answer = self._answers["select"]
+        if not callable(answer):
+            picked = pick(answer, items)
+            return self._tell("select", (title, list(items)), picked)
+        return await self._ask("select", title, list(items))
+
+    async def input(self, title: str, placeholder: str | None = None) -> str | None:
+        """Ask for a line of text."""
+        return await self._ask("input", title, *given(placeholder))
+
+    async def editor(self, title: str, prefilled: str | None = None) -> str | None:
+        """Ask for a longer text."""
+        return await self._ask("editor", title, *given(prefilled))
+
+    def notify(self, message: str, level: str = "info") -> None:
+        """Show a message."""
+        self._show("notify", message, level)
+
+    def set_status(self, key: str, value: str | None) -> None:
+        """Show a value in the status line."""
+        self._show("set_status", key, value)
+
+    def set_widget(self, key: str, lines: Sequence[str] | None) -> None:
+        """Show some lines of one's own."""
+        self._show("set_widget", key, None if lines is None else list(lines))
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        answer = self._answers[method]
+        if callable(answer):
+            answer = answer(*args)
+            if isawaitable(answer):
+                answer = await answer
+        return self._tell(method, args, answer)
+
+    def _show(self, method: str, *args: object) -> None:
+        handler = self._answers.get(method)
+        if callable(handler):
+            handler(*args)
+        self._hub.emit(f"ui.{method}", {"method": method, "args": list(args)})
+
+    def _tell(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
+        self._hub.emit(f"ui.{method}", {"method": method, "args": list(args), "answer": answer})
+        return answer
+
+
+def given(value: str | None) -> tuple[str, ...]:
+    """An optional argument, as arguments."""
+    return () if value is None else (value,)
+
+
+def pick(choice: int | str, items: Sequence[str]) -> str | None:
+    """An item by its number or its text; no such number is no answer, no such text the first."""
+    if not items:
+        return None
+    if isinstance(choice, int):
+        return items[choice] if 0 <= choice < len(items) else None
+    return choice if choice in items else items[0]
+
+
+def check_answers(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers under their Python names, each of a type that its question can take."""
+    if not isinstance(answers, Mapping):
+        raise UsageError(f"mock_ui is a dict, not {type(answers).__name__}")
+    checked: dict[str, Any] = {}
+    for key, answer in answers.items():
+        name = ALIASES.get(key, key)
+        if name not in ASKED + SHOWN:
+            raise UsageError(f"mock_ui has no {key!r}", hint=nearest(key, ASKED + SHOWN))
+        if not _fits(name, answer):
+            raise UsageError(
+                f"mock_ui[{key!r}] is a {type(answer).__name__}", hint=f"give {_wanted(name)}"
+            )
+        checked[name] = answer
+    return checked
+
+
+def _fits(name: str, answer: object) -> bool:
+    if callable(answer):
+        return True
+    if name in SHOWN:
+        return answer == "collect"
+    if isinstance(answer, bool) and name != "confirm":
+        return False
+    return isinstance(answer, SHAPES[name]) or (answer is None and name != "confirm")
+
+
+def _wanted(name: str) -> str:
+    if name in SHOWN:
+        return '"collect" or a function'
+    kinds = " or ".join(kind.__name__ for kind in SHAPES[name])
+    return f"a {kinds}, or a function"

@@ -1,0 +1,1 @@
+"""Who asks: Python, pytest, the command line."""

@@ -1,0 +1,1 @@
+"""What happened: the one thing that all stages share."""

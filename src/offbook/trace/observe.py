@@ -1,0 +1,213 @@
+"""Tells every exchange with a model to the hub, and puts whole requests together again.
+
+Each request repeats the conversation so far. The trace does not: a `model.request` has the
+digest of what was there before (`before`), and only what is new (`new`); the same goes for the
+head (system prompt, tools, parameters), which is told once and then named. `rebuild` reverses
+it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.errors import ModelError
+from offbook.exchange.history import ROOT, History, extend_digest
+from offbook.exchange.messages import Message
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request, Tool
+from offbook.trace.events import ERROR, REPLY, REQUEST, TOOL_CALL, TOOL_RESULT, Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from offbook.exchange.messages import ToolResult
+    from offbook.exchange.source import ModelSource
+    from offbook.trace.hub import Hub
+
+REMEMBERED = 1024
+_encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
+
+
+class Observed:
+    """A source whose exchanges are told to the hub.
+
+    With `tools=True` it also tells the tool calls and results that pass by: for agents that
+    cannot tell themselves because they live in another process or framework.
+    """
+
+    def __init__(self, source: ModelSource, hub: Hub, *, tools: bool = False) -> None:
+        self._source = source
+        self._hub = hub
+        self._tools = tools
+        self._tips: OrderedDict[str, None] = OrderedDict()
+        self._told: set[str] = set()
+        self._head: tuple[Any, str] = (None, "")
+        self._calls: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._count = 0
+
+    async def reply(self, request: Request, /) -> Reply:
+        """The source's reply, told on its way in and out."""
+        self._count += 1
+        exchange = f"x{self._count}"
+        if self._tools:
+            self._tell_results(request)
+        self._hub.emit(REQUEST, self._delta(request, exchange))
+        try:
+            reply = await self._source.reply(request)
+        except ModelError as error:
+            self._hub.emit(ERROR, {"exchange": exchange, **describe_error(error)})
+            raise
+        self._hub.emit(REPLY, {"exchange": exchange, **describe_reply(reply)})
+        self._remember(extend_digest(request.messages.digest(), reply.message))
+        if self._tools:
+            self._tell_calls(reply)
+        return reply
+
+    def _delta(self, request: Request, exchange: str) -> dict[str, Any]:
+        messages = request.messages
+        known = len(messages)
+        while known and messages.digest(known) not in self._tips:
+            known -= 1
+        self._remember(messages.digest())
+        data: dict[str, Any] = {
+            "exchange": exchange,
+            "before": messages.digest(known) if known else ROOT,
+            "new": messages[known:],
+            "count": len(messages),
+        }
+        if request.metadata:
+            data["metadata"] = request.metadata
+        return data | self._tell_head(request)
+
+    def _tell_head(self, request: Request) -> dict[str, Any]:
+        parts = (request.system, request.tools, request.model, request.parameters, request.stream)
+        last, digest = self._head
+        if last is None or any(a is not b for a, b in zip(parts, last, strict=True)):
+            digest = blake2b(_encode(parts), digest_size=8).hexdigest()
+            self._head = (parts, digest)
+        if digest in self._told:
+            return {"head": digest}
+        self._told.add(digest)
+        return {
+            "head": digest,
+            "system": request.system,
+            "tools": request.tools,
+            "model": request.model,
+            "parameters": request.parameters,
+            "stream": request.stream,
+        }
+
+    def _remember(self, digest: str) -> None:
+        self._tips[digest] = None
+        self._tips.move_to_end(digest)
+        if len(self._tips) > REMEMBERED:
+            self._tips.popitem(last=False)
+
+    def _tell_calls(self, reply: Reply) -> None:
+        for call in reply.calls:
+            self._calls[call.id] = (call.name, reply.step)
+            self._hub.emit(
+                TOOL_CALL,
+                {
+                    "call_id": call.id,
+                    "tool": call.name,
+                    "input": call.arguments,
+                    "step": reply.step,
+                },
+            )
+
+    def _tell_results(self, request: Request) -> None:
+        for result in (r for message in request.fresh for r in message.results):
+            name, step = self._calls.pop(result.call_id, (None, 0))
+            if name is not None:
+                self._hub.emit(TOOL_RESULT, describe_result(result, tool=name, step=step))
+
+
+def describe_reply(reply: Reply) -> dict[str, Any]:
+    """A reply as the trace tells it."""
+    data: dict[str, Any] = {"blocks": reply.blocks, "stop": reply.stop, "step": reply.step}
+    if reply.role:
+        data["role"] = reply.role
+    if reply.usage.input or reply.usage.output:
+        data["usage"] = reply.usage
+    if reply.model:
+        data["model"] = reply.model
+    if reply.id:
+        data["id"] = reply.id
+    return data
+
+
+def describe_error(error: ModelError) -> dict[str, Any]:
+    """A provider's error as the trace tells it."""
+    data: dict[str, Any] = {
+        "message": error.message,
+        "status": error.status,
+        "category": error.category,
+    }
+    return data if error.retry_after is None else {**data, "retry_after": error.retry_after}
+
+
+def describe_result(
+    result: ToolResult, *, tool: str, step: int, mocked: bool = False
+) -> dict[str, Any]:
+    """A tool's result as the trace tells it."""
+    return {
+        "call_id": result.call_id,
+        "tool": tool,
+        "content": result.content,
+        "is_error": result.is_error,
+        "details": result.details,
+        "mocked": mocked,
+        "step": step,
+    }
+
+
+class _Head(msgspec.Struct, frozen=True):
+    system: str = ""
+    tools: tuple[Tool, ...] = ()
+    model: str = ""
+    parameters: dict[str, Any] = {}
+    stream: bool = False
+
+
+def rebuild(events: Iterable[Event]) -> Iterator[Request]:
+    """The requests of a trace, each whole again."""
+    messages: dict[str, tuple[str, Message]] = {}
+    heads: dict[str, _Head] = {}
+    tips: dict[str, str] = {}
+    for event in events:
+        data = event.data
+        if event.event == REQUEST:
+            if "system" in data:
+                heads[data["head"]] = msgspec.convert(data, _Head)
+            tip = data["before"]
+            for message in msgspec.convert(data["new"], tuple[Message, ...]):
+                before, tip = tip, extend_digest(tip, message)
+                messages[tip] = (before, message)
+            tips[data["exchange"]] = tip
+            head = heads[data["head"]]
+            yield Request(
+                History(_unwind(messages, tip)),
+                head.system,
+                head.tools,
+                head.model,
+                head.parameters,
+                data.get("metadata", {}),
+                head.stream,
+            )
+        elif event.event == REPLY:
+            message = msgspec.convert({"role": "assistant", "blocks": data["blocks"]}, Message)
+            before = tips.pop(data["exchange"])
+            messages[extend_digest(before, message)] = (before, message)
+
+
+def _unwind(messages: dict[str, tuple[str, Message]], tip: str) -> list[Message]:
+    found: list[Message] = []
+    while tip != ROOT:
+        tip, message = messages[tip]
+        found.append(message)
+    return found[::-1]

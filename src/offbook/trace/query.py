@@ -1,0 +1,156 @@
+"""Questions to a trace, in the words of a test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.exchange.messages import Content, Message, join_text
+from offbook.trace.events import REPLY, REQUEST, TOOL_BLOCKED, TOOL_CALL, TOOL_RESULT, Event
+from offbook.trace.verdicts import Verdict, verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class ToolCallRecord(msgspec.Struct, frozen=True):
+    """A tool call, blocked or not."""
+
+    tool_name: str
+    input: dict[str, Any]
+    blocked: bool = False
+    block_reason: str | None = None
+    step: int = 0
+    tool_call_id: str = ""
+
+
+class ToolResultRecord(msgspec.Struct, frozen=True):
+    """What a tool answered, for real or from a mock."""
+
+    tool_name: str
+    tool_call_id: str
+    content: tuple[Content, ...]
+    is_error: bool = False
+    details: Any = None
+    mocked: bool = False
+    step: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text of it, blocks joined by line ends."""
+        return join_text(self.content)
+
+
+class UICallRecord(msgspec.Struct, frozen=True):
+    """Something that was shown or asked, and what was answered."""
+
+    method: str
+    args: list[Any]
+    return_value: Any = None
+
+
+class Events:
+    """The events of a trace, and the questions that tests ask of them.
+
+    A live trace may be asked again and again: what came since is read on each question.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._source = events
+        self._seen: list[Event] = []
+
+    @property
+    def all(self) -> list[Event]:
+        """Everything that happened."""
+        if isinstance(self._source, (list, tuple)):
+            return list(self._source)
+        self._seen.extend(self._source)
+        return list(self._seen)
+
+    def named(self, *names: str) -> list[Event]:
+        """The events with one of these names."""
+        return [event for event in self.all if event.event in names]
+
+    @property
+    def tool_calls(self) -> list[ToolCallRecord]:
+        """All tool calls, blocked or not."""
+        events = self.named(TOOL_CALL, TOOL_BLOCKED)
+        reasons = {
+            event.data["call_id"]: event.data["reason"]
+            for event in events
+            if event.event == TOOL_BLOCKED
+        }
+        return [
+            ToolCallRecord(
+                event.data["tool"],
+                event.data["input"],
+                event.data["call_id"] in reasons,
+                reasons.get(event.data["call_id"]),
+                event.data["step"],
+                event.data["call_id"],
+            )
+            for event in events
+            if event.event == TOOL_CALL
+        ]
+
+    def tool_calls_for(self, name: str) -> list[ToolCallRecord]:
+        """The calls of this tool."""
+        return [record for record in self.tool_calls if record.tool_name == name]
+
+    def blocked_calls(self) -> list[ToolCallRecord]:
+        """The calls that a hook blocked."""
+        return [record for record in self.tool_calls if record.blocked]
+
+    def tool_sequence(self) -> list[str]:
+        """The names of the tools called, in order."""
+        return [record.tool_name for record in self.tool_calls]
+
+    @property
+    def tool_results(self) -> list[ToolResultRecord]:
+        """All results, of real tools and of mocks."""
+        return [
+            ToolResultRecord(
+                data["tool"],
+                data["call_id"],
+                msgspec.convert(data["content"], tuple[Content, ...]),
+                data["is_error"],
+                data["details"],
+                data["mocked"],
+                data["step"],
+            )
+            for data in (event.data for event in self.named(TOOL_RESULT))
+        ]
+
+    def tool_results_for(self, name: str) -> list[ToolResultRecord]:
+        """The results of this tool."""
+        return [record for record in self.tool_results if record.tool_name == name]
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages: what was new in each request, and each reply."""
+        found: list[Message] = []
+        for event in self.named(REQUEST, REPLY):
+            if event.event == REQUEST:
+                found += msgspec.convert(event.data["new"], list[Message])
+            else:
+                blocks = event.data["blocks"]
+                found.append(msgspec.convert({"role": "assistant", "blocks": blocks}, Message))
+        return found
+
+    @property
+    def ui(self) -> list[UICallRecord]:
+        """All that was shown or asked."""
+        return [
+            UICallRecord(data["method"], data["args"], data.get("answer"))
+            for data in (event.data for event in self.all if event.event.startswith("ui."))
+        ]
+
+    def ui_calls_for(self, method: str) -> list[UICallRecord]:
+        """The calls of this method of the user interface."""
+        return [record for record in self.ui if record.method == method]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What was thought of it."""
+        return list(verdicts(self.all))

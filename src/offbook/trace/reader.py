@@ -1,0 +1,92 @@
+"""Reads traces back: all that is whole, and the line number of what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from offbook.errors import FormatError, FutureVersion
+from offbook.trace.events import FORMAT, HEADER, VERSION, Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_decode = msgspec.json.Decoder(Event).decode
+
+
+class Fault(NamedTuple):
+    """A line that could not be read, and why."""
+
+    line: int
+    why: str
+
+
+class Trace:
+    """A trace file. Iterating reads on from where the last reading stopped and keeps nothing.
+
+    After a reading, `faults` has the lines that were not whole; the header is checked and left
+    out of the events.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.faults: list[Fault] = []
+        self.version = 0
+        self._offset = 0
+        self._line = 0
+
+    def __iter__(self) -> Iterator[Event]:
+        try:
+            file = self.path.open("rb")
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise FormatError(f"cannot read the trace: {why}", path=self.path) from error
+        with file:
+            file.seek(self._offset)
+            for raw in file:
+                torn = not raw.endswith(b"\n")
+                event = self._read(raw, self._line + 1, torn=torn)
+                if torn and event is None:
+                    return
+                self._line += 1
+                self._offset += len(raw)
+                if event is not None:
+                    yield event
+
+    def _read(self, raw: bytes, line: int, *, torn: bool) -> Event | None:
+        if not raw.strip():
+            return None
+        try:
+            event = _decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            why = "the line is not whole" if torn else str(error)
+            fault = Fault(line, why)
+            if fault not in self.faults:
+                self.faults.append(fault)
+            return None
+        if event.event == HEADER:
+            self._check(event, line)
+            return None
+        return event
+
+    def _check(self, event: Event, line: int) -> None:
+        version = event.data.get("version")
+        if event.data.get("format") != FORMAT or not isinstance(version, int):
+            raise FormatError("this is not an Offbook trace", path=self.path, line=line)
+        if version > VERSION:
+            raise FutureVersion(
+                f"this trace has version {version}, newer than {VERSION}",
+                path=self.path,
+                line=line,
+                hint="upgrade Offbook to read it",
+            )
+        self.version = version
+
+
+def read_trace(path: Path | str) -> tuple[list[Event], list[Fault]]:
+    """All whole events of a trace, and the lines that are not."""
+    trace = Trace(path)
+    events = list(trace)
+    return events, trace.faults
