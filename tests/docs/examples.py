@@ -24,6 +24,8 @@ BLOCK = re.compile(
 )
 COMMAND = re.compile(r"^\$ (?P<words>offbook\b.*?)(?:\s+# exit (?P<code>\d+))?$", re.MULTILINE)
 PATIENCE = 120
+# A reader need not have these, and hypothesis alone takes a second to load.
+PLUGINS_OF_OURS = ["cacheprovider", "hypothesispytest", "randomly", "xdist"]
 
 
 class ExampleError(AssertionError):
@@ -99,7 +101,7 @@ def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
     files = {block.file or f"test_line_{block.line}.py": block for block in blocks}
     for file, block in files.items():
         _write(folder / file, block.code)
-    plain = ["-v", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    plain = ["-v", "--no-header", *(f"-pno:{plugin}" for plugin in PLUGINS_OF_OURS)]
     options = ["asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function"]
     settings = ["-c", os.devnull, "--rootdir", ".", *(f"--override-ini={o}" for o in options)]
     command = [sys.executable, "-m", "pytest", *plain, *settings, *files]
