@@ -1,0 +1,180 @@
+"""One prompt with one tool call: our session with its trace, against the peers' own fake models.
+
+Budgets: at least 20 times less CPU than pydantic-ai with its TestModel, 10 times less than
+openai-agents with a fake model; 10,000 turns in one session cost the same per turn, within 20 %,
+at the end as at the beginning, and the harness keeps nothing of them in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from offbook import call, say, session, when
+from offbook.exchange.history import History
+
+os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+}
+
+
+async def cost(once: Callable[[], Awaitable[object]], runs: int) -> float:
+    """CPU microseconds of one run: the best of five rounds, after a warm-up."""
+    for _ in range(max(3, runs // 10)):
+        await once()
+    rounds: list[float] = []
+    for _ in range(5):
+        gc.collect()
+        start = time.process_time()
+        for _ in range(runs):
+            await once()
+        rounds.append((time.process_time() - start) / runs * 1e6)
+    return min(rounds)
+
+
+def weather(api: Any) -> None:
+    """An extension with one tool."""
+
+    @api.tool("weather", "The weather in a city.", SCHEMA)
+    def tell(params: dict[str, Any], _: object) -> str:
+        return f"sunny in {params['city']}"
+
+
+async def ours() -> float:
+    """Our session: playbook, loop, schema check, trace on disk, automatic assertions."""
+    async with session(extensions=[weather]) as rehearsal:
+
+        async def once() -> None:
+            await rehearsal.run(
+                when("Weather?", [call("weather", {"city": "Rome"}), say("It is sunny.")])
+            )
+
+        return await cost(once, 300)
+
+
+async def pydantic_ai() -> float:
+    """The peer's TestModel: it calls the one tool and answers."""
+    from pydantic_ai import Agent
+    from pydantic_ai.models.test import TestModel
+
+    agent = Agent(TestModel(custom_output_text="It is sunny."))
+
+    @agent.tool_plain
+    def weather(city: str) -> str:  # pyright: ignore[reportUnusedFunction] - registered by name
+        """The weather in a city."""
+        return f"sunny in {city}"
+
+    return await cost(lambda: agent.run("Weather?"), 60)
+
+
+async def openai_agents() -> float:
+    """The peer's loop with a model of two scripted answers."""
+    from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool
+    from openai.types.responses import (
+        ResponseFunctionToolCall,
+        ResponseOutputMessage,
+        ResponseOutputText,
+    )
+
+    class Fake(Model):
+        def __init__(self) -> None:
+            self.asked = 0
+
+        async def get_response(self, *_: Any, **__: Any) -> ModelResponse:
+            self.asked += 1
+            if self.asked % 2:
+                item = ResponseFunctionToolCall(
+                    arguments='{"city":"Rome"}',
+                    call_id=f"call_{self.asked}",
+                    name="weather",
+                    type="function_call",
+                )
+            else:
+                text = ResponseOutputText(annotations=[], text="It is sunny.", type="output_text")
+                item = ResponseOutputMessage(
+                    id="m", content=[text], role="assistant", status="completed", type="message"
+                )
+            return ModelResponse(output=[item], usage=Usage(), response_id=None)
+
+        def stream_response(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError
+
+    @function_tool
+    def weather(city: str) -> str:
+        """The weather in a city."""
+        return f"sunny in {city}"
+
+    agent = Agent(name="a", instructions="Help.", tools=[weather], model=Fake())
+    return await cost(lambda: Runner.run(agent, "Weather?"), 60)
+
+
+async def many_turns(total: int) -> tuple[float, float, int]:
+    """CPU microseconds a turn at the beginning and at the end, and bytes kept per turn."""
+    marks: dict[int, float] = {}
+    kept: dict[int, int] = {}
+    window = total // 10
+
+    def scripted(count: int) -> list[Any]:
+        steps = [call("weather", {"city": "Rome"}), say("It is sunny.")]
+        return [when(f"Weather on day {n}?", steps) for n in range(count)]
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with session(extensions=[weather], trace=Path(folder) / "t.jsonl") as rehearsal:
+            await rehearsal.run(*scripted(window))
+            for done in range(window, total, window):
+                gc.collect()
+                start = time.process_time()
+                await rehearsal.run(*scripted(window))
+                marks[done] = (time.process_time() - start) / window * 1e6
+            tracemalloc.start()
+            for extra in range(2):
+                await rehearsal.run(*scripted(window))
+                forget_conversation(rehearsal)
+                gc.collect()
+                kept[extra] = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+    costs = [marks[at] for at in sorted(marks)]
+    third = max(1, len(costs) // 3)
+    return (
+        sum(costs[:third]) / third,
+        sum(costs[-third:]) / third,
+        (kept[1] - kept[0]) // window,
+    )
+
+
+def forget_conversation(rehearsal: Any) -> None:
+    """The conversation is the agent's own; what is left afterwards, the harness keeps."""
+    rehearsal.session._history = History()  # noqa: SLF001 - nobody but a benchmark wants that
+
+
+async def main() -> int:
+    """Measure, print, and tell whether the budgets hold."""
+    mine = await ours()
+    pydantic = await pydantic_ai()
+    agents = await openai_agents()
+    first, last, kept = await many_turns(10_000)
+    lines = [
+        ("prompt with one tool call", f"{mine:.0f} µs of CPU", True),
+        ("  pydantic-ai TestModel", f"{pydantic / mine:.1f} x", pydantic / mine >= 20),
+        ("  openai-agents, fake model", f"{agents / mine:.1f} x", agents / mine >= 10),
+        ("10,000 turns: last / first third", f"{last / first:.2f}", last / first <= 1.2),
+        ("  bytes that the harness keeps per turn", f"{kept}", kept < 64),
+    ]
+    for what, value, holds in lines:
+        print(f"{what:45} {value:>20}  {'ok' if holds else 'OVER BUDGET'}")
+    return 0 if all(holds for *_, holds in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

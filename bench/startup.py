@@ -1,0 +1,64 @@
+"""What Offbook costs those who have it installed and do not use it.
+
+Budgets: the plugin adds less than 5 ms of CPU to a pytest run that does not use it; `import
+offbook` takes less than 60 ms; `offbook --help` costs less than `pytest --version`.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROUNDS = 15
+BIN = Path(sys.executable).parent
+
+
+def cpu(*command: str, cwd: str | None = None) -> float:
+    """CPU milliseconds of one process."""
+    before = os.times()
+    subprocess.run(command, check=True, capture_output=True, cwd=cwd)
+    after = os.times()
+    spent = after.children_user + after.children_system
+    return (spent - before.children_user - before.children_system) * 1e3
+
+
+def compare(*commands: tuple[str, ...], cwd: str | None = None) -> list[float]:
+    """The median cost of each command, taken in turns so that all meet the same machine."""
+    costs: list[list[float]] = [[] for _ in commands]
+    for _ in range(ROUNDS):
+        for command, found in zip(commands, costs, strict=True):
+            found.append(cpu(*command, cwd=cwd))
+    return [statistics.median(found) for found in costs]
+
+
+def main() -> int:
+    """Measure, print, and tell whether the budgets hold."""
+    python = sys.executable
+    pytest = (python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly")
+    with tempfile.TemporaryDirectory() as folder:
+        test = Path(folder) / "test_nothing.py"
+        test.write_text("def test_nothing():\n    assert True\n")
+        with_plugin, without = compare(
+            (*pytest, str(test)), (*pytest, "-p", "no:offbook", str(test)), cwd=folder
+        )
+    empty, imported = compare((python, "-c", "pass"), (python, "-c", "import offbook"))
+    helped, version = compare(
+        (str(BIN / "offbook"), "--help"), (python, "-m", "pytest", "--version")
+    )
+    lines = [
+        ("plugin, merely installed", with_plugin - without, with_plugin - without < 5),
+        ("import offbook", imported - empty, imported - empty < 60),
+        ("offbook --help", helped, helped < version),
+        ("  pytest --version", version, True),
+    ]
+    for what, millis, holds in lines:
+        print(f"{what:30} {millis:8.1f} ms  {'ok' if holds else 'OVER BUDGET'}")
+    return 0 if all(holds for *_, holds in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
