@@ -2,8 +2,9 @@
 
 Each request repeats the conversation so far. The trace does not: a `model.request` has the
 digest of what was there before (`before`), and only what is new (`new`); the same goes for the
-head (system prompt, tools, parameters), which is told once and then named. `rebuild` reverses
-it.
+head (system prompt, tools, parameters), which is told once and then named. `after` names what
+the conversation is then, in a request and in its reply: a later `before` refers to it. `rebuild`
+reverses it by these names alone, so it works on redacted traces, too.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class Observed:
         except ModelError as error:
             self._hub.emit(ERROR, {"exchange": exchange, **describe_error(error)})
             raise
-        self._hub.emit(REPLY, {"exchange": exchange, **describe_reply(reply)})
-        self._remember(extend_digest(request.messages.digest(), reply.message))
+        after = extend_digest(request.messages.digest(), reply.message)
+        self._hub.emit(REPLY, {"exchange": exchange, "after": after, **describe_reply(reply)})
+        self._remember(after)
         if self._tools:
             self._tell_calls(reply)
         return reply
@@ -76,6 +78,7 @@ class Observed:
         data: dict[str, Any] = {
             "exchange": exchange,
             "before": messages.digest(known) if known else ROOT,
+            "after": messages.digest(),
             "new": messages[known:],
             "count": len(messages),
         }
@@ -174,24 +177,26 @@ class _Head(msgspec.Struct, frozen=True):
     stream: bool = False
 
 
+_Node = tuple[str, tuple[Message, ...]]
+
+
 def rebuild(events: Iterable[Event]) -> Iterator[Request]:
     """The requests of a trace, each whole again."""
-    messages: dict[str, tuple[str, Message]] = {}
+    nodes: dict[str, _Node] = {}
     heads: dict[str, _Head] = {}
-    tips: dict[str, str] = {}
+    asked: dict[str, str] = {}
     for event in events:
         data = event.data
         if event.event == REQUEST:
             if "system" in data:
                 heads[data["head"]] = msgspec.convert(data, _Head)
-            tip = data["before"]
-            for message in msgspec.convert(data["new"], tuple[Message, ...]):
-                before, tip = tip, extend_digest(tip, message)
-                messages[tip] = (before, message)
-            tips[data["exchange"]] = tip
+            new = msgspec.convert(data["new"], tuple[Message, ...])
+            if new:
+                nodes[data["after"]] = (data["before"], new)
+            asked[data["exchange"]] = data["after"]
             head = heads[data["head"]]
             yield Request(
-                History(_unwind(messages, tip)),
+                History(_unwind(nodes, data["after"])),
                 head.system,
                 head.tools,
                 head.model,
@@ -201,13 +206,12 @@ def rebuild(events: Iterable[Event]) -> Iterator[Request]:
             )
         elif event.event == REPLY:
             message = msgspec.convert({"role": "assistant", "blocks": data["blocks"]}, Message)
-            before = tips.pop(data["exchange"])
-            messages[extend_digest(before, message)] = (before, message)
+            nodes[data["after"]] = (asked.pop(data["exchange"]), (message,))
 
 
-def _unwind(messages: dict[str, tuple[str, Message]], tip: str) -> list[Message]:
-    found: list[Message] = []
+def _unwind(nodes: dict[str, _Node], tip: str) -> list[Message]:
+    found: list[tuple[Message, ...]] = []
     while tip != ROOT:
-        tip, message = messages[tip]
-        found.append(message)
-    return found[::-1]
+        tip, messages = nodes[tip]
+        found.append(messages)
+    return [message for messages in reversed(found) for message in messages]

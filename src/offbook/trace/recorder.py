@@ -1,4 +1,4 @@
-"""Writes a trace to disk, an event a line, each line whole before the next begins."""
+"""Writes a trace to disk: an event a line, each line whole, and none with a secret in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.trace.events import Event, header
+from offbook.trace.secrets import hide_bytes, known_secrets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ class Recorder:
     def __init__(self, path: Path, *, ts: int, **about: Any) -> None:
         self.path = path
         self._encoder = msgspec.json.Encoder(enc_hook=plain)
-        self._line = bytearray()
+        self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file: int | None = os.open(path, flags, 0o644)
         self.record(header(ts, **about))
@@ -35,10 +36,7 @@ class Recorder:
         """Append one event."""
         if self._file is None:
             return
-        line = self._line
-        self._encoder.encode_into(event, line)
-        line += b"\n"
-        os.write(self._file, line)
+        os.write(self._file, hide_bytes(self._encoder.encode(event), self._known) + b"\n")
 
     def close(self) -> None:
         """Write no more; a second time is nothing."""

@@ -1,0 +1,66 @@
+"""Patterns that come from users or agents: compiled with a clear error, bounded in time.
+
+The door of regex, whose matching can be stopped; the standard library's cannot.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from offbook.errors import UsageError
+
+if TYPE_CHECKING:
+    import regex
+
+SECONDS = 2.0
+
+
+class Pattern:
+    """A regular expression that gives up, with an error, when it runs away."""
+
+    def __init__(self, compiled: regex.Pattern[str], where: str) -> None:
+        self._compiled = compiled
+        self._where = where
+
+    @property
+    def source(self) -> str:
+        """The expression as it was written."""
+        return self._compiled.pattern
+
+    def search(self, text: str) -> tuple[int, int] | None:
+        """Where it is found first, or nothing."""
+        try:
+            found = self._compiled.search(text, timeout=SECONDS)
+        except TimeoutError as error:
+            raise self._runaway() from error
+        return None if found is None else found.span()
+
+    def replace(self, replacement: str, text: str) -> str:
+        """The text with each place that it is found replaced."""
+        try:
+            return self._compiled.sub(lambda _: replacement, text, timeout=SECONDS)
+        except TimeoutError as error:
+            raise self._runaway() from error
+
+    def _runaway(self) -> UsageError:
+        return UsageError(
+            f"the pattern {self.source!r} runs away: no answer within {SECONDS:g} s",
+            where=self._where,
+            hint="repeat no group that repeats something itself, as in (a+)+",
+        )
+
+
+@lru_cache(maxsize=1024)
+def compile_pattern(source: str, where: str = "") -> Pattern:
+    """A pattern of somebody else's."""
+    import regex
+
+    try:
+        return Pattern(regex.compile(source), where)
+    except regex.error as error:
+        raise UsageError(
+            f"the pattern {source!r} does not compile: {error}",
+            where=where,
+            hint=f"to find it as it stands, write {regex.escape(source)!r}",
+        ) from error

@@ -1,0 +1,213 @@
+"""One engine hides what is secret and evens out what never stays the same.
+
+    Redaction(patterns={"user": "user_[a-z0-9]+", "$UUID": True}, paths=["$.created_at"])
+
+It serves cassettes, snapshots, traces and reports. Secrets are hidden always; the built-in
+patterns when they are asked for by name; a preset knows what differs between two runs of the
+same command-line agent. The door of jsonpath-rfc9535.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from copy import copy
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.errors import UsageError, nearest
+from offbook.trace.patterns import Pattern, compile_pattern
+from offbook.trace.secrets import MASK, hide_secrets, known_secrets, names_secret
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import jsonpath_rfc9535
+
+ISO = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
+UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+IDS = r"(?:call|toolu|msg|resp|fc|rs|ctc|chatcmpl|req|run|thread|sess)[_-][A-Za-z0-9_-]{6,}"
+UNITS = r"(?:ms|µs|us|ns|s|secs?|seconds?|minutes?)"
+BUILTIN: dict[str, tuple[tuple[str, str], ...]] = {
+    "$TIMESTAMP": ((ISO, "[TIMESTAMP]"),),
+    "$UUID": ((rf"\b{UUID}\b|\b{IDS}\b|\bplaybook-tc-\d+\b", "[UUID]"),),
+    "$API_KEY": (),  # hidden in any case
+    "$PATH": ((r"(?<![\w/.:<])(?:/[\w.@+~-]+){2,}/?|\b[A-Za-z]:\\[\w.@+~\\-]+", "[WORKSPACE]"),),
+    "$DURATION": (
+        (r"(?<![\w.])\d+(?:\.\d+)?\s?(?:ms|µs|us|ns|s|seconds?|minutes?)\b", "[DURATION]"),
+    ),
+}
+# What differs between two identical runs of a client: texts, and places in its requests.
+PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
+    "claude-code": (
+        (
+            (r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])", "[DATE]"),
+            (r"(?<!\d)1[5-9]\d{11}(?!\d)", "[TIMESTAMP]"),
+            (rf"\b{UUID}\b|\b{IDS}\b", "[UUID]"),
+        ),
+        ("$.metadata.user_id", "$..cache_control"),
+    ),
+    "codex": (
+        (
+            (r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])", "[DATE]"),
+            (r"(?<!\d)1[5-9]\d{11}(?!\d)", "[TIMESTAMP]"),
+            (rf"\b{UUID}\b|\b{IDS}\b", "[UUID]"),
+            (r"Chunk ID: \w+", "Chunk ID: [ID]"),
+            (r"Wall time: [\d.]+ seconds?", "Wall time: [DURATION]"),
+        ),
+        ("$.client_metadata", "$.prompt_cache_key", "$.input[*].id", "$.metadata"),
+    ),
+    "gemini-cli": (
+        ((rf"\b{UUID}\b", "[UUID]"), (r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])", "[DATE]")),
+        ("$..thoughtSignature",),
+    ),
+}
+REDACTED = "[REDACTED]"
+Rule = tuple[Pattern, str]
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a user writes: patterns by name, JSON paths, and the clients whose noise is known."""
+
+    patterns: dict[str, str | bool] = {}
+    paths: tuple[str, ...] = ()
+    presets: tuple[str, ...] = ()
+
+
+class Redaction:
+    """Hides secrets, and whatever else it was told to, in texts and in JSON."""
+
+    def __init__(
+        self,
+        rules: Rules | Mapping[str, Any] | None = None,
+        *,
+        roots: Mapping[str, Path] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        read = _read(rules)
+        self._known = known_secrets(environment)
+        self._rules = [*_root_rules(roots or {}), *_rules(read)]
+        self._paths = [_path(path) for path in (*read.paths, *_preset_paths(read.presets))]
+
+    def text(self, text: str) -> str:
+        """A text, redacted."""
+        text = hide_secrets(text, self._known)
+        for pattern, replacement in self._rules:
+            text = pattern.replace(replacement, text)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """A JSON value, redacted: by the paths first, then by field names and texts."""
+        for path in self._paths:
+            value = _blank(path, value)
+        return self._walk(value)
+
+    def _walk(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            fields = cast("Mapping[str, Any]", value)
+            return {self.text(name): self._field(name, held) for name, held in fields.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._walk(item) for item in cast("Iterable[Any]", value)]
+        return value
+
+    def _field(self, name: str, held: Any) -> Any:
+        if isinstance(held, str) and held and names_secret(name):
+            return MASK
+        return self._walk(held)
+
+
+def _read(rules: Rules | Mapping[str, Any] | None) -> Rules:
+    if rules is None:
+        return Rules()
+    if isinstance(rules, Rules):
+        return rules
+    try:
+        return msgspec.convert(rules, Rules)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"redactions: {error}", hint='give {"patterns": {…}, "paths": […], "presets": […]}'
+        ) from error
+
+
+def _rules(read: Rules) -> list[Rule]:
+    found: list[Rule] = []
+    for preset in read.presets:
+        if preset not in PRESETS:
+            raise UsageError(
+                f"there is no redaction preset {preset!r}", hint=nearest(preset, PRESETS)
+            )
+        found += [(compile_pattern(source), text) for source, text in PRESETS[preset][0]]
+    for name, source in read.patterns.items():
+        if source is False:
+            continue
+        found += _builtin(name) if source is True else [_custom(name, source)]
+    return found
+
+
+def _builtin(name: str) -> list[Rule]:
+    if name not in BUILTIN:
+        raise UsageError(
+            f"there is no built-in redaction {name!r}",
+            hint=f"{nearest(name, BUILTIN)}; for your own, write {{{name!r}: 'a pattern'}}",
+        )
+    return [(compile_pattern(source), text) for source, text in BUILTIN[name]]
+
+
+def _custom(name: str, source: str) -> Rule:
+    where = f"redactions.patterns[{name!r}]"
+    pattern = compile_pattern(source, where)
+    if pattern.search("") is not None:
+        raise UsageError(
+            f"the pattern {source!r} matches the empty text, so it would match everywhere",
+            where=where,
+            hint="let it match at least one character",
+        )
+    return pattern, f"[{re.sub(r'[^A-Za-z0-9]+', '_', name).strip('_').upper()}]"
+
+
+def _root_rules(roots: Mapping[str, Path]) -> list[Rule]:
+    """A folder's path and the slug that clients make of it, by the name that stands for it."""
+    found: list[Rule] = []
+    for name, root in roots.items():
+        for text in dict.fromkeys((str(root), str(root.resolve()))):
+            slug = re.sub(r"[^A-Za-z0-9]", "-", text)
+            found += [(compile_pattern(re.escape(one)), f"[{name}]") for one in (text, slug)]
+    return found
+
+
+def _preset_paths(presets: Iterable[str]) -> list[str]:
+    return [path for preset in presets for path in PRESETS[preset][1]]
+
+
+@lru_cache(maxsize=256)
+def _path(source: str) -> jsonpath_rfc9535.JSONPathQuery:
+    import jsonpath_rfc9535
+
+    try:
+        return jsonpath_rfc9535.compile(source)
+    except jsonpath_rfc9535.JSONPathError as error:
+        raise UsageError(
+            f"the JSON path {source!r} is wrong: {error}",
+            where="redactions.paths",
+            hint="paths look like $.response.headers['x-request-id']",
+        ) from error
+
+
+def _blank(path: jsonpath_rfc9535.JSONPathQuery, value: Any) -> Any:
+    for node in path.find(value):
+        value = _replaced(value, tuple(node.location))
+    return value
+
+
+def _replaced(value: Any, location: tuple[str | int, ...]) -> Any:
+    """The value with something else at this place; what was given stays as it is."""
+    if not location:
+        return REDACTED
+    first, rest = location[0], location[1:]
+    copied: Any = copy(value)
+    copied[first] = _replaced(copied[first], rest)
+    return copied

@@ -1,0 +1,91 @@
+"""One engine evens out what never stays the same, and hides what nobody may see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.errors import UsageError
+from offbook.trace.redaction import Redaction
+
+ALL = {"$TIMESTAMP": True, "$UUID": True, "$API_KEY": True, "$PATH": True, "$DURATION": True}
+
+
+@pytest.mark.parametrize(
+    "text, redacted",
+    [
+        ("at 2024-01-13T10:00:00Z", "at [TIMESTAMP]"),
+        ("at 2024-01-13 10:00:00.123+02:00!", "at [TIMESTAMP]!"),
+        ("id 123e4567-e89b-42d3-a456-426614174000", "id [UUID]"),
+        ("call_abc123def", "[UUID]"),
+        ("toolu_01AbCdEf", "[UUID]"),
+        ("playbook-tc-12", "[UUID]"),
+        ("sk-ant-api03-abcdefghijkl", "[API_KEY]"),
+        ("in /tmp/ralph-test-xxx now", "in [WORKSPACE] now"),
+        ("took 45.234s", "took [DURATION]"),
+        ("took 12 ms", "took [DURATION]"),
+        ("a/b and 3 apples", "a/b and 3 apples"),
+    ],
+)
+def test_the_built_in_patterns_do_what_they_say(text: str, redacted: str):
+    assert Redaction({"patterns": ALL}).text(text) == redacted
+
+
+def test_secrets_are_hidden_without_being_asked_for():
+    assert Redaction().text("sk-ant-api03-abcdefghijkl") == "[API_KEY]"
+    assert Redaction().value({"password": "x", "deep": [{"api_key": "y"}]}) == {
+        "password": "[API_KEY]",
+        "deep": [{"api_key": "[API_KEY]"}],
+    }
+
+
+def test_a_pattern_of_ones_own_is_named_in_its_place():
+    redaction = Redaction({"patterns": {"user_id": "user_[a-z0-9]+"}})
+    assert redaction.text("for user_abc123 only") == "for [USER_ID] only"
+
+
+def test_a_json_path_blanks_what_it_finds_and_leaves_the_original():
+    value: dict[str, Any] = {"response": {"headers": {"x-request-id": "r1"}}, "kept": 1}
+    redaction = Redaction({"paths": ["$.response.headers['x-request-id']", "$.missing"]})
+    assert redaction.value(value)["response"]["headers"]["x-request-id"] == "[REDACTED]"
+    assert value["response"]["headers"]["x-request-id"] == "r1"
+
+
+def test_a_folder_is_hidden_as_a_path_and_as_a_slug(tmp_path: Path):
+    redaction = Redaction(roots={"WORKSPACE": tmp_path})
+    slug = str(tmp_path).replace("/", "-").replace("_", "-")
+    assert redaction.text(f"cd {tmp_path}/src") == "cd [WORKSPACE]/src"
+    assert redaction.text(f"projects/{slug}") == "projects/[WORKSPACE]"
+
+
+def test_a_preset_evens_out_two_runs_of_a_client():
+    redaction = Redaction({"presets": ["codex"]})
+    first = {"client_metadata": {"turn": "a"}, "input": [{"text": "Chunk ID: 24\n2026-11-15"}]}
+    second = {"client_metadata": {"turn": "b"}, "input": [{"text": "Chunk ID: 99\n2026-11-16"}]}
+    assert redaction.value(first) == redaction.value(second)
+
+
+@pytest.mark.parametrize(
+    "rules, message",
+    [
+        ({"patterns": {"x": "["}}, "does not compile"),
+        ({"patterns": {"x": "a*"}}, "matches the empty text"),
+        ({"patterns": {"$UID": True}}, r"did you mean '\$UUID'"),
+        ({"paths": ["response.x"]}, "the JSON path"),
+        ({"presets": ["codx"]}, "did you mean 'codex'"),
+        ({"pattern": {}}, "unknown field `pattern`"),
+        ({"patterns": []}, "Expected `object`"),
+    ],
+)
+def test_a_wrong_rule_is_refused_with_its_mend(rules: dict[str, Any], message: str):
+    with pytest.raises(UsageError, match=message):
+        Redaction(rules)
+
+
+def test_a_pattern_that_runs_away_is_stopped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("offbook.trace.patterns.SECONDS", 0.05)
+    redaction = Redaction({"patterns": {"x": "(a|aa)+$"}})
+    with pytest.raises(UsageError, match="runs away"):
+        redaction.text("a" * 60 + "b")

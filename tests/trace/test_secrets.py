@@ -1,0 +1,164 @@
+"""No secret survives, whatever it looks like and wherever it stands."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbook.trace.secrets import MASK, hide_bytes, hide_secrets, known_secrets, names_secret
+
+LETTERS = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ"
+HEX = "0123456789abcdef0123456789abcdef"
+KEYS = {
+    "openai": f"sk-proj-{LETTERS}",
+    "anthropic": f"sk-ant-api03-{LETTERS}",
+    "openrouter": f"sk-or-v1-{HEX}",
+    "google": f"AIza{LETTERS}12345",
+    "google oauth": f"ya29.{LETTERS}",
+    "google client": f"GOCSPX-{LETTERS}",
+    "aws": "AKIA1234567890ABCDEF",
+    "aws session": "ASIA1234567890ABCDEF",
+    "github": f"ghp_{LETTERS}",
+    "github app": f"ghs_{LETTERS}",
+    "github fine": f"github_pat_{LETTERS}",
+    "gitlab": f"glpat-{LETTERS}",
+    "slack": f"xoxb-{LETTERS}",
+    "stripe": f"sk_live_{LETTERS}",
+    "stripe restricted": f"rk_test_{LETTERS}",
+    "stripe webhook": f"whsec_{LETTERS}",
+    "hugging face": f"hf_{LETTERS}",
+    "groq": f"gsk_{LETTERS}",
+    "xai": f"xai-{LETTERS}",
+    "replicate": f"r8_{LETTERS}",
+    "perplexity": f"pplx-{LETTERS}",
+    "nvidia": f"nvapi-{LETTERS}",
+    "npm": f"npm_{LETTERS}",
+    "pypi": f"pypi-{LETTERS}",
+    "digitalocean": f"dop_v1_{HEX}{HEX}",
+    "docker": f"dckr_pat_{LETTERS}",
+    "sendgrid": f"SG.{LETTERS}.{LETTERS}",
+    "mailgun": f"key-{HEX}",
+    "langsmith": f"lsv2_pt_{LETTERS}",
+    "telegram": f"123456789:AA{LETTERS}{LETTERS[:8]}",
+    "web token": f"eyJhbGciOiJI.eyJzdWIiOiIx.{LETTERS}",
+}
+PLACES = {
+    "alone": "{}",
+    "in a sentence": "the key is {}, keep it",
+    "in JSON": '{{"content": "use {} now"}}',
+    "in JSON in JSON": '{{"arguments": "{{\\"k\\": \\"{}\\"}}"}}',
+    "in a URL": "https://host/path?x={}&y=1",
+    "at a line's end": "first\nkey {}\nlast",
+}
+NAMED = {
+    "header": "Authorization: Bearer {}",
+    "basic header": "authorization: Basic {}",
+    "cookie": "Set-Cookie: sid={}; Path=/",
+    "JSON field": '{{"password": "{}"}}',
+    "JSON field with spaces": '{{ "client_secret" :  "{}" }}',
+    "escaped JSON field": '{{\\"api_key\\": \\"{}\\"}}',
+    "Python dict": "{{'accessJwt': '{}'}}",
+    "YAML": "db_password: {}",
+    "environment": "OPENAI_API_KEY={} python agent.py",
+    "quoted environment": 'export AWS_SECRET_ACCESS_KEY="{}"',
+    "option": "tool --api-key {} run",
+    "option with equals": "tool --password={} run",
+    "option in a list": '["tool", "--token", "{}"]',
+    "connection string": "postgres://user:{}@host:5432/db",
+    "query": "https://host/v1?api_key={}&n=1",
+    "short query": "https://host/v1?key={}",
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=list(PLACES))
+@pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
+def test_a_key_is_known_by_its_shape_in_every_place(key: str, place: str):
+    hidden = hide_secrets(place.format(key))
+    assert key not in hidden
+    assert MASK in hidden
+
+
+@pytest.mark.parametrize("place", NAMED.values(), ids=list(NAMED))
+def test_a_secret_of_no_shape_is_known_by_the_name_before_it(place: str):
+    hidden = hide_secrets(place.format("hunter2butlonger"))
+    assert "hunter2" not in hidden
+    assert MASK in hidden
+
+
+def test_a_private_key_is_hidden_whole_even_when_it_is_torn():
+    block = "-----BEGIN RSA PRIVATE KEY-----\nMIIabc\ndef\n"
+    assert hide_secrets(f"{block}-----END RSA PRIVATE KEY-----\nrest") == f"{MASK}\nrest"
+    assert hide_secrets(block) == MASK
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens: 4096, tokens: 2500",
+        '{"token": "Hello", "logprob": -0.1}',
+        "a basic understanding of bearer bonds",
+        "the keyboard shortcut is ctrl-k",
+        "https://host/path?page=2",
+        "sk-ip this",
+        "password",
+        "desk-top computers, task-driven",
+        f"{MASK} stays {MASK}",
+    ],
+)
+def test_ordinary_text_stays_as_it_is(text: str):
+    assert hide_secrets(text) == text
+
+
+@given(st.text())
+def test_hiding_twice_is_hiding_once(text: str):
+    once = hide_secrets(text)
+    assert hide_secrets(once) == once
+
+
+@given(
+    st.sampled_from(sorted(KEYS.values())),
+    st.text(
+        st.characters(exclude_categories=["Cs", "L", "N"], exclude_characters="_-"), max_size=9
+    ),
+)
+def test_a_key_between_any_signs_is_hidden(key: str, signs: str):
+    assert key not in hide_secrets(f"{signs}{key}{signs}")
+
+
+@given(st.dictionaries(st.sampled_from(["a", "password", "n"]), st.text(max_size=20)))
+def test_hidden_json_is_still_json(value: dict[str, str]):
+    raw = msgspec.json.encode(value)
+    read = msgspec.json.decode(hide_bytes(raw))
+    assert set(read) == set(value)
+
+
+def test_secrets_of_the_environment_are_hidden_in_every_spelling():
+    known = known_secrets({"MY_TOKEN": "plain-looking-word", "HOME": "/home/somebody"})
+    wrapped = base64.b64encode(b"plain-looking-word").decode()
+    text = f"plain-looking-word {wrapped} {b'plain-looking-word'.hex()} /home/somebody"
+    hidden = hide_secrets(text, known)
+    assert "plain-looking" not in hidden
+    assert wrapped.rstrip("=") not in hidden
+    assert "/home/somebody" in hidden
+
+
+@pytest.mark.parametrize(
+    "name, secret",
+    [
+        ("OPENAI_API_KEY", True),
+        ("GITHUB_TOKEN", True),
+        ("db_password", True),
+        ("Authorization", True),
+        ("x-api-key", True),
+        ("accessJwt", True),
+        ("max_tokens", False),
+        ("HOME", False),
+        ("keyboard", False),
+    ],
+)
+def test_names_tell_secrets(name: str, secret: bool):  # noqa: FBT001 - a column of the table
+    assert names_secret(name) is secret
