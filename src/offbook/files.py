@@ -1,0 +1,218 @@
+"""Files that people write and read: understood strictly, written whole or not at all.
+
+The door of yaml-rs. An error names the file and the line; an unknown key names the nearest right
+one; a document that unfolds into far more than it holds is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_type_hints
+
+import msgspec
+
+from offbook.errors import FormatError, nearest
+
+T = TypeVar("T")
+ALIASES = 100
+LONGEST = 256 * 1024 * 1024
+
+
+def read_text(path: Path) -> str:
+    """A file's text."""
+    try:
+        if path.stat().st_size > LONGEST:
+            raise FormatError(f"the file is larger than {LONGEST >> 20} MiB", path=path)
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise FormatError(f"cannot be read: {why}", path=path) from error
+    except UnicodeDecodeError as error:
+        raise FormatError(f"not a UTF-8 text: {error.reason}", path=path) from error
+
+
+def parse_yaml(text: str, path: Path | str = "") -> Any:
+    """A YAML document: no tags, no duplicate keys, few aliases."""
+    import yaml_rs
+
+    limits = yaml_rs.AliasLimits(max_alias_expansions_per_anchor=ALIASES)
+    try:
+        return yaml_rs.loads(text, alias_limits=limits, parse_datetime=False)
+    except yaml_rs.YAMLDecodeError as error:
+        told = str(error)
+        found = re.search(r"line (\d+)", told)
+        line = int(found[1]) if found else _line_of_duplicate(told, text)
+        what = told.strip().splitlines()[-1].strip()
+        raise FormatError(f"this is not good YAML: {what}", path=path, line=line) from error
+
+
+def _line_of_duplicate(told: str, text: str) -> int | None:
+    found = re.search(r"duplicate mapping key: '(.*)'", told)
+    if not found:
+        return None
+    key = re.compile(rf"^[ -]*[\"']?{re.escape(found[1])}[\"']?\s*:")
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if key.match(line)]
+    return lines[1] if len(lines) > 1 else None
+
+
+def parse_json(raw: str | bytes, path: Path | str = "", line: int | None = None) -> Any:
+    """A JSON document."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"this is not good JSON: {error}", path=path, line=line) from error
+
+
+def read_document(path: Path, kind: type[T]) -> T:
+    """A YAML or JSON file as a struct; what does not fit is an error with its line."""
+    text = read_text(path)
+    value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
+    return convert(value, kind, path=path, text=text)
+
+
+def convert(
+    value: Any, kind: type[T], *, path: Path | str = "", text: str = "", line: int | None = None
+) -> T:
+    """A value as a struct; what does not fit is an error with its place and the nearest name."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at ")
+        place = place.strip("`")
+        unknown = re.search(r"unknown field `(.*)`", what)
+        hint = nearest(unknown[1], _fields(kind)) if unknown else ""
+        if unknown and text:
+            place = f"{place or '$'}.{unknown[1]}"
+        at = line or (locate(text, place) if text else None)
+        shown = f"{what} (at {place})" if place else what
+        raise FormatError(shown, path=path, line=at, hint=hint) from error
+
+
+def _fields(kind: Any) -> set[str]:
+    """All field names that a struct and the structs in it know."""
+    found: set[str] = set()
+    waiting: list[Any] = [kind]
+    seen: set[Any] = set()
+    while waiting:
+        one = waiting.pop()
+        arguments = cast("tuple[Any, ...]", getattr(one, "__args__", ()))
+        waiting.extend(arguments)
+        if isinstance(one, type) and issubclass(one, msgspec.Struct) and one not in seen:
+            seen.add(one)
+            found.update(one.__struct_encode_fields__)
+            waiting.extend(get_type_hints(one).values())
+    return found
+
+
+def locate(text: str, place: str) -> int | None:
+    """The line of a place such as `$.cases[2].name` in a document written in block style."""
+    lines = text.splitlines()
+    at, indent, found = 0, -1, None
+    for part in re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", place):
+        key, index = part
+        step = _find_key(lines, at, indent, key) if key else _find_item(lines, at, int(index))
+        if step is None:
+            return found
+        at, indent = step
+        found = at + 1
+    return found
+
+
+def _find_key(lines: list[str], at: int, indent: int, key: str) -> tuple[int, int] | None:
+    pattern = re.compile(rf"^((?:\s|- )*)[\"']?{re.escape(key)}[\"']?\s*:")
+    for number in range(at, len(lines)):
+        match = pattern.match(lines[number])
+        if match and len(match[1]) > indent:
+            return number, len(match[1])
+    return None
+
+
+def _find_item(lines: list[str], at: int, index: int) -> tuple[int, int] | None:
+    dash: int | None = None
+    seen = -1
+    for number in range(at, len(lines)):
+        match = re.match(r"^(\s*)- ", lines[number])
+        if match and (dash is None or len(match[1]) == dash):
+            dash = len(match[1])
+            seen += 1
+            if seen == index:
+                return number, dash
+    return None
+
+
+def write_whole(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:
+    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
+    raw = data.encode() if isinstance(data, str) else data
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(mode)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def dump_yaml(value: Any, indent: int = 0) -> str:
+    """A value as YAML that people can read and edit: long texts as blocks, short ones quoted."""
+    pad = " " * indent
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return "".join(f"{pad}{_scalar(k)}:{_held(v, indent)}" for k, v in fields.items())
+    if isinstance(value, (list, tuple)):
+        items = cast("list[Any]", value)
+        return "".join(f"{pad}-{_item(item, indent)}" for item in items)
+    return f"{pad}{_scalar(value)}\n"
+
+
+def _held(value: Any, indent: int) -> str:
+    if isinstance(value, (dict, list, tuple)) and value:
+        return f"\n{dump_yaml(value, indent + 2)}"
+    return _inline(value, indent + 2)
+
+
+def _item(value: Any, indent: int) -> str:
+    if isinstance(value, (dict, list, tuple)) and value:
+        return f" {dump_yaml(value, indent + 2).lstrip(' ')}"
+    return _inline(value, indent + 2)
+
+
+def _inline(value: Any, indent: int) -> str:
+    if isinstance(value, str) and _is_block(value):
+        keep = (
+            "+" if value.endswith("\n\n") or value == "\n" else "" if value.endswith("\n") else "-"
+        )
+        pad = " " * indent
+        body = value.removesuffix("\n")
+        lines = "\n".join(f"{pad}{line}" if line else "" for line in body.split("\n"))
+        return f" |{keep}\n{lines}\n"
+    return f" {_scalar(value)}\n"
+
+
+def _is_block(text: str) -> bool:
+    """Whether a text can stand as it is, line by line."""
+    return (
+        "\n" in text
+        and not text.startswith((" ", "\n", "\t"))
+        and all(sign == "\n" or sign.isprintable() for sign in text)
+        and not any(line.endswith((" ", "\t")) for line in text.split("\n"))
+    )
+
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z_./-]*(?: [A-Za-z_./-]+)*\Z")
+_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan", "inf"}
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and _PLAIN.match(value) and value.lower() not in _WORDS:
+        return value
+    if isinstance(value, (dict, list, tuple)) and not value:
+        return "{}" if isinstance(value, dict) else "[]"
+    return msgspec.json.encode(value).decode()
