@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from offbook.subjects.session.session import Skill as Skill
     from offbook.subjects.subject import Stage as Stage
     from offbook.subjects.subject import Subject as Subject
+    from offbook.surfaces.fixtures import Offbook as Offbook
     from offbook.trace.query import Events as Events
     from offbook.trace.reader import Trace as Trace
 
@@ -75,6 +76,7 @@ _HOMES = {
     "subjects.session.outcome": "Outcome",
     "subjects.session.session": "AgentSession Skill",
     "subjects.subject": "Stage Subject",
+    "surfaces.fixtures": "Offbook",
     "trace.query": "Events",
     "trace.reader": "Trace",
 }
@@ -91,6 +93,7 @@ __all__ = [
     "Message",
     "ModelError",
     "ModelSource",
+    "Offbook",
     "OffbookError",
     "Outcome",
     "Playbook",

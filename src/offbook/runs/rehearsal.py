@@ -286,7 +286,7 @@ class Rehearsal:
         if self._recorder is not None:
             self._recorder.close()
         if self._folder is not None:
-            self.events.all  # noqa: B018 - what happened can be asked for after the file is gone
+            self._events = Events(self.events.all)  # to be asked when the file is gone
             remove_folder(self._folder)
 
     def _own_folder(self) -> Path:

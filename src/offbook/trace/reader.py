@@ -17,10 +17,11 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 class Fault(NamedTuple):
-    """A line that could not be read, and why."""
+    """A line that could not be read, and why; `torn` when it is a last line that breaks off."""
 
     line: int
     why: str
+    torn: bool = False
 
 
 class Trace:
@@ -44,7 +45,8 @@ class Trace:
             why = error.strerror or str(error)
             raise FormatError(f"cannot read the trace: {why}", path=self.path) from error
         with file:
-            file.seek(self._offset)
+            if self._offset:  # a pipe can be read, but only on
+                file.seek(self._offset)
             for raw in file:
                 torn = not raw.endswith(b"\n")
                 event = self._read(raw, self._line + 1, torn=torn)
@@ -62,8 +64,8 @@ class Trace:
             event = _decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             why = "the line is not whole" if torn else str(error)
-            fault = Fault(line, why)
-            if fault not in self.faults:
+            fault = Fault(line, why, torn)
+            if fault not in self.faults[-1:]:  # a last line may be read more than once
                 self.faults.append(fault)
             return None
         if event.event == HEADER:

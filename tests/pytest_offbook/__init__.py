@@ -1,0 +1,1 @@
+"""The pytest plugin, run in pytests of its own."""

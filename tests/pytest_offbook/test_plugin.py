@@ -1,0 +1,430 @@
+"""The fixture opens rehearsals that end with their test, and the traces of failures are shown."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+RunTests = Callable[..., pytest.RunResult]
+
+WORDS = """
+import asyncio
+import pytest
+from offbook import AgentSession, call, say, when
+
+GREET = when("Greet me", [call("bash", {"command": "echo hi"}), say("Done.")])
+CLOSED = []
+
+
+def closing(api):
+    @api.on("session_shutdown")
+    async def note(moment, ctx):
+        CLOSED.append(asyncio.get_running_loop())
+"""
+
+ASYNCIO = """
+[pytest]
+asyncio_mode = {mode}
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+"""
+QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-rA"]
+
+
+@pytest.fixture
+def run_tests(pytester: pytest.Pytester) -> RunTests:
+    """Writes a test file and runs it, with warnings as errors."""
+
+    def run(
+        code: str, *options: str, mode: str = "strict", name: str = "test_it"
+    ) -> pytest.RunResult:
+        pytester.makeini(ASYNCIO.format(mode=mode))
+        pytester.makepyfile(**{name: WORDS + code})
+        return pytester.runpytest_inprocess(*QUIET, *options)
+
+    return run
+
+
+PASSING = {
+    "a session": """
+def test_it(offbook):
+    run = offbook.session().run(GREET)
+    assert run.tools == ["bash"]
+""",
+    "any subject": """
+def test_it(offbook):
+    assert offbook.drive(AgentSession()).run(GREET).text == "Done."
+""",
+    "several at once": """
+def test_it(offbook):
+    one, other = offbook.session(), offbook.session()
+    assert one.run(GREET).tools == other.run(GREET).tools == ["bash"]
+    assert one.cwd != other.cwd
+""",
+    "through another fixture": """
+@pytest.fixture
+def greeted(offbook):
+    return offbook.session().run(GREET)
+
+def test_it(greeted):
+    assert greeted.tools == ["bash"]
+""",
+    "in a class": """
+class TestIt:
+    def test_it(self, offbook):
+        assert offbook.session().run(GREET).tools == ["bash"]
+""",
+    "one that the test itself disposes of": """
+def test_it(offbook):
+    with offbook.session() as rehearsal:
+        rehearsal.run(GREET)
+    assert rehearsal.events.tool_sequence() == ["bash"]
+""",
+    "a trace of the test's own": """
+def test_it(offbook, tmp_path):
+    offbook.session(trace=tmp_path / "mine.jsonl").run(GREET)
+    assert (tmp_path / "mine.jsonl").exists()
+""",
+}
+
+
+@pytest.mark.parametrize("code", PASSING.values(), ids=PASSING)
+def test_a_plain_test_rehearses(run_tests: RunTests, code: str):
+    run_tests(code).assert_outcomes(passed=1)
+
+
+ASYNC = {
+    "awaited at once": """
+async def test_it(offbook):
+    run = await offbook.session().run(GREET)
+    assert run.tools == ["bash"]
+""",
+    "opened, then run": """
+async def test_it(offbook):
+    rehearsal = await offbook.drive(AgentSession())
+    assert (await rehearsal.run(GREET)).text == "Done."
+""",
+    "opened with async with": """
+async def test_it(offbook):
+    async with offbook.session() as rehearsal:
+        await rehearsal.run(GREET)
+""",
+    "in a class": """
+class TestIt:
+    async def test_it(self, offbook):
+        assert (await offbook.session().run(GREET)).tools == ["bash"]
+""",
+}
+
+
+@pytest.mark.parametrize("code", ASYNC.values(), ids=ASYNC)
+def test_an_async_test_rehearses_under_pytest_asyncio(run_tests: RunTests, code: str):
+    run_tests(code, mode="auto").assert_outcomes(passed=1)
+    run_tests(f"pytestmark = pytest.mark.asyncio\n{code}").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("code", ASYNC.values(), ids=ASYNC)
+def test_an_async_test_rehearses_under_anyio(pytester: pytest.Pytester, code: str):
+    pytester.makepyfile(
+        test_it=f"{WORDS}\npytestmark = pytest.mark.anyio\n"
+        f"@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n{code}"
+    )
+    outcome = pytester.runpytest_inprocess(*QUIET, "-p", "no:asyncio", "-W", "error")
+    outcome.assert_outcomes(passed=1)
+
+
+def test_rehearsals_of_an_async_test_end_in_its_own_loop(run_tests: RunTests):
+    run_tests(
+        """
+LOOPS = []
+
+async def test_first(offbook):
+    LOOPS.append(asyncio.get_running_loop())
+    await offbook.session(extensions=[closing]).run(GREET)
+    assert CLOSED == []
+
+async def test_then():
+    assert CLOSED == LOOPS
+""",
+        mode="auto",
+    ).assert_outcomes(passed=2)
+
+
+def test_rehearsals_of_an_async_fixture_end_in_its_loop(run_tests: RunTests):
+    run_tests(
+        """
+@pytest.fixture
+async def opened(offbook):
+    return await offbook.session(extensions=[closing]), asyncio.get_running_loop()
+
+def test_first(opened):
+    pytest.LOOP = opened[1]
+
+def test_then():
+    assert CLOSED == [pytest.LOOP]
+""",
+        mode="auto",
+    ).assert_outcomes(passed=2)
+
+
+def test_rehearsals_are_over_when_their_test_is(run_tests: RunTests):
+    run_tests("""
+SEEN = []
+
+def test_first(offbook):
+    rehearsal = offbook.session(extensions=[closing])
+    rehearsal.run(GREET)
+    SEEN.append(rehearsal)
+
+def test_then():
+    assert len(CLOSED) == 1
+    assert not SEEN[0].cwd.exists()
+""").assert_outcomes(passed=2)
+
+
+FORGOTTEN = """
+async def test_it(offbook):
+    offbook.session().run(GREET)
+"""
+
+
+def test_a_run_that_is_never_awaited_fails_the_test(run_tests: RunTests):
+    outcome = run_tests(FORGOTTEN, mode="auto")
+    outcome.assert_outcomes(failed=1)
+    outcome.stdout.fnmatch_lines(["*a run was never awaited, so nothing was tested"])
+
+
+def test_a_run_that_is_never_awaited_fails_the_test_under_anyio(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        test_it=f"{WORDS}\npytestmark = pytest.mark.anyio\n"
+        f"@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n{FORGOTTEN}"
+    )
+    outcome = pytester.runpytest_inprocess(*QUIET, "-p", "no:asyncio", "-W", "error")
+    outcome.assert_outcomes(failed=1)
+
+
+def test_the_failure_of_the_test_itself_comes_first(run_tests: RunTests):
+    outcome = run_tests(
+        """
+async def test_it(offbook):
+    offbook.session().run(GREET)
+    assert 1 == 2
+""",
+        mode="auto",
+    )
+    outcome.assert_outcomes(failed=1)
+    outcome.stdout.fnmatch_lines(
+        ["E*assert 1 == 2", "*also, when its rehearsals ended: UsageError: a run was never*"]
+    )
+
+
+def test_a_hook_that_raises_at_the_end_fails_the_test(run_tests: RunTests):
+    outcome = run_tests("""
+def broken(api):
+    @api.on("session_shutdown")
+    def fail(moment, ctx):
+        raise OSError("the database is locked")
+
+def test_it(offbook):
+    offbook.session(extensions=[broken]).run(GREET)
+""")
+    outcome.assert_outcomes(failed=1)
+    outcome.stdout.fnmatch_lines(["*the database is locked*"])
+
+
+FAILING = """
+def test_it(offbook):
+    run = offbook.session().run(GREET)
+    assert run.tools == []
+"""
+TRACE = Path(".offbook/traces/test_it.py-test_it.jsonl")
+
+
+def test_a_failing_test_shows_the_end_of_its_trace_and_where_it_is_kept(
+    run_tests: RunTests, pytester: pytest.Pytester
+):
+    outcome = run_tests(FAILING)
+    outcome.assert_outcomes(failed=1)
+    outcome.stdout.fnmatch_lines(
+        [
+            "*- offbook trace -*",
+            "run 1 · session · 1 turn",
+            '├─ user "Greet me"',
+            '│  ├─ 1. call bash {"command":"echo hi"}',
+            "│  │  └─ → hi",
+            f"kept: {TRACE}",
+        ],
+        consecutive=False,
+    )
+    assert (pytester.path / TRACE).read_text().startswith('{"ts":')
+    assert (pytester.path / ".offbook" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_long_trace_is_shown_from_its_end(run_tests: RunTests):
+    outcome = run_tests("""
+def test_it(offbook):
+    turns = [when(f"prompt {at}", [say("ok")]) for at in range(60)]
+    offbook.session().run(*turns)
+    assert 0
+""")
+    outcome.stdout.fnmatch_lines(["… * lines before", '├─ user "prompt 59"', "└─ passed"])
+    outcome.stdout.no_fnmatch_line('├─ user "prompt 1"')
+
+
+def test_a_script_error_ends_its_traceback_in_the_test(run_tests: RunTests):
+    code = """
+def test_it(offbook):
+    offbook.session().run(when("Greet me", [call("bash", {"command": "echo hi"})]))
+"""
+    outcome = run_tests(code)
+    outcome.stdout.fnmatch_lines(["E*ScriptExhausted: *", "test_it.py:*: ScriptExhausted"])
+    outcome.stdout.no_fnmatch_line("*rehearsal.py*")
+    run_tests(code, "--full-trace").stdout.fnmatch_lines(["*rehearsal.py*"])
+
+
+def test_an_error_of_a_callback_keeps_its_own_traceback(run_tests: RunTests):
+    outcome = run_tests("""
+def check(result):
+    assert result.text == "something else"
+
+def test_it(offbook):
+    call_ = call("bash", {"command": "echo hi"}).then(check)
+    offbook.session().run(when("Greet me", [call_, say("Done.")]))
+""")
+    outcome.assert_outcomes(failed=1)
+    outcome.stdout.fnmatch_lines(['>*assert result.text == "something else"'])
+
+
+def test_a_fixture_that_fails_afterwards_still_has_the_trace(run_tests: RunTests):
+    outcome = run_tests("""
+@pytest.fixture
+def checked(offbook):
+    yield offbook.session()
+    assert 1 == 2
+
+def test_it(checked):
+    checked.run(GREET)
+""")
+    outcome.assert_outcomes(passed=1, errors=1)
+    outcome.stdout.fnmatch_lines(["*- offbook trace -*", "run 1 · session*", f"kept: {TRACE}"])
+
+
+KEPT = {
+    # options -> what is kept of a passing and of a failing test
+    (): [TRACE],
+    ("--offbook-traces=all",): [Path(".offbook/traces/test_it.py-test_fine.jsonl"), TRACE],
+    ("--offbook-traces=never",): [],
+    ("--offbook-traces=out/traces",): [Path("out/traces/test_it.py-test_it.jsonl")],
+    ("-o", "offbook_traces=never"): [],
+    ("-o", "offbook_traces=never", "--offbook-traces=out"): [Path("out/test_it.py-test_it.jsonl")],
+}
+
+
+@pytest.mark.parametrize("options, kept", KEPT.items(), ids=map(" ".join, KEPT))
+def test_the_option_says_which_traces_are_kept(
+    run_tests: RunTests, pytester: pytest.Pytester, options: tuple[str, ...], kept: list[Path]
+):
+    code = f"{FAILING}\ndef test_fine(offbook):\n    offbook.session().run(GREET)\n"
+    run_tests(code, *options).assert_outcomes(passed=1, failed=1)
+    found = [path.relative_to(pytester.path) for path in pytester.path.rglob("*.jsonl")]
+    assert sorted(found) == sorted(kept)
+
+
+def test_traces_are_numbered_and_awkward_names_stay_apart(
+    run_tests: RunTests, pytester: pytest.Pytester
+):
+    run_tests("""
+@pytest.mark.parametrize("text", ["a/b", "a:b", "é" * 200])
+def test_it(offbook, text):
+    offbook.session().run(GREET)
+    offbook.session().run(GREET)
+    assert 0
+""").assert_outcomes(failed=3)
+    names = {path.name for path in pytester.path.rglob("*.jsonl")}
+    assert len(names) == 6
+    assert sum(name.endswith("-2.jsonl") for name in names) == 3
+    assert max(len(name) for name in names) < 160
+
+
+def test_a_trace_of_the_tests_own_is_named_and_left_where_it_is(
+    run_tests: RunTests, pytester: pytest.Pytester
+):
+    outcome = run_tests("""
+def test_it(offbook):
+    offbook.session(trace="mine.jsonl").run(GREET)
+    assert 0
+""")
+    outcome.stdout.fnmatch_lines(["kept: mine.jsonl"])
+    assert not (pytester.path / ".offbook" / "traces").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told_and_no_more(
+    run_tests: RunTests, pytester: pytest.Pytester
+):
+    (pytester.path / "taken").write_text("a file")
+    outcome = run_tests(FAILING, "--offbook-traces=taken")
+    outcome.assert_outcomes(failed=1)
+    outcome.stdout.fnmatch_lines(["not kept: *taken*"])
+
+
+def test_nothing_temporary_is_left(
+    run_tests: RunTests, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+):
+    folder = pytester.mkdir("tmp")
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    run_tests(FAILING + ASYNC["awaited at once"].replace("test_it", "test_more"), mode="auto")
+    assert list(folder.iterdir()) == []
+
+
+def test_workers_of_xdist_rehearse_and_report(pytester: pytest.Pytester):
+    pytester.makeini(ASYNCIO.format(mode="auto"))
+    pytester.makepyfile(
+        test_it=f"""{WORDS}
+@pytest.mark.parametrize("number", range(6))
+async def test_it(offbook, number):
+    await offbook.session().run(GREET)
+    assert number % 2
+"""
+    )
+    outcome = pytester.runpytest_subprocess("-n", "2", "-p", "no:randomly")
+    outcome.assert_outcomes(passed=3, failed=3)
+    outcome.stdout.fnmatch_lines(["*- offbook trace -*", '├─ user "Greet me"', "kept: *"])
+    assert len(list(pytester.path.glob(".offbook/traces/*.jsonl"))) == 3
+
+
+IMPORTED = """
+import sys
+
+def pytest_unconfigure(config):
+    print("imported:", "offbook" in sys.modules, "pytest_offbook.rehearsals" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("argument, imported", [("", "False False"), ("offbook", "True True")])
+def test_nothing_is_imported_until_the_fixture_is_used(
+    pytester: pytest.Pytester, unwatched: dict[str, str], argument: str, imported: str
+):
+    pytester.makeconftest(IMPORTED)
+    pytester.makepyfile(f"def test_it({argument}):\n    pass\n")
+    outcome = subprocess.run(
+        [sys.executable, "-m", "pytest", "-s", "-p", "no:randomly"],
+        cwd=pytester.path,
+        env=unwatched,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed" in outcome.stdout
+    assert f"imported: {imported}" in outcome.stdout
+
+
+def test_the_option_and_the_fixture_explain_themselves(pytester: pytest.Pytester):
+    pytester.makeini(ASYNCIO.format(mode="auto"))
+    shown = pytester.runpytest_inprocess("--help").stdout
+    shown.fnmatch_lines(["*--offbook-traces=DIR|all|never*"])
+    pytester.makepyfile("def test_it():\n    pass\n")
+    pytester.runpytest_inprocess("--fixtures").stdout.fnmatch_lines(["offbook -- *"])

@@ -1,0 +1,1 @@
+"""Traces told to somebody."""

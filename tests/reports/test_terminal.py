@@ -1,0 +1,253 @@
+"""A trace is told as a tree, whatever is in it."""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbook import call, fail, say, session, think, when
+from offbook.reports.terminal import CROWD, Tree, show_lines, spell, tell_end
+from offbook.trace.events import Event
+from offbook.trace.query import Events
+
+Told = tuple[str, dict[str, Any]]
+
+
+def tree_of(*events: Told, full: bool = False) -> list[str]:
+    told = [Event(0, name, data, seq) for seq, (name, data) in enumerate(events, 1)]
+    return [spell(line) for line in Tree(full=full).tell(told)]
+
+
+def guarded(api: Any) -> None:
+    @api.on("tool_call")
+    def guard(moment: Any, ctx: Any) -> Any:
+        return {"block": True, "reason": "not that"} if "rm" in str(moment.input) else None
+
+    @api.tool("ask")
+    async def ask(params: Any, ctx: Any) -> str:
+        return f"it was {await ctx.ui.select('Which?', ['a', 'b'])}"
+
+    @api.command("greet")
+    def greet(args: str, ctx: Any) -> None:
+        ctx.ui.notify(f"hello {args}")
+
+
+def test_a_session_is_told_with_all_that_happened():
+    with session(extensions=[guarded], mock_tools={"read": "a file"}) as rehearsal:
+        rehearsal.run(
+            when(
+                "Go",
+                [
+                    think("Let me see."),
+                    [call("read", {"path": "x"}), call("ask"), say("Both.")],
+                    call("bash", {"command": "rm x"}),
+                    say("Done."),
+                ],
+            ),
+            when("/greet Ada", []),
+        )
+        lines = [spell(line) for line in Tree().tell(rehearsal.events.all)]
+    assert lines == [
+        "extension guarded",
+        "run 1 · session · 2 turns",
+        '├─ user "Go"',
+        '│  ├─ 1. says "Both."',
+        '│  │  ├─ thinks "Let me see."',
+        '│  │  ├─ call read {"path":"x"}',
+        "│  │  │  └─ → a file (mocked)",
+        "│  │  ├─ call ask {}",
+        "│  │  │  └─ → it was a",
+        '│  │  └─ ui select "Which?" ["a","b"] → "a"',
+        '│  ├─ 2. call bash {"command":"rm x"}',
+        "│  │  └─ blocked: not that",
+        '│  └─ 3. says "Done."',
+        "├─ command /greet Ada",
+        '├─ ui notify "hello Ada" "info"',
+        "├─ ✓ playbook consumed",
+        "└─ passed",
+    ]
+
+
+def test_a_provider_error_and_a_run_that_fails_are_told():
+    with session() as rehearsal:
+        with pytest.raises(AssertionError):
+            rehearsal.run(when("Go", [fail("too busy"), say("Never.")]))
+        lines = [spell(line) for line in Tree().tell(rehearsal.events.all)]
+    assert "│  ├─ model error: too busy (529 overloaded)" in lines
+    assert "│  ├─ the agent gave up: too busy (529 overloaded)" in lines
+    assert "│  └─ the agent stopped: error" in lines
+    assert any(line.startswith("├─ ✗ playbook consumed: when('Go'): playbook") for line in lines)
+    assert any(line.startswith("└─ failed: ScriptUnfinished: ") for line in lines)
+    assert lines[-1].strip().startswith("do: ")
+
+
+def test_hooks_are_told_where_they_were_called():
+    def look(moment: Any, ctx: Any) -> None:
+        pass
+
+    def curious(api: Any) -> None:
+        for moment in ["session_start", "agent_start", "turn_start", "turn_end", "agent_end"]:
+            api.on(moment)(look)
+
+    with session(extensions=[curious]) as rehearsal:
+        rehearsal.run(when("Go", [say("Done.")]))
+        lines = [spell(line) for line in Tree().tell(rehearsal.events.all)]
+    assert [line for line in lines if "hook " in line or "says" in line] == [
+        "hook session_start",
+        "│  ├─ hook agent_start",
+        "│  ├─ hook turn_start",
+        '│  ├─ 1. says "Done."',
+        "│  │  └─ hook turn_end",
+        "│  └─ hook agent_end",
+    ]
+
+
+CALL: tuple[str, dict[str, Any]] = (
+    "tool.call",
+    {"call_id": "1", "tool": "bash", "input": {}, "step": 1},
+)
+RESULT: Told = (
+    "tool.result",
+    {"call_id": "1", "tool": "bash", "content": [{"type": "text", "text": "hi"}]},
+)
+REPLY = ("model.reply", {"blocks": [{"type": "tool_call", "id": "1", "name": "bash"}], "step": 1})
+ASKED = (
+    "model.request",
+    {"new": [{"role": "user", "blocks": [{"type": "text", "text": "Summarize"}]}]},
+)
+
+SHAPES: dict[str, tuple[list[Told], list[str]]] = {
+    "a run that was killed": (
+        [("_meta.run_start", {"subject": "session", "turns": 2}), REPLY, CALL],
+        [
+            "run 1 · session · 2 turns",
+            "├─ 1. call bash {}",
+            "└─ the trace ends here, in the middle",
+        ],
+    ),
+    "a request that opens a turn": (
+        [ASKED, REPLY, RESULT],
+        ['user "Summarize"', "└─ 1. call bash {}", "   └─ → hi"],
+    ),
+    "a request of a subagent while a tool works": (
+        [REPLY, ASKED, ("model.reply", {"blocks": [], "step": 2}), RESULT],
+        ["1. call bash {}", 'asked by a tool "Summarize"', '2. says ""', "bash → hi"],
+    ),
+    "a role": (
+        [("model.reply", {"blocks": [{"type": "text", "text": "Tea"}], "role": "titles"})],
+        ['titles says "Tea"'],
+    ),
+    "an error result": (
+        [CALL, ("tool.result", {**RESULT[1], "is_error": True, "mocked": True})],
+        ["call bash {}", "└─ → error hi (mocked)"],
+    ),
+    "a call that no reply announced": ([CALL, RESULT], ["call bash {}", "└─ → hi"]),
+    "a result of nothing": ([RESULT], ["bash → hi"]),
+    "a tool that says nothing": (
+        [CALL, ("tool.result", {"call_id": "1", "tool": "bash", "content": []})],
+        ["call bash {}", "└─ → (nothing)"],
+    ),
+    "an event of somebody else": ([("cell.ready", {"name": "a"})], ['cell.ready {"name":"a"}']),
+    "an event without data": ([("handoff", {})], ["handoff"]),
+    "a run end alone": ([("_meta.run_end", {"ok": True})], ["passed"]),
+    "a shape that its name does not promise": (
+        [("model.reply", {"blocks": "no list"})],
+        ['model.reply {"blocks":"no list"}'],
+    ),
+    "verdicts of all kinds": (
+        [
+            ("check.verdict", {"check": "budget", "status": status, "message": "why"})
+            for status in ["pass", "fail", "warn", "no_data", "error"]
+        ],
+        [f"{mark} budget: why" for mark in "✓✗!?✗"],
+    ),
+    "escape sequences, never obeyed": (
+        [CALL, ("tool.blocked", {"call_id": "1", "tool": "bash", "reason": "\x1b[2J\x07"})],
+        ["call bash {}", "└─ blocked: ␛[2J␇"],
+    ),
+}
+
+
+@pytest.mark.parametrize("events, lines", SHAPES.values(), ids=SHAPES)
+def test_every_shape_of_a_trace_is_told(events: list[Told], lines: list[str]):
+    assert tree_of(*events) == lines
+
+
+def test_a_long_text_is_cut_unless_all_is_wanted():
+    text = "word " * 100 + "\nlast"
+    reply = ("model.reply", {"blocks": [{"type": "text", "text": text}], "step": 1})
+    brief, whole = tree_of(reply), tree_of(reply, full=True)
+    assert len(brief) == 1
+    assert brief[0].endswith('…"')
+    assert len(whole) == 2
+    assert whole[1] == '   last"'
+
+
+def test_a_crowd_below_one_message_is_told_in_parts():
+    shown = [("ui.notify", {"method": "notify", "args": [at]}) for at in range(CROWD + 10)]
+    lines = tree_of(REPLY, *shown)
+    assert len(lines) == 1 + CROWD + 1 + 10
+    assert "… and on" in lines
+
+
+def test_a_long_trace_is_told_while_it_is_read():
+    """Lines come before the events end: the tree holds a message, not the trace."""
+    tree, seen = Tree(), 0
+
+    def events() -> Iterator[Event]:
+        for seq in range(1, 3001):
+            yield Event(0, *REPLY, seq)
+            yield Event(0, *RESULT, seq)
+            assert seen >= (seq - 2) * 2
+
+    for _ in tree.tell(events()):
+        seen += 1
+    assert seen == 6000
+
+
+ODD: list[Any] = [
+    *(None, True, 0, "", "a\nb", [], ["a"], [None], [[]], {}, {"type": "text"}),
+    *([{"type": kind}] for kind in ("text", "tool_call", "thinking")),
+    *([{"type": "tool_call", "id": "1", "name": "x"}], [{"role": "user"}]),
+]
+NAMES = """
+    _meta.run_start _meta.run_end agent.start agent.end agent.error model.request model.reply
+    model.error tool.call tool.result tool.blocked check.verdict ui.confirm hook.agent_end
+    hook.turn_end session.command anything.else
+"""
+FIELDS = "call_id tool blocks new content status args answer step turns prompt"
+events_ = st.tuples(
+    st.sampled_from(NAMES.split()),
+    st.dictionaries(st.sampled_from(FIELDS.split()), st.sampled_from(ODD), max_size=4),
+)
+
+
+@given(st.lists(events_, max_size=12))
+def test_no_event_can_break_the_tree(events: list[Told]):
+    for line in tree_of(*events):
+        assert "\n" not in line
+
+
+def test_the_end_of_a_tree_says_how_much_came_before():
+    events = [Event(0, "handoff", {"to": at}, at) for at in range(10)]
+    assert tell_end(events, 3).splitlines() == [
+        "… 7 lines before",
+        'handoff {"to":7}',
+        'handoff {"to":8}',
+        'handoff {"to":9}',
+    ]
+    assert tell_end(Events([]).all, 3) == ""
+
+
+def test_colours_change_nothing_but_the_looks():
+    from rich.text import Text
+
+    lines = list(Tree().tell([Event(0, *REPLY), Event(0, *RESULT)]))
+    plain, coloured = io.StringIO(), io.StringIO()
+    show_lines(lines, plain, colour=False)
+    show_lines(lines, coloured, colour=True)
+    assert "\x1b[" in coloured.getvalue()
+    assert Text.from_ansi(coloured.getvalue()).plain.rstrip("\n") == plain.getvalue().rstrip("\n")

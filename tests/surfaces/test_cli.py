@@ -1,0 +1,302 @@
+"""The command line: what it prints, where, and how it exits."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offbook import call, say, session, when
+from offbook.surfaces.cli import COMMANDS, main
+
+HEADER = '{"ts":0,"event":"_meta.trace","data":{"format":"offbook.trace","version":1}}\n'
+EVENT = '{"ts":1,"event":"handoff","data":{"to":"somebody"},"seq":1}\n'
+
+
+class Outcome:
+    """How a command went."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Offbook = Callable[..., Outcome]
+
+
+@pytest.fixture
+def offbook_command(capsys: pytest.CaptureFixture[str]) -> Offbook:
+    """Runs a command in this process."""
+
+    def run(*args: object) -> Outcome:
+        with pytest.raises(SystemExit) as exit_:
+            main([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        assert isinstance(exit_.value.code, int)
+        return Outcome(exit_.value.code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """The trace of a real run."""
+    path = tmp_path / "trace.jsonl"
+    with session(trace=path, mock_tools={"bash": "hi"}) as rehearsal:
+        rehearsal.run(when("Greet me", [call("bash", {"command": "echo"}), say("Done.")]))
+    return path
+
+
+def test_the_version_is_that_of_the_package(offbook_command: Offbook):
+    import offbook
+
+    outcome = offbook_command("--version")
+    assert (outcome.code, outcome.out) == (0, f"offbook {offbook.__version__}\n")
+
+
+def test_help_names_every_command(offbook_command: Offbook):
+    outcome = offbook_command("--help")
+    assert outcome.code == 0
+    for name, about in COMMANDS.items():
+        assert f"  {name}  {about}" in outcome.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(offbook_command: Offbook, name: str):
+    outcome = offbook_command(name, "--help")
+    assert outcome.code == 0
+    assert COMMANDS[name].rstrip(".") in " ".join(outcome.out.split())
+    assert f"Example:\n    offbook {name}" in outcome.out
+
+
+WRONG = {
+    "an unknown command": (["shw"], "there is no command 'shw': did you mean 'show'?"),
+    "an unknown option": (["show", "--colour", "x"], "No such option"),
+    "a missing argument": (["show"], "Missing argument 'TRACE'"),
+    "no such file": (["show", "no-such.jsonl"], "offbook: no-such.jsonl: cannot read the trace"),
+}
+
+
+@pytest.mark.parametrize("args, message", WRONG.values(), ids=WRONG)
+def test_wrong_usage_exits_with_2_and_says_what_is_wrong(
+    offbook_command: Offbook, args: list[str], message: str
+):
+    outcome = offbook_command(*args)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+
+
+def test_show_tells_a_trace_as_a_tree(offbook_command: Offbook, trace: Path):
+    outcome = offbook_command("show", trace)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines() == [
+        "run 1 · session · 1 turn",
+        '├─ user "Greet me"',
+        '│  ├─ 1. call bash {"command":"echo"}',
+        "│  │  └─ → hi (mocked)",
+        '│  └─ 2. says "Done."',
+        "├─ ✓ playbook consumed",
+        "└─ passed",
+    ]
+
+
+def test_show_gives_machines_a_summary(offbook_command: Offbook, trace: Path):
+    outcome = offbook_command("show", trace, "--json")
+    told = json.loads(outcome.out)
+    assert outcome.code == 0
+    assert told["trace"] == str(trace)
+    assert told["runs"] == [{"subject": "session", "turns": 1, "ok": True, "error": ""}]
+    assert told["tools"] == {"bash": 1}
+    assert told["verdicts"][0]["status"] == "pass"
+    assert told["faults"] == []
+
+
+BROKEN = {
+    # what the file holds -> exit code, in stdout, in stderr
+    "a torn last line": (HEADER + EVENT + EVENT[:20], 0, "handoff", ":3: the line is not whole"),
+    "a broken line in the middle": (HEADER + "{]\n" + EVENT, 1, "handoff", ":2: "),
+    "nothing but broken lines": ("{]\n" * 30, 2, "", "… and 20 more lines"),
+    "no event at all": (HEADER, 2, "", "there is no event to show"),
+    "an empty file": ("", 2, "", "there is no event to show"),
+    "something else": ('{"name": "package"}\n', 2, "", ":1: Object missing required field `ts`"),
+    "a newer version": (
+        HEADER.replace('"version":1', '"version":999') + EVENT,
+        2,
+        "",
+        "upgrade Offbook to read it",
+    ),
+    "no header": (EVENT, 0, "handoff", ""),
+}
+
+
+@pytest.mark.parametrize("text, code, out, err", BROKEN.values(), ids=BROKEN)
+def test_show_reads_what_is_whole_and_names_what_is_not(
+    offbook_command: Offbook, tmp_path: Path, text: str, code: int, out: str, err: str
+):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(text)
+    outcome = offbook_command("show", path)
+    assert outcome.code == code
+    assert out in outcome.out
+    assert bool(out) == bool(outcome.out)
+    assert err in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_show_json_names_broken_lines_too(offbook_command: Offbook, tmp_path: Path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(HEADER + "{]\n" + EVENT)
+    outcome = offbook_command("show", path, "--json")
+    assert outcome.code == 1
+    (fault,) = json.loads(outcome.out)["faults"]
+    assert fault[0] == 2
+
+
+def test_the_demo_shows_a_run_that_passes_and_one_that_fails(offbook_command: Offbook):
+    outcome = offbook_command("demo")
+    assert (outcome.code, outcome.err) == (0, "")
+    story = outcome.out
+    for told in [
+        "blocked: this would delete more than you think",
+        'ui confirm "Ship it?" "one kettle" → true',
+        "└─ passed",
+        "└─ failed: ScriptExhausted",
+        "do: end the turn with say(…)",
+        "Go on:",
+    ]:
+        assert told in story
+    order = story.partition("→ ORDER-")[2].partition(":")[0]
+    assert f'call ship_order {{"id":"ORDER-{order}"}}' in story
+    assert offbook_command("demo").out == story
+
+
+def test_the_demo_gives_machines_both_runs(offbook_command: Offbook):
+    told = json.loads(offbook_command("demo", "--json").out)
+    assert told["passing"]["runs"][0]["ok"] is True
+    assert told["passing"]["blocked"] == 1
+    assert told["failing"]["runs"][0]["ok"] is False
+
+
+def test_an_interrupt_ends_quietly_with_130(
+    offbook_command: Offbook, trace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("offbook.surfaces.cli.show.show_lines", interrupt)
+    outcome = offbook_command("show", trace)
+    assert (outcome.code, outcome.err) == (130, "offbook: interrupted\n")
+
+
+def offbook_process(*args: object) -> list[str]:
+    return [sys.executable, "-m", "offbook", *map(str, args)]
+
+
+def test_a_real_interrupt_ends_quietly_with_130(tmp_path: Path):
+    pipe = tmp_path / "endless"
+    os.mkfifo(pipe)
+    process = subprocess.Popen(
+        offbook_process("show", pipe), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with pipe.open("w") as writing:  # opens when the command does
+        writing.write(HEADER + EVENT)
+        writing.flush()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "offbook: interrupted\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path):
+    path = tmp_path / "long.jsonl"
+    path.write_text(HEADER + EVENT * 20_000)
+    process = subprocess.Popen(
+        offbook_process("show", path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert "handoff" in process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=30) == 0
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("no_colour, expected", [("", True), ("1", False)])
+def test_colours_are_for_a_terminal_and_for_who_wants_them(
+    trace: Path,
+    unwatched: dict[str, str],
+    no_colour: str,
+    expected: bool,  # noqa: FBT001 - a column
+):
+    ours, theirs = pty.openpty()
+    environment = {**unwatched, "TERM": "xterm-256color", "NO_COLOR": no_colour}
+    subprocess.run(offbook_process("show", trace), stdout=theirs, env=environment, check=True)
+    os.close(theirs)
+    shown = b""
+    while chunk := _read(ours):
+        shown += chunk
+    os.close(ours)
+    assert "└─ passed" in shown.decode().replace("\x1b[32m", "").replace("\x1b[2m", "").replace(
+        "\x1b[0m", ""
+    )
+    assert (b"\x1b[" in shown) is expected
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # nobody at the other end any more
+        return b""
+
+
+def test_no_colours_without_a_terminal(trace: Path):
+    outcome = subprocess.run(offbook_process("show", trace), capture_output=True, check=True)
+    assert b"\x1b[" not in outcome.stdout
+
+
+def test_help_imports_no_stage(unwatched: dict[str, str]):
+    program = (
+        "import sys\nfrom offbook.surfaces.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(*(name for name in sys.modules if name.startswith('offbook')), sep='\\n')"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", program], env=unwatched, capture_output=True, text=True, check=True
+    )
+    imported = {line for line in outcome.stdout.splitlines() if line.startswith("offbook.")}
+    assert imported == {"offbook.errors", "offbook.surfaces", "offbook.surfaces.cli"}
+
+
+KILLED = """
+import os, signal, sys
+from offbook import call, say, session, when
+
+def deadly(api):
+    @api.tool("die")
+    def die(params, ctx):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+session(extensions=[deadly], trace=sys.argv[1]).run(
+    when("Go", [call("bash", {"command": "echo alive"}), call("die"), say("Never.")])
+)
+"""
+
+
+def test_a_run_that_was_killed_is_shown_to_its_last_line(offbook_command: Offbook, tmp_path: Path):
+    path = tmp_path / "trace.jsonl"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    killed = subprocess.run([sys.executable, "-c", KILLED, path], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    outcome = offbook_command("show", path)
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[-3:] == [
+        "│  │  └─ → alive",
+        "│  └─ 2. call die {}",
+        "└─ the trace ends here, in the middle",
+    ]
