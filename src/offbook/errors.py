@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 
@@ -99,7 +99,11 @@ class CheckFailed(RunError):
 
 
 class ModelError(OffbookError):
-    """What a provider answers instead of a reply."""
+    """What a provider answers instead of a reply.
+
+    `details` are the further fields of its body (`param`, `code`, …); `rule` there is the name of
+    the rule that refused the request.
+    """
 
     def __init__(
         self,
@@ -108,7 +112,9 @@ class ModelError(OffbookError):
         status: int = 500,
         category: str = "",
         retry_after: float | None = None,
+        details: Mapping[str, str] | None = None,
     ) -> None:
+        self.details = dict(details or {})
         self.message = message
         self.status = status
         self.category = category or categorize(status)

@@ -51,6 +51,7 @@ SKELETON = [
     "offbook.exchange",
     "offbook.exchange.source",
     "offbook.exchange.dialects",
+    "offbook.exchange.dialects.all",
     "offbook.exchange.dialects.dialect",
     "offbook.exchange.dialects.gemini",
     "offbook.exchange.dialects.openai_chat",
@@ -84,6 +85,7 @@ ALLOWED = [
     Import("offbook.reports.junit", "from offbook.reports.report import Report"),
     Import("offbook.reports.terminal", "import rich.tree"),
     Import("offbook.exchange.dialects.gemini", "from .dialect import Dialect"),
+    Import("offbook.exchange.dialects.all", "from .gemini import Gemini"),
     Import("offbook.trace.events", "import msgspec"),
     Import("offbook.trace.reader", "from offbook.errors import OffbookError"),
     Import("pytest_offbook.plugin", "from offbook.surfaces import fixtures"),
@@ -121,6 +123,7 @@ PLANTED = [
     ("clis", [Import("offbook.subjects.clis.codex", "from offbook.subjects.clis import pi")]),
     ("reports", [Import("offbook.reports.junit", "from offbook.reports import terminal")]),
     ("dialects", [Import("offbook.exchange.dialects.gemini", "from . import openai_chat")]),
+    ("dialects", [Import("offbook.exchange.dialects.gemini", "from . import all")]),
     (
         "frameworks",
         [Import("offbook.subjects.frameworks.langgraph", "from .pydantic_ai import adapt")],

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+EPOCH = 1_700_000_000
+"""The second at which every rehearsal takes place."""
+
 
 class Clock(Protocol):
     """Tells the time, in milliseconds since 1970."""
@@ -25,7 +28,7 @@ class SystemClock:
 class FrozenClock:
     """A time that stands still, or moves `tick` milliseconds each time it is asked."""
 
-    def __init__(self, start: int = 1_700_000_000_000, tick: int = 0) -> None:
+    def __init__(self, start: int = EPOCH * 1000, tick: int = 0) -> None:
         self._at = start
         self._tick = tick
 

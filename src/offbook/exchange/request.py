@@ -9,13 +9,17 @@ from offbook.exchange.messages import JSON, Message
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool that the agent offers to the model; `schema` is that of its parameters."""
+    """A tool that the agent offers to the model; `schema` is that of its parameters.
+
+    What is no function keeps its own options in `schema`: the grammar of a custom tool, say.
+    """
 
     name: str
     description: str = ""
     schema: JSON = {}
     namespace: str = ""
     kind: str = "function"
+    strict: bool = False
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):

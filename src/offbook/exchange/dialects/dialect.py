@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from offbook.exchange.messages import JSON
 from offbook.exchange.threads import Threads
 
 if TYPE_CHECKING:
@@ -38,6 +39,33 @@ class Answer(msgspec.Struct, frozen=True):
     chunks: tuple[bytes, ...] = ()
 
 
+SESSION_HEADERS = (
+    "session-id",
+    "thread-id",
+    "x-session-id",
+    "x-irid",
+    "x-codex-turn-metadata",
+    "x-codex-window-id",
+    "x-client-request-id",
+    "x-claude-code-session-id",
+    "x-claude-code-agent-id",
+    "x-claude-code-parent-agent-id",
+    "x-stainless-helper-method",
+    "x-stainless-retry-count",
+    "user-agent",
+)
+
+
+def introduce(wire: Wire, dialect: str) -> JSON:
+    """What is known about the asker: the dialect, the endpoint and the headers of its session."""
+    about: JSON = {"dialect": dialect, "endpoint": wire.path}
+    headers = wire.headers
+    for name in SESSION_HEADERS:
+        if name in headers:
+            about[name] = headers[name]
+    return about
+
+
 class Dialect(Protocol):
     """One provider's wire format."""
 
@@ -47,14 +75,24 @@ class Dialect(Protocol):
         """Whether this request is written in it: model calls and everything beside them."""
         ...
 
-    def aside(self, wire: Wire) -> Answer | None:
-        """What needs no model: lists of models, token counts, embeddings; None for a model call."""
+    def aside(self, wire: Wire, threads: Threads) -> Answer | None:
+        """What needs no model: lists of models, token counts, embeddings, an earlier reply again.
+
+        None for a model call.
+        """
         ...
 
     def decode(self, wire: Wire, threads: Threads) -> Request:
         """The neutral request; a `ModelError` where the provider would refuse it.
 
         `threads` knows earlier replies of this run by their id, for requests that only continue.
+        """
+        ...
+
+    def identify(self, reply: Reply, request: Request) -> str:
+        """The id under which the reply goes out, always the same for the same exchange.
+
+        Whoever serves remembers the exchange under it, for the requests that go on from there.
         """
         ...
 

@@ -1,0 +1,24 @@
+"""All dialects, and which of them a request is written in."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from offbook.exchange.rules import ALL
+
+if TYPE_CHECKING:
+    from offbook.exchange.dialects.dialect import Dialect, Wire
+
+
+@cache
+def dialects(rules: frozenset[str] = ALL) -> tuple[Dialect, ...]:
+    """Every dialect, refusing what breaks one of these rules."""
+    from offbook.exchange.dialects.chat import Chat
+
+    return (Chat(rules),)
+
+
+def recognise(wire: Wire, rules: frozenset[str] = ALL) -> Dialect | None:
+    """The dialect of this request, if it is one that we speak."""
+    return next((dialect for dialect in dialects(rules) if dialect.claims(wire)), None)

@@ -1,0 +1,242 @@
+"""OpenAI's own client reads what the chat dialect writes, and is read by it."""
+
+import base64
+import json
+import struct
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+from offbook.errors import ModelError
+from offbook.exchange.messages import Text, Thinking, ToolCall
+from offbook.exchange.reply import Reply, Usage
+from tests.exchange.dialects.served import Say, Served
+
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+ASKED: Any = [{"role": "user", "content": "How is Paris?"}]
+CALLS = Reply(
+    (
+        ToolCall("call_1", "weather", {"city": "Paris"}),
+        ToolCall("call_2", "weather", {"city": "Rom"}),
+    ),
+    "tool_use",
+    Usage(11, 7, cache_read=5, reasoning=2),
+)
+DONE = Reply((Text("It is fine, and 21 °C."),), usage=Usage(20, 8))
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+def connect(*script: Say) -> tuple[openai.OpenAI, Served]:
+    served = Served(*script)
+    client = openai.OpenAI(
+        api_key="none",
+        base_url="http://127.0.0.1/v1",
+        http_client=served.http_client,
+        max_retries=0,
+    )
+    return client, served
+
+
+def strict(model: type[BaseModel], value: BaseModel) -> None:
+    """What the client read leniently must hold strictly too."""
+    model.model_validate(value.model_dump(mode="json"), strict=False)
+
+
+def test_two_steps_with_parallel_calls() -> None:
+    client, served = connect(CALLS, DONE)
+    messages = list(ASKED)
+    first = client.chat.completions.create(model="m", messages=messages, tools=[WEATHER])
+    strict(ChatCompletion, first)
+    said = first.choices[0].message
+    assert first.choices[0].finish_reason == "tool_calls"
+    assert said.content is None
+    assert said.tool_calls is not None
+    assert [call.id for call in said.tool_calls] == ["call_1", "call_2"]
+    messages.append(said)
+    messages += [
+        {"role": "tool", "tool_call_id": call.id, "content": "21"} for call in said.tool_calls
+    ]
+    second = client.chat.completions.create(model="m", messages=messages, tools=[WEATHER])
+    assert second.choices[0].message.content == "It is fine, and 21 °C."
+    assert second.choices[0].finish_reason == "stop"
+    back = served.requests[1]
+    assert back.messages[1].calls == CALLS.calls
+    assert [(r.call_id, r.name, r.text) for m in back.fresh for r in m.results] == [
+        ("call_1", "weather", "21"),
+        ("call_2", "weather", "21"),
+    ]
+
+
+def test_usage_tells_what_was_cached_and_thought() -> None:
+    client, _ = connect(CALLS)
+    usage = client.chat.completions.create(model="m", messages=ASKED).usage
+    assert usage is not None
+    assert usage.prompt_tokens_details is not None
+    assert usage.completion_tokens_details is not None
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (11, 7, 18)
+    assert usage.prompt_tokens_details.cached_tokens == 5
+    assert usage.completion_tokens_details.reasoning_tokens == 2
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_stream_brings_usage_only_when_it_is_asked_for(counted: bool) -> None:  # noqa: FBT001
+    client, _ = connect(DONE)
+    options: Any = {"stream_options": {"include_usage": True}} if counted else {}
+    chunks = list(client.chat.completions.create(model="m", messages=ASKED, stream=True, **options))
+    for chunk in chunks:
+        strict(ChatCompletionChunk, chunk)
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == DONE.text
+    assert [c.usage.total_tokens for c in chunks if c.usage] == ([28] if counted else [])
+    assert [c.choices == [] for c in chunks].count(True) == counted
+
+
+def test_streamed_calls_carry_their_index_and_their_id_once() -> None:
+    client, _ = connect(CALLS)
+    chunks = list(client.chat.completions.create(model="m", messages=ASKED, stream=True))
+    pieces = [call for c in chunks for call in c.choices[0].delta.tool_calls or ()]
+    assert [(p.index, p.id) for p in pieces if p.id] == [(0, "call_1"), (1, "call_2")]
+    arguments = ["", ""]
+    for piece in pieces:
+        assert piece.function is not None
+        arguments[piece.index] += piece.function.arguments or ""
+    assert arguments == ['{"city":"Paris"}', '{"city":"Rom"}']
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_the_stream_helper_builds_the_whole_completion() -> None:
+    client, _ = connect(CALLS)
+    with client.chat.completions.stream(model="m", messages=ASKED, tools=[WEATHER]) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_completion()
+    assert "tool_calls.function.arguments.done" in kinds
+    calls = final.choices[0].message.tool_calls
+    assert calls is not None
+    assert [call.function.arguments for call in calls] == ['{"city":"Paris"}', '{"city":"Rom"}']
+
+
+def test_parse_gives_the_typed_answer() -> None:
+    client, served = connect(Reply((Text('{"city":"Paris","degrees":21}'),)))
+    parsed = client.chat.completions.parse(model="m", messages=ASKED, response_format=Weather)
+    assert parsed.choices[0].message.parsed == Weather(city="Paris", degrees=21)
+    assert served.requests[0].parameters["response_format"]["type"] == "json_schema"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_refusal_is_no_content(stream: bool) -> None:  # noqa: FBT001
+    client, _ = connect(Reply((Text("I will not do that."),), "refusal"))
+    if stream:
+        chunks = client.chat.completions.create(model="m", messages=ASKED, stream=True)
+        deltas = [c.choices[0].delta for c in chunks]
+        assert "".join(delta.refusal or "" for delta in deltas) == "I will not do that."
+        assert not any(delta.content for delta in deltas)
+    else:
+        said = client.chat.completions.create(model="m", messages=ASKED).choices[0].message
+        assert (said.content, said.refusal) == (None, "I will not do that.")
+
+
+def test_thoughts_come_beside_the_content() -> None:
+    client, _ = connect(Reply((Thinking("Hm."), Text("Yes."))))
+    said = client.chat.completions.create(model="m", messages=ASKED).choices[0].message
+    assert said.content == "Yes."
+    assert said.model_dump()["reasoning_content"] == "Hm."
+
+
+def test_a_reply_cut_short_says_so() -> None:
+    client, _ = connect(Reply((Text("On and"),), "length"))
+    completion = client.chat.completions.create(model="m", messages=ASKED)
+    assert completion.choices[0].finish_reason == "length"
+
+
+def test_the_recorded_chunks_come_as_they_were() -> None:
+    client, _ = connect(Reply((Text("unlikely pieces"),), chunks=("unl", "ikely pi", "eces")))
+    chunks = client.chat.completions.create(model="m", messages=ASKED, stream=True)
+    pieces = [c.choices[0].delta.content for c in chunks if c.choices[0].delta.content]
+    assert pieces == ["unl", "ikely pi", "eces"]
+
+
+@pytest.mark.parametrize(
+    "status, error",
+    [
+        (400, openai.BadRequestError),
+        (401, openai.AuthenticationError),
+        (403, openai.PermissionDeniedError),
+        (404, openai.NotFoundError),
+        (422, openai.UnprocessableEntityError),
+        (429, openai.RateLimitError),
+        (500, openai.InternalServerError),
+        (503, openai.InternalServerError),
+    ],
+)
+def test_the_client_raises_its_own_error(status: int, error: type[openai.APIStatusError]) -> None:
+    client, _ = connect(ModelError("not today", status=status, retry_after=2))
+    with pytest.raises(error) as raised:
+        client.chat.completions.create(model="m", messages=ASKED)
+    assert raised.value.status_code == status
+    assert "not today" in raised.value.message
+    assert raised.value.request_id
+    assert raised.value.response.headers["retry-after"] == "2"
+
+
+def test_what_is_hopeless_is_not_tried_again() -> None:
+    served = Served(*[ModelError("no such line in the script", status=404)] * 3)
+    client = openai.OpenAI(
+        api_key="none", base_url="http://127.0.0.1/v1", http_client=served.http_client
+    )
+    with pytest.raises(openai.NotFoundError) as raised:
+        client.chat.completions.create(model="m", messages=ASKED)
+    assert raised.value.response.headers["x-should-retry"] == "false"
+    assert len(served.requests) == 1
+
+
+def test_an_error_in_the_stream_is_raised() -> None:
+    client, _ = connect(Reply((Text("So far"),), "error"))
+    with pytest.raises(openai.APIError):
+        list(client.chat.completions.create(model="m", messages=ASKED, stream=True))
+
+
+def test_models_are_listed_and_looked_up() -> None:
+    client, _ = connect()
+    names = [model.id for model in client.models.list()]
+    assert names
+    assert client.models.retrieve(names[0]).id == names[0]
+
+
+def test_embeddings_are_unit_vectors_in_both_encodings() -> None:
+    client, served = connect()
+    packed = client.embeddings.create(model="e", input=["a cat", "a dog"], dimensions=64)
+    plain = client.embeddings.create(
+        model="e", input=["a cat", "a dog"], dimensions=64, encoding_format="float"
+    )
+    assert [e.embedding for e in packed.data] == [e.embedding for e in plain.data]
+    assert sum(x * x for x in plain.data[0].embedding) == pytest.approx(1, abs=1e-5)
+    assert plain.data[0].embedding != plain.data[1].embedding
+    raw = base64.b64decode(_first_vector(served))
+    assert list(struct.unpack("<64f", raw)) == plain.data[0].embedding
+
+
+def _first_vector(served: Served) -> str:
+    return json.loads(served.answers[0].body)["data"][0]["embedding"]
+
+
+def test_the_same_exchange_gives_the_same_bytes() -> None:
+    bodies: list[Any] = []
+    for _ in range(2):
+        client, served = connect(CALLS, DONE)
+        client.chat.completions.create(model="m", messages=ASKED)
+        list(client.chat.completions.create(model="m", messages=ASKED, stream=True))
+        bodies.append([(a.headers, a.body, a.chunks) for a in served.answers])
+    assert bodies[0] == bodies[1]
