@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 def dialects(rules: frozenset[str] = ALL) -> tuple[Dialect, ...]:
     """Every dialect, refusing what breaks one of these rules."""
     from offbook.exchange.dialects.chat import Chat
+    from offbook.exchange.dialects.responses import Responses
 
-    return (Chat(rules),)
+    return (Chat(rules), Responses(rules))
 
 
 def recognise(wire: Wire, rules: frozenset[str] = ALL) -> Dialect | None:

@@ -1,0 +1,114 @@
+"""Every request that a real client once sent to OpenAI's endpoints is understood."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.exchange.dialects.all import recognise
+from offbook.exchange.dialects.dialect import Wire
+from offbook.exchange.messages import Text, ToolCall
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request
+from offbook.exchange.threads import Threads
+from tests.conftest import SHARED_DATA
+
+PATHS = ("/v1/chat/completions", "/v1/responses")
+
+
+def captured() -> list[Any]:
+    found: list[Any] = []
+    for client in sorted((SHARED_DATA / "wire").glob("*")):
+        files = sorted(client.glob("[0-9]*.json"))
+        calls = [file for file in files if read(file).get("path") in PATHS]
+        if calls:
+            found.append(pytest.param(calls, id=client.name))
+    return found
+
+
+def read(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text())
+
+
+def wire_of(record: dict[str, Any]) -> Wire:
+    headers = {name.lower(): value for name, value in record["headers"].items()}
+    return Wire(record["method"], record["path"], headers, json.dumps(record["body"]).encode())
+
+
+def call_before(record: dict[str, Any]) -> Reply:
+    """What the server must have answered before, to judge by the results that come back."""
+    outputs = [item for item in record["body"]["input"] if "call_id" in item]
+    return Reply(tuple(ToolCall(item["call_id"], "some_tool") for item in outputs), "tool_use")
+
+
+@pytest.mark.external
+@pytest.mark.parametrize("files", captured())
+def test_every_captured_request_is_understood(files: list[Path], shared_data: Path) -> None:
+    assert shared_data.is_dir()
+    threads = Threads()
+    last: Request | None = None
+    for file in files:
+        record = read(file)
+        if record["body"] is None:  # the handshake of a WebSocket
+            continue
+        previous = record["body"].get("previous_response_id")
+        if previous and last is not None:
+            threads.remember(previous, last, call_before(record))
+        last = decode_one(record, threads)
+
+
+def decode_one(record: dict[str, Any], threads: Threads) -> Request:
+    wire, body = wire_of(record), record["body"]
+    dialect = recognise(wire)
+    assert dialect is not None
+    request = dialect.decode(wire, threads)
+    assert request.model == body["model"]
+    assert request.stream is body.get("stream", False)
+    assert request.metadata["dialect"] == dialect.name
+    assert request.metadata["endpoint"] == record["path"]
+    assert request.prompt or body.get("generate") is False
+    wanted = json.dumps(body.get("tools", []))
+    assert all(
+        json.dumps(tool.name) in wanted or "additional" in str(body) for tool in request.tools
+    )
+    for message in request.messages:
+        for result in message.results:
+            assert result.name, "the result is told which tool it comes from"
+            assert all(isinstance(block, Text) and block.text for block in result.content)
+    for key in ("tool_choice", "response_format", "text", "stream_options", "stop", "reasoning"):
+        assert request.parameters.get(key) == body.get(key)
+    return request
+
+
+@pytest.mark.external
+def test_codex_is_known_by_its_session(shared_data: Path) -> None:
+    record = read(shared_data / "wire" / "codex" / "01.json")
+    request = decode_one(record, Threads())
+    for header in ("session-id", "thread-id", "x-codex-turn-metadata"):
+        assert request.metadata[header] == record["headers"][header]
+    assert "Codex" in request.system
+    assert request.metadata["client_metadata"]["session_id"]
+
+
+@pytest.mark.external
+def test_codex_hides_its_tools_in_an_item_and_in_namespaces(shared_data: Path) -> None:
+    request = decode_one(read(shared_data / "wire" / "codex-codemode-gpt6" / "01.json"), Threads())
+    offered = {(tool.namespace, tool.name): tool.kind for tool in request.tools}
+    assert offered["functions", "exec"] == "custom"
+    assert offered["functions", "wait"] == "function"
+
+
+@pytest.mark.external
+def test_codex_warms_up_before_it_asks(shared_data: Path) -> None:
+    folder = shared_data / "wire" / "codex-websocket"
+    threads = Threads()
+    prewarm = decode_one(read(folder / "02.json"), threads)
+    assert prewarm.metadata["generate"] is False
+    threads.remember("resp_000000000001", prewarm, Reply())
+    record = read(folder / "03.json")
+    record["body"]["previous_response_id"] = "resp_000000000001"
+    asked = decode_one(record, threads)
+    assert asked.system.startswith(prewarm.system)
+    assert "generate" not in asked.metadata
+    assert all(message.role != "assistant" for message in asked.messages)
