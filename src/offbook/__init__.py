@@ -56,6 +56,10 @@ if TYPE_CHECKING:
     from offbook.subjects.subject import Stage as Stage
     from offbook.subjects.subject import Subject as Subject
     from offbook.surfaces.fixtures import Offbook as Offbook
+    from offbook.trace.channels import Channel as Channel
+    from offbook.trace.events import Event as Event
+    from offbook.trace.hub import Hub as Hub
+    from offbook.trace.hub import envelope as envelope
     from offbook.trace.query import Events as Events
     from offbook.trace.reader import Trace as Trace
 
@@ -77,6 +81,9 @@ _HOMES = {
     "subjects.session.session": "AgentSession Skill",
     "subjects.subject": "Stage Subject",
     "surfaces.fixtures": "Offbook",
+    "trace.channels": "Channel",
+    "trace.events": "Event",
+    "trace.hub": "Hub envelope",
     "trace.query": "Events",
     "trace.reader": "Trace",
 }
@@ -84,10 +91,13 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "AgentSession",
+    "Channel",
     "CheckFailed",
+    "Event",
     "Events",
     "ExtensionError",
     "FormatError",
+    "Hub",
     "Image",
     "IsolationError",
     "Message",
@@ -123,6 +133,7 @@ __all__ = [
     "__version__",
     "call",
     "drive",
+    "envelope",
     "fail",
     "role",
     "say",

@@ -223,6 +223,7 @@ class Rehearsal:
         try:
             for prompt in prompts:
                 await self._play(prompt)
+            await self._hub.idle()
             self._judge()
         except BaseException as error:
             self._hub.emit(RUN_END, {"ok": False, "error": f"{type(error).__name__}: {error}"})
@@ -253,8 +254,7 @@ class Rehearsal:
 
     def _judge(self) -> None:
         """The automatic assertions: each is a verdict in the trace, the first failure is raised."""
-        if self._hub.errors:
-            raise self._hub.errors[0]
+        self._hub.raise_errors()
         if self._source is not self.playbook:
             return
         unfinished = self.playbook.unfinished()
@@ -275,6 +275,7 @@ class Rehearsal:
                 for verdict in self.subject.verdicts():
                     deliver(self._hub, verdict)
         finally:
+            self._hub.close()
             self._clear()
         if forgotten:
             raise UsageError(

@@ -1,65 +1,175 @@
-"""The live bus: whoever does something tells the hub, whoever listens hears it, in one order."""
+"""The live bus of a session: events for whoever listens, commands for whoever runs."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from offbook.determinism.clock import Clock, SystemClock
-from offbook.trace.events import Event
+import msgspec
+
+from offbook.errors import RunError, UsageError, nearest
+from offbook.trace.bus import Bus
+from offbook.trace.channels import Channel, Channels
+from offbook.trace.inbox import Inbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from offbook.determinism.clock import Clock
+    from offbook.trace.events import Event
 
-    Listener = Callable[[Event], object]
-
-NOTHING: dict[str, Any] = {}
-_scope: ContextVar[dict[str, Any]] = ContextVar("offbook_scope", default=NOTHING)
+Status = Literal["idle", "running", "paused", "complete", "aborted"]
+STATUSES: tuple[str, ...] = get_args(Status)
 
 
-class Hub:
-    """Numbers events and delivers each to a snapshot of the listeners, in the order they came.
+class Paused(msgspec.Struct, frozen=True):
+    """Where a session stood when it was paused."""
 
-    An error of a listener never reaches whoever emitted: it is kept in `errors`, and the run that
-    owns the hub fails with it.
+    session_id: str
+    node_id: str = ""
+    reason: str = ""
+
+
+class Signal:
+    """Says to whoever runs that the session was aborted or paused; a resumed one has a new one."""
+
+    def __init__(self) -> None:
+        self.fired = False
+        self.reason = ""
+
+    def fire(self, reason: str) -> None:
+        """Say it."""
+        self.fired = True
+        self.reason = reason
+
+
+class Hub(Bus):
+    """The bus under a session, with the commands that people and programs send into it.
+
+    A hub with a `session_id` puts it into the context of every event. Commands are silent until
+    `start_session`: before it, nobody is there to take them.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._listeners: tuple[tuple[str, Listener], ...] = ()
-        self._seq = 0
-        self.errors: list[Exception] = []
+    def __init__(
+        self, clock: Clock | None = None, *, session_id: str = "", allow_errors: bool = False
+    ) -> None:
+        super().__init__(clock, allow_errors=allow_errors)
+        self.session_id = session_id
+        if session_id:
+            self._base = {"sessionId": session_id}
+        self.session_active = False
+        self.signal = Signal()
+        self.channels = Channels(self)
+        self._status: Status = "idle"
+        self._paused: dict[str, Paused] = {}
+        self._inboxes: dict[str, Inbox] = {}
 
-    def emit(self, event: str, data: dict[str, Any] | None = None, *, parent: str = "") -> Event:
-        """Tell what happened."""
-        self._seq += 1
-        told = Event(
-            self._clock.millis(), event, data or NOTHING, self._seq, "", _scope.get(), parent
+    @property
+    def status(self) -> Status:
+        """How the session stands."""
+        return self._status
+
+    @property
+    def paused(self) -> Paused | None:
+        """Where the session was paused last, until it is forgotten."""
+        return self._paused.get(self.session_id)
+
+    def set_status(self, status: Status) -> None:
+        """Say how the session stands."""
+        if status not in STATUSES:
+            raise UsageError(f"there is no status {status!r}", hint=nearest(status, STATUSES))
+        self._status = status
+
+    def start_session(self) -> None:
+        """Take commands from now on."""
+        self.session_active = True
+
+    def send(self, message: str) -> None:
+        """Say something to whoever runs."""
+        self._command("session:message", content=message)
+
+    def send_to(self, agent: str, message: str) -> None:
+        """Say something to one agent."""
+        self._command("session:message", content=message, agentName=agent)
+
+    def send_to_run(self, run_id: str, message: str) -> None:
+        """Say something to one run of an agent; its inbox gets it without a session, too."""
+        inbox = self._inboxes.get(run_id)
+        if inbox is not None:
+            inbox.push(message)
+        self._command("session:message", content=message, runId=run_id)
+
+    def reply(self, prompt_id: str, response: str | Mapping[str, Any]) -> None:
+        """Answer a prompt: a text, or `content` and perhaps a `choice`."""
+        parts: Mapping[str, Any] = {"content": response} if isinstance(response, str) else response
+        if "content" not in parts:
+            raise UsageError("a reply needs its content", hint=nearest("content", parts))
+        self._command(
+            "session:reply",
+            promptId=prompt_id,
+            content=parts["content"],
+            choice=parts.get("choice"),
         )
-        for prefix, listener in self._listeners:
-            if event.startswith(prefix):
-                try:
-                    listener(told)
-                except Exception as error:  # noqa: BLE001 - a listener must not harm the speaker
-                    self.errors.append(error)
-        return told
 
-    def subscribe(self, listener: Listener, prefix: str = "") -> Callable[[], None]:
-        """Hear every event from now on whose name begins so; call the answer to stop."""
-        entry = (prefix, listener)
-        self._listeners = (*self._listeners, entry)
+    def abort(self, reason: str | None = None, *, resumable: bool = False, node: str = "") -> None:
+        """End the session, or pause it at a node so that it can be resumed."""
+        if not self.session_active or (resumable and self._status == "paused"):
+            return
+        if resumable:
+            self._status = "paused"
+            self._paused[self.session_id] = Paused(self.session_id, node, reason or "")
+            self._command("flow:paused", sessionId=self.session_id, nodeId=node, reason=reason)
+        else:
+            self._status = "aborted"
+            self._command("session:abort", reason=reason)
+        self.signal.fire(reason or "")
 
-        def stop() -> None:
-            self._listeners = tuple(other for other in self._listeners if other is not entry)
+    def resume(self, session_id: str, message: str) -> None:
+        """Go on with a paused session, and say something to it first."""
+        if not message.strip():
+            raise UsageError("resume needs a message", hint="say how to go on")
+        if self._status == "running":
+            raise RunError(f"the session {session_id!r} is running already")
+        paused = self._paused.get(session_id)
+        if paused is None:
+            raise UsageError(
+                f"no session {session_id!r} is paused", hint=nearest(session_id, self._paused)
+            )
+        self._status = "running"
+        self.signal = Signal()
+        self.emit("session:message", {"content": message})
+        about = {"sessionId": session_id, "nodeId": paused.node_id, "injectedMessages": 1}
+        self.emit("flow:resumed", about)
 
-        return stop
+    def forget_paused(self, session_id: str) -> None:
+        """Give up the chance to resume a session; one that is not paused is nothing."""
+        self._paused.pop(session_id, None)
 
-    @contextmanager
-    def scoped(self, **context: Any) -> Generator[None]:
-        """Add to the context of whatever is emitted inside, through awaits and tasks."""
-        token = _scope.set({**_scope.get(), **context})
-        try:
-            yield
-        finally:
-            _scope.reset(token)
+    def open_inbox(self, run_id: str) -> Inbox:
+        """The inbox of a run, made when it is first asked for."""
+        return self._inboxes.setdefault(run_id, Inbox())
+
+    def register_channel(self, channel: Channel) -> None:
+        """Add a channel; it hears nothing until `start`."""
+        self.channels.register(channel)
+
+    def start(self) -> None:
+        """Start the channels; a second time is nothing."""
+        self.channels.start()
+
+    def stop(self) -> None:
+        """Stop the channels; a second time is nothing."""
+        self.channels.stop()
+
+    def _command(self, name: str, **data: Any) -> None:
+        if self.session_active:
+            self.emit(name, {key: value for key, value in data.items() if value is not None})
+
+
+def envelope(event: Event) -> dict[str, Any]:
+    """An event as the hub's protocol writes it: id, timestamp, context, and the event itself."""
+    return {
+        "id": event.id or f"event-{event.seq}",
+        "timestamp": datetime.fromtimestamp(event.ts / 1000, UTC),
+        "context": dict(event.context),
+        "event": {"type": event.event, **event.data},
+    }

@@ -1,0 +1,295 @@
+"""Delivers events: each to everyone who listened when it was emitted, all in one order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextvars import Context, copy_context
+from inspect import isawaitable
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Self
+
+from offbook.determinism.clock import Clock, SystemClock
+from offbook.errors import DeadlineExceeded, RunError, UsageError
+from offbook.trace.events import Event
+from offbook.trace.filters import ALL, Filter, check_filter, matches
+from offbook.trace.listening import Listening
+from offbook.trace.scope import NOTHING, Scope, read_scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+
+    Listener = Callable[[Event], object]
+
+PATIENCE = 5.0
+CASCADE = 10_000  # events that one emit may bring about before it counts as endless
+NAMES = 1_000  # names of events whose listeners are remembered
+
+
+class Subscription:
+    """One listener and what it wants to hear; what an async one has still to do."""
+
+    __slots__ = ("backlog", "end", "listener", "loop", "wanted")
+
+    def __init__(self, listener: Listener, wanted: Filter, end: Callable[[], None] | None) -> None:
+        self.listener = listener
+        self.wanted = wanted
+        self.end = end
+        self.loop = running_loop()
+        self.backlog: deque[tuple[Awaitable[object], Event, Context]] = deque()
+
+    @property
+    def name(self) -> str:
+        """What the listener calls itself."""
+        return getattr(self.listener, "__qualname__", None) or repr(self.listener)
+
+
+class Bus:
+    """Numbers events and delivers each to a snapshot of the listeners, in the order they came.
+
+    - When `emit` returns, every listener has heard the event. Only an event that a listener emits
+      waits until the present one has been heard by all: so all hear the same order.
+    - Whoever listened at the moment of `emit` hears the event, even if a listener before it ends
+      the subscription meanwhile; whoever comes during it starts with the next.
+    - An error of a listener never reaches whoever emitted: it is kept in `errors`, and the run
+      that owns the bus fails with it, unless `allow_errors` is set. Async listeners run in order
+      as tasks; `idle` waits for them.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, allow_errors: bool = False) -> None:
+        self._clock = clock or SystemClock()
+        self._base: dict[str, Any] = NOTHING
+        self._subscriptions: tuple[Subscription, ...] = ()
+        self._routes: dict[str, tuple[Subscription, ...]] = {}
+        self._waiting: deque[tuple[Event, tuple[Subscription, ...]]] = deque()
+        self._lock = RLock()
+        self._delivering = False
+        self._working: dict[Subscription, asyncio.Task[None] | None] = {}
+        self._seq = 0
+        self.allow_errors = allow_errors
+        self.closed = False
+        self.errors: list[Exception] = []
+
+    def emit(
+        self,
+        event: str,
+        data: dict[str, Any] | None = None,
+        *,
+        parent: str = "",
+        context: dict[str, Any] | None = None,
+    ) -> Event:
+        """Tell what happened; `context` is laid over the context of here."""
+        around = read_scope(self, self._base)
+        if context:
+            around = {**around, **context}
+        with self._lock:
+            self._seq += 1
+            told = Event(
+                self._clock.millis(), event, data or NOTHING, self._seq, "", around, parent
+            )
+            route = self._routes.get(event)
+            self._waiting.append((told, self._find_route(event) if route is None else route))
+            if not self._delivering:
+                self._deliver()
+        return told
+
+    def _deliver(self) -> None:
+        """Deliver what waits, and what the listeners add to it."""
+        self._delivering = True
+        waiting = self._waiting
+        delivered = 0
+        try:
+            while waiting:
+                event, route = waiting.popleft()
+                for subscription in route:
+                    try:
+                        answer = subscription.listener(event)
+                    except Exception as error:  # noqa: BLE001 - a listener must not harm the speaker
+                        self._keep(error, subscription, event)
+                    else:
+                        if answer is not None and isawaitable(answer):
+                            self._follow(subscription, answer, event)
+                delivered += 1
+                if delivered > CASCADE:
+                    self._stop_cascade(event)
+        finally:
+            self._delivering = False
+
+    def _find_route(self, name: str) -> tuple[Subscription, ...]:
+        if len(self._routes) >= NAMES:
+            self._routes.clear()
+        found = tuple(one for one in self._subscriptions if matches(name, one.wanted))
+        self._routes[name] = found
+        return found
+
+    def _stop_cascade(self, last: Event) -> None:
+        names = sorted({event.event for event, _ in self._waiting})[:5]
+        self._waiting.clear()
+        self.errors.append(
+            RunError(
+                f"one emit brought about more than {CASCADE:,} others, the last {last.event!r}",
+                hint=f"a listener answers its own events: dropped {', '.join(names)}",
+            )
+        )
+
+    def subscribe(
+        self, listener: Listener, wanted: Filter = ALL, *, end: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Hear the events that pass the filter, from now on; call the answer to stop.
+
+        `end` is called when the bus closes.
+        """
+        if not callable(listener):
+            raise UsageError(
+                f"subscribe needs a listener, not {listener!r}",
+                hint='write subscribe(listener) or subscribe(listener, "agent:*")',
+            )
+        check_filter(wanted)
+        if self.closed:
+            raise UsageError("the hub is closed: nothing will be heard any more")
+        entry = Subscription(listener, wanted if isinstance(wanted, str) else tuple(wanted), end)
+        self._replace((*self._subscriptions, entry))
+
+        def stop() -> None:
+            self._replace(tuple(one for one in self._subscriptions if one is not entry))
+
+        return stop
+
+    def _replace(self, subscriptions: tuple[Subscription, ...]) -> None:
+        with self._lock:
+            self._subscriptions = subscriptions
+            self._routes.clear()
+
+    @property
+    def listeners(self) -> int:
+        """How many listen now."""
+        return len(self._subscriptions)
+
+    def scoped(self, **context: Any) -> Scope:
+        """Add to the context of whatever is emitted inside a `with`, through awaits and tasks."""
+        return Scope(self, self._base, context)
+
+    def current(self) -> dict[str, Any]:
+        """The context of here."""
+        return dict(read_scope(self, self._base))
+
+    def listen(self, wanted: Filter = ALL, *, timeout: float | None = None) -> Listening:
+        """The events from now on, for `async for`; it ends when the bus closes.
+
+        With a timeout, waiting longer than that for one event is an error.
+        """
+        listening = Listening(f"{wanted!r}", timeout)
+        box = listening.box
+        listening.stop = self.subscribe(box.put, wanted, end=box.close)
+        return listening
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self.listen()
+
+    def wait_for(self, wanted: Filter, *, timeout: float = PATIENCE) -> Coroutine[Any, Any, Event]:
+        """The next event from now on that passes; it is an error when none comes in time."""
+        return self._first(self.listen(wanted, timeout=timeout))
+
+    async def _first(self, listening: Listening) -> Event:
+        with listening:
+            async for event in listening:
+                return event
+        raise RunError(f"the hub closed while somebody waited for {listening.wanted}")
+
+    async def idle(self, *, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109 - it names who is late
+        """Wait until the async listeners have finished with all that was emitted."""
+        try:
+            async with asyncio.timeout(timeout):
+                while self._working:
+                    tasks = [task for task in self._working.values() if task is not None]
+                    await (asyncio.wait(tasks) if tasks else asyncio.sleep(0))
+        except TimeoutError as error:
+            busy = ", ".join(one.name for one in self._working)
+            raise DeadlineExceeded(
+                f"listeners are still busy after {timeout:g} s: {busy}",
+                hint="an async listener has to come to an end; or wait longer: idle(timeout=…)",
+            ) from error
+
+    def raise_errors(self) -> None:
+        """Fail with the first error of a listener, unless errors are allowed."""
+        if self.errors and not self.allow_errors:
+            first, *others = self.errors
+            for other in others:
+                first.add_note(f"and another listener raised {type(other).__name__}: {other}")
+            raise first
+
+    def close(self) -> None:
+        """End all subscriptions and iterations; a second time is nothing."""
+        self.closed = True
+        ended, self._subscriptions = self._subscriptions, ()
+        self._routes.clear()
+        for one in ended:
+            if one.end is not None:
+                one.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close()
+        if kind is None:
+            self.raise_errors()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            await self.idle()
+        self.__exit__(kind)
+
+    def _keep(self, error: Exception, subscription: Subscription, event: Event) -> None:
+        error.add_note(f"raised by the listener {subscription.name} at {event.event} #{event.seq}")
+        self.errors.append(error)
+
+    def _follow(self, subscription: Subscription, work: Awaitable[object], event: Event) -> None:
+        """Let an async listener work, one event after another."""
+        here = running_loop()
+        loop = here or subscription.loop
+        if loop is None or loop.is_closed():
+            close = getattr(work, "close", None)
+            if close is not None:
+                close()
+            nowhere = UsageError(f"no event loop runs the async listener {subscription.name}")
+            self._keep(nowhere, subscription, event)
+            return
+        subscription.backlog.append((work, event, copy_context()))
+        if subscription in self._working:
+            return
+        self._working[subscription] = None
+        if here is not None:
+            self._start(subscription)
+        else:
+            loop.call_soon_threadsafe(self._start, subscription)
+
+    def _start(self, subscription: Subscription) -> None:
+        self._working[subscription] = asyncio.ensure_future(self._work_off(subscription))
+
+    async def _work_off(self, subscription: Subscription) -> None:
+        backlog = subscription.backlog
+        try:
+            while backlog:
+                work, event, context = backlog.popleft()
+                try:
+                    await asyncio.get_running_loop().create_task(_finish(work), context=context)
+                except Exception as error:  # noqa: BLE001 - as in _deliver
+                    self._keep(error, subscription, event)
+        finally:
+            del self._working[subscription]
+
+
+async def _finish(work: Awaitable[object]) -> None:
+    await work
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of here, if one runs."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
