@@ -210,6 +210,10 @@ class Bus:
                 hint="an async listener has to come to an end; or wait longer: idle(timeout=…)",
             ) from error
 
+    def now(self) -> int:
+        """The time of the bus, in milliseconds since 1970."""
+        return self._clock.millis()
+
     def raise_errors(self) -> None:
         """Fail with the first error of a listener, unless errors are allowed."""
         if self.errors and not self.allow_errors:

@@ -1,0 +1,1 @@
+"""Golden fixtures: scenarios recorded once from the real thing, replayed for ever."""
