@@ -1,0 +1,1 @@
+"""Answers the HTTP clients of this process without a socket."""

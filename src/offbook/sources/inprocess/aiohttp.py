@@ -1,0 +1,102 @@
+"""aiohttp: a connector makes the connections; ours leads to the source instead of a host."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from offbook.determinism.patches import lay
+from offbook.sources.inprocess.http1 import Incoming, respond
+from offbook.sources.inprocess.transport import find_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from offbook.sources.inprocess.transport import Line
+
+
+class Aiohttp:
+    """The connector for TCP."""
+
+    modules = ("aiohttp.connector",)
+
+    def patch(self, module: Any) -> Iterable[Callable[[], None]]:
+        """Make every connection anew, and make it to the line."""
+        yield lay(module.TCPConnector, "_get", _get)
+        yield lay(module.TCPConnector, "_create_connection", _create_connection)
+
+
+async def _get(original: Callable[..., Any], connector: Any, key: Any, *rest: Any) -> Any:
+    """No connection from the pool: that one was made before, and leads out of the machine."""
+    if find_line(key.host, key.port) is not None:
+        return None
+    return await original(connector, key, *rest)
+
+
+async def _create_connection(
+    original: Callable[..., Any], connector: Any, request: Any, *rest: Any
+) -> Any:
+    host, port = request.url.host, request.url.port
+    found = find_line(host, port)
+    if found is None:
+        return await original(connector, request, *rest)
+    protocol = connector._factory()  # noqa: SLF001 - how a connector makes its protocols
+    protocol.connection_made(_Connection(protocol, found, host, port))
+    return protocol
+
+
+class _Connection(asyncio.Transport):
+    """A connection for one request: what is written to it is answered by the line."""
+
+    def __init__(self, protocol: Any, line: Line, host: str, port: int | None) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._line = line
+        self._address = (host, port)
+        self._incoming = Incoming()
+        self._work: asyncio.Task[None] | None = None
+        self._reading = asyncio.Event()
+        self._reading.set()
+        self._closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._incoming.feed(data)
+        wire = self._incoming.wire()
+        if wire is not None and self._work is None:
+            self._work = asyncio.ensure_future(self._serve(wire))
+
+    async def _serve(self, wire: Any) -> None:
+        try:
+            answer = await self._line.answer(*self._address, wire)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the response gets it
+            self._protocol.set_exception(error)
+            return
+        for piece in respond(answer, wire.method):
+            await self._reading.wait()
+            if self._closing:
+                return
+            self._protocol.data_received(piece)
+            await asyncio.sleep(0)  # so that a reader sees one event at a time
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def is_reading(self) -> bool:
+        return self._reading.is_set()
+
+    def pause_reading(self) -> None:
+        self._reading.clear()
+
+    def resume_reading(self) -> None:
+        self._reading.set()
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._reading.set()
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+    abort = close

@@ -1,0 +1,90 @@
+"""HTTP/1.1 for clients that can only be answered in bytes: one request, one response."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from offbook.exchange.dialects.dialect import Answer, Wire
+
+END = b"\r\n\r\n"
+BODILESS = {204, 304}
+
+
+class Incoming:
+    """A request that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._head = 0
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """The next piece."""
+        self._bytes += data
+
+    def wire(self) -> Wire | None:
+        """The request, once it is all there."""
+        if not self._head:
+            at = self._bytes.find(END)
+            if at < 0:
+                return None
+            self._head = at
+            self._method, self._target, self._headers = _read_head(bytes(self._bytes[:at]))
+        rest = bytes(self._bytes[self._head + len(END) :])
+        if self._headers.get("transfer-encoding", "").lower() == "chunked":
+            body = _read_chunks(rest)
+        else:
+            length = int(self._headers.get("content-length", 0))
+            body = rest[:length] if len(rest) >= length else None
+        if body is None:
+            return None
+        path, _, query = self._target.partition("?")
+        return Wire(self._method, path, self._headers, body, query)
+
+
+def _read_head(head: bytes) -> tuple[str, str, dict[str, str]]:
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, target, _ = first.split(" ", 2)
+    if "://" in target:  # the absolute form, as one writes it to a proxy
+        target = f"/{target.split('://', 1)[1].partition('/')[2]}"
+    headers: dict[str, str] = {}
+    for text in lines:
+        name, _, value = text.partition(":")
+        headers[name.strip().lower()] = value.strip()
+    return method, target, headers
+
+
+def _read_chunks(data: bytes) -> bytes | None:
+    body = bytearray()
+    at = 0
+    while (end := data.find(b"\r\n", at)) >= 0:
+        size = int(data[at:end].partition(b";")[0], 16)
+        at = end + 2 + size + 2
+        if size == 0:
+            return bytes(body) if data.find(b"\r\n", end + 2) >= 0 else None
+        body += data[end + 2 : end + 2 + size]
+    return None
+
+
+def respond(answer: Answer, method: str = "") -> list[bytes]:
+    """The response in pieces: the head, then the body, or each event of a stream by itself."""
+    headers = {**answer.headers, "connection": "close"}
+    bodiless = method == "HEAD" or answer.status in BODILESS
+    if answer.chunks:
+        headers["transfer-encoding"] = "chunked"
+    else:
+        headers["content-length"] = str(len(answer.body))
+    lines = [f"HTTP/1.1 {answer.status} {_phrase(answer.status)}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    head = "\r\n".join(lines).encode("latin-1", "replace") + END
+    if bodiless:
+        return [head]
+    if not answer.chunks:
+        return [head, answer.body]
+    return [head, *(b"%x\r\n%b\r\n" % (len(c), c) for c in answer.chunks if c), b"0\r\n\r\n"]
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"

@@ -1,0 +1,88 @@
+"""httpx: both clients hand every request to a transport, which sends it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from offbook.determinism.patches import lay
+from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.sources.inprocess.transport import find_line, line
+
+if TYPE_CHECKING:
+    from offbook.sources.inprocess.transport import Line
+
+
+class Httpx:
+    """The transports of a library that looks like httpx."""
+
+    def __init__(self, library: str) -> None:
+        self.modules = (f"{library}._transports.default",)
+
+    def patch(self, module: Any) -> Iterable[Callable[[], None]]:
+        """Answer in the place of the transports that open connections; mocks of others stay."""
+        respond = _responder(module)
+
+        def handle(original: Callable[..., Any], transport: Any, request: Any) -> Any:
+            found = _find(request)
+            if found is None:
+                return original(transport, request)
+            request.read()
+            url = request.url
+            return respond(request, found.answer_now(url.host, _port(url), _wire(request)))
+
+        async def handle_async(original: Callable[..., Any], transport: Any, request: Any) -> Any:
+            found = _find(request)
+            if found is None:
+                return await original(transport, request)
+            await request.aread()
+            url = request.url
+            return respond(request, await found.answer(url.host, _port(url), _wire(request)))
+
+        yield lay(module.HTTPTransport, "handle_request", handle)
+        yield lay(module.AsyncHTTPTransport, "handle_async_request", handle_async)
+
+
+def _find(request: Any) -> Line | None:
+    if line.get() is None:
+        return None
+    return find_line(request.url.host, _port(request.url))
+
+
+def _port(url: Any) -> int | None:
+    return url.port or (443 if url.scheme in {"https", "wss"} else 80)
+
+
+def _wire(request: Any) -> Wire:
+    path, _, query = request.url.raw_path.decode("ascii").partition("?")
+    headers = {
+        name.decode("latin-1").lower(): value.decode("latin-1")
+        for name, value in request.headers.raw
+    }
+    return Wire(request.method, path, headers, request.content, query)
+
+
+def _responder(module: Any) -> Callable[[Any, Answer], Any]:
+    class Events(module.SyncByteStream, module.AsyncByteStream):
+        """A stream that gives each event by itself."""
+
+        def __init__(self, chunks: tuple[bytes, ...]) -> None:
+            self._chunks = chunks
+
+        def __iter__(self) -> Iterator[bytes]:
+            return iter(self._chunks)
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for chunk in self._chunks:
+                yield chunk
+
+    def respond(request: Any, answer: Answer) -> Any:
+        headers, chunks = answer.headers, answer.chunks
+        if not chunks:
+            headers = {**headers, "content-length": str(len(answer.body))}
+            chunks = (answer.body,)
+        return module.Response(
+            answer.status, headers=headers, stream=Events(chunks), request=request
+        )
+
+    return respond

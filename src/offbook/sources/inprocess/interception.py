@@ -1,0 +1,137 @@
+"""Answers the HTTP clients of this process, for whoever is inside.
+
+    with intercepted(endpoint.answer):
+        agent.run("Hello")        # its requests to a model never reach a socket
+
+Only the code inside is answered: what it awaits and the tasks and threads that it starts. Other
+tasks and threads of the process are not touched, and two runs at once each hear their own. The
+libraries are patched while anybody is inside, and are as they were afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from threading import RLock
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from offbook.determinism.following import following
+from offbook.sources.inprocess.aiohttp import Aiohttp
+from offbook.sources.inprocess.completion import Completion
+from offbook.sources.inprocess.gate import Gate
+from offbook.sources.inprocess.hosts import Hosts
+from offbook.sources.inprocess.httpx import Httpx
+from offbook.sources.inprocess.httpx2 import Httpx2
+from offbook.sources.inprocess.imports import Arrivals
+from offbook.sources.inprocess.stdlib import Stdlib
+from offbook.sources.inprocess.transport import line
+from offbook.sources.inprocess.urllib3 import Urllib3
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from offbook.exchange.dialects.dialect import Answer, Wire
+    from offbook.sources.inprocess.transport import Transport
+
+    Answerer = Callable[[Wire], Awaitable[Answer]]
+
+TRANSPORTS: tuple[Transport, ...] = (Httpx("httpx"), Httpx2(), Aiohttp(), Stdlib(), Urllib3())
+
+
+class Interception:
+    """The line of one run: it takes requests from any client, in any thread, and answers them."""
+
+    def __init__(self, answer: Answerer, urls: tuple[str, ...] = ()) -> None:
+        self._answer = answer
+        self._hosts = Hosts(urls)
+        self._gate = Gate()
+        self._completion = Completion()
+
+    def wants(self, host: str, port: int | None) -> bool:
+        """Whether a model is expected at this address."""
+        return self._hosts.has(host, port)
+
+    async def answer(self, host: str, port: int | None, wire: Wire) -> Answer:  # noqa: ARG002 - a line's signature
+        """The answer to a request, for clients that await it."""
+        async with self._gate.awaited():
+            return await self._answer(self._strip(wire))
+
+    def answer_now(self, host: str, port: int | None, wire: Wire) -> Answer:  # noqa: ARG002 - as above
+        """The answer to a request, for clients that block until they have it."""
+        with self._gate.passed():
+            return self._completion.finish(_awaiting(self._answer(self._strip(wire))))
+
+    def _strip(self, wire: Wire) -> Wire:
+        path = self._hosts.strip(wire.path)
+        return wire if path == wire.path else msgspec.structs.replace(wire, path=path)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._completion.close()
+
+
+async def _awaiting(work: Awaitable[Answer]) -> Answer:
+    return await work
+
+
+class Switchboard:
+    """Patches the libraries while anybody is inside: those there are, and those that come."""
+
+    def __init__(self, transports: tuple[Transport, ...]) -> None:
+        self._transports = {name: t for t in transports for name in t.modules}
+        self._arrivals = Arrivals(self._transports, self._patch)
+        self._lock = RLock()  # a library may arrive while another one is being patched
+        self._inside = 0
+        self._lifts: list[Callable[[], None]] = []
+
+    def enter(self) -> None:
+        """One more is inside."""
+        with self._lock:
+            self._inside += 1
+            if self._inside > 1:
+                return
+            sys.meta_path.insert(0, self._arrivals)
+            for name in self._transports:
+                if (module := sys.modules.get(name)) is not None:
+                    self._patch(name, module)
+
+    def leave(self) -> None:
+        """One less is inside."""
+        with self._lock:
+            self._inside -= 1
+            if self._inside:
+                return
+            sys.meta_path.remove(self._arrivals)
+            while self._lifts:
+                self._lifts.pop()()
+
+    def _patch(self, name: str, module: ModuleType) -> None:
+        with self._lock:
+            if self._inside:
+                self._lifts.extend(self._transports[name].patch(module))
+
+
+_switchboard = Switchboard(TRANSPORTS)
+
+
+@contextmanager
+def intercepted(answer: Answerer, *, urls: tuple[str, ...] = ()) -> Generator[Interception]:
+    """Answer whatever is sent to a model from in here.
+
+    The providers' addresses are known; `urls` are further base URLs at which a model is expected.
+    """
+    interception = Interception(answer, urls)
+    _switchboard.enter()
+    try:
+        with following():
+            token = line.set(interception)
+            try:
+                yield interception
+            finally:
+                line.reset(token)
+    finally:
+        _switchboard.leave()
+        interception.close()

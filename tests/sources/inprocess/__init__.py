@@ -1,0 +1,1 @@
+"""The clients of this process are answered without a socket."""
