@@ -14,11 +14,18 @@ class Threads:
 
     def __init__(self) -> None:
         self._exchanges: dict[str, tuple[Request, Reply]] = {}
+        self._callers: dict[str, Reply] = {}
 
     def remember(self, reply_id: str, request: Request, reply: Reply) -> None:
         """Keep an exchange under this id."""
         self._exchanges[reply_id] = (request, reply)
+        for call in reply.calls:
+            self._callers[call.id] = reply
 
     def recall(self, reply_id: str) -> tuple[Request, Reply] | None:
         """The exchange with this id, if there was one."""
         return self._exchanges.get(reply_id)
+
+    def caller(self, call_id: str) -> Reply | None:
+        """The reply that made this tool call, if it is one of this run's."""
+        return self._callers.get(call_id)
