@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 @cache
 def dialects(rules: frozenset[str] = ALL) -> tuple[Dialect, ...]:
     """Every dialect, refusing what breaks one of these rules."""
+    from offbook.exchange.dialects.anthropic import Anthropic
     from offbook.exchange.dialects.chat import Chat
+    from offbook.exchange.dialects.gemini import Gemini
     from offbook.exchange.dialects.responses import Responses
 
-    return (Chat(rules), Responses(rules))
+    # the last ones claim a path that the first ones know by their headers
+    return (Anthropic(rules), Gemini(rules), Responses(rules), Chat(rules))
 
 
 def recognise(wire: Wire, rules: frozenset[str] = ALL) -> Dialect | None:
