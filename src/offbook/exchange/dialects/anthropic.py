@@ -247,6 +247,8 @@ class Anthropic:
         )
 
     def _require(self, body: _Body) -> None:
+        if not body.messages and "missing_field" in self._rules:
+            raise reject("missing_field", "messages: at least one message is required")
         if not body.max_tokens and "missing_max_tokens" in self._rules:
             given = body.max_tokens is not UNSET and body.max_tokens is not None
             wrong = "Input should be greater than or equal to 1" if given else "Field required"

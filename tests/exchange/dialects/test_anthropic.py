@@ -1,0 +1,507 @@
+"""The Anthropic dialect: what it reads, what it refuses, and that both ways agree."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from offbook.errors import ModelError
+from offbook.exchange import sse
+from offbook.exchange.dialects.anthropic import Anthropic
+from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.history import History
+from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.reply import Reply, Usage
+from offbook.exchange.request import Request, Tool
+from offbook.exchange.rules import ALL, RULES
+from offbook.exchange.threads import Threads
+from tests.exchange.dialects import conversations
+from tests.exchange.dialects.captures import load_captures
+
+DIALECT = Anthropic()
+TOOL: Any = {"name": "look", "input_schema": {"type": "object"}}
+
+
+def use(*ids: str) -> Any:
+    blocks = [{"type": "tool_use", "id": i, "name": "look", "input": {}} for i in ids]
+    return {"role": "assistant", "content": blocks}
+
+
+def result(*ids: str, text: str = "") -> Any:
+    blocks: list[Any] = [{"type": "tool_result", "tool_use_id": i, "content": "ok"} for i in ids]
+    return {
+        "role": "user",
+        "content": [*blocks, {"type": "text", "text": text}] if text else blocks,
+    }
+
+
+def told(text: str = "go") -> Any:
+    return {"role": "user", "content": text}
+
+
+def post(*messages: Any, **fields: Any) -> Wire:
+    body = {"model": "m", "max_tokens": 10, "messages": messages, **fields}
+    given = {name: value for name, value in body.items() if value is not None}
+    return Wire("POST", "/v1/messages", {}, json.dumps(given).encode())
+
+
+def decode(wire: Wire, threads: Threads | None = None, dialect: Anthropic = DIALECT) -> Request:
+    return dialect.decode(wire, threads or Threads())
+
+
+# ---------------------------------------------------------------------------- captured requests
+
+
+@pytest.mark.external
+def test_every_captured_request_is_read(shared_data: Path):
+    captures = load_captures(shared_data, DIALECT)
+    assert len(captures) >= 55
+    for name, wire in captures:
+        aside = DIALECT.aside(wire, Threads())
+        if aside is not None:
+            assert aside.status == 200, name
+            continue
+        if b'"continue"' in wire.body:
+            continue
+        request = decode(wire)
+        assert request.messages, name
+        assert request.model, name
+        assert request.metadata["dialect"] == "anthropic"
+        assert request.parameters["max_tokens"] > 0
+
+
+@pytest.mark.external
+def test_captured_requests_survive_being_asked_again(shared_data: Path):
+    for name, wire in load_captures(shared_data, DIALECT):
+        if DIALECT.aside(wire, Threads()) is None and b'"continue"' not in wire.body:
+            request = decode(wire)
+            again = decode(DIALECT.ask(request, "http://host", "key"))
+            assert bare(again) == bare(request), name
+
+
+def test_session_headers_say_who_asks():
+    headers = {
+        "x-claude-code-session-id": "s",
+        "x-claude-code-agent-id": "a",
+        "x-claude-code-parent-agent-id": "p",
+        "anthropic-beta": "one,two",
+        "x-api-key": "secret",
+    }
+    wire = msgspec.structs.replace(post(told()), headers=headers, query="beta=true")
+    assert decode(wire).metadata == {
+        "dialect": "anthropic",
+        "endpoint": "/v1/messages",
+        **{name: value for name, value in headers.items() if name != "x-api-key"},
+    }
+
+
+def test_blocks_of_every_kind_are_read_or_left_out():
+    request = decode(
+        post(
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
+                    {"type": "image", "source": {"type": "url", "url": "http://x/y.png"}},
+                    {"type": "document", "source": {"type": "text", "data": "…"}, "title": "t"},
+                ],
+            },
+            {"role": "system", "content": "from now on"},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "redacted_thinking", "data": "xyz"},
+                    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+                    {
+                        "type": "web_search_tool_result",
+                        "tool_use_id": "s",
+                        "content": {"type": "e"},
+                    },
+                    {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "t",
+                        "is_error": True,
+                        "content": [
+                            {"type": "text", "text": "no"},
+                            {"type": "tool_reference", "tool_name": "mcp__x"},
+                            {
+                                "type": "image",
+                                "source": {"type": "base64", "media_type": "i/p", "data": "AA"},
+                            },
+                        ],
+                    },
+                    {"type": "text", "text": "and now?"},
+                ],
+            },
+            system=[{"type": "text", "text": "one"}, {"type": "text", "text": "two"}],
+            tools=[TOOL, {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}],
+            cache_control={"type": "ephemeral"},
+        )
+    )
+    assert list(request.messages) == [
+        Message("user", (Text("a"), Image(url="http://x/y.png"))),
+        Message("system", (Text("from now on"),)),
+        Message("assistant", (Thinking("", "xyz", redacted=True), ToolCall("t", "look", {"a": 1}))),
+        Message(
+            "tool",
+            (
+                ToolResult(
+                    "t",
+                    (Text("no"), Text("mcp__x"), Image("AA", "i/p")),
+                    is_error=True,
+                    name="look",
+                ),
+            ),
+        ),
+        Message("user", (Text("and now?"),)),
+    ]
+    assert request.system == "one\ntwo"
+    assert request.tools == (
+        Tool("look", schema={"type": "object"}),
+        Tool("web_search", schema={"max_uses": 2}, kind="web_search_20250305"),
+    )
+
+
+# --------------------------------------------------------------------------------------- rules
+
+SIGNED = {"type": "thinking", "thinking": "hm", "signature": "of another"}
+REFUSED = {
+    "orphan_result": [
+        ([result("t1")], "messages.0.content.0: unexpected `tool_use_id`"),
+        ([told(), use("t1"), result("t1", "t2")], "messages.2.content.1: unexpected"),
+        ([told(), use("t1"), result("t1"), told(), result("t1")], "messages.4.content.0"),
+    ],
+    "missing_result": [
+        ([told(), use("t1")], "messages.1: `tool_use` ids were found without"),
+        ([told(), use("t1"), told()], "immediately after: t1"),
+        ([told(), use("t1", "t2"), result("t2", text="and")], "immediately after: t1"),
+        ([told(), use("t1"), {"role": "user", "content": []}, use("t2"), result("t2")], "t1"),
+    ],
+    "duplicate_id": [
+        ([told(), use("t1", "t1"), result("t1")], "`tool_use` ids must be unique"),
+        ([told(), use("t1"), result("t1"), use("t1"), result("t1")], "must be unique"),
+        ([told(), use("t1"), result("t1", "t1")], "each tool_use must have a single result"),
+    ],
+    "unknown_role": [([{"role": "tool", "content": "x"}], 'Unexpected role "tool"')],
+    "altered_thinking": [
+        (
+            [told(), {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}],
+            "messages.1.content.0.thinking.signature: Field required",
+        ),
+        (
+            [told(), {"role": "assistant", "content": [{**SIGNED, "signature": ""}]}],
+            "Invalid `signature` in `thinking` block",
+        ),
+    ],
+}
+CASES = [(rule, *case) for rule, cases in REFUSED.items() for case in cases]
+
+
+@pytest.mark.parametrize("rule, messages, words", CASES)
+def test_what_the_provider_refuses_is_refused(rule: str, messages: list[Any], words: str):
+    with pytest.raises(ModelError) as caught:
+        decode(post(*messages))
+    assert words in caught.value.message
+    assert caught.value.details["rule"] == rule
+    answer = DIALECT.refuse(caught.value)
+    assert answer.status == 400
+    assert answer.headers["x-should-retry"] == "false"
+    assert answer.headers["x-offbook-rule"] == rule
+    body = json.loads(answer.body)
+    assert body["type"] == "error"
+    assert body["error"] == {"type": "invalid_request_error", "message": caught.value.message}
+
+
+@pytest.mark.parametrize("rule, messages, words", CASES)
+def test_each_rule_can_be_switched_off(rule: str, messages: list[Any], words: str):
+    off = {rule}
+    if rule == "duplicate_id":
+        off.add("orphan_result")  # the second result of a call then has no call left
+    assert decode(post(*messages), dialect=Anthropic(ALL - off)).messages
+
+
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        ({"max_tokens": None}, "max_tokens: Field required"),
+        ({"max_tokens": 0}, "max_tokens: Input should be greater than or equal to 1"),
+        ({"model": None}, "model: Field required"),
+        ({"messages": None}, "messages: Field required"),
+        ({"messages": []}, "messages: at least one message is required"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages.0.content: "),
+        ({"tools": [{"name": "a b", "input_schema": {"type": "object"}}]}, "tools.0.custom.name"),
+        ({"tools": [{"name": "a"}]}, "tools.0.custom.input_schema.type: Field required"),
+        ({"tools": [{"name": "a", "input_schema": {"type": "array"}}]}, "should be 'object'"),
+        ({"tools": [TOOL, TOOL]}, "Tool names must be unique"),
+        ({"tools": 3}, "tools"),
+    ],
+)
+def test_fields_that_are_missing_or_wrong_are_named(fields: dict[str, Any], words: str):
+    with pytest.raises(ModelError) as caught:
+        decode(post(told(), **fields))
+    assert words in caught.value.message
+    assert caught.value.status == 400
+
+
+def test_the_rules_about_fields_can_be_switched_off():
+    loose = Anthropic(ALL - {"missing_max_tokens", "bad_tool_schema"})
+    request = decode(post(told(), max_tokens=None, tools=[{"name": "a b"}]), dialect=loose)
+    assert request.offered == ("a b",)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"messages": 1}'])
+def test_what_is_no_request_is_refused_in_words(body: bytes):
+    with pytest.raises(ModelError) as caught:
+        decode(Wire("POST", "/v1/messages", {}, body))
+    assert caught.value.status == 400
+    assert caught.value.message
+
+
+def test_results_may_come_in_several_messages_and_the_model_speak_twice():
+    request = decode(
+        post(told(), use("t1"), use("t2"), result("t2"), result("t1", text="so"), told("more"))
+    )
+    roles = ["user", "assistant", "assistant", "tool", "tool", "user", "user"]
+    assert [message.role for message in request.messages] == roles
+
+
+THOUGHT = Reply((Thinking("because"), ToolCall("t1", "look")), "tool_use")
+
+
+def think_again(change: Any, *, thinking: str = "enabled", dialect: Anthropic = DIALECT) -> Request:
+    """The second step of an agent that changed what the model thought in the first one."""
+    threads = Threads()
+    asked = post(told(), thinking={"type": thinking, "budget_tokens": 5})
+    first = decode(asked, threads)
+    threads.remember(dialect.identify(THOUGHT, first), first, THOUGHT)
+    content = json.loads(dialect.encode(THOUGHT, first).body)["content"]
+    change(content)
+    turn = {"role": "assistant", "content": content}
+    again = post(told(), turn, result("t1"), thinking={"type": thinking, "budget_tokens": 5})
+    return decode(again, threads, dialect)
+
+
+def leave(content: list[Any]) -> None:
+    """Changes nothing."""
+
+
+def drop(content: list[Any]) -> None:
+    del content[0]
+
+
+def alter(content: list[Any]) -> None:
+    content[0]["thinking"] += "!"
+
+
+def break_seal(content: list[Any]) -> None:
+    content[0]["signature"] = content[0]["signature"][:-8] + "AAAAAAA="
+
+
+def swap_seal(content: list[Any]) -> None:
+    content[0]["signature"] = "made up"
+
+
+@pytest.mark.parametrize("thinking", ["enabled", "adaptive"])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (drop, "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`"),
+        (alter, "messages.1.content.0: Invalid `signature` in `thinking` block"),
+        (break_seal, "messages.1.content.0: Invalid `signature` in `thinking` block"),
+        (swap_seal, "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest"),
+    ],
+)
+def test_thoughts_must_come_back_as_they_were(change: Any, words: str, thinking: str):
+    with pytest.raises(ModelError) as caught:
+        think_again(change, thinking=thinking)
+    assert words in caught.value.message
+    assert caught.value.details["rule"] == "altered_thinking"
+    assert think_again(change, dialect=Anthropic(ALL - {"altered_thinking"}))
+
+
+def test_thoughts_that_come_back_are_the_ones_that_were_scripted():
+    assert think_again(leave).messages[1].blocks == THOUGHT.blocks
+    assert think_again(drop, thinking="disabled").messages[1].blocks == THOUGHT.blocks[1:]
+
+
+def test_a_thread_that_is_not_known_is_refused_so_that_the_client_sends_all():
+    wire = post(result("t1"), thread={"type": "continue", "previous_message_id": "msg_9"})
+    with pytest.raises(ModelError) as caught:
+        decode(wire)
+    body = json.loads(DIALECT.refuse(caught.value).body)
+    assert body["error"]["details"]["error_code"] == "thread_not_found"
+
+
+def test_a_thread_goes_on_from_the_reply_it_names():
+    threads = Threads()
+    first = decode(post(told(), system="S", tools=[TOOL], thread={"type": "create"}), threads)
+    reply = Reply((ToolCall("", "look"),))
+    name = DIALECT.identify(reply, first)
+    threads.remember(name, first, reply)
+    (sent,) = json.loads(DIALECT.encode(reply, first).body)["content"]
+    thread = {"type": "continue", "previous_message_id": name}
+    second = decode(post(result(sent["id"]), thread=thread), threads)
+    assert [m.role for m in second.messages] == ["user", "assistant", "tool"]
+    assert (second.system, second.tools) == (first.system, first.tools)
+    with pytest.raises(ModelError, match="without `tool_result`"):
+        decode(post(told("no result"), thread=thread), threads)
+
+
+def test_rules_are_all_known():
+    assert set(REFUSED) <= set(RULES)
+
+
+# ------------------------------------------------------------------------------- both ways agree
+
+
+def bare(request: Request) -> Request:
+    """Without what is known about the asker."""
+    return msgspec.structs.replace(request, metadata={})
+
+
+def even(request: Request) -> Request:
+    """As the wire has it: a limit of tokens, results one by one and named after their calls."""
+    names = {call.id: call.name for message in request.messages for call in message.calls}
+    messages: list[Message] = []
+    for message in request.messages:
+        if message.role == "tool":
+            messages += [
+                Message("tool", (msgspec.structs.replace(found, name=names[found.call_id]),))
+                for found in message.results
+            ]
+        elif message.role == "assistant":
+            signed = [b for b in message.blocks if not isinstance(b, Thinking) or b.signature]
+            messages.append(Message("assistant", tuple(signed)))
+        else:
+            messages.append(message)
+    parameters = {"max_tokens": 4096, **request.parameters}
+    return msgspec.structs.replace(request, messages=History(messages), parameters=parameters)
+
+
+@given(conversations.requests())
+def test_a_request_that_is_asked_is_read_as_it_was(request: Request):
+    again = decode(DIALECT.ask(request, "https://host/v1", "key"))
+    assert bare(again) == even(request)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@given(reply=conversations.replies(), usage=conversations.usages(cached=True))
+def test_a_reply_that_is_written_is_read_as_it_was(reply: Reply, usage: Usage, *, stream: bool):
+    request = Request(History([Message("user", (Text("go"),))]), model="m", stream=stream)
+    said = msgspec.structs.replace(reply, usage=usage)
+    answer = DIALECT.encode(said, request)
+    again = DIALECT.parse(answer, request)
+    assert msgspec.structs.replace(again, chunks=()) == msgspec.structs.replace(
+        said, id=DIALECT.identify(said, request), model="m", chunks=(), step=0
+    )
+    if said.chunks and stream:
+        assert again.chunks == said.chunks
+    assert DIALECT.encode(said, request) == answer
+
+
+NEEDED = (
+    "message_start",
+    "content_block_start",
+    "ping",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+)
+
+
+@given(conversations.replies())
+def test_a_stream_has_all_that_any_client_needs(reply: Reply):
+    request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
+    answer = DIALECT.encode(reply, request)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [json.loads(event.data) for event in sse.read(b"".join(answer.chunks))]
+    assert [event.name for event in sse.read(b"".join(answer.chunks))] == [
+        event["type"] for event in events
+    ]
+    kinds = [event["type"] for event in events]
+    assert set(kinds) <= set(NEEDED)
+    assert kinds[0] == "message_start"
+    assert kinds[-2:] == ["message_delta", "message_stop"]
+    assert {"input_tokens", "output_tokens"} <= events[0]["message"]["usage"].keys()
+    assert events[-2]["usage"]["output_tokens"] == reply.usage.output
+    assert events[-2]["delta"]["stop_reason"]
+    if reply.blocks:
+        assert kinds[1:3] == ["content_block_start", "ping"]
+    starts = [event for event in events if event["type"] == "content_block_start"]
+    stops = [event["index"] for event in events if event["type"] == "content_block_stop"]
+    assert [event["index"] for event in starts] == stops == list(range(len(reply.blocks)))
+    for event in starts:
+        if event["content_block"]["type"] == "tool_use":
+            assert event["content_block"]["id"]
+
+
+def test_scripted_pieces_go_out_as_they_are():
+    request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
+    reply = Reply((Text("Hello you"),), chunks=("Hel", "lo you"))
+    assert DIALECT.parse(DIALECT.encode(reply, request), request).chunks == ("Hel", "lo you")
+
+
+@pytest.mark.parametrize(
+    "status, headers, expected",
+    [
+        (429, {"retry-after": "3"}, ("rate_limit", 3.0)),
+        (529, {}, ("overloaded", None)),
+        (400, {"retry-after": "soon"}, ("invalid_request", None)),
+    ],
+)
+def test_the_providers_errors_are_read(
+    status: int, headers: dict[str, str], expected: tuple[str, float | None]
+):
+    for body in (b'{"type":"error","error":{"type":"x","message":"no"}}', b"<html>no</html>"):
+        with pytest.raises(ModelError) as caught:
+            DIALECT.parse(Answer(status, headers, body), Request())
+        assert caught.value.status == status
+        assert (caught.value.category, caught.value.retry_after) == expected
+        assert "no" in caught.value.message
+
+
+def test_an_error_in_the_stream_is_read():
+    reply = Reply((Text("I begin"),), "error")
+    request = Request(History([Message("user", (Text("go"),))]), stream=True)
+    with pytest.raises(ModelError, match="Internal server error"):
+        DIALECT.parse(DIALECT.encode(reply, request), request)
+    with pytest.raises(ModelError, match="not a message of Anthropic's"):
+        DIALECT.parse(Answer(200, {}, b'{"content": 3}'), request)
+
+
+@pytest.mark.parametrize(
+    "method, path, headers, claimed",
+    [
+        ("POST", "/v1/messages", {}, True),
+        ("POST", "/messages", {}, True),
+        ("POST", "/v1/messages/count_tokens", {}, True),
+        ("GET", "/v1/models", {"anthropic-version": "2026-10-21"}, True),
+        ("GET", "/v1/models", {}, False),
+        ("HEAD", "/api/hello", {}, True),
+        ("POST", "/v1/chat/completions", {}, False),
+    ],
+)
+def test_it_knows_its_own_requests(
+    method: str, path: str, headers: dict[str, str], *, claimed: bool
+):
+    assert DIALECT.claims(Wire(method, path, headers)) is claimed
+
+
+@pytest.mark.parametrize(
+    "method, path, status",
+    [("GET", "/v1/messages", 405), ("GET", "/v1/files", 404), ("HEAD", "/api/hello", 200)],
+)
+def test_other_requests_are_answered_too(method: str, path: str, status: int):
+    answer = DIALECT.aside(Wire(method, path, {"anthropic-version": "1"}), Threads())
+    assert answer is not None
+    assert answer.status == status
