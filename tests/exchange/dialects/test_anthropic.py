@@ -26,7 +26,7 @@ TOOL: Any = {"name": "look", "input_schema": {"type": "object"}}
 
 
 def use(*ids: str) -> Any:
-    blocks = [{"type": "tool_use", "id": i, "name": "look", "input": {}} for i in ids]
+    blocks: Any = [{"type": "tool_use", "id": i, "name": "look", "input": {}} for i in ids]
     return {"role": "assistant", "content": blocks}
 
 
@@ -174,7 +174,7 @@ def test_blocks_of_every_kind_are_read_or_left_out():
 # --------------------------------------------------------------------------------------- rules
 
 SIGNED = {"type": "thinking", "thinking": "hm", "signature": "of another"}
-REFUSED = {
+REFUSED: dict[str, list[tuple[list[Any], str]]] = {
     "orphan_result": [
         ([result("t1")], "messages.0.content.0: unexpected `tool_use_id`"),
         ([told(), use("t1"), result("t1", "t2")], "messages.2.content.1: unexpected"),

@@ -19,8 +19,7 @@ def dialects(rules: frozenset[str] = ALL) -> tuple[Dialect, ...]:
     from offbook.exchange.dialects.gemini import Gemini
     from offbook.exchange.dialects.responses import Responses
 
-    # the last ones claim a path that the first ones know by their headers
-    return (Anthropic(rules), Gemini(rules), Responses(rules), Chat(rules))
+    return (Chat(rules), Responses(rules), Anthropic(rules), Gemini(rules))
 
 
 def recognise(wire: Wire, rules: frozenset[str] = ALL) -> Dialect | None:
