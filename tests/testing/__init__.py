@@ -1,0 +1,1 @@
+"""The conformance suites: our own kinds pass them, broken ones do not."""
