@@ -1,0 +1,98 @@
+"""The protocol of the assertions: read strictly, judged without a stop, told with their context."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from offbook.checks.check import Evidence, NoData
+from offbook.errors import OffbookError, UsageError
+from offbook.trace.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from offbook.trace.verdicts import Status
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What an assertion saw."""
+
+    holds: bool
+    expected: Any = None
+    actual: Any = None
+    message: str = ""
+    context: dict[str, Any] = {}
+
+
+class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One thing that must be true of a run."""
+
+    subject: ClassVar[tuple[str, ...]] = ()
+
+    def look(self, evidence: Evidence) -> Finding:
+        """What the evidence shows."""
+        raise NotImplementedError
+
+    @property
+    def title(self) -> str:
+        """The type, and what it is about."""
+        about = [str(getattr(self, name)) for name in self.subject if getattr(self, name, None)]
+        return " ".join((str(self.__struct_config__.tag), *about))
+
+    def judge(self, evidence: Evidence) -> Verdict:
+        """The verdict; an error of the check itself is no failure of the run."""
+        try:
+            found = self.look(evidence)
+        except NoData as nothing:
+            return self._verdict("no_data", message=f"no data: {nothing}")
+        except OffbookError as error:
+            return self._verdict("error", message=str(error))
+        if found.holds:
+            return self._verdict("pass", found)
+        return self._verdict("fail", found)
+
+    def _verdict(self, status: Status, found: Finding | None = None, message: str = "") -> Verdict:
+        if found is None:
+            return Verdict(self.title, status, message)
+        told = found.message
+        if not told and status == "fail":
+            told = f"expected {found.expected!r}, got {found.actual!r}"
+        return Verdict(self.title, status, told, found.expected, found.actual, found.context)
+
+
+class Range(Assertion, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A number between bounds; at least one bound is given."""
+
+    min: int | None = None
+    max: int | None = None
+    exact: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.min is None and self.max is None and self.exact is None:
+            raise ValueError("give min, max or exact")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min} is more than max {self.max}")
+
+    def compare(self, actual: int, context: dict[str, Any] | None = None) -> Finding:
+        """Whether a number is within the bounds."""
+        bounds = {k: v for k in ("min", "max", "exact") if (v := getattr(self, k)) is not None}
+        holds = (
+            (self.exact is None or actual == self.exact)
+            and (self.min is None or actual >= self.min)
+            and (self.max is None or actual <= self.max)
+        )
+        return Finding(holds, bounds, actual, context=context or {})
+
+
+def need(value: Any, what: str) -> Any:
+    """The value, or the word that there is nothing to look at."""
+    if value is None:
+        raise NoData(what)
+    return value
+
+
+def listed(values: list[str], field: str) -> list[str]:
+    """A list that is not empty: an empty one would hold for everything."""
+    if not values:
+        raise UsageError(f"{field} is empty, so it would always hold")
+    return values

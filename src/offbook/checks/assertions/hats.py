@@ -1,0 +1,61 @@
+"""Assertions about which hat was worn when."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import ClassVar
+
+from offbook.checks.assertions.assertion import Assertion, Finding, Range, listed
+from offbook.checks.assertions.bus import tally
+from offbook.checks.check import Evidence, NoData
+
+
+class HatSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="hat_sequence"):
+    """Exactly these hats were worn, in this order."""
+
+    hats: list[str]
+    subject: ClassVar[tuple[str, ...]] = ("hats",)
+
+    def look(self, evidence: Evidence) -> Finding:
+        wanted = listed(self.hats, "hat_sequence.hats")
+        worn = _worn(evidence)
+        return Finding(worn == wanted, wanted, worn)
+
+
+class HatTransition(
+    Assertion,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag="hat_transition",
+    rename={"source": "from"},
+):
+    """One hat was taken off and the other put on right after."""
+
+    source: str
+    to: str
+    subject: ClassVar[tuple[str, ...]] = ("source", "to")
+
+    def look(self, evidence: Evidence) -> Finding:
+        seen = [f"{a} -> {b}" for a, b in pairwise(_worn(evidence)) if a != b]
+        wanted = f"{self.source} -> {self.to}"
+        context = {"transitions": list(dict.fromkeys(seen))}
+        return Finding(wanted in seen, wanted, seen, context=context)
+
+
+class IterationCount(
+    Range, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="iteration_count"
+):
+    """A hat was worn so many times."""
+
+    hat: str
+    subject: ClassVar[tuple[str, ...]] = ("hat",)
+
+    def look(self, evidence: Evidence) -> Finding:
+        worn = _worn(evidence)
+        return self.compare(worn.count(self.hat), {"hats": tally(worn)})
+
+
+def _worn(evidence: Evidence) -> list[str]:
+    if not evidence.hats:
+        raise NoData("the trace has no iteration records")
+    return evidence.hats

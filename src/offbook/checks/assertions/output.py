@@ -1,0 +1,39 @@
+"""Assertions about what the run printed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from offbook.checks.assertions.assertion import Assertion, Finding
+from offbook.checks.check import Evidence, NoData
+from offbook.trace.patterns import compile_pattern
+
+SHOWN = 200
+
+
+class StdoutContains(Assertion, frozen=True, forbid_unknown_fields=True, tag="stdout_contains"):
+    """The pattern is found in what was written to standard output."""
+
+    pattern: str
+    subject: ClassVar[tuple[str, ...]] = ("pattern",)
+
+    def look(self, evidence: Evidence) -> Finding:
+        return _search(evidence, "stdout", self.pattern)
+
+
+class StderrContains(Assertion, frozen=True, forbid_unknown_fields=True, tag="stderr_contains"):
+    """The pattern is found in what was written to standard error."""
+
+    pattern: str
+    subject: ClassVar[tuple[str, ...]] = ("pattern",)
+
+    def look(self, evidence: Evidence) -> Finding:
+        return _search(evidence, "stderr", self.pattern)
+
+
+def _search(evidence: Evidence, stream: str, source: str) -> Finding:
+    pattern = compile_pattern(source, f"{stream}_contains.pattern")
+    text = evidence.output(stream)
+    if not text:
+        raise NoData(f"nothing was written to {stream}")
+    return Finding(pattern.search(text) is not None, source, text[-SHOWN:])

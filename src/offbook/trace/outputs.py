@@ -1,0 +1,85 @@
+"""What agents print: text out of terminal records, and the events and promises in it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from offbook.trace.events import Event
+
+WRITE = "ux.terminal.write"
+OUTPUT = "process.output"
+_TAG = re.compile(r"<event ([^>]*)>")
+_CLOSE = "</event>"
+_TOPIC = re.compile(r'topic="([^"]*)"')
+_TARGET = re.compile(r'target="([^"]*)"')
+
+
+class Tag(NamedTuple):
+    """An event that an agent wrote into its output."""
+
+    topic: str
+    payload: str
+    target: str | None = None
+
+
+def find_tags(text: str) -> list[Tag]:
+    """The events in an agent's output: `<event topic="…">payload</event>`, never nested."""
+    return [tag for tag, _, _ in _scan(text)]
+
+
+def _scan(text: str) -> list[tuple[Tag, int, int]]:
+    found: list[tuple[Tag, int, int]] = []
+    at = 0
+    while match := _TAG.search(text, at):
+        topic = _TOPIC.search(match[1])
+        close = text.find(_CLOSE, match.end())
+        if topic is None or close < 0:
+            at = match.end()
+            continue
+        target = _TARGET.search(match[1])
+        payload = text[match.end() : close].strip()
+        end = close + len(_CLOSE)
+        found.append((Tag(topic[1], payload, target[1] if target else None), match.start(), end))
+        at = end
+    return found
+
+
+def keeps_promise(text: str, promise: str) -> bool:
+    """Whether the last line says the promise, events aside; one inside an event does not count."""
+    wanted = promise.strip()
+    if not wanted:
+        return False
+    tags = _scan(text)
+    if any(wanted in tag.payload for tag, _, _ in tags):
+        return False
+    for _, start, end in reversed(tags):
+        text = text[:start] + text[end:]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return bool(lines) and lines[-1] == wanted
+
+
+def written(event: Event) -> tuple[str, str] | None:
+    """The stream and the text that an event says was written, or None."""
+    data = event.data
+    if event.event == OUTPUT:
+        return data.get("stream", "stdout"), data.get("text", "")
+    if event.event != WRITE:
+        return None
+    inner = data.get("data", data) if "bytes" not in data else data
+    try:
+        raw = base64.b64decode(inner.get("bytes", ""), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return ("stdout" if inner.get("stdout", True) else "stderr"), raw.decode("utf-8", "replace")
+
+
+def join_output(events: Iterable[Event], stream: str = "stdout") -> str:
+    """All that was written to a stream."""
+    parts = (written(event) for event in events)
+    return "".join(part[1] for part in parts if part and part[0] == stream)

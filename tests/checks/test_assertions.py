@@ -1,0 +1,206 @@
+"""Assertions judge a run without a stop, and never pass on nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.checks.assertions.table import KINDS, judge_all, read_assertion
+from offbook.checks.check import Evidence
+from offbook.errors import UsageError
+from offbook.trace.events import Event
+
+
+def make(name: str, **data: Any) -> Event:
+    return Event(1000, name, data)
+
+
+def publish(topic: str, payload: Any = "") -> Event:
+    return make("bus.publish", topic=topic, payload=payload)
+
+
+def iteration(n: int, hat: str) -> Event:
+    return make("_meta.iteration", n=n, hat=hat, elapsed_ms=n)
+
+
+RUN = [
+    publish("task.start", "Go"),
+    iteration(1, "planner"),
+    publish("build.task", {"goal": "auth"}),
+    iteration(2, "builder"),
+    make("process.output", stream="stdout", text="Successfully completed\n"),
+    make("process.output", stream="stderr", text="a warning\n"),
+    publish("build.done", "tests: pass"),
+    make("tool.call", call_id="1", tool="find", input={"id": 7}, step=1),
+    make(
+        "tool.result",
+        call_id="1",
+        tool="find",
+        content=[],
+        is_error=True,
+        details=None,
+        mocked=False,
+        step=1,
+    ),
+    make("tool.call", call_id="2", tool="find", input={"id": 7}, step=2),
+    make(
+        "tool.result",
+        call_id="2",
+        tool="find",
+        content=[],
+        is_error=False,
+        details=None,
+        mocked=False,
+        step=2,
+    ),
+    make("tool.call", call_id="3", tool="rm", input={"path": "/"}, step=3),
+    make("tool.blocked", call_id="3", tool="rm", reason="no", step=3),
+    make(
+        "_meta.termination",
+        reason="CompletionPromise",
+        iterations=2,
+        elapsed_secs=1.5,
+        cost_usd=0.1,
+    ),
+]
+CASES: list[tuple[str, dict[str, Any], str]] = [
+    ("exit_code", {"expected": 0}, "pass"),
+    ("exit_code", {"expected": 1}, "fail"),
+    ("termination_reason", {"expected": "CompletionPromise"}, "pass"),
+    ("termination_reason", {"expected": "completed"}, "pass"),
+    ("termination_reason", {"expected": "LOOP_COMPLETE"}, "pass"),
+    ("termination_reason", {"expected": "max_iterations"}, "fail"),
+    ("termination_reason", {"expected": "MaxIteration"}, "error"),
+    ("iterations", {"exact": 2}, "pass"),
+    ("iterations", {"min": 3}, "fail"),
+    ("iterations", {}, "error"),
+    ("iterations", {"min": 3, "max": 1}, "error"),
+    ("file_exists", {"path": "src/main.py"}, "pass"),
+    ("file_exists", {"path": "src/other.py"}, "fail"),
+    ("file_exists", {"path": "../outside"}, "error"),
+    ("file_exists", {"path": "link/passwd"}, "error"),
+    ("file_contains", {"path": "src/main.py", "pattern": "def m.in"}, "pass"),
+    ("file_contains", {"path": "src/main.py", "pattern": "class"}, "fail"),
+    ("file_contains", {"path": "gone.py", "pattern": "x"}, "fail"),
+    ("file_contains", {"path": "src", "pattern": "x"}, "fail"),
+    ("file_contains", {"path": "raw.bin", "pattern": "x"}, "fail"),
+    ("file_contains", {"path": "src/main.py", "pattern": "["}, "error"),
+    ("file_not_contains", {"path": "src/main.py", "pattern": "TODO"}, "pass"),
+    ("file_not_contains", {"path": "src/main.py", "pattern": "main"}, "fail"),
+    ("file_not_contains", {"path": "gone.py", "pattern": "x"}, "fail"),
+    ("scratchpad_contains", {"pattern": "Completed"}, "pass"),
+    ("scratchpad_contains", {"pattern": "Blocked"}, "fail"),
+    ("event_occurred", {"topic": "build.task"}, "pass"),
+    ("event_occurred", {"topic": "build.task", "payload_pattern": '"goal":"auth"'}, "pass"),
+    ("event_occurred", {"topic": "build.task", "payload_pattern": "other"}, "fail"),
+    ("event_occurred", {"topic": "build.tsk"}, "fail"),
+    ("event_sequence", {"topics": ["task.start", "build.done"]}, "pass"),
+    ("event_sequence", {"topics": ["build.done", "task.start"]}, "fail"),
+    ("event_sequence", {"topics": ["build.done", "build.done"]}, "fail"),
+    ("event_sequence", {"topics": []}, "error"),
+    ("event_count", {"topic": "build.*", "exact": 2}, "pass"),
+    ("event_count", {"topic": "build.*", "max": 1}, "fail"),
+    ("event_count", {"exact": 2}, "error"),
+    ("no_event", {"topic": "build.blocked"}, "pass"),
+    ("no_event", {"topic": "build.*"}, "fail"),
+    ("duration", {"max_secs": 2}, "pass"),
+    ("duration", {"max_secs": 1}, "fail"),
+    ("hat_sequence", {"hats": ["planner", "builder"]}, "pass"),
+    ("hat_sequence", {"hats": ["planner"]}, "fail"),
+    ("hat_sequence", {"hats": []}, "error"),
+    ("hat_transition", {"from": "planner", "to": "builder"}, "pass"),
+    ("hat_transition", {"from": "builder", "to": "planner"}, "fail"),
+    ("iteration_count", {"hat": "planner", "exact": 1}, "pass"),
+    ("iteration_count", {"hat": "planner", "min": 2, "max": 5}, "fail"),
+    ("stdout_contains", {"pattern": "Successfully.*"}, "pass"),
+    ("stdout_contains", {"pattern": "Failed"}, "fail"),
+    ("stderr_contains", {"pattern": "warning"}, "pass"),
+    ("stderr_contains", {"pattern": "panic"}, "fail"),
+    ("cost_within", {"max_dollars": 0.2}, "pass"),
+    ("cost_within", {"max_dollars": 0.05}, "fail"),
+    ("tool_sequence", {"tools": ["find", "find", "rm"]}, "pass"),
+    (
+        "tool_sequence",
+        {"tools": [{"tool": "find", "input": {"id": 7}}], "mode": "in_order"},
+        "pass",
+    ),
+    ("tool_sequence", {"tools": ["rm", "find"], "mode": "in_order"}, "fail"),
+    ("tool_called", {"tool": "find", "min": 2}, "pass"),
+    ("tool_called", {"tool": "find", "max": 1}, "fail"),
+    ("tool_called", {"tool": "fnd"}, "fail"),
+    ("tool_never", {"tool": "write"}, "pass"),
+    ("tool_never", {"tool": "rm"}, "fail"),
+    ("tool_before", {"first": "find", "then": "rm"}, "pass"),
+    ("tool_before", {"first": "rm", "then": "find"}, "fail"),
+    ("tool_status", {"tool": "rm", "status": "blocked"}, "pass"),
+    ("tool_status", {"tool": "find", "status": "retried"}, "pass"),
+    ("tool_status", {"tool": "find", "status": "failed"}, "pass"),
+    ("tool_status", {"tool": "find", "status": "blocked"}, "fail"),
+]
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Evidence:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "main.py").write_text("def main(): ...\n")
+    (tmp_path / "raw.bin").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / ".agent").mkdir()
+    (tmp_path / ".agent" / "scratchpad.md").write_text("## Completed\n")
+    (tmp_path / "link").symlink_to("/etc")
+    return Evidence(RUN, tmp_path)
+
+
+@pytest.mark.parametrize("kind, fields, status", CASES)
+def test_each_assertion_holds_or_not(
+    evidence: Evidence, kind: str, fields: dict[str, Any], status: str
+):
+    [verdict] = judge_all([{"type": kind, **fields}], evidence)
+    assert verdict.status == status, verdict
+    assert status == "pass" or verdict.message
+
+
+def test_every_type_is_in_the_table_once_as_a_pass_and_once_as_a_failure():
+    assert {kind for kind, _, status in CASES if status == "pass"} == set(KINDS)
+    assert {kind for kind, _, status in CASES if status == "fail"} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind, fields, status", [c for c in CASES if c[2] != "error"])
+def test_nothing_to_look_at_is_never_a_pass(kind: str, fields: dict[str, Any], status: str):
+    [verdict] = judge_all([{"type": kind, **fields}], Evidence([]))
+    assert not verdict.holds
+    assert verdict.status == "no_data"
+
+
+def test_all_are_judged_although_one_fails_and_one_is_wrong(evidence: Evidence):
+    found = judge_all(
+        [
+            {"type": "exit_code", "expected": 0},
+            {"type": "exit_code", "expected": 3},
+            {"type": "exit_cod", "expected": 0},
+            "exit_code",
+            {"type": "exit_code", "expected": 0},
+        ],
+        evidence,
+    )
+    assert [verdict.status for verdict in found] == ["pass", "fail", "error", "error", "pass"]
+
+
+@pytest.mark.parametrize(
+    "raw, message",
+    [
+        ({"type": "event_ocurred", "topic": "x"}, "did you mean 'event_occurred'"),
+        ({"type": "event_occurred", "topc": "x"}, "did you mean 'topic'"),
+        ({"expected": 0}, "needs a type"),
+        ({"type": "exit_code", "expected": "zero"}, "Expected `int`"),
+    ],
+)
+def test_a_wrong_assertion_is_told_with_the_nearest_right_one(raw: dict[str, Any], message: str):
+    with pytest.raises(UsageError, match=message):
+        read_assertion(raw)
+
+
+def test_a_failed_transition_lists_those_there_were(evidence: Evidence):
+    [verdict] = judge_all([{"type": "hat_transition", "from": "a", "to": "b"}], evidence)
+    assert verdict.context == {"transitions": ["planner -> builder"]}
