@@ -92,7 +92,7 @@ def from_tap(text: str, commands: Path) -> list[tuple[str, str]]:
     )
     found: list[tuple[str, str]] = []
     for kind, *values in json.loads(done.stdout):
-        value = values[0] if values else {}
+        value: Any = values[0] if values else None
         assert kind != "extra", value
         if kind == "complete":
             assert not [f for f in value["failures"] if f.get("tapError")]
