@@ -1,0 +1,144 @@
+"""What goes through OpenAI's wire formats and back is what it was."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from offbook.errors import ModelError
+from offbook.exchange.dialects import chat, responses
+from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request
+from offbook.exchange.threads import Threads
+from tests.exchange.dialects import openai_conversations as conversations
+
+DIALECTS = {"chat": chat.Chat(), "responses": responses.Responses()}
+BASE = "http://127.0.0.1/v1"
+
+
+@given(conversations.requests(responses=False, options=chat.OPTIONS))
+def test_a_request_comes_back_through_chat(request: Request) -> None:
+    wire = DIALECTS["chat"].ask(request, BASE, "key")
+    back = DIALECTS["chat"].decode(wire, Threads())
+    expected = request
+    if request.stream:
+        asked = {"stream_options": {"include_usage": True}}
+        expected = replace(request, parameters={**request.parameters, **asked})
+    assert replace(back, metadata={}) == expected
+
+
+@given(conversations.requests(responses=True, options=responses.OPTIONS))
+def test_a_request_comes_back_through_responses(request: Request) -> None:
+    wire = DIALECTS["responses"].ask(request, BASE, "key")
+    back = DIALECTS["responses"].decode(wire, Threads())
+    assert replace(back, metadata={}) == request
+
+
+@given(conversations.replies(responses=False), st.booleans())
+def test_a_reply_comes_back_through_chat(reply: Reply, stream: bool) -> None:  # noqa: FBT001
+    check_reply(DIALECTS["chat"], reply, stream=stream)
+
+
+@given(conversations.replies(responses=True), st.booleans())
+def test_a_reply_comes_back_through_responses(reply: Reply, stream: bool) -> None:  # noqa: FBT001
+    check_reply(DIALECTS["responses"], reply, stream=stream)
+
+
+def check_reply(dialect: chat.Chat | responses.Responses, reply: Reply, *, stream: bool) -> None:
+    counted = {"stream_options": {"include_usage": True}}
+    request = Request(model="m", stream=stream, parameters=counted)
+    answer = dialect.encode(reply, request)
+    assert bool(answer.chunks) is stream
+    back = dialect.parse(answer, request)
+    assert replace(back, chunks=()) == replace(reply, chunks=())
+    if stream and reply.chunks:
+        assert back.chunks == reply.chunks
+    whole = Answer(200, answer.headers, b"".join(answer.chunks) or answer.body)
+    assert dialect.parse(whole, request) == back, "a stream read in one piece is the same stream"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModelError("a", status=400),
+        ModelError("b", status=401),
+        ModelError("c", status=403),
+        ModelError("d", status=404),
+        ModelError("e", status=429, retry_after=1.5),
+        ModelError("f", status=429, category="quota"),
+        ModelError("g", status=400, category="context_overflow"),
+        ModelError("h", status=500),
+        ModelError("i", status=503),
+        ModelError("j", status=529, retry_after=2),
+    ],
+    ids=lambda error: f"{error.status}-{error.category}",
+)
+def test_an_error_comes_back(dialect: chat.Chat | responses.Responses, error: ModelError) -> None:
+    with pytest.raises(ModelError) as raised:
+        dialect.parse(dialect.refuse(error), Request())
+    back = raised.value
+    assert (back.message, back.status, back.category, back.retry_after) == (
+        error.message,
+        error.status,
+        error.category,
+        error.retry_after,
+    )
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+@pytest.mark.parametrize(
+    "answer, part",
+    [
+        (Answer(502, {}, b"<html>Bad Gateway</html>"), "Bad Gateway"),
+        (Answer(500, {}, b""), "status 500"),
+        (Answer(500, {}, b'{"error":"plain"}'), "plain"),
+        (Answer(200, {"content-type": "application/json"}, b"{"), "cannot be read"),
+        (Answer(200, {"content-type": "text/event-stream"}, b"data: {\n\n"), "cannot be read"),
+        (Answer(200, {"content-type": "text/event-stream"}, b""), "broke off"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_an_error(
+    dialect: chat.Chat | responses.Responses, answer: Answer, part: str
+) -> None:
+    with pytest.raises(ModelError, match=part):
+        dialect.parse(answer, Request())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_a_stream_that_is_cut_anywhere_is_never_a_reply(
+    dialect: chat.Chat | responses.Responses,
+) -> None:
+    reply = Reply((conversations.Text("a few words"),), model="m", id="x")
+    answer = dialect.encode(reply, Request(stream=True))
+    ends = {"chat": 2, "responses": 1}  # [DONE] alone is not missed
+    name = "chat" if isinstance(dialect, chat.Chat) else "responses"
+    for kept in range(len(answer.chunks) - ends[name] + 1):
+        cut = replace(answer, chunks=(), body=b"".join(answer.chunks[:kept]))
+        with pytest.raises(ModelError, match="broke off"):
+            dialect.parse(cut, Request())
+
+
+fields = ["role", "content", "type", "call_id", "tool_calls", "output", "name", "id", "arguments"]
+entries = st.dictionaries(
+    st.sampled_from(fields),
+    conversations.values | st.sampled_from(["user", "assistant", "tool", "message", "reasoning"]),
+)
+bodies = st.binary(max_size=50) | st.dictionaries(
+    st.sampled_from(["model", "messages", "input", "tools", "stream", "instructions"]),
+    conversations.values | st.lists(entries, max_size=3),
+).map(msgspec.json.encode)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+@given(body=bodies)
+def test_any_body_is_read_or_refused(dialect: chat.Chat | responses.Responses, body: bytes) -> None:
+    try:
+        dialect.decode(Wire("POST", "/v1/x", {}, body), Threads())
+    except ModelError as error:
+        refused = error
+    else:
+        return
+    assert refused.status == 400

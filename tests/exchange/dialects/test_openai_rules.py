@@ -1,0 +1,177 @@
+"""What OpenAI refuses is refused here, in its own form; each rule can be switched off."""
+
+import json
+from typing import Any
+
+import pytest
+
+from offbook.errors import ModelError
+from offbook.exchange.dialects.chat import Chat
+from offbook.exchange.dialects.dialect import Dialect, Wire
+from offbook.exchange.dialects.responses import Responses
+from offbook.exchange.rules import ALL, RULES
+from offbook.exchange.threads import Threads
+
+USER = {"role": "user", "content": "Hello"}
+
+
+def tool_calls(*ids: str) -> dict[str, Any]:
+    function = {"name": "f", "arguments": "{}"}
+    calls = [{"id": id_, "type": "function", "function": function} for id_ in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def result(id_: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": id_, "content": "done"}
+
+
+def chat(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": list(messages), **more}
+
+
+def function(parameters: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
+
+
+def called(id_: str) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": id_, "name": "f", "arguments": "{}"}
+
+
+def output(id_: str) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": id_, "output": "done"}
+
+
+def items(*given: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"model": "m", "input": list(given), **more}
+
+
+STRING = {"type": "string"}
+REFUSED_CHAT = [
+    ("missing_field", {"messages": [USER]}, "model", "model"),
+    ("missing_field", {"model": "m"}, "messages", "'messages'"),
+    ("missing_field", chat(), "messages", "empty array"),
+    ("unknown_role", chat({"role": "robot", "content": "x"}), "messages[0].role", "'robot'"),
+    ("unknown_role", chat(USER, {"content": "x"}), "messages[1].role", "Missing"),
+    ("orphan_result", chat(USER, result("a")), "messages.[1].role", "preceeding"),
+    ("orphan_result", chat(USER, tool_calls("a"), result("a"), USER, result("b")), None, "'tool'"),
+    ("missing_result", chat(USER, tool_calls("a", "b"), result("a")), "messages.[1].role", ": b"),
+    ("missing_result", chat(USER, tool_calls("a"), USER), "messages.[1].role", ": a"),
+    ("duplicate_id", chat(USER, tool_calls("a", "a"), result("a")), "messages[1]", "'a'"),
+    ("duplicate_id", chat(USER, tool_calls("a"), result("a"), result("a")), "messages[3]", "'a'"),
+    ("bad_tool_schema", chat(USER, tools=[function(STRING)]), None, "'f'"),
+]
+REFUSED_RESPONSES = [
+    ("missing_field", {"input": "Hello"}, "model", "'model'"),
+    ("missing_field", {"model": "m"}, "input", "'input'"),
+    ("unknown_role", items({"role": "robot", "content": "x"}), "input[0].role", "'robot'"),
+    ("unknown_role", items(USER, {"content": "x"}), "input[1].role", "Missing"),
+    ("orphan_result", items(USER, output("a")), "input", "call_id a"),
+    ("missing_result", items(USER, called("a"), USER), "input", "function call a"),
+    ("missing_result", items(USER, called("a"), called("b"), output("a")), "input", "call b"),
+    ("duplicate_id", items(USER, called("a"), called("a"), output("a")), "input", "call_id a"),
+    ("duplicate_id", items(USER, called("a"), output("a"), output("a")), "input", "call_id a"),
+    (
+        "bad_tool_schema",
+        items(USER, tools=[{"type": "function", "name": "f", "parameters": STRING}]),
+        "tools[0].parameters",
+        "'f'",
+    ),
+    (
+        "bad_tool_schema",
+        items(
+            {
+                "type": "additional_tools",
+                "tools": [{"type": "function", "name": "f", "parameters": STRING}],
+            },
+            USER,
+        ),
+        None,
+        "'f'",
+    ),
+    (
+        "unknown_previous",
+        items(USER, previous_response_id="resp_none"),
+        "previous_response_id",
+        "resp_none",
+    ),
+]
+CASES = [(Chat, "/v1/chat/completions", *case) for case in REFUSED_CHAT] + [
+    (Responses, "/v1/responses", *case) for case in REFUSED_RESPONSES
+]
+
+
+@pytest.mark.parametrize("make, path, rule, body, param, part", CASES)
+def test_the_request_is_refused_unless_the_rule_is_off(
+    make: type[Chat | Responses],
+    path: str,
+    rule: str,
+    body: dict[str, Any],
+    param: str | None,
+    part: str,
+) -> None:
+    wire = Wire("POST", path, {}, json.dumps(body).encode())
+    dialect: Dialect = make()
+    with pytest.raises(ModelError) as raised:
+        dialect.decode(wire, Threads())
+    assert raised.value.details["rule"] == rule
+    answer = dialect.refuse(raised.value)
+    error = json.loads(answer.body)["error"]
+    assert (answer.status, error["type"]) == (400, "invalid_request_error")
+    assert part in error["message"]
+    assert param is None or error["param"] == param
+    assert answer.headers["x-offbook-rule"] == rule
+    assert answer.headers["x-should-retry"] == "false"
+    make(ALL - {rule}).decode(wire, Threads())
+
+
+ACCEPTED_CHAT = [
+    chat(USER, tool_calls("a"), result("a"), tool_calls("a"), result("a")),  # an id again, later
+    chat(USER, tool_calls("a", "b"), result("b"), result("a")),
+    chat(USER, tools=[{"type": "function", "function": {"name": "f"}}]),
+    chat(USER, tools=None, stream=None, stop=None),
+    chat({"role": "developer", "content": [{"type": "text", "text": "x"}]}, USER),
+]
+ACCEPTED_RESPONSES = [
+    items(USER, called("a"), USER, output("a")),
+    items(USER, called("a"), called("b"), output("b"), output("a")),
+    items(USER, {"type": "web_search_call", "id": "ws_1", "status": "completed"}),
+    items(USER, tools=[{"type": "web_search"}, {"type": "function", "name": "f"}]),
+    items(USER, tools=None, stream=None),
+]
+
+
+@pytest.mark.parametrize("body", [*ACCEPTED_CHAT, *ACCEPTED_RESPONSES])
+def test_what_openai_accepts_is_accepted(body: dict[str, Any]) -> None:
+    dialect, path = (
+        (Chat(), "/chat/completions") if "messages" in body else (Responses(), "/responses")
+    )
+    wire = Wire("POST", path, {}, json.dumps(body).encode())
+    assert dialect.decode(wire, Threads()).prompt == "Hello"
+
+
+@pytest.mark.parametrize(
+    "dialect, path", [(Chat(), "/chat/completions"), (Responses(), "/responses")]
+)
+@pytest.mark.parametrize(
+    "body, part",
+    [
+        (b"{", "could not parse"),
+        (b"", "could not parse"),
+        (b"\xff\xfe", "could not parse"),
+        (b"[]", "Invalid type"),
+        (b'{"model": 7}', "'model'"),
+        (b'{"model":"m","messages":[{"role":"user","content":7}],"input":7}', "Invalid type"),
+        (b'{"model":"m","tools":7,"messages":[{"role":"user"}],"input":"x"}', "Invalid type"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_place(
+    dialect: Dialect, path: str, body: bytes, part: str
+) -> None:
+    with pytest.raises(ModelError) as raised:
+        dialect.decode(Wire("POST", path, {}, body), Threads())
+    assert raised.value.status == 400
+    assert part in raised.value.message
+
+
+def test_every_rule_has_its_sentence() -> None:
+    assert all(sentence and not sentence.endswith(".") for sentence in RULES.values())
