@@ -10,6 +10,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, cast
 
 import msgspec
@@ -87,13 +88,13 @@ OPTIONS = (
     "transforms",
 )
 
-FINISH: dict[Stop, str] = {
-    "stop": "stop",
-    "tool_use": "tool_calls",
-    "length": "length",
-    "stop_sequence": "stop",
-    "refusal": "stop",
-    "error": "stop",
+FINISH: dict[Stop, bytes] = {
+    "stop": b"stop",
+    "tool_use": b"tool_calls",
+    "length": b"length",
+    "stop_sequence": b"stop",
+    "refusal": b"stop",
+    "error": b"stop",
 }
 STOPS: dict[str, Stop] = {
     "stop": "stop",
@@ -104,35 +105,38 @@ STOPS: dict[str, Stop] = {
 }
 
 
-class _Function(msgspec.Struct):
+# What comes off the wire holds no cycles, so the collector need not look at it (`gc=False`).
+
+
+class _Function(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: str | None = None
 
 
-class _Custom(msgspec.Struct):
+class _Custom(msgspec.Struct, gc=False):
     name: str | None = None
     input: str | None = None
 
 
-class _Call(msgspec.Struct):
+class _Call(msgspec.Struct, gc=False):
     id: str | None = None
     index: int = 0
     function: _Function | None = None
     custom: _Custom | None = None
 
 
-class _Address(msgspec.Struct):
+class _Address(msgspec.Struct, gc=False):
     url: str = ""
 
 
-class _Part(msgspec.Struct):
+class _Part(msgspec.Struct, gc=False):
     type: str = ""
     text: str | None = None
     refusal: str | None = None
     image_url: _Address | None = None
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     """A message of a request or a reply, or the piece of one that a stream brings."""
 
     role: str | None = None
@@ -148,7 +152,7 @@ class _Message(msgspec.Struct):
         return self.reasoning_content or (self.reasoning if isinstance(self.reasoning, str) else "")
 
 
-class _Offer(msgspec.Struct):
+class _Offer(msgspec.Struct, gc=False):
     name: str = ""
     description: str | None = None
     parameters: JSON | None = None
@@ -156,13 +160,13 @@ class _Offer(msgspec.Struct):
     strict: bool | None = None
 
 
-class _Tool(msgspec.Struct):
+class _Tool(msgspec.Struct, gc=False):
     type: str = "function"
     function: _Offer | None = None
     custom: _Offer | None = None
 
 
-class _Body(msgspec.Struct):
+class _Body(msgspec.Struct, gc=False):
     model: str | None = None
     messages: list[_Message] | None = None
     # the tools come again with every request, byte for byte: each offer is read once
@@ -170,35 +174,35 @@ class _Body(msgspec.Struct):
     stream: bool | None = None
 
 
-class _Embedding(msgspec.Struct):
+class _Embedding(msgspec.Struct, gc=False):
     model: str = ""
     input: str | list[str | int | list[int]] = ""
     encoding_format: str = "float"
     dimensions: int | None = None
 
 
-class _Cached(msgspec.Struct):
+class _Cached(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
 
 
-class _Reasoned(msgspec.Struct):
+class _Reasoned(msgspec.Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: _Cached | None = None
     completion_tokens_details: _Reasoned | None = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     message: _Message = msgspec.field(default_factory=_Message)
     delta: _Message = msgspec.field(default_factory=_Message)
     finish_reason: str | None = None
 
 
-class _Completion(msgspec.Struct):
+class _Completion(msgspec.Struct, gc=False):
     id: str = ""
     model: str = ""
     choices: list[_Choice] = []
@@ -207,8 +211,9 @@ class _Completion(msgspec.Struct):
 
 
 _Whole = msgspec.defstruct(
-    "_Whole", [(name, Any, msgspec.UNSET) for name in OPTIONS], bases=(_Body,)
+    "_Whole", [(name, Any, msgspec.UNSET) for name in OPTIONS], bases=(_Body,), gc=False
 )
+_options = attrgetter(*OPTIONS)
 _body = cast("msgspec.json.Decoder[_Body]", msgspec.json.Decoder(_Whole))
 _tools: msgspec.json.Decoder[list[_Tool] | None] = msgspec.json.Decoder(list[_Tool] | None)
 _embedding = msgspec.json.Decoder(_Embedding)
@@ -266,17 +271,13 @@ class Chat:
         breach = rules.pair_calls(messages, self._rules)
         if breach is not None:
             raise _say_breach(breach, len(body.messages or ()) - len(messages))
-        options: JSON = {}
-        for name in OPTIONS:
-            value = getattr(body, name)
-            if value is not msgspec.UNSET:
-                options[name] = value
+        given = zip(OPTIONS, _options(body), strict=True)
         return Request(
             History(messages),
             system,
             self._offer(bytes(body.tools)) if body.tools else (),
             body.model or "",
-            options,
+            {name: value for name, value in given if value is not msgspec.UNSET},
             introduce(wire, NAME),
             body.stream is True,
         )
@@ -293,11 +294,7 @@ class Chat:
                 result = ToolResult(id_, content, name=names.get(id_, ""))
                 messages.append(Message("tool", (result,)))
             elif role == "assistant":
-                blocks = _read_spoken(said)
-                for block in blocks:
-                    if isinstance(block, ToolCall):
-                        names[block.id] = block.name
-                messages.append(Message("assistant", blocks))
+                messages.append(Message("assistant", _read_spoken(said, names)))
             elif role == "user":
                 messages.append(Message("user", _read_content(said.content)))
             elif role in {"system", "developer"}:
@@ -347,24 +344,14 @@ class Chat:
             return Answer(200, headers, chunks=tuple(_stream(id_, reply, request)))
         if reply.stop == "error":
             return self.refuse(ModelError(openai.FAILURE, status=500))
-        body = _encode(
-            {
-                "id": id_,
-                "object": "chat.completion",
-                "created": EPOCH,
-                "model": reply.model or request.model,
-                "choices": [
-                    {
-                        "index": 0,
-                        "message": _write_spoken(reply, request),
-                        "logprobs": None,
-                        "finish_reason": _finish(reply),
-                    }
-                ],
-                "usage": _write_usage(reply.usage),
-                "service_tier": "default",
-                "system_fingerprint": "fp_offbook",
-            }
+        said = _Said(reply)
+        body = _COMPLETION % (
+            _encode(id_),
+            EPOCH,
+            _encode(reply.model or request.model),
+            _encode(_write_spoken(said, request)),
+            said.finish,
+            _write_usage(reply.usage),
         )
         return Answer(200, headers, body)
 
@@ -476,22 +463,29 @@ def _read_part(part: _Part) -> Text | Image:
     return Text(part.refusal or f"[{part.type}]")  # what we have no block for, by its name
 
 
-def _read_spoken(said: _Message) -> tuple[AnyBlock, ...]:
-    thoughts = said.thoughts
-    blocks: list[AnyBlock] = [Thinking(thoughts)] if thoughts else []
-    blocks += _read_content(said.content)
+def _read_spoken(said: _Message, names: dict[str, str]) -> tuple[AnyBlock, ...]:
+    """What the model said; the names of the tools that it called are noted down."""
+    blocks: list[AnyBlock] = []
+    if said.reasoning_content or said.reasoning:
+        blocks.append(Thinking(said.thoughts))
+    if said.content:
+        blocks += _read_content(said.content)
     if said.refusal:
         blocks.append(Text(said.refusal))
-    blocks += map(_read_call, said.tool_calls or ())
+    for wired in said.tool_calls or ():
+        call = _read_call(wired)
+        names[call.id] = call.name
+        blocks.append(call)
     return tuple(blocks)
 
 
 def _read_call(call: _Call) -> ToolCall:
-    if call.custom is not None:
-        arguments = read_input(call.custom.input or "")
-        return ToolCall(call.id or "", call.custom.name or "", arguments, custom=True)
-    function = call.function or _Function()
-    return ToolCall(call.id or "", function.name or "", read_arguments(function.arguments or ""))
+    function = call.function
+    if function is not None:
+        name, arguments = function.name or "", read_arguments(function.arguments or "")
+        return ToolCall(call.id or "", name, arguments)
+    custom = call.custom or _Custom()
+    return ToolCall(call.id or "", custom.name or "", read_input(custom.input or ""), custom=True)
 
 
 def _read_tool(tool: _Tool) -> Tool:
@@ -589,21 +583,32 @@ def _join_thoughts(blocks: Sequence[AnyBlock]) -> str:
     return "\n".join(block.text for block in blocks if isinstance(block, Thinking))
 
 
-def _sort_blocks(reply: Reply) -> tuple[str, str, list[ToolCall]]:
-    """The thoughts, the text and the calls of a reply, in this order on the wire."""
-    thoughts: list[str] = []
-    texts: list[str] = []
-    calls: list[ToolCall] = []
-    for block in reply.blocks:
-        if isinstance(block, Text):
-            texts.append(block.text)
-        elif isinstance(block, ToolCall):
-            calls.append(block)
-        elif isinstance(block, Thinking):
-            thoughts.append(block.text)
-        else:
-            raise _cannot_say(block)
-    return "\n".join(thoughts), "\n".join(texts), calls
+class _Said:
+    """A reply in the order of the wire: its thoughts, its text, its calls, why it ended."""
+
+    __slots__ = ("calls", "finish", "refused", "text", "thoughts")
+
+    def __init__(self, reply: Reply) -> None:
+        thoughts: list[str] = []
+        texts: list[str] = []
+        self.calls: list[ToolCall] = []
+        for block in reply.blocks:
+            if isinstance(block, Text):
+                texts.append(block.text)
+            elif isinstance(block, ToolCall):
+                self.calls.append(block)
+            elif isinstance(block, Thinking):
+                thoughts.append(block.text)
+            else:
+                raise _cannot_say(block)
+        self.thoughts = "\n".join(thoughts)
+        self.text = "\n".join(texts)
+        self.refused = reply.stop == "refusal" and bool(self.text)
+        self.finish = FINISH[reply.stop]
+        if self.calls and reply.stop == "stop":
+            self.finish = b"tool_calls"
+        elif reply.stop == "refusal" and not self.text:
+            self.finish = b"content_filter"
 
 
 def _is_custom(call: ToolCall, request: Request) -> bool:
@@ -612,91 +617,97 @@ def _is_custom(call: ToolCall, request: Request) -> bool:
     )
 
 
-def _finish(reply: Reply) -> str:
-    if reply.stop == "refusal" and not reply.text:
-        return "content_filter"
-    return "tool_calls" if reply.stop == "stop" and reply.calls else FINISH[reply.stop]
-
-
-def _write_spoken(reply: Reply, request: Request) -> JSON:
-    thoughts, text, calls = _sort_blocks(reply)
-    refused = reply.stop == "refusal" and bool(text)
-    said: JSON = {
+def _write_spoken(said: _Said, request: Request) -> JSON:
+    text, calls = said.text, said.calls
+    message: JSON = {
         "role": "assistant",
-        "content": None if refused or (calls and not text) else text,
-        "refusal": text if refused else None,
+        "content": None if said.refused or (calls and not text) else text,
+        "refusal": text if said.refused else None,
         "annotations": [],
     }
-    if thoughts:
-        said["reasoning_content"] = thoughts
+    if said.thoughts:
+        message["reasoning_content"] = said.thoughts
     if calls:
-        said["tool_calls"] = [_write_call(c, custom=_is_custom(c, request)) for c in calls]
-    return said
+        message["tool_calls"] = [_write_call(c, custom=_is_custom(c, request)) for c in calls]
+    return message
 
 
-def _write_usage(usage: Usage) -> JSON:
-    return {
-        "prompt_tokens": usage.input,
-        "completion_tokens": usage.output,
-        "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cache_read, "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": usage.reasoning,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
-    }
+def _write_usage(usage: Usage) -> bytes:
+    total = usage.input + usage.output
+    return _USAGE % (usage.input, usage.output, total, usage.cache_read, usage.reasoning)
 
 
-def _stream(id_: str, reply: Reply, request: Request) -> Iterator[bytes]:
-    """The events of a reply. Every chunk begins and ends alike, so that is written once."""
+# The parts of every answer that never change are bytes already: most of an answer is such parts.
+_COMPLETION = (
+    b'{"id":%b,"object":"chat.completion","created":%d,"model":%b,"choices":[{"index":0,'
+    b'"message":%b,"logprobs":null,"finish_reason":"%b"}],"usage":%b,"service_tier":"default",'
+    b'"system_fingerprint":"fp_offbook"}'
+)
+_CHUNK = (
+    b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,'
+    b'"service_tier":"default","system_fingerprint":"fp_offbook","choices":['
+)
+_USAGE = (
+    b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,'
+    b'"prompt_tokens_details":{"cached_tokens":%d,"audio_tokens":0},'
+    b'"completion_tokens_details":{"reasoning_tokens":%d,"audio_tokens":0,'
+    b'"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}'
+)
+
+
+def _stream(id_: str, reply: Reply, request: Request) -> list[bytes]:
+    """The events of a reply."""
     options = request.parameters.get("stream_options")
     counted = isinstance(options, dict) and bool(cast("JSON", options).get("include_usage"))
-    start = (
-        b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,'
-        b'"service_tier":"default","system_fingerprint":"fp_offbook","choices":['
-        % (_encode(id_), EPOCH, _encode(reply.model or request.model))
-    )
+    said = _Said(reply)
+    start = _CHUNK % (_encode(id_), EPOCH, _encode(reply.model or request.model))
     head = start + b'{"index":0,"delta":'
     end = b',"usage":null}\n\n' if counted else b"}\n\n"
     tail = b',"logprobs":null,"finish_reason":null}]' + end
-    for delta in _deltas(reply, request):
-        yield head + delta + tail
+    events = [head + _encode(_open(said, request)) + tail]
+    for field, pieces in _runs(said, reply, request):
+        before, after = head + field[0], field[1] + tail
+        events += [before + _encode(piece) + after for piece in pieces]
     if reply.stop == "error":
         error = openai.describe_error(ModelError(openai.FAILURE, status=500))
-        yield sse.frame(_encode({"error": error}))
-        return
-    finish = _encode(_finish(reply))
-    yield head + b'{},"logprobs":null,"finish_reason":' + finish + b"}]" + end
+        return [*events, sse.frame(_encode({"error": error}))]
+    events.append(head + b'{},"logprobs":null,"finish_reason":"' + said.finish + b'"}]' + end)
     if counted:
-        yield start + b'],"usage":' + _encode(_write_usage(reply.usage)) + b"}\n\n"
-    yield b"data: [DONE]\n\n"
+        events.append(start + b'],"usage":' + _write_usage(reply.usage) + b"}\n\n")
+    events.append(b"data: [DONE]\n\n")
+    return events
 
 
-def _deltas(reply: Reply, request: Request) -> Iterator[bytes]:
-    thoughts, text, calls = _sort_blocks(reply)
-    field = b'{"refusal":' if reply.stop == "refusal" else b'{"content":'
-    opening: JSON = {"role": "assistant", "content": "", "refusal": None}
-    if calls and not text and not thoughts:  # the first call comes with the role
-        opening["content"] = None
-        opening["tool_calls"] = [_open_call(calls[0], 0, request)]
-    elif reply.stop == "refusal":
-        opening["content"] = None
-    yield _encode(opening)
-    for piece in cut_words(thoughts):
-        yield b'{"reasoning_content":' + _encode(piece) + b"}"
-    for piece in cut_reply(reply, text):
-        yield field + _encode(piece) + b"}"
-    for index, call in enumerate(calls):
-        if "tool_calls" not in opening or index:
-            yield _encode({"tool_calls": [_open_call(call, index, request)]})
+def _open(said: _Said, request: Request) -> JSON:
+    """The first delta: the role, and the first call with it where nothing comes before that."""
+    first: JSON = {"role": "assistant", "content": None if said.refused else "", "refusal": None}
+    if _calls_first(said):
+        first["content"] = None
+        first["tool_calls"] = [_open_call(said.calls[0], 0, request)]
+    return first
+
+
+def _calls_first(said: _Said) -> bool:
+    return bool(said.calls) and not said.text and not said.thoughts
+
+
+def _runs(
+    said: _Said, reply: Reply, request: Request
+) -> Iterator[tuple[tuple[bytes, bytes], Sequence[object]]]:
+    """Runs of deltas that differ in one value: what stands before and after it, and the values."""
+    if said.thoughts:
+        yield (b'{"reasoning_content":', b"}"), cut_words(said.thoughts)
+    if said.text:
+        field = b'{"refusal":' if said.refused else b'{"content":'
+        yield (field, b"}"), cut_reply(reply, said.text)
+    for index, call in enumerate(said.calls):
+        if index or not _calls_first(said):
+            yield (b'{"tool_calls":[', b"]}"), [_open_call(call, index, request)]
         custom = _is_custom(call, request)
         inside = b'"custom":{"input":' if custom else b'"function":{"arguments":'
+        written = write_input(call.arguments) if custom else write_arguments(call.arguments)
         head = b'{"tool_calls":[{"index":%d,%b' % (index, inside)
-        said = write_input(call.arguments) if custom else write_arguments(call.arguments)
-        for piece in cut_runs(said):
-            yield head + _encode(piece) + b"}}]}"
+        yield (head, b"}}]}"), cut_runs(written)
 
 
 def _open_call(call: ToolCall, index: int, request: Request) -> JSON:
@@ -714,7 +725,7 @@ def _read_completion(data: bytes | str) -> _Completion:
 
 
 def _read_reply(whole: _Completion, said: _Message, finish: str | None, request: Request) -> Reply:
-    blocks = _read_spoken(said)
+    blocks = _read_spoken(said, {})
     stop: Stop = "refusal" if said.refusal else STOPS.get(finish or "stop", "stop")
     if stop == "stop" and said.tool_calls:
         stop = "tool_use"

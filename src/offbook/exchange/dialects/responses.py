@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -92,18 +93,21 @@ ECHOED: JSON = {
 }
 
 
-class _Address(msgspec.Struct):
+# What comes off the wire holds no cycles, so the collector need not look at it (`gc=False`).
+
+
+class _Address(msgspec.Struct, gc=False):
     url: str = ""
 
 
-class _Part(msgspec.Struct):
+class _Part(msgspec.Struct, gc=False):
     type: str = ""
     text: str | None = None
     refusal: str | None = None
     image_url: str | _Address | None = None
 
 
-class _Item(msgspec.Struct):
+class _Item(msgspec.Struct, gc=False):
     """An item of a conversation, of whatever type."""
 
     type: str | None = None
@@ -121,7 +125,7 @@ class _Item(msgspec.Struct):
     tools: list[JSON] | None = None
 
 
-class _Body(msgspec.Struct):
+class _Body(msgspec.Struct, gc=False):
     model: str | None = None
     input: str | list[_Item] | None = None
     instructions: str | list[_Item] | None = None
@@ -133,32 +137,32 @@ class _Body(msgspec.Struct):
     client_metadata: JSON | None = None
 
 
-class _Cached(msgspec.Struct):
+class _Cached(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _Reasoned(msgspec.Struct):
+class _Reasoned(msgspec.Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     input_tokens: int = 0
     output_tokens: int = 0
     input_tokens_details: _Cached | None = None
     output_tokens_details: _Reasoned | None = None
 
 
-class _Reason(msgspec.Struct):
+class _Reason(msgspec.Struct, gc=False):
     reason: str | None = None
 
 
-class _Failure(msgspec.Struct):
+class _Failure(msgspec.Struct, gc=False):
     code: str | int | None = None
     message: str | None = None
 
 
-class _Response(msgspec.Struct):
+class _Response(msgspec.Struct, gc=False):
     id: str = ""
     model: str = ""
     status: str | None = None
@@ -168,7 +172,7 @@ class _Response(msgspec.Struct):
     incomplete_details: _Reason | None = None
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, gc=False):
     type: str = ""
     delta: Any = None
     item: _Item | None = None
@@ -180,8 +184,9 @@ class _Event(msgspec.Struct):
 
 
 _Whole = msgspec.defstruct(
-    "_Whole", [(name, Any, msgspec.UNSET) for name in OPTIONS], bases=(_Body,)
+    "_Whole", [(name, Any, msgspec.UNSET) for name in OPTIONS], bases=(_Body,), gc=False
 )
+_options = attrgetter(*OPTIONS)
 _body = cast("msgspec.json.Decoder[_Body]", msgspec.json.Decoder(_Whole))
 _tools: msgspec.json.Decoder[list[JSON] | None] = msgspec.json.Decoder(list[JSON] | None)
 _response = msgspec.json.Decoder(_Response)
@@ -247,18 +252,14 @@ class Responses:
             about["client_metadata"] = body.client_metadata
         if body.generate is False:
             about["generate"] = False
-        options: JSON = {}
-        for name in OPTIONS:
-            value = getattr(body, name)
-            if value is not msgspec.UNSET:
-                options[name] = value
+        given = zip(OPTIONS, _options(body), strict=True)
         tools = self._offer(bytes(body.tools)) if body.tools else ()
         return Request(
             messages,
             "\n\n".join(filter(None, (instructions, *said.system))),
             (*tools, *self._check_tools(_read_tools(said.tools))) if said.tools else tools,
             body.model or "",
-            options,
+            {name: value for name, value in given if value is not msgspec.UNSET},
             about,
             body.stream is True,
         )
@@ -302,30 +303,21 @@ class Responses:
 
     def encode(self, reply: Reply, request: Request) -> Answer:
         """The response, whole or as a stream."""
+        id_ = self.identify(reply, request)
         if request.stream:
-            headers = _headers(self.identify(reply, request), openai.STREAM_TYPE)
-            return Answer(200, headers, chunks=tuple(self._stream(reply, request)))
+            chunks = _Made(id_, reply, request).stream()
+            return Answer(200, _headers(id_, openai.STREAM_TYPE), chunks=tuple(chunks))
         if reply.stop == "error":
             return self.refuse(ModelError(openai.FAILURE, status=500))
-        id_ = self.identify(reply, request)
-        made = _Made(id_, reply, request, _write_tools(request.tools))
-        return _answer(_encode(made.closing), id_)
+        return _answer(_Made(id_, reply, request).closing, id_)
 
     def events(self, reply: Reply, request: Request) -> list[JSON]:
         """The events of a response; a WebSocket sends each of them as a frame."""
-        made = _Made(self.identify(reply, request), reply, request, _write_tools(request.tools))
-        return list(_number(made.events()))
+        return _Made(self.identify(reply, request), reply, request).list_events()
 
     def failure(self, error: ModelError) -> JSON:
         """The event by which a WebSocket is told an error."""
         return {"type": "error", "status": error.status, "error": openai.describe_error(error)}
-
-    def _stream(self, reply: Reply, request: Request) -> Iterator[bytes]:
-        # the tools stand in three of the events: they are written once
-        tools = msgspec.Raw(_encode(_write_tools(request.tools)))
-        made = _Made(self.identify(reply, request), reply, request, tools)
-        for event in _number(made.events()):
-            yield sse.frame(_encode(event), event["type"])
 
     def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
         """The error, as OpenAI words it."""
@@ -449,7 +441,7 @@ class _Conversation:
             elif kind == "additional_tools":
                 self.tools += item.tools or ()
             elif kind == "item_reference":
-                self._spoken += _look_up(item.id or "", self._threads)
+                self._spoken += self._look_up(item.id or "")
             elif kind.endswith("_output") and item.call_id is not None:
                 self._result(item)
             elif kind.endswith("_call") and item.call_id is not None:  # a tool of the provider's
@@ -485,6 +477,22 @@ class _Conversation:
         content = cast("tuple[Content, ...]", _read_content(given))
         result = ToolResult(id_, content, name=self._names.get(id_, ""))
         self._messages.append(Message("tool", (result,)))
+
+    def _look_up(self, item_id: str) -> tuple[AnyBlock, ...]:
+        """The blocks of an item that was given earlier: its id tells where."""
+        core, _, index = item_id.partition("_")[2].rpartition("_")
+        found = self._threads.recall(f"resp_{core}")
+        groups = _group(found[1].blocks) if found else []
+        if index.isdigit() and int(index) < len(groups):
+            return groups[int(index)]
+        if "unknown_previous" in self._rules:
+            raise rules.reject(
+                "unknown_previous",
+                f"Item with id '{item_id}' not found.",
+                status=404,
+                param="input",
+            )
+        return ()
 
     def _close(self) -> None:
         """What the model gave one after the other is one message."""
@@ -529,18 +537,6 @@ def _read_thought(item: _Item) -> Thinking:
     parts = item.summary or (item.content if isinstance(item.content, list) else ()) or ()
     text = "\n\n".join(part.text or "" for part in parts)
     return Thinking(text, item.encrypted_content or "")
-
-
-def _look_up(item_id: str, threads: Threads) -> tuple[AnyBlock, ...]:
-    """The blocks of an item that the provider gave earlier, which is in its name."""
-    core, _, index = item_id.partition("_")[2].rpartition("_")
-    found = threads.recall(f"resp_{core}")
-    groups = _group(found[1].blocks) if found else []
-    if not index.isdigit() or int(index) >= len(groups):
-        raise rules.reject(
-            "unknown_previous", f"Item with id '{item_id}' not found.", status=404, param="input"
-        )
-    return groups[int(index)]
 
 
 def _group(blocks: Sequence[AnyBlock]) -> list[tuple[AnyBlock, ...]]:
@@ -691,64 +687,107 @@ def _write_call(call: ToolCall, core: str) -> JSON:
     return item
 
 
-class _Made:
-    """A response in the making: its items, and the events that bring them."""
+class _Run(msgspec.Struct, frozen=True, gc=False):
+    """Events that differ in their `delta` only."""
 
-    def __init__(self, id_: str, reply: Reply, request: Request, tools: object) -> None:
+    type: str
+    at: JSON
+    pieces: Sequence[str]
+    more: JSON = {}
+
+
+class _Made:
+    """A response in the making: its items, and the events that bring them.
+
+    The response itself stands in three events, with all that the request said. It is written
+    once, as bytes, and completed by its state.
+    """
+
+    def __init__(self, id_: str, reply: Reply, request: Request) -> None:
         self._reply = reply
         core = id_.removeprefix("resp_")
-        sealed = SEALED in (request.parameters.get("include") or ())
+        options = request.parameters
+        sealed = SEALED in (options.get("include") or ())
         blocks = [_fit(block, request, sealed=sealed) for block in reply.blocks]
         self._items = [
             _write_item(part, f"{core}_{at}", reply.stop) for at, part in enumerate(_group(blocks))
         ]
-        self._base: JSON = {
+        base: JSON = {
             "id": id_,
             "object": "response",
             "created_at": EPOCH,
             "model": reply.model or request.model,
             **ECHOED,
-            "tools": tools,
+            "tools": _write_tools(request.tools),
         }
-        for name in ECHOED:
-            if request.parameters.get(name) is not None:
-                self._base[name] = request.parameters[name]
+        base.update((key, options[key]) for key in options.keys() & ECHOED.keys())
         count = cast("int", request.metadata.get("instructions", 0))
-        self._base["instructions"] = request.system[:count] or None
-        self._base["previous_response_id"] = request.metadata.get("previous_response_id")
+        base["instructions"] = request.system[:count] or None
+        base["previous_response_id"] = request.metadata.get("previous_response_id")
+        self._base = _encode(base)[:-1]
 
     @property
-    def closing(self) -> JSON:
+    def closing(self) -> bytes:
         """The whole response, as it stands at the end."""
-        stop = self._reply.stop
-        short = stop == "length"
-        return {
-            **self._base,
-            "status": "failed" if stop == "error" else "incomplete" if short else "completed",
-            "error": _broken() if stop == "error" else None,
-            "incomplete_details": {"reason": "max_output_tokens"} if short else None,
-            "output": self._items,
-            "usage": _write_usage(self._reply.usage),
-        }
+        usage = self._reply.usage
+        return _CLOSING % (
+            self._base,
+            self._status.encode(),
+            _encode(_BROKEN if self._status == "failed" else None),
+            _encode({"reason": "max_output_tokens"} if self._status == "incomplete" else None),
+            _encode(self._items),
+            usage.input,
+            usage.cache_read,
+            usage.cache_write,
+            usage.output,
+            usage.reasoning,
+            usage.input + usage.output,
+        )
 
-    def events(self) -> Iterator[JSON]:
-        """The events, in their order, yet without their numbers."""
-        opened: JSON = {
-            **self._base,
-            "status": "in_progress",
-            "error": None,
-            "incomplete_details": None,
-            "output": [],
-            "usage": None,
-        }
+    @property
+    def _status(self) -> str:
+        stop = self._reply.stop
+        return {"error": "failed", "length": "incomplete"}.get(stop, "completed")
+
+    def list_events(self) -> list[JSON]:
+        """The events as objects."""
+        events: list[JSON] = []
+        for event in self._events():
+            if isinstance(event, _Run):
+                run = {"type": event.type, **event.at, "delta": "", **event.more}
+                events += ({**run, "delta": piece} for piece in event.pieces)
+            elif "response" in event:
+                events.append({**event, "response": msgspec.json.decode(event["response"])})
+            else:
+                events.append(event)
+        return [{**event, "sequence_number": number} for number, event in enumerate(events)]
+
+    def stream(self) -> list[bytes]:
+        """The events as bytes."""
+        events: list[bytes] = []
+        for event in self._events():
+            if isinstance(event, _Run):
+                fixed = _encode({"type": event.type, **event.at, **event.more})[:-1]
+                head = b"event: %b\ndata: %b," % (event.type.encode(), fixed)
+                first = len(events)
+                events += [
+                    b'%b"delta":%b,"sequence_number":%d}\n\n' % (head, _encode(piece), number)
+                    for number, piece in enumerate(event.pieces, first)
+                ]
+            else:
+                event["sequence_number"] = len(events)
+                events.append(sse.frame(_encode(event), event["type"]))
+        return events
+
+    def _events(self) -> Iterator[JSON | _Run]:
+        opened = msgspec.Raw(self._base + _OPENED)
         yield {"type": "response.created", "response": opened}
         yield {"type": "response.in_progress", "response": opened}
         for index, item in enumerate(self._items):
             yield from self._bring(index, item)
-        closing = self.closing
-        yield {"type": f"response.{closing['status']}", "response": closing}
+        yield {"type": f"response.{self._status}", "response": msgspec.Raw(self.closing)}
 
-    def _bring(self, index: int, item: JSON) -> Iterator[JSON]:
+    def _bring(self, index: int, item: JSON) -> Iterator[JSON | _Run]:
         at: JSON = {"item_id": item["id"], "output_index": index}
         kind = item["type"]
         started = {**item, **_EMPTY[kind]}
@@ -762,27 +801,31 @@ class _Made:
         elif kind == "function_call":
             name = "response.function_call_arguments"
             said = item["arguments"]
-            for piece in cut_runs(said):
-                yield {"type": f"{name}.delta", **at, "delta": piece}
+            yield _Run(f"{name}.delta", at, cut_runs(said))
             yield {"type": f"{name}.done", **at, "name": item["name"], "arguments": said}
         else:
             name = "response.custom_tool_call_input"
-            for piece in cut_runs(item["input"]):
-                yield {"type": f"{name}.delta", **at, "delta": piece}
+            yield _Run(f"{name}.delta", at, cut_runs(item["input"]))
             yield {"type": f"{name}.done", **at, "input": item["input"]}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
-    def _speak(self, at: JSON, part: JSON) -> Iterator[JSON]:
+    def _speak(self, at: JSON, part: JSON) -> Iterator[JSON | _Run]:
         kind = part["type"]
         field = "refusal" if kind == "refusal" else "text"
         more: JSON = {} if kind == "refusal" else {"logprobs": []}
         said = part[field]
         yield {"type": "response.content_part.added", **at, "part": {**part, field: ""}}
-        delta = f"response.{kind}.delta"
-        for piece in cut_reply(self._reply, said):
-            yield {"type": delta, **at, "delta": piece, **more}
+        yield _Run(f"response.{kind}.delta", at, cut_reply(self._reply, said), more)
         yield {"type": f"response.{kind}.done", **at, field: said, **more}
         yield {"type": "response.content_part.done", **at, "part": part}
+
+
+def _think(at: JSON, part: JSON) -> Iterator[JSON | _Run]:
+    name = "response.reasoning_summary"
+    yield {"type": f"{name}_part.added", **at, "part": {**part, "text": ""}}
+    yield _Run(f"{name}_text.delta", at, cut_words(part["text"]))
+    yield {"type": f"{name}_text.done", **at, "text": part["text"]}
+    yield {"type": f"{name}_part.done", **at, "part": part}
 
 
 # what an item lacks when it is announced
@@ -792,21 +835,16 @@ _EMPTY: dict[str, JSON] = {
     "function_call": {"status": "in_progress", "arguments": ""},
     "custom_tool_call": {"status": "in_progress", "input": ""},
 }
-
-
-def _think(at: JSON, part: JSON) -> Iterator[JSON]:
-    name = "response.reasoning_summary"
-    yield {"type": f"{name}_part.added", **at, "part": {**part, "text": ""}}
-    for piece in cut_words(part["text"]):
-        yield {"type": f"{name}_text.delta", **at, "delta": piece}
-    yield {"type": f"{name}_text.done", **at, "text": part["text"]}
-    yield {"type": f"{name}_part.done", **at, "part": part}
-
-
-def _number(events: Iterator[JSON]) -> Iterator[JSON]:
-    for number, event in enumerate(events):
-        event["sequence_number"] = number
-        yield event
+_BROKEN = {"code": "server_error", "message": openai.FAILURE}
+_OPENED = (
+    b',"status":"in_progress","error":null,"incomplete_details":null,"output":[],"usage":null}'
+)
+_CLOSING = (
+    b'%b,"status":"%b","error":%b,"incomplete_details":%b,"output":%b,'
+    b'"usage":{"input_tokens":%d,'
+    b'"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d},'
+    b'"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}}'
+)
 
 
 def _fit(block: AnyBlock, request: Request, *, sealed: bool) -> AnyBlock:
@@ -820,23 +858,6 @@ def _fit(block: AnyBlock, request: Request, *, sealed: bool) -> AnyBlock:
         return block
     offer = min(offers, key=lambda tool: bool(tool.namespace))
     return msgspec.structs.replace(block, namespace=offer.namespace, custom=offer.kind == "custom")
-
-
-def _broken() -> JSON:
-    return {"code": "server_error", "message": openai.FAILURE}
-
-
-def _write_usage(usage: Usage) -> JSON:
-    return {
-        "input_tokens": usage.input,
-        "input_tokens_details": {
-            "cached_tokens": usage.cache_read,
-            "cache_write_tokens": usage.cache_write,
-        },
-        "output_tokens": usage.output,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-        "total_tokens": usage.input + usage.output,
-    }
 
 
 def _read_usage(usage: _Usage | None) -> Usage:
