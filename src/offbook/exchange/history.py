@@ -21,7 +21,14 @@ ROOT = ""
 
 def extend_digest(before: str, message: Message) -> str:
     """The digest of a conversation after one more message."""
-    return blake2b(before.encode() + _encode(message), digest_size=12).hexdigest()
+    return blake2b(before.encode() + _spell(message), digest_size=12).hexdigest()
+
+
+def _spell(message: Message) -> bytes:
+    try:
+        return _encode(message)
+    except (TypeError, ValueError, RecursionError):  # the details of a result may be anything
+        return repr(message).encode()
 
 
 class _Log:

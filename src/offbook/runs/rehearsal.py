@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.errors import PlaybookError, UsageError
+from offbook.errors import PlaybookError, ScriptError, UsageError
+from offbook.exchange.source import ModelSource
 from offbook.runs.bridge import Bridge, in_loop
 from offbook.runs.folder import make_folder, remove_folder
 from offbook.sources.playbook import Playbook, Role, Turn, validate
@@ -24,7 +25,6 @@ from offbook.trace.verdicts import Verdict, deliver
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from offbook.exchange.source import ModelSource
     from offbook.trace.query import ToolCallRecord, ToolResultRecord
 
 Script = Turn | Role | str
@@ -45,8 +45,9 @@ class Run:
 
     async def perform(self) -> Run:
         """Do the run; once."""
-        self.awaited = True
-        self._span = await self._work
+        if not self.awaited:
+            self.awaited = True
+            self._span = await self._work
         return self
 
     def abandon(self) -> bool:
@@ -58,7 +59,7 @@ class Run:
     def events(self) -> Events:
         """What happened in this run alone."""
         if self._span is None:
-            raise UsageError("this run has not happened", hint="write `run = await ….run(…)`")
+            raise UsageError("this run has not finished", hint="write `run = await ….run(…)`")
         if self._found is None:
             first, last = self._span
             everything = self._rehearsal.events.all
@@ -103,23 +104,29 @@ class Rehearsal:
         clock: Clock | None = None,
     ) -> None:
         self.subject = subject
-        self.playbook = Playbook(strict=auto_assert)
-        self._source = source or self.playbook
+        given = isinstance(source, Playbook)
+        self.playbook = source if given else Playbook(strict=auto_assert)
+        self._source = self.playbook if source is None else _source(source)
         self._auto_assert = auto_assert
         self._clock = clock or SystemClock()
         self._folder: Path | None = None
         self._cwd = _existing(cwd)
-        self._trace = None if trace is None else Path(trace)
+        self._trace = None if trace is None else _path(trace, "trace")
         self._recorder: Recorder | None = None
         self._hub = Hub(self._clock)
         self._events: Events | None = None
         self._bridge = Bridge()
         self._runs: list[Run] = []
         self._opened = False
+        self._failed = False
         self._disposed = False
         self._last = 0
         if not in_loop():
-            self._bridge.run(self._open())
+            try:
+                self._bridge.run(self._open())
+            except BaseException:
+                self._bridge.close()
+                raise
 
     def __await__(self) -> Generator[Any, None, Rehearsal]:
         return self._ready().__await__()
@@ -182,6 +189,10 @@ class Rehearsal:
         return done
 
     def __enter__(self) -> Self:
+        if in_loop():
+            raise UsageError(
+                "`with` cannot wait in an `async def`", hint="write `async with … as rehearsal:`"
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -197,7 +208,8 @@ class Rehearsal:
     async def _open(self) -> None:
         if self._opened:
             return
-        self._opened = True
+        if self._disposed:
+            raise UsageError("the rehearsal is over", hint="make a new one for more runs")
         try:
             self._recorder = Recorder(
                 self.trace, ts=self._clock.millis(), subject=self.subject.name
@@ -206,17 +218,29 @@ class Rehearsal:
             self._hub.subscribe(self._count)
             source = Observed(self._source, self._hub, tools=not self.subject.tells)
             await self.subject.open(Stage(source, self._hub, self.cwd))
-        except BaseException:
-            self._clear()
+            self._opened = True
+        except BaseException as error:
+            self._disposed = True
+            await self._give_up(error)
             raise
+
+    async def _give_up(self, error: BaseException) -> None:
+        """Leave nothing behind of a subject that could not be opened."""
+        try:
+            await self.subject.close()
+        except Exception as other:  # noqa: BLE001 - the first error is the one to tell
+            error.add_note(f"and it could not be closed: {type(other).__name__}: {other}")
+        finally:
+            self._clear()
 
     def _count(self, event: Any) -> None:
         self._last = event.seq
 
     async def _run(self, script: tuple[Script, ...]) -> tuple[int, int]:
-        if self._disposed:
-            raise UsageError("the rehearsal is over", hint="make a new one for more runs")
         await self._open()
+        if self._failed:
+            self.playbook.drop()
+            self._failed = False
         prompts = self._load(script)
         first = self._last
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": len(prompts)})
@@ -226,10 +250,19 @@ class Rehearsal:
             await self._hub.idle()
             self._judge()
         except BaseException as error:
-            self._hub.emit(RUN_END, {"ok": False, "error": f"{type(error).__name__}: {error}"})
+            self._failed = True
+            self._report(error)
             raise
         self._hub.emit(RUN_END, {"ok": True})
         return first, self._last
+
+    def _report(self, error: BaseException) -> None:
+        what = f"{type(error).__name__}: {error}"
+        if isinstance(error, ScriptError):
+            deliver(self._hub, Verdict("playbook consumed", "fail", str(error)))
+        else:
+            deliver(self._hub, Verdict("run finished", "error", what))
+        self._hub.emit(RUN_END, {"ok": False, "error": what})
 
     def _load(self, script: tuple[Script, ...]) -> list[Turn | str]:
         if self._source is not self.playbook:
@@ -246,23 +279,36 @@ class Rehearsal:
             await self.subject.prompt(prompt)
             return
         self.playbook.open(prompt)
-        await self.subject.prompt(prompt.text)
+        try:
+            await self.subject.prompt(prompt.text)
+        except Exception as error:
+            failure = self.playbook.failure
+            if failure is None or failure is error:
+                raise
+            raise failure from error  # what went wrong in the script, not what became of it
         if self.playbook.failure:
             raise self.playbook.failure
         if self.playbook.pending and self._auto_assert:
             self._judge()
 
     def _judge(self) -> None:
-        """The automatic assertions: each is a verdict in the trace, the first failure is raised."""
-        self._hub.raise_errors()
+        """The automatic assertions: the first that does not hold is raised."""
+        self._hear_listeners()
         if self._source is not self.playbook:
             return
         unfinished = self.playbook.unfinished()
         if unfinished is None:
             deliver(self._hub, Verdict("playbook consumed", "pass", actual=self.playbook.consumed))
         elif self._auto_assert:
-            deliver(self._hub, Verdict("playbook consumed", "fail", str(unfinished)))
             raise unfinished
+
+    def _hear_listeners(self) -> None:
+        """Fail with what a listener of the hub raised: once."""
+        try:
+            self._hub.raise_errors()
+        except Exception:
+            self._hub.errors.clear()
+            raise
 
     async def _dispose(self) -> None:
         if self._disposed:
@@ -270,18 +316,24 @@ class Rehearsal:
         self._disposed = True
         forgotten = [run for run in self._runs if run.abandon()]
         try:
-            if self._recorder is not None:
-                await self.subject.close()
-                for verdict in self.subject.verdicts():
-                    deliver(self._hub, verdict)
+            if self._opened:
+                await self._close()
         finally:
             self._hub.close()
             self._clear()
+        self._hear_listeners()
         if forgotten:
             raise UsageError(
                 "a run was never awaited, so nothing was tested",
                 hint="in an `async def`, write `await ….run(…)`",
             )
+
+    async def _close(self) -> None:
+        try:
+            await self.subject.close()
+        finally:
+            for verdict in self.subject.verdicts():
+                deliver(self._hub, verdict)
 
     def _clear(self) -> None:
         if self._recorder is not None:
@@ -320,10 +372,25 @@ def _only(script: tuple[object, ...], kinds: Any, what: str) -> list[Any]:
     return list(cast("tuple[Any, ...]", script))
 
 
+def _path(value: object, name: str) -> Path:
+    if isinstance(value, (str, Path)) and str(value):
+        return Path(value)
+    raise UsageError(f"{name} is a path, not {value!r}", hint=f'write {name}="…"')
+
+
+def _source(source: object) -> ModelSource:
+    if isinstance(source, ModelSource) and not isinstance(source, type):
+        return source
+    raise UsageError(
+        f"a {type(source).__name__} is no source of replies",
+        hint="give something with `async def reply(self, request)`: a Playbook, say",
+    )
+
+
 def _existing(cwd: Path | str | None) -> Path | None:
     if cwd is None:
         return None
-    path = Path(cwd)
+    path = _path(cwd, "cwd")
     if not path.is_dir():
         raise UsageError("cwd is not a folder", where=str(path), hint="make it first")
     return path.resolve()

@@ -13,17 +13,17 @@ own for requests that look different: a subagent, a title generator, a router.
 from __future__ import annotations
 
 import re
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, cast
+from inspect import isawaitable, signature
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 
 from offbook.errors import (
     ModelError,
     PlaybookError,
-    ScriptError,
     ScriptExhausted,
     ScriptMismatch,
     ScriptUnfinished,
@@ -50,13 +50,19 @@ class Call(msgspec.Struct, frozen=True):
 
     tool: str
     params: Params | LateParams
-    callback: Callback | None = None
+    callbacks: tuple[Callback, ...] = ()
 
     def then(self, callback: Callback) -> Call:
-        """Hand the tool's result to `callback` once it is there; what it raises fails the run."""
-        if not callable(callback):
-            raise PlaybookError(f"call({self.tool!r}).then() takes a function of the result")
-        return msgspec.structs.replace(self, callback=callback)
+        """Hand the tool's result to `callback` once it is there; what it raises fails the run.
+
+        Several callbacks are asked in the order in which they were added.
+        """
+        if not callable(callback) or not _takes(callback, 1):
+            raise PlaybookError(
+                f"call({self.tool!r}, …).then() takes a function of the result",
+                hint=f"write call({self.tool!r}, …).then(lambda result: …)",
+            )
+        return msgspec.structs.replace(self, callbacks=(*self.callbacks, callback))
 
 
 class Say(msgspec.Struct, frozen=True):
@@ -114,11 +120,33 @@ class Role(msgspec.Struct, frozen=True):
             and (self.tools is None or set(self.tools) <= set(request.offered))
         )
 
+    def misfits(self, request: Request) -> list[tuple[str, object, object]]:
+        """What this request would need to be one of this role's: by what, wanted, came."""
+        asked: list[tuple[str, Any, Any]] = [
+            (name, getattr(self, name), getattr(request, name))
+            for name in ("system", "model", "first")
+        ]
+        found = [(by, wanted, came) for by, wanted, came in asked if not _fits(wanted, came)]
+        if self.tools is not None and not set(self.tools) <= set(request.offered):
+            found.append(("tools", self.tools, request.offered))
+        return found
+
 
 def _fits(match: Match | None, text: str) -> bool:
     if match is None:
         return True
     return match in text if isinstance(match, str) else match.search(text) is not None
+
+
+def _takes(function: Callable[..., object], count: int) -> bool:
+    """Whether a function can be called with so many arguments; one that hides it can."""
+    try:
+        signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # a function of C that does not tell
+        return True
+    return True
 
 
 def when(text: str, actions: Actions) -> Turn:
@@ -140,20 +168,41 @@ def call(tool: str, params: Params | LateParams | None = None) -> Call:
             f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
             hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
         )
-    return Call(tool, {} if params is None else params)
+    if callable(params) and not _takes(params, 0):
+        raise PlaybookError(
+            f"the function of call({tool!r}, …) takes arguments, but is given none",
+            hint=f"write call({tool!r}, lambda: {{…}}); it can see what .then() has kept",
+        )
+    if params is None or callable(params):
+        return Call(tool, params or {})
+    return Call(tool, _named(params, tool))
+
+
+def _named(params: Mapping[Any, Any], tool: str) -> Params:
+    odd = next((key for key in params if not isinstance(key, str)), None)
+    if odd is not None:
+        raise PlaybookError(
+            f"a parameter of call({tool!r}, …) is named {odd!r}, a {type(odd).__name__}",
+            hint="parameters are named by strings",
+        )
+    return params
 
 
 def say(text: str, *, stop: Stop = "stop") -> Say:
     """The model says `text`, and the turn ends."""
     if not isinstance(text, str):
-        raise PlaybookError(f"say() takes a string, not {type(text).__name__}")
+        raise PlaybookError(f"say() takes a string, not {type(text).__name__}", hint='say("Done.")')
+    if stop not in get_args(Stop):
+        raise PlaybookError(f"say(stop={stop!r})", hint=nearest(str(stop), get_args(Stop)))
     return Say(text, stop)
 
 
 def think(text: str) -> Think:
     """The model thinks `text` before the next step."""
     if not isinstance(text, str):
-        raise PlaybookError(f"think() takes a string, not {type(text).__name__}")
+        raise PlaybookError(
+            f"think() takes a string, not {type(text).__name__}", hint='think("Let me see.")'
+        )
     return Think(text)
 
 
@@ -165,6 +214,11 @@ def fail(
     retry_after: float | None = None,
 ) -> Fail:
     """The provider answers this request with an error."""
+    if not isinstance(message, str) or not isinstance(status, int):
+        raise PlaybookError(
+            f"fail() takes a message and a status, not {type(message).__name__} and {status!r}",
+            hint='write fail("overloaded", status=529)',
+        )
     return Fail(message, status, category, retry_after)
 
 
@@ -182,13 +236,33 @@ def role(
     Strings match when they are contained, patterns when they are found, tools when all of them
     are offered. Each `say` ends one conversation of the role; the next one goes on from there.
     """
+    place = f"role({name!r}, …)"
+    if not isinstance(name, str) or not name:
+        raise PlaybookError(
+            "role() takes its name first", hint='write role("researcher", […], system="…")'
+        )
     if system is None and model is None and tools is None and first is None:
         raise PlaybookError(
-            f"role({name!r}) has nothing to be known by",
-            hint="give it system=, model=, tools= or first=",
+            f"{place} has nothing to be known by", hint="give it system=, model=, tools= or first="
         )
-    offered = None if tools is None else tuple(tools)
-    return Role(name, _listed(actions, f"role({name!r}, …)"), system, model, offered, first)
+    for by, match in (("system", system), ("model", model), ("first", first)):
+        if match is not None and not isinstance(match, (str, re.Pattern)):
+            raise PlaybookError(
+                f"{place}: {by} is a {type(match).__name__}", hint=f'give {by}="…" or re.compile(…)'
+            )
+    steps = _listed(actions, place)
+    if not steps:
+        raise PlaybookError(f"{place} has no actions", hint="let it end with say(…)")
+    return Role(name, steps, system, model, _names(tools, place), first)
+
+
+def _names(tools: Iterable[str] | None, place: str) -> tuple[str, ...] | None:
+    if tools is None:
+        return None
+    if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+        kind = type(cast("object", tools)).__name__
+        raise PlaybookError(f"{place}: tools is a {kind}", hint='give tools=["…"]')
+    return tuple(tools)
 
 
 def _listed(actions: object, where: str) -> Actions:
@@ -200,6 +274,8 @@ def _listed(actions: object, where: str) -> Actions:
     checked: list[Action | tuple[Action, ...]] = []
     for at, action in enumerate(cast("Sequence[object]", actions), 1):
         group = isinstance(action, (list, tuple))
+        if group:
+            _check_group(cast("Sequence[object]", action), f"action {at} of {where}")
         for part in cast("Sequence[object]", action) if group else (action,):
             if not isinstance(part, (Call, Say, Think, Fail)):
                 raise PlaybookError(
@@ -208,6 +284,15 @@ def _listed(actions: object, where: str) -> Actions:
                 )
         checked.append(cast("Any", tuple(cast("list[Action]", action)) if group else action))
     return tuple(checked)
+
+
+def _check_group(group: Sequence[object], where: str) -> None:
+    if not group:
+        raise PlaybookError(f"{where} is an empty list", hint="a list is one message: fill it")
+    if len(group) > 1 and any(isinstance(part, Fail) for part in group):
+        raise PlaybookError(
+            f"{where} fails and says something", hint="let fail(…) stand alone: it is no message"
+        )
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -221,11 +306,6 @@ class Step(msgspec.Struct, frozen=True):
     def calls(self) -> list[Call]:
         """The tools that it calls."""
         return [action for action in self.actions if isinstance(action, Call)]
-
-    @property
-    def final(self) -> bool:
-        """Whether the agent should stop after it."""
-        return not self.calls and any(isinstance(action, Say) for action in self.actions)
 
     def __str__(self) -> str:
         return f"{self.number}. {' + '.join(map(describe, self.actions))}"
@@ -282,8 +362,9 @@ class Playbook:
         self._waiting: dict[str, tuple[Step, Call]] = {}
         self._steps = 0
         self._calls = 0
+        self._system: str | None = None
         self.consumed = 0
-        self.failure: ScriptError | None = None
+        self.failure: BaseException | None = None
 
     def load(self, *script: Turn | Role) -> None:
         """Put turns and roles behind what is there already."""
@@ -301,6 +382,16 @@ class Playbook:
                     f"a playbook has turns and roles, not {type(item).__name__}",
                     hint='write run(when("…", […]), …)',
                 )
+
+    def drop(self) -> None:
+        """Forget what is left of a run that failed; the numbers go on."""
+        self._turns.clear()
+        self._spent.clear()
+        self._waiting.clear()
+        self._part = _Part("main")
+        for _, part in self._roles:
+            part.queue.clear()
+        self.failure = None
 
     def _number(self, actions: Actions, place: str) -> list[Step]:
         steps: list[Step] = []
@@ -337,7 +428,7 @@ class Playbook:
     @property
     def remaining(self) -> int:
         """How many steps nobody has asked for yet."""
-        return self._steps - self.consumed
+        return len(self.left)
 
     async def reply(self, request: Request, /) -> Reply:
         """The next step of whichever part this request belongs to."""
@@ -350,7 +441,9 @@ class Playbook:
             part.last = step
             self.consumed += 1
             return await self._perform(step, part, request)
-        except ScriptError as error:
+        except ModelError:  # what the script wanted: no failure of its own
+            raise
+        except Exception as error:  # an agent may swallow it; the run must not
             self.failure = self.failure or error
             raise
 
@@ -358,26 +451,51 @@ class Playbook:
         """Give the tool results that came back to the callbacks that wait for them."""
         for result in (found for message in request.fresh for found in message.results):
             step, action = self._waiting.pop(result.call_id, (None, None))
-            if step is None or action is None or action.callback is None:
+            if step is None or action is None:
                 continue
             try:
-                answer = action.callback(result)
-                if isawaitable(answer):
-                    await answer
-            except Exception as error:
+                for callback in action.callbacks:
+                    answer = callback(result)
+                    if isawaitable(answer):
+                        await answer
+            except CancelledError:
+                raise
+            except BaseException as error:  # pytest.fail() is no Exception
                 error.add_note(f"in .then() of step {step}")
+                self.failure = self.failure or error
                 raise
 
     def _choose(self, request: Request) -> _Part:
-        for role_, part in self._roles:
-            if role_.plays(request):
-                return part
-        if self._turn is None:
-            raise ScriptMismatch(
-                f"nobody in the playbook answers this request: {came(request)}",
-                hint=f"the roles: {', '.join(r.name for r, _ in self._roles) or 'none'}",
-            )
+        if not self._roles:
+            if self._turn is None:
+                raise self._uncast(request)
+            return self._part
+        fitting = [part for role_, part in self._roles if role_.plays(request)]
+        if fitting:
+            return next((part for part in fitting if part.queue), fitting[0])
+        if self._turn is None or self._is_strange(request, self._turn):
+            raise self._uncast(request)
+        if self._system is None:
+            self._system = request.system
         return self._part
+
+    def _is_strange(self, request: Request, turn: Turn) -> bool:
+        """Whether a request is not the main part's: another system prompt, and not its prompt."""
+        if self._system is None or request.system == self._system:
+            return False
+        return not any(turn.text in m.text for m in request.messages if m.role == "user")
+
+    def _uncast(self, request: Request) -> ScriptMismatch:
+        return ScriptMismatch(
+            f"nobody in the playbook answers this request: {came(request)}",
+            hint="\n".join(
+                (
+                    f'  system: "{_cut(request.system, SAID)}"',
+                    *_nearest_role([role_ for role_, _ in self._roles], request),
+                    "  do: let a role(…) match it, or mend what it is known by",
+                )
+            ),
+        )
 
     async def _perform(self, step: Step, part: _Part, request: Request) -> Reply:
         blocks: list[AnyBlock] = []
@@ -412,7 +530,7 @@ class Playbook:
             )
         self._calls += 1
         made = ToolCall(f"playbook-tc-{self._calls}", tool, dict(params))
-        if action.callback is not None:
+        if action.callbacks:
             self._waiting[made.id] = (step, action)
         return made
 
@@ -431,7 +549,7 @@ class Playbook:
                 where=step.place,
                 hint=f"let the function of call({action.tool!r}, …) return a dict",
             )
-        return given
+        return _named(given, action.tool)
 
     def _run_dry(self, part: _Part, request: Request) -> Reply:
         error = self._exhausted(part, request)
@@ -462,9 +580,9 @@ class Playbook:
 
     def unfinished(self) -> ScriptUnfinished | None:
         """Why the script is not played to its end, or nothing."""
-        if not self.remaining and not self._waiting:
-            return None
         left = self.left
+        if not left and not self._waiting:
+            return None
         if not left:
             step, _ = next(iter(self._waiting.values()))
             return ScriptUnfinished(
@@ -498,6 +616,24 @@ def _list_steps(steps: Sequence[Step]) -> list[str]:
     lines = ["  remaining:", *(f"    {step}" for step in steps[:SHOWN])]
     more = len(steps) - SHOWN
     return [*lines, f"    ... +{more} more"] if more > 0 else lines
+
+
+def _nearest_role(roles: list[Role], request: Request) -> list[str]:
+    """The role that lacks least of being this request's, and what it lacks."""
+    if not roles:
+        return ["  roles: none"]
+    nearest_ = min(roles, key=lambda role_: _distance(role_.misfits(request)))
+    lines = [f"  nearest role: {nearest_.name!r}"]
+    for by, wanted, came_ in nearest_.misfits(request):
+        lines.append(f"    its {by} {_cut(repr(wanted), SAID)} is not in {_cut(repr(came_), SAID)}")
+    return lines
+
+
+def _distance(misfits: list[tuple[str, object, object]]) -> float:
+    from difflib import SequenceMatcher
+
+    ratios = (SequenceMatcher(None, str(w), str(c)[:500]).ratio() for _, w, c in misfits)
+    return sum(1 - ratio for ratio in ratios)
 
 
 def came(request: Request) -> str:
@@ -547,16 +683,30 @@ def _check_turn(turn: Turn, commands: set[str]) -> None:
     place = f"when({_cut(turn.text, SAID)!r})"
     command = turn.text.startswith("/") and turn.text[1:].partition(" ")[0] in commands
     if not turn.actions and not command:
-        raise PlaybookError("a turn with no actions", where=place, hint="end it with say(…)")
+        slash = turn.text.startswith("/")
+        hint = f"no command has this name: {nearest(turn.text[1:], commands)}" if slash else ""
+        raise PlaybookError(
+            "a turn with no actions", where=place, hint=hint or "end it with say(…)"
+        )
     for at, action in enumerate(turn.actions[:-1], 1):
-        if isinstance(action, Say):
-            following = turn.actions[at]
-            shown = describe(following) if isinstance(following, Action) else "a list of actions"
+        if _ends(action):
             raise PlaybookError(
-                f"{shown} comes after {describe(action)}, which ends the turn",
+                f"{_show(turn.actions[at])} comes after {_show(action)}, which ends the turn",
                 where=f"{place}, action {at + 1}",
                 hint="put it before the say(…), into one list with it, or into its own when(…)",
             )
+
+
+def _ends(action: Action | Sequence[Action]) -> bool:
+    """Whether the agent stops after this message: it says something and calls nothing."""
+    group = (action,) if isinstance(action, (Call, Say, Think, Fail)) else action
+    spoken = any(isinstance(part, Say) for part in group)
+    return spoken and not any(isinstance(part, Call) for part in group)
+
+
+def _show(action: Action | Sequence[Action]) -> str:
+    group = (action,) if isinstance(action, (Call, Say, Think, Fail)) else action
+    return " + ".join(map(describe, group))
 
 
 def _check_tools(actions: Actions, place: str, known: set[str] | None) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from offbook.errors import ModelError
+from offbook.errors import FormatError, ModelError
 from offbook.exchange.history import ROOT, History, extend_digest
-from offbook.exchange.messages import Message
+from offbook.exchange.messages import AnyBlock, Message
 from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request, Tool
 from offbook.trace.events import ERROR, REPLY, REQUEST, TOOL_CALL, TOOL_RESULT, Event
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from offbook.exchange.source import ModelSource
     from offbook.trace.hub import Hub
 
+T = TypeVar("T")
 REMEMBERED = 1024
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 
@@ -74,11 +75,12 @@ class Observed:
         known = len(messages)
         while known and messages.digest(known) not in self._tips:
             known -= 1
-        self._remember(messages.digest())
+        after = messages.digest()
+        self._remember(after)
         data: dict[str, Any] = {
             "exchange": exchange,
-            "before": messages.digest(known) if known else ROOT,
-            "after": messages.digest(),
+            "before": messages.digest(known),
+            "after": after,
             "new": messages[known:],
             "count": len(messages),
         }
@@ -177,41 +179,58 @@ class _Head(msgspec.Struct, frozen=True):
     stream: bool = False
 
 
-_Node = tuple[str, tuple[Message, ...]]
+class _Asked(msgspec.Struct, frozen=True):
+    exchange: str
+    before: str
+    after: str
+    head: str
+    new: tuple[Message, ...] = ()
+    metadata: dict[str, Any] = {}
+
+
+class _Replied(msgspec.Struct, frozen=True):
+    exchange: str
+    after: str
+    blocks: tuple[AnyBlock, ...] = ()
 
 
 def rebuild(events: Iterable[Event]) -> Iterator[Request]:
     """The requests of a trace, each whole again."""
-    nodes: dict[str, _Node] = {}
+    histories = {ROOT: History()}
     heads: dict[str, _Head] = {}
-    asked: dict[str, str] = {}
+    waiting: dict[str, History] = {}
     for event in events:
-        data = event.data
         if event.event == REQUEST:
-            if "system" in data:
-                heads[data["head"]] = msgspec.convert(data, _Head)
-            new = msgspec.convert(data["new"], tuple[Message, ...])
-            if new:
-                nodes[data["after"]] = (data["before"], new)
-            asked[data["exchange"]] = data["after"]
-            head = heads[data["head"]]
+            asked = _read(event, _Asked)
+            if "system" in event.data:
+                heads[asked.head] = _read(event, _Head)
+            head = heads.get(asked.head)
+            before = histories.get(asked.before)
+            if head is None or before is None:
+                raise FormatError(
+                    f"request {asked.exchange} goes on from something that is not in the trace",
+                    hint="lines before it are missing or damaged",
+                )
+            messages = before.plus(*asked.new)
+            histories[asked.after] = waiting[asked.exchange] = messages
             yield Request(
-                History(_unwind(nodes, data["after"])),
+                messages,
                 head.system,
                 head.tools,
                 head.model,
                 head.parameters,
-                data.get("metadata", {}),
+                asked.metadata,
                 head.stream,
             )
         elif event.event == REPLY:
-            message = msgspec.convert({"role": "assistant", "blocks": data["blocks"]}, Message)
-            nodes[data["after"]] = (asked.pop(data["exchange"]), (message,))
+            replied = _read(event, _Replied)
+            if replied.exchange in waiting:
+                messages = waiting.pop(replied.exchange)
+                histories[replied.after] = messages.plus(Message("assistant", replied.blocks))
 
 
-def _unwind(nodes: dict[str, _Node], tip: str) -> list[Message]:
-    found: list[tuple[Message, ...]] = []
-    while tip != ROOT:
-        tip, messages = nodes[tip]
-        found.append(messages)
-    return [message for messages in reversed(found) for message in messages]
+def _read(event: Event, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(event.data, kind)
+    except msgspec.ValidationError as error:
+        raise FormatError(f"event {event.seq}, {event.event}, cannot be read: {error}") from error

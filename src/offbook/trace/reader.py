@@ -47,6 +47,8 @@ class Trace:
         with file:
             if self._offset:  # a pipe can be read, but only on
                 file.seek(self._offset)
+            if self.faults and self.faults[-1].torn:
+                self.faults.pop()  # it is read again, and may be whole now
             for raw in file:
                 torn = not raw.endswith(b"\n")
                 event = self._read(raw, self._line + 1, torn=torn)
@@ -64,9 +66,7 @@ class Trace:
             event = _decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             why = "the line is not whole" if torn else str(error)
-            fault = Fault(line, why, torn)
-            if fault not in self.faults[-1:]:  # a last line may be read more than once
-                self.faults.append(fault)
+            self.faults.append(Fault(line, why, torn))
             return None
         if event.event == HEADER:
             self._check(event, line)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from offbook.errors import UsageError
 from offbook.trace.events import Event, header
 from offbook.trace.secrets import hide_bytes, known_secrets
 
@@ -21,6 +23,33 @@ def plain(value: object) -> Any:
     return repr(value)
 
 
+def told(value: object, depth: int = 40) -> Any:
+    """Anything at all, in what JSON knows: the slow way, for what the encoder refuses."""
+    match value:
+        case None | bool() | int() | float():
+            spelled = value
+        case str():
+            spelled = value.encode(errors="backslashreplace").decode()  # half a surrogate pair
+        case _ if depth == 0:
+            spelled = told(repr(value))
+        case Mapping():
+            pairs = cast("Mapping[object, object]", value).items()
+            spelled = {told(str(key)): told(item, depth - 1) for key, item in pairs}
+        case list() | tuple():
+            spelled = [told(item, depth - 1) for item in cast("list[object]", value)]
+        case msgspec.Struct():
+            spelled = told(_fields(value), depth)
+        case _:
+            spelled = told(plain(value), depth - 1)
+    return spelled
+
+
+def _fields(value: msgspec.Struct) -> dict[str, object]:
+    tag = value.__struct_config__
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
+    return {**fields, tag.tag_field: tag.tag} if tag.tag_field else fields
+
+
 class Recorder:
     """One trace file. Lines are written whole and at once: a killed process loses none."""
 
@@ -28,15 +57,32 @@ class Recorder:
         self.path = path
         self._encoder = msgspec.json.Encoder(enc_hook=plain)
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file: int | None = os.open(path, flags, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: int | None = os.open(path, flags, 0o644)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise UsageError(
+                f"cannot write the trace: {why}", where=str(path), hint="give another trace=…"
+            ) from error
         self.record(header(ts, **about))
 
     def record(self, event: Event) -> None:
         """Append one event."""
         if self._file is None:
             return
-        os.write(self._file, hide_bytes(self._encoder.encode(event), self._known) + b"\n")
+        line = hide_bytes(self._encode(event), self._known) + b"\n"
+        written = os.write(self._file, line)
+        while written < len(line):  # a disk that is nearly full takes it in pieces
+            written += os.write(self._file, line[written:])
+
+    def _encode(self, event: Event) -> bytes:
+        try:
+            return self._encoder.encode(event)
+        except (TypeError, ValueError, RecursionError):
+            data, context = told(event.data), told(event.context)
+            return self._encoder.encode(msgspec.structs.replace(event, data=data, context=context))
 
     def close(self) -> None:
         """Write no more; a second time is nothing."""

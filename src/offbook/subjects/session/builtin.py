@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any
 
 from offbook.exchange.messages import Text
 from offbook.exchange.request import Tool
@@ -56,26 +57,34 @@ EDIT = Tool(
 
 async def run_bash(params: dict[str, Any], ctx: Context) -> Outcome:
     """Run a command in its own process group, and end the whole group with it."""
-    process = await asyncio.create_subprocess_shell(
-        params["command"],
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=ctx.cwd,
-        start_new_session=True,
-    )
     timeout = params.get("timeout", TIMEOUT)
-    try:
-        raw, _ = await asyncio.wait_for(process.communicate(), timeout)
-    except TimeoutError:
-        return _failed(f"timed out after {timeout:g} s", {"timeout": timeout})
-    finally:
-        _end_group(process.pid)
-    text = _cut(raw.decode(errors="replace"))
+    with TemporaryFile() as output:  # a pipe would wait for whoever else holds it, too
+        process = await asyncio.create_subprocess_shell(
+            params["command"],
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=ctx.cwd,
+            start_new_session=True,
+        )
+        try:
+            await asyncio.wait_for(process.wait(), timeout)
+        except TimeoutError:
+            text = f"{_read_back(output)}\n(timed out after {timeout:g} s)".lstrip("\n")
+            return _failed(text, {"timeout": timeout})
+        finally:
+            _end_group(process.pid)
+            await process.wait()
+        text = _read_back(output)
     code = process.returncode
     if code:
         text = f"{text}\n(exit code {code})".lstrip("\n")
     return Outcome((Text(text),), {"exit_code": code}, bool(code))
+
+
+def _read_back(output: IO[bytes]) -> str:
+    output.seek(0)
+    return _cut(output.read().decode(errors="replace"))
 
 
 def _end_group(pid: int) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 GROUP = "offbook.extensions"
 ENTRY = "extension"
+TITLE = "_offbook_extension_"
 _loads = count(1)
 
 Factory = Callable[["Api"], object]
@@ -86,9 +87,18 @@ class Api:
 
     def command(self, name: str) -> Callable[[Command], Command]:
         """Register the decorated function `(args, ctx)` as the command `/name`."""
+        if not isinstance(name, str) or not name.removeprefix("/"):
+            raise UsageError("a command needs a name", where=self._owner)
+        bare = name.removeprefix("/")
 
         def register(handler: Command) -> Command:
-            self._commands[name.removeprefix("/")] = handler
+            if not callable(handler):
+                raise UsageError(f"the command /{bare} is no function", where=self._owner)
+            if bare in self._commands:
+                raise UsageError(
+                    f"the command /{bare} is registered twice", where=self._owner, hint="rename one"
+                )
+            self._commands[bare] = handler
             return handler
 
         return register
@@ -109,6 +119,8 @@ class Api:
 
     def set_active_tools(self, names: Iterable[str] | None) -> None:
         """Offer only these tools to the model from now on; None offers all."""
+        if isinstance(names, str):
+            raise UsageError("set_active_tools takes a list of names", where=self._owner)
         self._tools.activate(None if names is None else set(names))
 
 
@@ -141,16 +153,20 @@ def _from_file(path: Path) -> tuple[str, Factory]:
             hint=f"looked for {file}; {nearest(place.name, siblings)}",
         )
     root = place if place.is_dir() else place.parent
-    title = f"_offbook_extension_{next(_loads)}"
+    title = f"{TITLE}{next(_loads)}"
     package = [str(place)] if place.is_dir() else None
     spec = importlib.util.spec_from_file_location(title, file, submodule_search_locations=package)
     if spec is None or spec.loader is None:
         raise ExtensionError("this is not a Python file", where=name)
     module = importlib.util.module_from_spec(spec)
-    with _neighbours(root, title), _reported(name):
-        sys.modules[title] = module
-        spec.loader.exec_module(module)
-    return name, _entry(module, ENTRY, name)
+    try:
+        with _neighbours(root, title), _reported(name):
+            sys.modules[title] = module
+            spec.loader.exec_module(module)
+        return name, _entry(module, ENTRY, name)
+    except BaseException:
+        _forget(title)
+        raise
 
 
 @contextmanager
@@ -164,9 +180,24 @@ def _neighbours(root: Path, title: str) -> Generator[None]:
         sys.path.remove(str(root))
         for name in set(sys.modules) - before:
             file = getattr(sys.modules[name], "__file__", None)
-            if name != title and file and Path(file).is_relative_to(root):
+            if not _belongs(name, title) and file and Path(file).is_relative_to(root):
                 del sys.modules[name]
-        sys.modules.pop(title, None)
+
+
+def _belongs(name: str, title: str) -> bool:
+    return name == title or name.startswith(f"{title}.")
+
+
+def _forget(title: str) -> None:
+    for name in [name for name in sys.modules if _belongs(name, title)]:
+        del sys.modules[name]
+
+
+def release(factory: Factory) -> None:
+    """Forget the module that was made for an extension, once its session is over."""
+    title = getattr(factory, "__module__", "")
+    if isinstance(title, str) and title.startswith(TITLE):
+        _forget(title.partition(".")[0])
 
 
 def _from_module(spec: str, module: str, attribute: str) -> tuple[str, Factory]:
@@ -211,12 +242,23 @@ def _reported(where: str) -> Generator[None]:
         yield
     except OffbookError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ExtensionError(
             f"the extension cannot be loaded: {describe_raise(error)}",
             where=where,
-            hint=_spot(error),
+            hint="\n".join(filter(None, (_spot(error), _mend(error)))),
         ) from error
+
+
+def _mend(error: BaseException) -> str:
+    """What to do about it, where that can be told from the error."""
+    if isinstance(error, ImportError) and "circular import" in str(error):
+        return "two of its modules import each other: move what both need into a third"
+    if isinstance(error, ModuleNotFoundError):
+        return f"install {error.name!r}, or put it beside the extension"
+    if isinstance(error, SystemExit):
+        return "an extension must not exit while it is loaded"
+    return ""
 
 
 def _spot(error: BaseException) -> str:
@@ -233,11 +275,13 @@ def _spot(error: BaseException) -> str:
     return spot
 
 
-async def install(spec: object, tools: Tools, hooks: Hooks, commands: dict[str, Command]) -> str:
-    """Load an extension and let it register what it brings; its name comes back."""
+async def install(
+    spec: object, tools: Tools, hooks: Hooks, commands: dict[str, Command]
+) -> tuple[str, Factory]:
+    """Load an extension and let it register what it brings; its name and entry come back."""
     name, factory = resolve(spec)
     with _reported(name):
         answer = factory(Api(name, tools, hooks, commands))
         if isawaitable(answer):
             await answer
-    return name
+    return name, factory

@@ -23,6 +23,8 @@ MOMENTS = (
     "session_shutdown",
 )
 NO_REASON = "Tool execution was blocked"
+ANSWERS = ("block", "reason", "input")
+ALIASES = {"isError": "is_error"}
 
 
 class Moment:
@@ -88,12 +90,13 @@ class Hooks:
                     answer = await answer
             except ToolBlocked as block:
                 return block.reason or NO_REASON
-            if isinstance(answer, Mapping):
-                told = cast("Mapping[str, Any]", answer)
-                if told.get("block"):
-                    return str(told.get("reason") or NO_REASON)
-                if "input" in told:
-                    moment.input = dict(told["input"])
+            if answer is None:
+                continue
+            told = _read_answer(answer, moment.tool)
+            if told.get("block"):
+                return str(told.get("reason") or NO_REASON)
+            if "input" in told:
+                moment.input = dict(told["input"])
         return None
 
     async def ask_result(self, moment: Moment, context: Context) -> Outcome:
@@ -111,6 +114,23 @@ class Hooks:
                     "details": moment.result.details,
                     "is_error": moment.result.is_error,
                 }
-                answer = {**kept, **told}
+                answer = {**kept, **{ALIASES.get(key, key): told[key] for key in told}}
             moment.result = outcome(answer, f"the tool_result hook for {moment.tool!r}")
         return moment.result
+
+
+def _read_answer(answer: object, tool: str) -> Mapping[str, Any]:
+    """What a `tool_call` hook wants; a word that is not known must not let a call through."""
+    where = f"a tool_call hook for {tool!r}"
+    hint = 'return {"block": True, "reason": "…"}, {"input": {…}}, or nothing'
+    if not isinstance(answer, Mapping):
+        raise UsageError(f"it answered with a {type(answer).__name__}", where=where, hint=hint)
+    told = cast("Mapping[str, Any]", answer)
+    for key in told:
+        if key not in ANSWERS:
+            known = nearest(str(key), ANSWERS)
+            raise UsageError(f"it answered with {key!r}: {known}", where=where, hint=hint)
+    if not isinstance(told.get("input", {}), Mapping):
+        kind = type(told["input"]).__name__
+        raise UsageError(f"its 'input' is a {kind}", where=where, hint=hint)
+    return told

@@ -44,10 +44,14 @@ def outcome(value: object, where: str) -> Outcome:
 def _from_dict(value: Mapping[str, Any], where: str) -> Outcome:
     unknown = set(value) - KEYS
     if unknown or "content" not in value:
-        wrong = f"unknown key {min(unknown)!r} in" if unknown else "no 'content' in"
+        wrong = f"unknown key {min(map(str, unknown))!r} in" if unknown else "no 'content' in"
         raise UsageError(f"{wrong} a tool result", where=where, hint=SHAPES)
     content = value["content"]
     blocks: Sequence[object] = [content] if isinstance(content, str) else content
+    if not isinstance(blocks, (list, tuple)):
+        raise UsageError(
+            f"the 'content' of a tool result is a {type(blocks).__name__}", where=where, hint=SHAPES
+        )
     failed = bool(value.get("is_error", value.get("isError", False)))
     return Outcome(tuple(_block(b, where) for b in blocks), value.get("details", {}), failed)
 

@@ -15,11 +15,11 @@ from offbook.exchange.messages import JSON, Message, Text, ToolCall, ToolResult,
 from offbook.exchange.request import Request
 from offbook.subjects.session import builtin
 from offbook.subjects.session.context import Context
-from offbook.subjects.session.extensions import Command, install
+from offbook.subjects.session.extensions import Command, Factory, install, release
 from offbook.subjects.session.hooks import Hooks, Moment
 from offbook.subjects.session.outcome import Outcome, outcome
 from offbook.subjects.session.tools import Registered, Tools, describe_raise
-from offbook.subjects.session.ui import UI
+from offbook.subjects.session.ui import UI, check_answers
 from offbook.trace.events import TOOL_BLOCKED, TOOL_CALL, TOOL_RESULT
 from offbook.trace.observe import describe_error, describe_result
 from offbook.trace.verdicts import Verdict
@@ -71,7 +71,7 @@ class AgentSession:
         propagate_errors: bool = True,
     ) -> None:
         self._extensions = listed(extensions, "extensions")
-        self._mock_ui = mock_ui
+        self._mock_ui = check_answers(_mapping(mock_ui, "mock_ui"))
         mocks = _mapping(mock_tools, "mock_tools")
         self._tools = Tools(mocks, mock_extensions=mock_extension_tools)
         self._hooks = Hooks()
@@ -81,6 +81,8 @@ class AgentSession:
         self._settings = _read_settings(self._raw)
         self._propagate = propagate_errors
         self._history = History()
+        self._factories: list[Factory] = []
+        self._started = False
         self.extensions: list[str] = []
 
     @property
@@ -101,8 +103,14 @@ class AgentSession:
         unused = self._tools.unused()
         if not unused:
             return []
-        names = ", ".join(unused)
-        return [Verdict("mocks used", "warn", f"never used: mock_tools {names}", actual=unused)]
+        names = ", ".join(
+            f"{name} (the tool of {owner} runs; mock_extension_tools=True mocks it)"
+            if owner
+            else name
+            for name, owner in unused.items()
+        )
+        message = f"never used: mock_tools {names}"
+        return [Verdict("mocks used", "warn", message, actual=list(unused))]
 
     async def open(self, stage: Stage, /) -> None:
         """Load the extensions and start the session."""
@@ -111,15 +119,22 @@ class AgentSession:
         self._context = Context(stage.cwd, UI(self._mock_ui, stage.hub), self._raw)
         builtin.install(self._tools)
         for spec in self._extensions:
-            name = await install(spec, self._tools, self._hooks, self._commands)
+            name, factory = await install(spec, self._tools, self._hooks, self._commands)
+            self._factories.append(factory)
             self.extensions.append(name)
             self._hub.emit("session.extension", {"extension": name})
+        self._started = True
         await self._tell(Moment("session_start"))
 
     async def close(self) -> None:
         """Let the extensions know that it is over."""
-        if hasattr(self, "_context"):
-            await self._tell(Moment("session_shutdown"))
+        try:
+            if self._started:
+                await self._tell(Moment("session_shutdown"))
+        finally:
+            for factory in self._factories:
+                release(factory)
+            self._factories.clear()
 
     async def prompt(self, text: str, /) -> None:
         """Give the agent a prompt or a command, and wait until it has nothing more to do."""
@@ -179,15 +194,27 @@ class AgentSession:
             outcome_, mocked = await self._run_call(calls[0], reply.step)
             return [self._finish(calls[0], outcome_, reply.step, mocked=mocked)]
         tasks = [asyncio.ensure_future(self._run_call(call, reply.step)) for call in calls]
-        results: list[ToolResult] = []
         try:
-            for call, task in zip(calls, tasks, strict=True):
-                outcome_, mocked = await task
-                results.append(self._finish(call, outcome_, reply.step, mocked=mocked))
-        finally:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:  # one that failed, or a run that was cancelled, ends them all
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        results: list[ToolResult] = []
+        failures: list[BaseException] = []
+        for call, task in zip(calls, tasks, strict=True):
+            if task.cancelled():
+                continue
+            failure = task.exception()
+            if failure is not None:
+                failures.append(failure)
+                continue
+            outcome_, mocked = task.result()
+            results.append(self._finish(call, outcome_, reply.step, mocked=mocked))
+        if failures:
+            for other in failures[1:]:
+                failures[0].add_note(f"at the same time: {describe_raise(other)}")
+            raise failures[0]
         return results
 
     async def _run_call(self, call: ToolCall, step: int) -> tuple[Outcome, bool]:
@@ -201,7 +228,7 @@ class AgentSession:
         wrong = found.validator(call.arguments)
         if wrong:
             return _wrong(f"Validation failed for tool {call.name!r}: {wrong}"), found.mocked
-        params = dict(call.arguments)
+        params = copy_json(call.arguments)  # whoever changes them changes nobody else's
         if "tool_call" in self._hooks:
             moment = Moment("tool_call", tool=call.name, call_id=call.id, input=params)
             reason = await self._ask_hooks(moment, step)
@@ -212,9 +239,13 @@ class AgentSession:
                 self._hub.emit(TOOL_BLOCKED, about)
                 return _wrong(reason), False
             params = moment.input
-            wrong = found.validator(params) if params != call.arguments else None
-            if wrong:
-                return _wrong(f"Validation failed for tool {call.name!r}: {wrong}"), found.mocked
+            if params != call.arguments:
+                about = {"call_id": call.id, "tool": call.name, "input": params, "step": step}
+                self._hub.emit("hook.tool_call", about)
+                wrong = found.validator(params)
+                if wrong:
+                    why = f"Validation failed for tool {call.name!r}: {wrong}"
+                    return _wrong(why), found.mocked
         result = await self._execute(found, params, step)
         if "tool_result" in self._hooks:
             result = await self._edit_result(call, params, result, step)
@@ -225,7 +256,7 @@ class AgentSession:
             return await self._hooks.ask_call(moment, self._context)
         except Exception as error:  # noqa: BLE001 - whatever an extension raises
             why = f"a tool_call hook raised {describe_raise(error)}"
-            self._complain(f"{why} at step {step} (call {moment.tool!r})", error)
+            self._complain(f"{why} at playbook step {step} (call {moment.tool!r})", error, step)
             return _wrong(why)
 
     async def _edit_result(
@@ -236,7 +267,7 @@ class AgentSession:
             return await self._hooks.ask_result(moment, self._context)
         except Exception as error:  # noqa: BLE001 - whatever an extension raises
             why = f"a tool_result hook raised {describe_raise(error)}"
-            self._complain(f"{why} at step {step} (call {call.name!r})", error)
+            self._complain(f"{why} at playbook step {step} (call {call.name!r})", error, step)
             return _wrong(why)
 
     async def _execute(self, found: Registered, params: JSON, step: int) -> Outcome:
@@ -245,12 +276,13 @@ class AgentSession:
             if isawaitable(answer):
                 answer = await answer
             return outcome(answer, f"tool {found.tool.name!r}")
-        except Exception as error:  # noqa: BLE001 - whatever an extension raises
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an extension raises
             why = describe_raise(error)
             self._complain(
                 f"Error during tool execution at playbook step {step} "
                 f"(call {found.tool.name!r}): {why}",
                 error,
+                step,
             )
             return _wrong(why)
 
@@ -271,9 +303,9 @@ class AgentSession:
         except Exception as error:  # noqa: BLE001 - whatever an extension raises
             self._complain(f"a {moment.name} hook raised {describe_raise(error)}", error)
 
-    def _complain(self, what: str, error: Exception) -> None:
+    def _complain(self, what: str, error: BaseException, step: int = 0) -> None:
         """Fail the run with what an extension raised, or go on with it in the trace."""
-        self._hub.emit("session.error", {"error": what})
+        self._hub.emit("session.error", {"error": what, "step": step} if step else {"error": what})
         if not self._propagate:
             return
         if isinstance(error, OffbookError):
@@ -282,6 +314,15 @@ class AgentSession:
         raise ToolFailed(
             what, hint="fix the extension, or pass propagate_errors=False to see its error result"
         ) from error
+
+
+def copy_json(value: Any) -> Any:
+    """A copy that shares no list or dict with its original."""
+    if isinstance(value, dict):
+        return {key: copy_json(item) for key, item in cast("JSON", value).items()}
+    if isinstance(value, list):
+        return [copy_json(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def _wrong(text: str) -> Outcome:
@@ -309,6 +350,8 @@ def _mapping(value: object, name: str) -> Mapping[str, Any]:
 def _read_settings(raw: Mapping[str, Any]) -> Settings:
     known = Settings.__struct_fields__
     for key in raw:
+        if not isinstance(key, str):
+            raise UsageError(f"settings has the key {key!r}", hint="settings are named by strings")
         if key not in known and nearest(key, known).startswith("did you mean"):
             raise UsageError(f"settings has no {key!r}", hint=nearest(key, known))
     try:
@@ -325,7 +368,8 @@ def _compose(system: str, skills: Iterable[Skill | Mapping[str, Any]]) -> str:
         try:
             read = skill if isinstance(skill, Skill) else msgspec.convert(skill, Skill)
         except msgspec.ValidationError as error:
-            raise UsageError(f"skills: {error}", hint="give Skill(name, description)") from error
+            hint = "give Skill(name, description, content)"
+            raise UsageError(f"skills: {error}", hint=hint) from error
         about = f"# Skill {read.name}\n{read.description}\n{read.content}"
         parts.append(about.rstrip())
     return "\n\n".join(parts)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from offbook.errors import UsageError, nearest
 from offbook.exchange.request import Tool
+from offbook.subjects.session.arity import fit_arity
 from offbook.subjects.session.outcome import Outcome, outcome
 from offbook.subjects.session.schema import Validator, compile_schema
 
@@ -38,7 +39,7 @@ class Tools:
     def __init__(self, mocks: Mapping[str, Any], *, mock_extensions: bool) -> None:
         self._tools: dict[str, Registered] = {}
         self._active: set[str] | None = None
-        self._mocks = {name: Mock(name, handler) for name, handler in mocks.items()}
+        self._mocks = {_name(name): Mock(name, handler) for name, handler in mocks.items()}
         self._mock_extensions = mock_extensions
         self._offered: tuple[Tool, ...] | None = None
 
@@ -89,27 +90,39 @@ class Tools:
             self._offered = tuple(registered.tool for registered in found if registered)
         return self._offered
 
-    def unused(self) -> list[str]:
-        """The mocks that were never asked for."""
-        return [name for name, mock in self._mocks.items() if not mock.used]
+    def unused(self) -> dict[str, str]:
+        """The mocks that were never asked for, each with who has the real tool."""
+        return {
+            name: self._tools[name].owner if name in self._tools else ""
+            for name, mock in self._mocks.items()
+            if not mock.used
+        }
+
+
+def _name(name: object) -> str:
+    if isinstance(name, str) and name:
+        return name
+    raise UsageError(
+        f"mock_tools has the key {name!r}, which names no tool", hint='write {"bash": "ok"}'
+    )
 
 
 class Mock:
-    """A tool's stand-in: a text, a full result, or a function of the parameters."""
+    """A tool's stand-in: a text, a full result, or a function of the parameters (or of none)."""
 
     def __init__(self, name: str, handler: object) -> None:
         self._where = f"mock_tools[{name!r}]"
-        self._handler = handler
+        self._handler = fit_arity(handler) if callable(handler) else None
         self._static = None if callable(handler) else outcome(handler, self._where)
         self.used = 0
 
     async def run(self, params: dict[str, Any], context: Context) -> Outcome:  # noqa: ARG002 - a tool's signature
         """What the stand-in answers; what it raises becomes an error result."""
         self.used += 1
-        if self._static is not None:
-            return self._static
+        if self._handler is None:
+            return self._static or Outcome()
         try:
-            answer = cast("Execute", self._handler)(params)
+            answer = self._handler(params)
             if isawaitable(answer):
                 answer = await answer
             return outcome(answer, self._where)

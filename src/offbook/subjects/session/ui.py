@@ -7,6 +7,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import UsageError, nearest
+from offbook.subjects.session.arity import fit_arity
 
 if TYPE_CHECKING:
     from offbook.trace.hub import Hub
@@ -30,21 +31,30 @@ class UI:
     says yes, `select` takes the first item, `input` and `editor` give "".
     """
 
-    def __init__(self, answers: Mapping[str, Any] | None, hub: Hub) -> None:
-        self._answers = DEFAULTS | check_answers(answers or {})
+    def __init__(self, answers: dict[str, Any], hub: Hub) -> None:
+        self._answers = DEFAULTS | answers
         self._hub = hub
 
     async def confirm(self, title: str, message: str = "") -> bool:
         """Ask yes or no."""
-        return bool(await self._ask("confirm", title, message))
+        answer = await self._answer("confirm", (title, message))
+        return self._tell("confirm", (title, message), bool(answer))
 
     async def select(self, title: str, items: Sequence[str]) -> str | None:
         """Ask for one of these."""
         answer = self._answers["select"]
-        if not callable(answer):
-            picked = pick(answer, items)
-            return self._tell("select", (title, list(items)), picked)
-        return await self._ask("select", title, list(items))
+        args = (title, list(items))
+        if callable(answer):
+            picked = await self._answer("select", args)
+            if picked is not None and picked not in items:
+                raise UsageError(
+                    f"the answer {picked!r} is not offered by {title!r}",
+                    where="mock_ui['select']",
+                    hint=nearest(str(picked), items),
+                )
+            return self._tell("select", args, picked)
+        fallback = isinstance(answer, str) and answer not in items
+        return self._tell("select", args, pick(answer, items), fallback=fallback)
 
     async def input(self, title: str, placeholder: str | None = None) -> str | None:
         """Ask for a line of text."""
@@ -66,13 +76,23 @@ class UI:
         """Show some lines of one's own."""
         self._show("set_widget", key, None if lines is None else list(lines))
 
-    async def _ask(self, method: str, *args: Any) -> Any:
+    async def _ask(self, method: str, *args: Any) -> str | None:
+        answer = await self._answer(method, args)
+        if answer is not None and not isinstance(answer, str):
+            raise UsageError(
+                f"the answer is a {type(answer).__name__}",
+                where=f"mock_ui[{method!r}]",
+                hint="answer with a string, or None for no answer",
+            )
+        return self._tell(method, args, answer)
+
+    async def _answer(self, method: str, args: tuple[Any, ...]) -> Any:
         answer = self._answers[method]
         if callable(answer):
             answer = answer(*args)
             if isawaitable(answer):
                 answer = await answer
-        return self._tell(method, args, answer)
+        return answer
 
     def _show(self, method: str, *args: object) -> None:
         handler = self._answers.get(method)
@@ -80,8 +100,12 @@ class UI:
             handler(*args)
         self._hub.emit(f"ui.{method}", {"method": method, "args": list(args)})
 
-    def _tell(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
-        self._hub.emit(f"ui.{method}", {"method": method, "args": list(args), "answer": answer})
+    def _tell(
+        self, method: str, args: tuple[Any, ...], answer: Any, *, fallback: bool = False
+    ) -> Any:
+        """Tell what was asked and answered; `fallback` says that the wanted item was not there."""
+        data = {"method": method, "args": list(args), "answer": answer}
+        self._hub.emit(f"ui.{method}", {**data, "fallback": True} if fallback else data)
         return answer
 
 
@@ -90,9 +114,9 @@ def given(value: str | None) -> tuple[str, ...]:
     return () if value is None else (value,)
 
 
-def pick(choice: int | str, items: Sequence[str]) -> str | None:
+def pick(choice: int | str | None, items: Sequence[str]) -> str | None:
     """An item by its number or its text; no such number is no answer, no such text the first."""
-    if not items:
+    if not items or choice is None:
         return None
     if isinstance(choice, int):
         return items[choice] if 0 <= choice < len(items) else None
@@ -101,18 +125,16 @@ def pick(choice: int | str, items: Sequence[str]) -> str | None:
 
 def check_answers(answers: Mapping[str, Any]) -> dict[str, Any]:
     """The answers under their Python names, each of a type that its question can take."""
-    if not isinstance(answers, Mapping):
-        raise UsageError(f"mock_ui is a dict, not {type(answers).__name__}")
     checked: dict[str, Any] = {}
     for key, answer in answers.items():
         name = ALIASES.get(key, key)
         if name not in ASKED + SHOWN:
-            raise UsageError(f"mock_ui has no {key!r}", hint=nearest(key, ASKED + SHOWN))
+            raise UsageError(f"mock_ui has no {key!r}", hint=nearest(str(key), ASKED + SHOWN))
         if not _fits(name, answer):
             raise UsageError(
                 f"mock_ui[{key!r}] is a {type(answer).__name__}", hint=f"give {_wanted(name)}"
             )
-        checked[name] = answer
+        checked[name] = fit_arity(answer) if callable(answer) else answer
     return checked
 
 

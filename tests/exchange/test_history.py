@@ -1,0 +1,83 @@
+"""A history is shared, never copied, and never changes under whoever holds it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbook.exchange.history import ROOT, History, extend_digest
+from offbook.exchange.messages import Message, Text, ToolResult, user
+from tests.exchange.conversations import conversations, messages
+
+
+@given(conversations, st.lists(conversations, max_size=5), st.data())
+def test_going_on_never_changes_an_earlier_view(
+    start: list[Message], further: list[list[Message]], data: st.DataObject
+):
+    views = [(History(start), list(start))]
+    for more in further:
+        history, there = data.draw(st.sampled_from(views))
+        views.append((history.plus(*more), there + more))
+    for history, there in views:
+        assert list(history) == there
+        assert len(history) == len(there)
+        assert history.digest() == History(there).digest()
+
+
+@given(conversations, conversations)
+def test_digests_are_equal_when_and_only_when_the_messages_are(
+    one: list[Message], other: list[Message]
+):
+    assert (History(one).digest() == History(other).digest()) == (one == other)
+    assert (History(one) == History(other)) == (one == other)
+    assert History(one) == History(list(one))
+
+
+@given(conversations, messages)
+def test_the_digest_grows_message_by_message(there: list[Message], more: Message):
+    history = History(there)
+    assert history.plus(more).digest() == extend_digest(history.digest(), more)
+    assert history.plus(more).digest(len(there)) == history.digest()
+    assert history.digest(0) == ROOT
+
+
+@given(conversations, st.integers(-8, 8), st.integers(-8, 8))
+def test_a_history_is_indexed_like_a_tuple_of_its_messages(
+    there: list[Message], start: int, stop: int
+):
+    history = History(there)
+    history.plus(user("after"))  # nobody may see this one
+    assert history[start:stop] == tuple(there[start:stop])
+    if -len(there) <= start < len(there):
+        assert history[start] == there[start]
+    else:
+        with pytest.raises(IndexError):
+            history[start]
+
+
+def test_going_on_shares_what_is_there():
+    first = History([user("one")])
+    assert first.plus(user("two"))._log is first._log
+
+
+@pytest.mark.parametrize(
+    "details",
+    [{1: 2}, {(1, 2): 3}, {"s": {1, "a"}}, object, "\ud800"],
+    ids=["number keys", "tuple keys", "mixed set", "a class", "half a surrogate"],
+)
+def test_details_that_are_no_json_still_have_a_digest(details: Any):
+    message = Message("tool", (ToolResult("1", (Text("ok"),), details=details),))
+    assert History([message]).digest() == History([message]).digest() != History().digest()
+
+
+def test_details_that_contain_themselves_still_have_a_digest():
+    loop: list[Any] = []
+    loop.append(loop)
+    assert History([Message("tool", (ToolResult("1", details=loop),))]).digest()
+
+
+def test_a_history_can_be_a_key_and_shows_its_messages():
+    assert {History([user("hi")]): 1}[History([user("hi")])] == 1
+    assert "hi" in repr(History([user("hi")]))
+    assert History() != []

@@ -1,0 +1,1 @@
+"""The agent session keeps its promises."""

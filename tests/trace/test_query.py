@@ -1,0 +1,106 @@
+"""Questions to a trace, answered from its events alone."""
+
+from offbook.exchange.messages import Message, Text, ToolCall, user
+from offbook.trace.events import Event
+from offbook.trace.query import Events, UICallRecord
+from offbook.trace.verdicts import Verdict
+
+TEXT = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+
+
+def tool_call(call_id: str, tool: str, step: int) -> Event:
+    data = {"call_id": call_id, "tool": tool, "input": {"n": step}, "step": step}
+    return Event(step, "tool.call", data, step)
+
+
+def tool_result(call_id: str, tool: str, step: int, *, mocked: bool = False) -> Event:
+    data = {"call_id": call_id, "tool": tool, "content": TEXT, "step": step, "mocked": mocked}
+    return Event(step, "tool.result", {**data, "is_error": False, "details": None}, step)
+
+
+def blocked(call_id: str, reason: str) -> Event:
+    return Event(1, "tool.blocked", {"call_id": call_id, "reason": reason})
+
+
+STORY = [
+    tool_call("1", "bash", 1),
+    blocked("1", "nope"),
+    tool_call("2", "read", 2),
+    tool_result("2", "read", 2, mocked=True),
+    tool_call("3", "bash", 3),
+    tool_result("3", "bash", 3),
+]
+
+
+def test_calls_are_listed_in_order_blocked_or_not():
+    events = Events(STORY)
+    assert events.tool_sequence() == ["bash", "read", "bash"]
+    assert [(c.blocked, c.block_reason) for c in events.tool_calls_for("bash")] == [
+        (True, "nope"),
+        (False, None),
+    ]
+    assert [call.tool_call_id for call in events.blocked_calls()] == ["1"]
+
+
+def test_results_know_their_call_their_step_and_whether_a_mock_answered():
+    events = Events(STORY)
+    assert [(r.tool_call_id, r.step, r.mocked) for r in events.tool_results] == [
+        ("2", 2, True),
+        ("3", 3, False),
+    ]
+    assert [r.text for r in events.tool_results_for("read")] == ["one\ntwo"]
+
+
+def test_messages_are_what_was_new_in_each_request_and_each_reply():
+    asked = {"new": [{"role": "user", "blocks": [{"type": "text", "text": "hi"}]}]}
+    replied = {"blocks": [{"type": "tool_call", "id": "1", "name": "bash"}]}
+    story = [Event(1, "model.request", asked), Event(2, "model.reply", replied)]
+    assert Events(story).messages == [
+        user("hi"),
+        Message("assistant", (ToolCall("1", "bash"),)),
+    ]
+
+
+def test_ui_calls_have_what_was_asked_and_answered():
+    story = [
+        Event(1, "ui.confirm", {"method": "confirm", "args": ["Sure?", ""], "answer": False}),
+        Event(2, "ui.notify", {"method": "notify", "args": ["hi", "info"]}),
+    ]
+    events = Events(story)
+    assert events.ui_calls_for("confirm") == [UICallRecord("confirm", ["Sure?", ""], False)]
+    assert [(call.method, call.return_value) for call in events.ui] == [
+        ("confirm", False),
+        ("notify", None),
+    ]
+
+
+def test_verdicts_are_read_from_the_trace():
+    story = [Event(1, "check.verdict", {"check": "c", "status": "no_data"})]
+    assert Events(story).verdicts == [Verdict("c", "no_data")]
+
+
+def test_a_live_trace_is_read_on_at_each_question():
+    incoming = iter([[STORY[0]], [STORY[2]], []])
+
+    class Live:
+        def __iter__(self):
+            return iter(next(incoming))
+
+    events = Events(Live())
+    assert events.tool_sequence() == ["bash"]
+    assert events.tool_sequence() == ["bash", "read"]
+    assert events.tool_sequence() == ["bash", "read"]
+
+
+def test_what_was_asked_cannot_be_changed_by_who_asks():
+    events = Events(STORY)
+    events.all.clear()
+    assert len(events.all) == len(STORY)
+
+
+def test_text_of_a_result_that_is_a_picture_is_empty():
+    picture = {"type": "image", "data": "eA==", "media_type": "image/png"}
+    data = {**tool_result("1", "read", 1).data, "content": [picture]}
+    (result,) = Events([Event(1, "tool.result", data)]).tool_results
+    assert result.text == ""
+    assert not isinstance(result.content[0], Text)

@@ -1,0 +1,111 @@
+"""Every event becomes one whole line, whatever is in it."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from offbook.errors import UsageError
+from offbook.exchange.messages import Text, ToolResult
+from offbook.trace.events import HEADER, VERSION, Event
+from offbook.trace.recorder import Recorder
+
+
+def record(path: Path, *data: dict[str, Any]) -> list[dict[str, Any]]:
+    recorder = Recorder(path, ts=1, subject="s")
+    for at, one in enumerate(data, 1):
+        recorder.record(Event(at, "x", one, at))
+    recorder.close()
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def test_the_first_line_names_the_format_its_version_and_the_subject(tmp_path: Path):
+    (first,) = record(tmp_path / "t.jsonl")
+    assert first == {
+        "ts": 1,
+        "event": HEADER,
+        "data": {"format": "offbook.trace", "version": VERSION, "subject": "s"},
+    }
+
+
+def test_an_event_is_on_disk_as_soon_as_it_is_recorded(tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    recorder = Recorder(path, ts=1)
+    recorder.record(Event(2, "x", {"n": 1}, 1))
+    assert path.read_bytes().endswith(b'{"ts":2,"event":"x","data":{"n":1},"seq":1}\n')
+    recorder.close()
+
+
+loop: list[Any] = [1]
+loop.append(loop)
+
+
+@pytest.mark.parametrize(
+    "value, told",
+    [
+        ({3, 1}, [1, 3]),
+        (Path("a"), "PosixPath('a')"),
+        ({1: 2}, {"1": 2}),
+        ({(1, 2): {1}}, {"(1, 2)": [1]}),
+        ("\ud800x", "\\ud800x"),
+        (
+            ToolResult("1", (Text("a"),), details="\ud800"),
+            {
+                "type": "tool_result",
+                "call_id": "1",
+                "content": [{"type": "text", "text": "a"}],
+                "is_error": False,
+                "name": "",
+                "details": "\\ud800",
+            },
+        ),
+    ],
+    ids=["set", "path", "number keys", "tuple keys", "half a surrogate", "struct"],
+)
+def test_what_json_does_not_know_is_told_by_what_it_calls_itself(
+    tmp_path: Path, value: Any, told: Any
+):
+    _, line = record(tmp_path / "t.jsonl", {"value": value})
+    assert line["data"]["value"] == told
+
+
+def test_what_contains_itself_is_told_to_some_depth(tmp_path: Path):
+    _, line = record(tmp_path / "t.jsonl", {"value": loop})
+    assert line["data"]["value"][:1] == [1]
+
+
+def test_a_trace_replaces_the_one_that_was_there(tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    record(path, {"n": 1})
+    assert len(record(path, {"n": 2})) == 2
+
+
+def test_folders_of_the_trace_are_made(tmp_path: Path):
+    assert record(tmp_path / "deep" / "er" / "t.jsonl")
+
+
+def test_a_place_that_cannot_be_written_is_an_error_with_the_place(tmp_path: Path):
+    with pytest.raises(UsageError, match="cannot write the trace") as caught:
+        Recorder(tmp_path, ts=1)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_line_that_the_disk_takes_in_pieces_is_whole_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, bytes(data)[:7]))
+    _, line = record(tmp_path / "t.jsonl", {"text": "x" * 50})
+    assert line["data"] == {"text": "x" * 50}
+
+
+def test_a_closed_recorder_writes_no_more_and_closes_again_quietly(tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    recorder = Recorder(path, ts=1)
+    recorder.close()
+    size = path.stat().st_size
+    recorder.record(Event(1, "x"))
+    recorder.close()
+    assert path.stat().st_size == size

@@ -1,0 +1,27 @@
+"""A verdict is an event, and only pass and warn are green."""
+
+import pytest
+
+from offbook.trace.events import Event
+from offbook.trace.hub import Hub
+from offbook.trace.verdicts import Status, Verdict, deliver, verdicts
+
+
+@pytest.mark.parametrize(
+    "status, holds",
+    [("pass", True), ("warn", True), ("fail", False), ("no_data", False), ("error", False)],
+)
+def test_a_run_is_green_only_with_pass_or_warn(status: Status, holds: bool):
+    assert Verdict("c", status).holds is holds
+
+
+def test_a_verdict_told_to_the_hub_comes_back_from_its_event():
+    hub = Hub()
+    heard: list[Event] = []
+    hub.subscribe(heard.append)
+    verdict = deliver(hub, Verdict("c", "fail", "why", {"a": 1}, [2], {"file": "x"}))
+    deliver(hub, Verdict("odd", "pass", actual=object))
+    hub.emit("other")
+    first, second = verdicts(heard)
+    assert first == verdict
+    assert second.actual == "<class 'object'>"
