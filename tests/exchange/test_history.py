@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offbook.exchange import history
 from offbook.exchange.history import ROOT, History, extend_digest
 from offbook.exchange.messages import Message, Text, ToolResult, user
 from tests.exchange.conversations import conversations, messages
@@ -36,29 +37,38 @@ def test_digests_are_equal_when_and_only_when_the_messages_are(
 
 @given(conversations, messages)
 def test_the_digest_grows_message_by_message(there: list[Message], more: Message):
-    history = History(there)
-    assert history.plus(more).digest() == extend_digest(history.digest(), more)
-    assert history.plus(more).digest(len(there)) == history.digest()
-    assert history.digest(0) == ROOT
+    whole = History(there)
+    assert whole.plus(more).digest() == extend_digest(whole.digest(), more)
+    assert whole.plus(more).digest(len(there)) == whole.digest()
+    assert whole.digest(0) == ROOT
 
 
 @given(conversations, st.integers(-8, 8), st.integers(-8, 8))
 def test_a_history_is_indexed_like_a_tuple_of_its_messages(
     there: list[Message], start: int, stop: int
 ):
-    history = History(there)
-    history.plus(user("after"))  # nobody may see this one
-    assert history[start:stop] == tuple(there[start:stop])
+    whole = History(there)
+    whole.plus(user("after"))  # nobody may see this one
+    assert whole[start:stop] == tuple(there[start:stop])
     if -len(there) <= start < len(there):
-        assert history[start] == there[start]
+        assert whole[start] == there[start]
     else:
         with pytest.raises(IndexError):
-            history[start]
+            whole[start]
 
 
-def test_going_on_shares_what_is_there():
+def test_going_on_shares_what_is_there(monkeypatch: pytest.MonkeyPatch):
     first = History([user("one")])
-    assert first.plus(user("two"))._log is first._log
+    first.digest()
+    hashed: list[Message] = []
+
+    def count(before: str, message: Message) -> str:
+        hashed.append(message)
+        return extend_digest(before, message)
+
+    monkeypatch.setattr(history, "extend_digest", count)
+    first.plus(user("two")).digest()
+    assert hashed == [user("two")]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ def test_a_message_written_as_json_reads_back_as_itself(message: Message):
 
 
 def test_the_text_of_a_message_is_its_text_blocks_joined_by_line_ends():
-    message = Message("assistant", (Thinking("hm"), Text("one"), ToolCall("1", "bash"), Text("two")))
+    message = Message(
+        "assistant", (Thinking("hm"), Text("one"), ToolCall("1", "bash"), Text("two"))
+    )
     assert message.text == "one\ntwo"
 
 
@@ -35,7 +37,9 @@ def test_a_reply_becomes_the_next_message_of_the_conversation():
 
 def conversation(*roles: str) -> list[Message]:
     return [
-        msgspec.convert({"role": role, "blocks": [{"type": "text", "text": f"{role} {at}"}]}, Message)
+        msgspec.convert(
+            {"role": role, "blocks": [{"type": "text", "text": f"{role} {at}"}]}, Message
+        )
         for at, role in enumerate(roles)
     ]
 

@@ -1,5 +1,7 @@
 """Questions to a trace, answered from its events alone."""
 
+from collections.abc import Iterator
+
 from offbook.exchange.messages import Message, Text, ToolCall, user
 from offbook.trace.events import Event
 from offbook.trace.query import Events, UICallRecord
@@ -83,7 +85,7 @@ def test_a_live_trace_is_read_on_at_each_question():
     incoming = iter([[STORY[0]], [STORY[2]], []])
 
     class Live:
-        def __iter__(self):
+        def __iter__(self) -> Iterator[Event]:
             return iter(next(incoming))
 
     events = Events(Live())

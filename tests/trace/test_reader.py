@@ -33,7 +33,7 @@ def test_wherever_a_trace_is_torn_all_whole_lines_are_read_and_the_torn_one_is_n
     rest = raw[:cut].rpartition(b"\n")[2]
     complete = bool(rest) and raw[cut : cut + 1] == b"\n"  # only its line end is missing
     assert [event.seq for event in events] == list(range(1, whole + complete))
-    torn = [] if complete or not rest else [Fault(whole + 1, "the line is not whole")]
+    torn = [] if complete or not rest else [Fault(whole + 1, "the line is not whole", torn=True)]
     assert faults == torn
 
 
@@ -71,7 +71,9 @@ def test_reading_goes_on_from_where_it_stopped(tmp_path: Path):
 
 def test_a_trace_from_the_future_is_refused_with_the_way_out(tmp_path: Path):
     path = tmp_path / "t.jsonl"
-    path.write_text('{"ts":1,"event":"_meta.trace","data":{"format":"offbook.trace","version":99}}\n')
+    path.write_text(
+        '{"ts":1,"event":"_meta.trace","data":{"format":"offbook.trace","version":99}}\n'
+    )
     with pytest.raises(FutureVersion, match="version 99, newer than 1") as caught:
         read_trace(path)
     assert "upgrade" in caught.value.hint
@@ -79,7 +81,8 @@ def test_a_trace_from_the_future_is_refused_with_the_way_out(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "data", ['{"format":"other","version":1}', '{"format":"offbook.trace"}', "{}", '{"version":"1"}']
+    "data",
+    ['{"format":"other","version":1}', '{"format":"offbook.trace"}', "{}", '{"version":"1"}'],
 )
 def test_a_foreign_header_is_refused(tmp_path: Path, data: str):
     path = tmp_path / "t.jsonl"

@@ -96,7 +96,11 @@ def test_a_line_that_the_disk_takes_in_pieces_is_whole_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write = os.write
-    monkeypatch.setattr(os, "write", lambda file, data: write(file, bytes(data)[:7]))
+
+    def write_little(file: int, data: bytearray) -> int:
+        return write(file, bytes(data)[:7])
+
+    monkeypatch.setattr(os, "write", write_little)
     _, line = record(tmp_path / "t.jsonl", {"text": "x" * 50})
     assert line["data"] == {"text": "x" * 50}
 

@@ -339,7 +339,7 @@ class Rehearsal:
         if self._recorder is not None:
             self._recorder.close()
         if self._folder is not None:
-            self._events = Events(self.events.all)  # to be asked when the file is gone
+            self.events.keep()
             remove_folder(self._folder)
 
     def _own_folder(self) -> Path:

@@ -68,6 +68,10 @@ class Events:
         self._seen.extend(self._source)
         return list(self._seen)
 
+    def keep(self) -> None:
+        """Read to the end, for the time after the trace is gone."""
+        self._source = self.all
+
     def named(self, *names: str) -> list[Event]:
         """The events with one of these names."""
         return [event for event in self.all if event.event in names]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import ModelError, OffbookError, ToolFailed, UsageError, nearest
+from offbook.errors import ModelError, RunError, ToolFailed, UsageError, nearest
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON, Message, Text, ToolCall, ToolResult, user
 from offbook.exchange.request import Request
@@ -116,7 +116,8 @@ class AgentSession:
         """Load the extensions and start the session."""
         self._source = stage.source
         self._hub = stage.hub
-        self._context = Context(stage.cwd, UI(self._mock_ui, stage.hub), self._raw)
+        ui = UI(self._mock_ui, stage.hub)
+        self._context = Context(stage.cwd, ui, self._raw, stage.source)
         builtin.install(self._tools)
         for spec in self._extensions:
             name, factory = await install(spec, self._tools, self._hooks, self._commands)
@@ -308,7 +309,7 @@ class AgentSession:
         self._hub.emit("session.error", {"error": what, "step": step} if step else {"error": what})
         if not self._propagate:
             return
-        if isinstance(error, OffbookError):
+        if isinstance(error, (RunError, UsageError)):  # those speak for themselves
             error.add_note(what)
             raise error
         raise ToolFailed(

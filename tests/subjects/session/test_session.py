@@ -1,0 +1,489 @@
+"""The agent loop: hooks in their order, tools at the same time, a cast of several agents."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from offbook import (
+    ScriptMismatch,
+    Skill,
+    ToolFailed,
+    call,
+    fail,
+    role,
+    say,
+    session,
+    think,
+    when,
+)
+from offbook.errors import UsageError
+from offbook.exchange.history import History
+from offbook.exchange.messages import Thinking, user
+from offbook.exchange.request import Request
+from offbook.runs.rehearsal import Rehearsal
+from offbook.subjects.session.context import Context
+from offbook.subjects.session.extensions import Api
+from offbook.subjects.session.hooks import MOMENTS, Moment
+from offbook.trace.observe import rebuild
+
+JSON = dict[str, Any]
+
+
+def requests(rehearsal: Rehearsal) -> list[Request]:
+    return list(rebuild(rehearsal.events.all))
+
+
+def test_hooks_are_asked_at_every_moment_in_order():
+    seen: list[str] = []
+
+    def watcher(api: Api) -> None:
+        for name in MOMENTS:
+
+            def hook(moment: Moment, ctx: Context) -> None:
+                seen.append(moment.name)
+                assert ctx.has_ui
+
+            api.on(name)(hook)
+
+    with session(extensions=[watcher], mock_tools={"bash": "ok"}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        t.run(when("y", [say("ok")]))
+    turn = ["turn_start", "turn_end"]
+    assert seen == [
+        "session_start",
+        "agent_start",
+        "turn_start",
+        "tool_call",
+        "tool_result",
+        "turn_end",
+        *turn,
+        "agent_end",
+        "agent_start",
+        *turn,
+        "agent_end",
+        "session_shutdown",
+    ]
+
+
+def test_hooks_of_several_extensions_are_asked_in_the_order_of_the_extensions():
+    seen: list[str] = []
+
+    def extension(name: str) -> Any:
+        def load(api: Api) -> None:
+            @api.on("tool_call")
+            async def rewrite(moment: Moment, ctx: Context) -> JSON:
+                seen.append(f"{name} saw {moment.input['command']}")
+                return {"input": {"command": f"{moment.input['command']}+{name}"}}
+
+        return load
+
+    def bash(params: JSON) -> str:
+        return params["command"]
+
+    with session(extensions=[extension("a"), extension("b")], mock_tools={"bash": bash}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        assert t.events.tool_results[0].text == "ls+a+b"
+        assert t.events.tool_calls[0].input == {"command": "ls"}
+        (rewritten,) = t.events.named("hook.tool_call")
+        assert rewritten.data["input"] == {"command": "ls+a+b"}
+    assert seen == ["a saw ls", "b saw ls+a"]
+
+
+def test_the_first_block_wins_and_later_hooks_are_not_asked():
+    asked: list[str] = []
+
+    def extension(name: str) -> Any:
+        def load(api: Api) -> None:
+            @api.on("tool_call")
+            def block(moment: Moment, ctx: Context) -> JSON:
+                asked.append(name)
+                return {"block": True, "reason": name}
+
+        return load
+
+    with session(extensions=[extension("a"), extension("b")], mock_tools={"bash": "ok"}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        assert t.events.blocked_calls()[0].block_reason == "a"
+    assert asked == ["a"]
+
+
+def test_a_hook_may_change_the_input_in_place_and_nobody_elses_is_touched():
+    params = {"command": "ls", "nested": {"list": [1]}}
+
+    def extension(api: Api) -> None:
+        @api.tool("run")
+        def run(params: JSON, ctx: Context) -> str:
+            params["nested"]["list"].append(3)
+            return str(params["nested"]["list"])
+
+        @api.on("tool_call")
+        def change(moment: Moment, ctx: Context) -> None:
+            moment.input["nested"]["list"].append(2)
+
+    with session(extensions=[extension]) as t:
+        t.run(
+            when("x", [call("run", params), say("ok")]), when("y", [call("run", params), say("ok")])
+        )
+        assert [r.text for r in t.events.tool_results] == ["[1, 2, 3]", "[1, 2, 3]"]
+        assert t.events.tool_calls[0].input == params == {"command": "ls", "nested": {"list": [1]}}
+
+
+def test_an_input_that_a_hook_spoils_is_validated_again():
+    def extension(api: Api) -> None:
+        @api.on("tool_call")
+        def spoil(moment: Moment, ctx: Context) -> JSON:
+            return {"input": {"path": 5}}
+
+    with session(extensions=[extension], mock_tools={"read": "ok"}) as t:
+        t.run(when("x", [call("read", {"path": "a"}), say("ok")]))
+        assert "Validation failed for tool 'read'" in t.events.tool_results[0].text
+
+
+@pytest.mark.parametrize(
+    "answer, says",
+    [
+        ({"blocked": True}, "did you mean 'block'?"),
+        (True, "a bool"),
+        ("no", "a str"),
+        ({"input": [1]}, "its 'input' is a list"),
+    ],
+)
+def test_a_hook_whose_answer_is_not_understood_fails_the_run(answer: Any, says: str):
+    def extension(api: Api) -> None:
+        @api.on("tool_call")
+        def odd(moment: Moment, ctx: Context) -> Any:
+            return answer
+
+    with session(extensions=[extension], mock_tools={"bash": "ok"}) as t:
+        with pytest.raises(UsageError) as caught:
+            t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        assert says in str(caught.value)
+        assert "a tool_call hook for 'bash'" in str(caught.value)
+        assert "at playbook step 1" in caught.value.__notes__[0]
+
+
+def test_a_hook_whose_answer_is_not_understood_lets_no_call_through():
+    ran: list[JSON] = []
+
+    def extension(api: Api) -> None:
+        @api.on("tool_call")
+        def odd(moment: Moment, ctx: Context) -> JSON:
+            return {"blok": True}
+
+    options: JSON = {"mock_tools": {"bash": ran.append}, "propagate_errors": False}
+    with session(extensions=[extension], **options) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        assert t.events.tool_results[0].is_error
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    "answer, text, is_error, details",
+    [
+        ({"content": "new"}, "new", False, {"k": 1}),
+        ({"isError": True}, "old", True, {"k": 1}),
+        ({"is_error": True}, "old", True, {"k": 1}),
+        ({"details": 2}, "old", False, 2),
+        ("whole", "whole", False, {}),
+        (None, "old", False, {"k": 1}),
+    ],
+)
+def test_a_result_hook_changes_what_it_names_and_leaves_the_rest(
+    answer: Any, text: str, is_error: bool, details: Any
+):
+    def extension(api: Api) -> None:
+        @api.on("tool_result")
+        def edit(moment: Moment, ctx: Context) -> Any:
+            return answer
+
+    mock = {"content": "old", "details": {"k": 1}}
+    with session(extensions=[extension], mock_tools={"bash": mock}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        (result,) = t.events.tool_results
+        assert (result.text, result.is_error, result.details) == (text, is_error, details)
+
+
+@pytest.mark.parametrize("moment", ["tool_call", "tool_result"])
+def test_a_hook_around_a_tool_that_raises_fails_the_run_with_the_step(moment: str):
+    def extension(api: Api) -> None:
+        def boom(moment: Moment, ctx: Context) -> None:
+            raise RuntimeError("boom")
+
+        api.on(moment)(boom)
+
+    script = when("x", [call("bash", {"command": "ls"}), say("ok")])
+    raised = f"a {moment} hook raised RuntimeError: boom at playbook step 1"
+    mocks = {"bash": "ok"}
+    with (
+        session(extensions=[extension], mock_tools=mocks) as t,
+        pytest.raises(ToolFailed, match=raised),
+    ):
+        t.run(script)
+    options: JSON = {"mock_tools": {"bash": "ok"}, "propagate_errors": False}
+    with session(extensions=[extension], **options) as t:
+        t.run(script)
+        assert t.events.tool_results[0].is_error
+        assert t.events.blocked_calls() == []
+
+
+@pytest.mark.parametrize("moment", ["agent_start", "turn_start", "turn_end", "agent_end"])
+def test_a_hook_that_only_watches_fails_the_run_when_it_raises(moment: str):
+    def extension(api: Api) -> None:
+        def boom(moment: Moment, ctx: Context) -> None:
+            raise RuntimeError("boom")
+
+        api.on(moment)(boom)
+
+    raised = f"a {moment} hook raised RuntimeError: boom"
+    with session(extensions=[extension]) as t, pytest.raises(ToolFailed, match=raised):
+        t.run(when("x", [say("ok")]))
+
+
+# --------------------------------------------------------------------------- tools at the same time
+
+
+class Pair:
+    """Two tools, each of which waits for the other."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self._fails = fails
+        self.ended: list[str] = []
+
+    def __call__(self, api: Api) -> None:
+        left, right = asyncio.Event(), asyncio.Event()
+
+        @api.tool("left")
+        async def go_left(params: JSON, ctx: Context) -> str:
+            left.set()
+            await right.wait()
+            self.ended.append("left")
+            return "left"
+
+        @api.tool("right")
+        async def go_right(params: JSON, ctx: Context) -> str:
+            await left.wait()
+            self.ended.append("right")
+            right.set()
+            return "right"
+
+        @api.tool("wait")
+        async def wait(params: JSON, ctx: Context) -> str:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.ended.append("wait")
+            return "never"
+
+        @api.tool("break")
+        async def break_(params: JSON, ctx: Context) -> str:
+            raise ValueError(params["why"])
+
+
+def test_calls_of_one_message_run_at_the_same_time_and_results_keep_their_order():
+    pair = Pair()
+    with session(extensions=[pair]) as t:
+        t.run(when("x", [[call("left"), call("right")], say("ok")]))
+        assert [r.text for r in t.events.tool_results] == ["left", "right"]
+        texts = [m.results[0].text for m in t.session.messages if m.results]
+        assert texts == ["left", "right"]
+    assert pair.ended == ["right", "left"]
+
+
+def test_a_call_that_fails_ends_those_that_would_wait_for_ever():
+    pair = Pair()
+    with session(extensions=[pair]) as t, pytest.raises(ToolFailed, match="ValueError: at once"):
+        t.run(when("x", [[call("wait"), call("break", {"why": "at once"})], say("ok")]))
+    assert pair.ended == ["wait"]
+
+
+def test_several_calls_that_fail_are_told_as_one_error_with_the_others_in_its_notes():
+    both = [call("break", {"why": "one"}), call("break", {"why": "two"})]
+    with session(extensions=[Pair()]) as t:
+        with pytest.raises(ToolFailed, match="ValueError: one") as caught:
+            t.run(when("x", [both, say("ok")]))
+        assert "ValueError: two" in "".join(caught.value.__notes__)
+
+
+async def test_a_run_that_is_cancelled_ends_its_tools_and_leaves_a_readable_trace():
+    pair = Pair()
+    async with session(extensions=[pair]) as t:
+        started = asyncio.Event()
+        t.hub.subscribe(lambda _: started.set(), "tool.call")
+
+        async def play() -> None:
+            await t.run(when("x", [[call("wait"), call("wait")], say("ok")]))
+
+        task = asyncio.ensure_future(play())
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        end = t.events.all[-1]
+        assert (end.event, end.data["ok"]) == ("_meta.run_end", False)
+        assert "CancelledError" in end.data["error"]
+    assert pair.ended == ["wait", "wait"]
+
+
+# ------------------------------------------------------------------------- what the model is told
+
+
+def test_skills_and_the_system_prompt_are_what_the_model_reads():
+    skills = [Skill("cook", "How to cook.", "Crack eggs."), {"name": "eat"}]
+    with session(system_prompt="Be brief.", skills=skills) as t:
+        t.run(when("x", [say("ok")]))
+        (request,) = requests(t)
+        assert (
+            request.system == "Be brief.\n\n# Skill cook\nHow to cook.\nCrack eggs.\n\n# Skill eat"
+        )
+
+
+def test_settings_reach_the_request_and_the_extensions():
+    seen: list[Any] = []
+
+    def extension(api: Api) -> None:
+        @api.on("session_start")
+        def look(_: Moment, ctx: Context) -> None:
+            seen.append(ctx.settings["theme"])
+
+    settings = {"model": "m1", "parameters": {"temperature": 0}, "theme": "dark"}
+    with session(extensions=[extension], settings=settings) as t:
+        t.run(when("x", [say("ok")]))
+        (request,) = requests(t)
+        assert (request.model, request.parameters) == ("m1", {"temperature": 0})
+    assert seen == ["dark"]
+
+
+def test_the_model_is_offered_the_active_tools_only():
+    def extension(api: Api) -> None:
+        @api.tool("only")
+        def only(params: JSON, ctx: Context) -> str:
+            api.set_active_tools(None)
+            return "all again"
+
+        api.set_active_tools(["only"])
+
+    with session(extensions=[extension]) as t:
+        t.run(when("x", [call("only"), say("ok")]))
+        assert [request.offered for request in requests(t)] == [
+            ("only",),
+            ("bash", "edit", "only", "read", "write"),
+        ]
+
+
+def test_the_whole_conversation_goes_to_the_model_each_time():
+    with session(mock_tools={"bash": "out"}) as t:
+        t.run(when("x", [think("hm"), call("bash", {"command": "ls"}), say("ok")]))
+        first, second = requests(t)
+        assert first.messages == History([user("x")])
+        assert [message.role for message in second.messages] == ["user", "assistant", "tool"]
+        assert isinstance(second.messages[1].blocks[0], Thinking)
+        assert second.messages[2].results[0].text == "out"
+
+
+def test_a_command_runs_without_the_model():
+    ran: list[str] = []
+
+    def extension(api: Api) -> None:
+        @api.command("/plans")
+        async def plans(args: str, ctx: Context) -> None:
+            ran.append(args)
+            ctx.ui.notify("no plans")
+
+    with session(extensions=[extension]) as t:
+        t.run(when("/plans all of them", []), when("x", [say("ok")]))
+        assert t.events.ui_calls_for("notify")[0].args == ["no plans", "info"]
+        assert t.events.named("session.command")[0].data == {
+            "command": "plans",
+            "args": "all of them",
+        }
+        assert len(requests(t)) == 1
+    assert ran == ["all of them"]
+
+
+def test_a_command_that_raises_fails_the_run():
+    def extension(api: Api) -> None:
+        @api.command("boom")
+        def boom(args: str, ctx: Context) -> None:
+            raise RuntimeError(args)
+
+    raised = "the command /boom raised RuntimeError: now"
+    with session(extensions=[extension]) as t, pytest.raises(ToolFailed, match=raised):
+        t.run(when("/boom now", []))
+
+
+def test_a_provider_that_fails_is_asked_again_as_often_as_the_settings_say():
+    with session(settings={"retries": 2}) as t:
+        run = t.run(when("x", [fail("busy"), fail("busy", status=503), say("at last")]))
+        assert run.text == "at last"
+        assert [e.data["status"] for e in t.events.named("model.error")] == [529, 503]
+
+
+def test_a_provider_that_refuses_is_not_asked_again():
+    with session(settings={"retries": 2}) as t:
+        t.run(when("x", [fail("no key", status=401)]))
+        assert t.events.named("agent.error")[0].data["category"] == "auth"
+        assert t.events.named("agent.end")[0].data == {"stop": "error"}
+
+
+# ----------------------------------------------------------------------------------------- a cast
+
+
+def delegate(api: Api) -> None:
+    """An extension whose tool starts subagents: more requests to the same model."""
+
+    @api.tool("delegate")
+    async def delegate(params: JSON, ctx: Context) -> str:
+        told = await asyncio.gather(
+            *(
+                ctx.model.reply(Request(History([user(task)]), system=f"You are {who}."))
+                for who, task in params["tasks"].items()
+            )
+        )
+        return ", ".join(reply.text for reply in told)
+
+
+def test_subagents_at_the_same_time_each_get_their_own_part():
+    with session(extensions=[delegate]) as t:
+        t.run(
+            when("x", [call("delegate", {"tasks": {"Ann": "cook", "Bob": "eat"}}), say("done")]),
+            role("ann", [say("cooked")], system="Ann"),
+            role("bob", [say("eaten")], first="eat"),
+        )
+    assert t.events.tool_results[0].text == "cooked, eaten"
+    roles = [e.data.get("role") for e in t.events.named("model.reply")]
+    assert roles == [None, "ann", "bob", None]
+
+
+def test_a_subagent_that_nobody_plays_fails_the_run_with_the_nearest_role():
+    with session(extensions=[delegate]) as t, pytest.raises(ScriptMismatch) as caught:
+        t.run(
+            when("x", [call("delegate", {"tasks": {"Carl": "sing"}}), say("done")]),
+            role("karl", [say("sung")], system="You are Karl."),
+        )
+    assert "nearest role: 'karl'" in str(caught.value)
+
+
+def test_a_subagent_that_swallows_a_mismatch_does_not_save_the_run():
+    def careless(api: Api) -> None:
+        @api.tool("delegate")
+        async def delegate(params: JSON, ctx: Context) -> str:
+            try:
+                await ctx.model.reply(Request(History([user("sing")]), system="You are Carl."))
+            except Exception:  # noqa: BLE001 - as careless as code can be
+                return "never mind"
+            return "sung"
+
+    with session(extensions=[careless]) as t, pytest.raises(ScriptMismatch):
+        t.run(
+            when("x", [call("delegate"), say("done")]),
+            role("karl", [say("sung")], system="You are Karl."),
+        )
+
+
+def test_a_subagents_provider_that_fails_is_the_tools_failure():
+    with session(extensions=[delegate]) as t, pytest.raises(ToolFailed, match="ModelError: burnt"):
+        t.run(
+            when("x", [call("delegate", {"tasks": {"Ann": "cook"}}), say("done")]),
+            role("ann", [fail("burnt")], system="Ann"),
+        )
