@@ -8,11 +8,11 @@ from offbook.trace.verdicts import Status, Verdict, deliver, verdicts
 
 
 @pytest.mark.parametrize(
-    "status, holds",
-    [("pass", True), ("warn", True), ("fail", False), ("no_data", False), ("error", False)],
+    "status, colour",
+    [("pass", "green"), ("warn", "green"), ("fail", "red"), ("no_data", "red"), ("error", "red")],
 )
-def test_a_run_is_green_only_with_pass_or_warn(status: Status, holds: bool):
-    assert Verdict("c", status).holds is holds
+def test_a_run_is_green_only_with_pass_or_warn(status: Status, colour: str):
+    assert Verdict("c", status).holds is (colour == "green")
 
 
 def test_a_verdict_told_to_the_hub_comes_back_from_its_event():

@@ -190,7 +190,7 @@ def test_a_hook_whose_answer_is_not_understood_lets_no_call_through():
     ],
 )
 def test_a_result_hook_changes_what_it_names_and_leaves_the_rest(
-    answer: Any, text: str, is_error: bool, details: Any
+    answer: Any, text: str, is_error: object, details: Any
 ):
     def extension(api: Api) -> None:
         @api.on("tool_result")
