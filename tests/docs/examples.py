@@ -3,7 +3,8 @@
 - A ``python`` block runs in a process of its own; one that holds a ``def test_`` runs under
   pytest, together with the tests around it.
 - The lines of a ``console`` block that start with ``$ offbook`` must exit with 0, or with the
-  code of a trailing ``# exit N``. They see what the tests before them left behind.
+  code of a trailing ``# exit N``. They see what the tests before them left behind. The lines
+  below a command must be among what it says, in that order.
 - ``<!-- file: name.py -->`` before a block of any kind writes it to that file of the page's
   folder, for the blocks that follow.
 - ``<!-- not run: reason -->`` before a block leaves it out.
@@ -22,7 +23,10 @@ BLOCK = re.compile(
     r"^```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^```\s*$",
     re.MULTILINE | re.DOTALL,
 )
-COMMAND = re.compile(r"^\$ (?P<words>offbook\b.*?)(?:\s+# exit (?P<code>\d+))?$", re.MULTILINE)
+COMMAND = re.compile(
+    r"^\$ (?P<words>offbook\b.*?)(?: +# exit (?P<code>\d+))?$(?P<says>(?:\n(?!\$ ).*)*)",
+    re.MULTILINE,
+)
 PATIENCE = 120
 # A reader need not have these, and hypothesis alone takes a second to load.
 PLUGINS_OF_OURS = ["cacheprovider", "hypothesispytest", "randomly", "xdist"]
@@ -51,11 +55,14 @@ class Block:
         return self.language == "python" and self.file is None and not self.is_test
 
     @property
-    def commands(self) -> list[tuple[str, int]]:
-        """The commands of a console block, each with the exit code it promises."""
+    def commands(self) -> list[tuple[str, int, list[str]]]:
+        """The commands of a console block, each with the exit code and the lines it promises."""
         if self.language != "console":
             return []
-        return [(found["words"], int(found["code"] or 0)) for found in COMMAND.finditer(self.code)]
+        return [
+            (found["words"], int(found["code"] or 0), found["says"].split("\n")[1:])
+            for found in COMMAND.finditer(self.code)
+        ]
 
 
 def blocks_of(text: str) -> Iterator[Block]:
@@ -86,10 +93,11 @@ def run_page(page: Path, folder: Path) -> int:
         elif block.is_script:
             _run([sys.executable, "-c", block.code], where, folder)
             executed += 1
-        for words, code in block.commands:
+        for words, code, says in block.commands:
             executed += _run_tests(page, waiting, folder)
             waiting = []
-            _run(["sh", "-c", words], f"{where}: {words}", folder, code)
+            told = _run(["sh", "-c", words], f"{where}: {words}", folder, code)
+            _find(says, told, f"{where}: {words}")
             executed += 1
     return executed + _run_tests(page, waiting, folder)
 
@@ -133,6 +141,15 @@ def _run(command: list[str], where: str, folder: Path, code: int = 0) -> str:
         message = f"{where}: exit {outcome.returncode}, not {code}\n{outcome.stdout}"
         raise ExampleError(message)
     return outcome.stdout
+
+
+def _find(promised: list[str], told: str, where: str) -> None:
+    """Find the promised lines in what was told, each after the one before."""
+    lines = iter(told.splitlines())
+    for line in filter(None, promised):
+        if line not in lines:
+            message = f"{where}: it does not say {line!r}\n{told}"
+            raise ExampleError(message)
 
 
 def _write(path: Path, text: str) -> None:

@@ -52,6 +52,10 @@ BROKEN = {
     "a test": ("```python\ndef test_sum():\n    assert 1 + 1 == 3\n```\n", "test_line_1.py"),
     "a command": ("```console\n$ offbook no-such-command\n```\n", "exit 2, not 0"),
     "a command that succeeds": ("```console\n$ offbook --version # exit 1\n```\n", "exit 0, not 1"),
+    "a command that says something else": (
+        "```console\n$ offbook --version\noffbook 99\n```\n",
+        "it does not say 'offbook 99'",
+    ),
     "a test that is never collected": (
         "```python\nclass Suite:\n    def test_sum(self): ...\n```\n",
         "exit 5",
