@@ -11,6 +11,7 @@ OffbookError
 │   │   ├── ScriptExhausted   the agent asked for more than was scripted
 │   │   ├── ScriptUnfinished  the agent stopped before the script did
 │   │   └── ScriptMismatch    the agent asked something the script does not answer
+│   │       └── ReplayMismatch    … or something else than was recorded
 │   ├── ToolFailed        a real tool or hook raised
 │   ├── DeadlineExceeded  the run took longer than it may
 │   └── CheckFailed       a check on the trace did not hold
@@ -84,6 +85,10 @@ class ScriptUnfinished(ScriptError):
 
 class ScriptMismatch(ScriptError):
     """The agent asked something that the script does not answer."""
+
+
+class ReplayMismatch(ScriptMismatch):
+    """The agent asked something else than was recorded."""
 
 
 class ToolFailed(RunError):

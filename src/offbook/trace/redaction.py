@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 ISO = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
 UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-IDS = r"(?:call|toolu|msg|resp|fc|rs|ctc|chatcmpl|req|run|thread|sess)[_-][A-Za-z0-9_-]{6,}"
+IDS = (  # there is a digit in every id, and in hardly any word
+    r"(?:call|toolu|msg|resp|fc|rs|ctc|chatcmpl|req|run|thread|sess)"
+    r"[_-](?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{6,}"
+)
 UNITS = r"(?:ms|µs|us|ns|s|secs?|seconds?|minutes?)"
 BUILTIN: dict[str, tuple[tuple[str, str], ...]] = {
     "$TIMESTAMP": ((ISO, "[TIMESTAMP]"),),
@@ -86,7 +89,7 @@ class Redaction:
         roots: Mapping[str, Path] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        read = _read(rules)
+        read = read_rules(rules)
         self._known = known_secrets(environment)
         self._rules = [*_root_rules(roots or {}), *_rules(read)]
         self._paths = [_path(path) for path in (*read.paths, *_preset_paths(read.presets))]
@@ -120,7 +123,8 @@ class Redaction:
         return self._walk(held)
 
 
-def _read(rules: Rules | Mapping[str, Any] | None) -> Rules:
+def read_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
+    """What a user wrote, as rules."""
     if rules is None:
         return Rules()
     if isinstance(rules, Rules):

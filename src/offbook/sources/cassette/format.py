@@ -1,0 +1,238 @@
+"""What a cassette holds: interactions, each a request as it was normalised and its response.
+
+    interactions:
+      - id: 2
+        request:
+          hat: builder
+          prompt_hash: sha256:…
+          prompt_preview: Now refund it.
+          head: 1                # the model, system prompt, tools and options of interaction 1
+          after: 1               # the conversation with the reply to interaction 1, and then
+          messages:
+            - user: Now refund it.
+        response:
+          output: Done.
+
+Each request repeats the conversation so far; the file does not. `after` names the interaction
+after whose reply it goes on, `again` the one whose own messages it begins with.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+import msgspec
+
+from offbook.errors import ModelError
+from offbook.exchange.messages import AnyBlock, Message, Text
+from offbook.exchange.reply import Reply, Stop, Usage
+from offbook.exchange.request import Tool
+
+FORMAT = "offbook.cassette"
+VERSION = 1
+MAIN = "main"
+ROLES = {"system", "user", "assistant", "tool"}
+PREVIEW = 100
+_PIECE = re.compile(r"(\d+)(?:@(\d+(?:\.\d+)?))?")
+
+
+class Asked(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
+):
+    """A request, normalised.
+
+    A conversation has `messages`; what a command-line agent was given has a `prompt` instead.
+    """
+
+    hat: str = MAIN
+    prompt_hash: str
+    prompt_preview: str = ""
+    prompt: str | None = None
+    dialect: str = ""
+    stream: bool = False
+    head: int | None = None
+    model: str = ""
+    system: str = ""
+    tools: tuple[Tool, ...] = ()
+    parameters: dict[str, Any] = {}
+    after: int | None = None
+    again: int | None = None
+    messages: tuple[Message, ...] = ()
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a provider answered instead of a reply."""
+
+    message: str
+    status: int = 500
+    category: str = ""
+    retry_after: float | None = None
+
+
+class Answered(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
+):
+    """A response. `output` is what was said, `blocks` are there where words are not all.
+
+    `chunks` are the lengths of the pieces in which a text was streamed, each with the
+    milliseconds before it: "5@120 7@3". `roots` are the folders named in it, such as WORKSPACE.
+    """
+
+    output: str | None = None
+    blocks: tuple[AnyBlock, ...] = ()
+    stop: Stop = "stop"
+    exit_code: int = 0
+    error: Failure | None = None
+    model: str = ""
+    id: str = ""
+    tokens: int = 0
+    usage: Usage = Usage()
+    cost_dollars: float | None = None
+    duration_ms: float = 0
+    chunks: str = ""
+    roots: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> tuple[AnyBlock, ...]:
+        """The blocks of the reply."""
+        return self.blocks if self.output is None else (Text(self.output),)
+
+
+class Interaction(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
+):
+    """One exchange; `at_ms` is when it began, counted from the start of the recording."""
+
+    id: int = 0
+    at_ms: int | None = None
+    request: Asked
+    response: Answered
+
+
+class Header(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
+):
+    """All of a cassette but its interactions.
+
+    `hashed` names the normalisation by which the hashes were made.
+    """
+
+    format: str = FORMAT
+    version: int = 0
+    hashed: str = ""
+    redactions: dict[str, Any] = {}
+    interactions: None = None
+    metadata: dict[str, Any] = {}
+
+
+def read_item(value: Any) -> Any:
+    """An interaction as it stands in the file, its short messages written out."""
+    item = cast("dict[str, Any]", value if isinstance(value, dict) else {})
+    held = item.get("request")
+    request = cast("dict[str, Any]", held if isinstance(held, dict) else {})
+    messages = request.get("messages")
+    if not isinstance(messages, list):
+        return cast("Any", value)
+    whole = [_expand(message) for message in cast("list[Any]", messages)]
+    return {**item, "request": {**request, "messages": whole}}
+
+
+def _expand(message: Any) -> Any:
+    if isinstance(message, dict) and len(cast("dict[str, Any]", message)) == 1:
+        ((role, text),) = cast("dict[str, Any]", message).items()
+        if role in ROLES and isinstance(text, str):
+            return {"role": role, "blocks": [{"type": "text", "text": text}]}
+    return cast("Any", message)
+
+
+def write_item(interaction: Interaction) -> dict[str, Any]:
+    """An interaction as it stands in the file."""
+    written = cast("dict[str, Any]", msgspec.to_builtins(interaction, enc_hook=repr))
+    request = written["request"]
+    if "messages" in request:
+        request["messages"] = [_shorten(message) for message in request["messages"]]
+    return written
+
+
+def _shorten(message: dict[str, Any]) -> dict[str, Any]:
+    blocks = message.get("blocks", ())
+    if len(blocks) == 1 and blocks[0]["type"] == "text":
+        return {message["role"]: blocks[0]["text"]}
+    return message
+
+
+def write_reply(reply: Reply, *, duration: float, cost: float | None = None) -> Answered:
+    """A reply as a response."""
+    only = reply.blocks[0] if len(reply.blocks) == 1 else None
+    worded = isinstance(only, Text)
+    return Answered(
+        output=only.text if isinstance(only, Text) else None,
+        blocks=() if worded else reply.blocks,
+        stop=reply.stop,
+        model=reply.model,
+        id=reply.id,
+        tokens=reply.usage.input + reply.usage.output,
+        usage=reply.usage,
+        cost_dollars=cost,
+        duration_ms=duration,
+        chunks=write_chunks(reply.chunks, reply.delays),
+    )
+
+
+def write_error(error: ModelError, *, duration: float) -> Answered:
+    """A provider's error as a response."""
+    failure = Failure(error.message, error.status, error.category, error.retry_after)
+    return Answered(error=failure, stop="error", duration_ms=duration)
+
+
+def read_reply(response: Answered, *, number: int, role: str) -> Reply:
+    """The reply that a response holds; its error is raised."""
+    if response.error is not None:
+        told = response.error
+        raise ModelError(
+            told.message,
+            status=told.status,
+            category=told.category,
+            retry_after=told.retry_after,
+        )
+    blocks = response.said
+    text = "".join(block.text for block in blocks if isinstance(block, Text))
+    chunks, delays = read_chunks(response.chunks, text)
+    return Reply(
+        blocks,
+        response.stop,
+        response.usage,
+        response.model,
+        response.id,
+        number,
+        role,
+        chunks,
+        delays,
+    )
+
+
+def write_chunks(chunks: tuple[str, ...], delays: tuple[float, ...]) -> str:
+    """The pieces of a stream as lengths and waits."""
+    waits = (*delays, *(0.0,) * (len(chunks) - len(delays)))
+    pieces = zip(chunks, waits, strict=False)
+    return " ".join(f"{len(chunk)}@{wait:g}" if wait else str(len(chunk)) for chunk, wait in pieces)
+
+
+def read_chunks(written: str, text: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The pieces of this text; none where they are of another, which somebody has edited since."""
+    pieces = _PIECE.findall(written)
+    lengths = [int(length) for length, _ in pieces]
+    if not pieces or sum(lengths) != len(text):
+        return (), ()
+    chunks: list[str] = []
+    at = 0
+    for length in lengths:
+        chunks.append(text[at : at + length])
+        at += length
+    return tuple(chunks), tuple(float(wait or 0) for _, wait in pieces)
+
+
+def preview(text: str) -> str:
+    """The beginning of a prompt, for the eye."""
+    return text if len(text) <= PREVIEW else f"{text[: PREVIEW - 1]}…"

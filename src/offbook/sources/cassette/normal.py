@@ -1,0 +1,333 @@
+"""Two requests that mean the same have the same hash: what never stays the same is evened out.
+
+Evened out are secrets, time stamps, UUIDs and the ids of calls, the workspace and temporary
+folders, line ends and white space; and whatever the redactions of a cassette name. A request is
+kept as `tidy` leaves it, which people can still read; the hash also squeezes its white space.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.request import Tool
+from offbook.sources.cassette.format import Asked
+from offbook.trace.redaction import Redaction, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from offbook.exchange.messages import AnyBlock
+    from offbook.exchange.request import Request
+
+REVISION = 1
+TMP = r"(?:/private)?(?:/var/folders/\w+/\w+/T|/var/tmp|/tmp)/[^\s/'\"\\<>`)]+"
+DEFAULTS: dict[str, str | bool] = {"$TIMESTAMP": True, "$UUID": True, "tmp": TMP}
+# Options that name the asker or the transport and change nothing about the answer.
+VOLATILE = {
+    "client_metadata",
+    "metadata",
+    "prompt_cache_key",
+    "safety_identifier",
+    "stream",
+    "stream_options",
+    "user",
+}
+REMEMBERED = 50_000
+START = b""
+PREFIX = "sha256:"
+
+_encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
+_LINES = re.compile(r"[ \t]+$", re.MULTILINE)
+_SPACES = re.compile(r"\s+")
+_INDEX = re.compile(r"\[\s*-?\d")
+_SMALLEST_ROOT = 2
+
+
+class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a request says beside the conversation."""
+
+    model: str = ""
+    system: str = ""
+    tools: tuple[Tool, ...] = ()
+    parameters: dict[str, Any] = {}
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """A conversation up to some point: its digest, its length, and the ids that it has named."""
+
+    digest: bytes = START
+    length: int = 0
+    ids: dict[str, str] = {}
+
+
+class Normal:
+    """One way of normalising: rules that a user wrote, and folders known by a name.
+
+    Without `roots`, the workspace is the folder in which this process works.
+    """
+
+    def __init__(
+        self,
+        rules: Rules | Mapping[str, Any] | None = None,
+        *,
+        roots: Mapping[str, Path] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.rules = merge_rules(Rules(patterns=DEFAULTS), rules)
+        self.roots = {
+            name: root.resolve()
+            for name, root in (default_roots() if roots is None else roots).items()
+            if len(root.resolve().parts) > _SMALLEST_ROOT
+        }
+        self.seal = blake2b(_encode((REVISION, self.rules)), digest_size=8).hexdigest()
+        self._redaction = Redaction(self.rules, roots=self.roots, environment=environment)
+        paths = [
+            path
+            for path in (*self.rules.paths, *_preset_paths(self.rules.presets))
+            if path.startswith(("$.messages", "$..", "$['messages'", "$[*]", "$.*"))
+        ]
+        self._wraps = bool(paths)
+        self._counts = any(_INDEX.search(path) for path in paths)
+        self._digests: dict[bytes, bytes] = {}
+        self._heads: dict[bytes, tuple[Head, bytes]] = {}
+
+    # ---------------------------------------------------------------------- what is kept
+
+    def tidy(self, text: str) -> str:
+        """A text as it is kept: redacted, with plain line ends and no spaces at them."""
+        return _tidy(self._redaction.text(text))
+
+    def value(self, value: Any) -> Any:
+        """A JSON value as it is kept."""
+        return _each_text(_tidy, self._redaction.value(value))
+
+    def head(self, request: Request | Asked) -> Head:
+        """The head of a request as it is kept."""
+        return self._head(request)[0]
+
+    def message(self, message: Message, at: int = 0) -> Message:
+        """A message, its ids counted already, as it is kept."""
+        value = msgspec.to_builtins(_bare(message), enc_hook=repr)
+        if self._wraps:
+            before = [None] * at if self._counts else []
+            value = self.value({"messages": [*before, value]})["messages"][-1]
+        else:
+            value = self.value(value)
+        try:
+            return msgspec.convert(value, Message)
+        except msgspec.ValidationError:  # a path has blanked more than a text
+            return Message(message.role, (Text(_encode(value).decode()),))
+
+    def squeezed(self, body: dict[str, Any]) -> Any:
+        """A whole request as one JSON value, as it is compared."""
+        return _each_text(squeeze, self.value(body))
+
+    # ---------------------------------------------------------------------- what is compared
+
+    def hash_prompt(self, prompt: str) -> str:
+        """The hash of a prompt: plain SHA-256 of its squeezed text."""
+        return PREFIX + sha256(squeeze(self.tidy(prompt)).encode()).hexdigest()
+
+    def hash_request(self, request: Request) -> str:
+        """The hash of a request."""
+        chain = self.follow(Chain(ids={}), request.messages)
+        return self.seal_hash(self._head(request)[1], chain)
+
+    def digest_head(self, request: Request | Asked) -> bytes:
+        """The digest of a head."""
+        return self._head(request)[1]
+
+    def seal_hash(self, head: bytes, chain: Chain) -> str:
+        """The hash of a head and a conversation."""
+        return PREFIX + sha256(head + chain.digest).hexdigest()
+
+    def follow(self, chain: Chain, messages: Iterable[Message], *, counted: bool = False) -> Chain:
+        """The conversation after these messages; `counted` ones have their ids numbered already."""
+        digest, length, ids = chain.digest, chain.length, dict(chain.ids)
+        for message in messages:
+            numbered = note_ids(message, ids) if counted else count_ids(message, ids)
+            digest = sha256(digest + self._digest(numbered, length)).digest()
+            length += 1
+        return Chain(digest, length, ids)
+
+    def follow_reply(self, chain: Chain, blocks: tuple[AnyBlock, ...]) -> Chain:
+        """The conversation after a reply."""
+        return self.follow(chain, (Message("assistant", blocks),))
+
+    def _digest(self, message: Message, at: int) -> bytes:
+        raw = _encode(message)
+        key = blake2b(raw, digest_size=16).digest()
+        if self._counts:
+            key += at.to_bytes(4, "big")
+        found = self._digests.get(key)
+        if found is None:
+            kept = _each_text(squeeze, msgspec.to_builtins(self.message(message, at)))
+            found = sha256(_encode(kept)).digest()
+            if len(self._digests) >= REMEMBERED:
+                self._digests.clear()
+            self._digests[key] = found
+        return found
+
+    def _head(self, request: Request | Asked) -> tuple[Head, bytes]:
+        raw = _encode((request.model, request.system, request.tools, request.parameters))
+        key = blake2b(raw, digest_size=16).digest()
+        found = self._heads.get(key)
+        if found is None:
+            head = self._make_head(request)
+            squeezed = _each_text(squeeze, msgspec.to_builtins(head, enc_hook=repr))
+            found = head, sha256(_encode(squeezed)).digest()
+            if len(self._heads) >= REMEMBERED:
+                self._heads.clear()
+            self._heads[key] = found
+        return found
+
+    def _make_head(self, request: Request | Asked) -> Head:
+        options = {k: v for k, v in request.parameters.items() if k not in VOLATILE}
+        body: dict[str, Any] = {
+            **msgspec.to_builtins(options, enc_hook=repr),
+            "model": request.model,
+            "system": request.system,
+            "tools": msgspec.to_builtins(request.tools),
+        }
+        body = self.value(body)
+        model, system, tools = (body.pop(name) for name in ("model", "system", "tools"))
+        try:
+            return Head(str(model), str(system), msgspec.convert(tools, tuple[Tool, ...]), body)
+        except msgspec.ValidationError:  # a path has blanked the tools
+            return Head(str(model), str(system), (), {**body, "tools": tools})
+
+
+def default_roots() -> dict[str, Path]:
+    """The folders that have another place in every run, as far as this process knows."""
+    return {"WORKSPACE": Path.cwd()}
+
+
+def merge_rules(first: Rules, more: Rules | Mapping[str, Any] | None) -> Rules:
+    """Rules with others added; the same pattern twice is the later one."""
+    from offbook.trace.redaction import read_rules
+
+    added = read_rules(more)
+    return Rules(
+        {**first.patterns, **added.patterns},
+        tuple(dict.fromkeys((*first.paths, *added.paths))),
+        tuple(dict.fromkeys((*first.presets, *added.presets))),
+    )
+
+
+def _preset_paths(presets: Iterable[str]) -> list[str]:
+    from offbook.trace.redaction import PRESETS
+
+    return [path for preset in presets if preset in PRESETS for path in PRESETS[preset][1]]
+
+
+def squeeze(text: str) -> str:
+    """A text with each run of white space as one sign: a line end if there was one in it."""
+    return _SPACES.sub(lambda run: "\n" if "\n" in run[0] else " ", text).strip()
+
+
+def _tidy(text: str) -> str:
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _LINES.sub("", text).strip()
+
+
+def _each_text(change: Any, value: Any) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {name: _each_text(change, held) for name, held in fields.items()}
+    if isinstance(value, (list, tuple)):
+        return [_each_text(change, item) for item in cast("list[Any]", value)]
+    return value
+
+
+def count_ids(message: Message, ids: dict[str, str]) -> Message:
+    """The message with its call ids numbered by their first appearance in the conversation."""
+    if not any(isinstance(block, (ToolCall, ToolResult)) for block in message.blocks):
+        return message
+    return Message(message.role, tuple(_count(block, ids) for block in message.blocks))
+
+
+def _count(block: AnyBlock, ids: dict[str, str]) -> AnyBlock:
+    if isinstance(block, ToolCall):
+        return msgspec.structs.replace(block, id=_number(block.id, ids))
+    if isinstance(block, ToolResult):
+        return msgspec.structs.replace(block, call_id=_number(block.call_id, ids))
+    return block
+
+
+def _number(name: str, ids: dict[str, str]) -> str:
+    return ids.setdefault(name, f"call-{len(ids) + 1}")
+
+
+def note_ids(message: Message, ids: dict[str, str]) -> Message:
+    """A kept message as it is; its numbers count as named."""
+    for block in message.blocks:
+        if isinstance(block, ToolCall):
+            ids.setdefault(block.id, block.id)
+        elif isinstance(block, ToolResult):
+            ids.setdefault(block.call_id, block.call_id)
+    return message
+
+
+def _bare(message: Message) -> Message:
+    """The message without what is heavy, sealed or only for the agent itself."""
+    if all(isinstance(block, (Text, ToolCall)) for block in message.blocks):
+        return message
+    return Message(message.role, tuple(_strip(block) for block in message.blocks))
+
+
+def _strip(block: AnyBlock) -> AnyBlock:
+    match block:
+        case Thinking(text):
+            return Thinking(text, redacted=block.redacted)
+        case Image(data) if data and not data.startswith(PREFIX):
+            digest = PREFIX + sha256(data.encode()).hexdigest()
+            return msgspec.structs.replace(block, data=digest)
+        case ToolResult(content=content):
+            bare = tuple(cast("Any", _strip(part)) for part in content)
+            return msgspec.structs.replace(block, content=bare, details=None)
+        case _:
+            return block
+
+
+def view(head: Head, messages: Iterable[Message]) -> dict[str, Any]:
+    """A request as one JSON value, for people to compare."""
+    written: dict[str, Any] = {"model": head.model, "system": head.system}
+    written["tools"] = msgspec.to_builtins(head.tools)
+    written |= head.parameters
+    written["messages"] = [msgspec.to_builtins(message) for message in messages]
+    return {name: held for name, held in written.items() if held not in ("", [], None)}
+
+
+def hide_roots(value: Any, roots: Mapping[str, Path]) -> tuple[Any, tuple[str, ...]]:
+    """A JSON value with folders replaced by their names, and which ones were there."""
+    found: set[str] = set()
+
+    def change(text: str) -> str:
+        for name, root in roots.items():
+            if str(root) in text:
+                found.add(name)
+                text = text.replace(str(root), f"[{name}]")
+        return text
+
+    return _each_text(change, value), tuple(sorted(found))
+
+
+def show_roots(value: Any, names: Iterable[str], roots: Mapping[str, Path]) -> Any:
+    """A JSON value with the names of folders replaced by where they are now."""
+    places = {f"[{name}]": str(roots[name]) for name in names if name in roots}
+
+    def change(text: str) -> str:
+        for name, place in places.items():
+            text = text.replace(name, place)
+        return text
+
+    return _each_text(change, value) if places else value
