@@ -54,6 +54,8 @@ def add_items(raw: bytes, interactions: Iterable[Interaction]) -> bytes:
     if tape is not None and span is None:
         raw = respell(tape)
         span = Tape(raw).span
+    if span is None:
+        raw = re.sub(rb"^interactions:[ \t]*\[\][ \t]*$", b"interactions:", raw, flags=re.MULTILINE)
     indent = INDENT if span is None else span.indent
     end = _end_of_empty(raw) if span is None else _end_of_items(raw, span.start, span.end)
     spaced = end == len(raw) or raw[end : end + 1] == b"\n"

@@ -73,8 +73,9 @@ class Journal:
         self._encode = msgspec.json.Encoder(enc_hook=plain).encode
         self._known = [v.encode("utf-8", "surrogateescape") for v in known_secrets(environment)]
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: int | None = _seize(path)
-        recover(path, self._file)
+        self._open = True
+        self.file = _seize(path)
+        recover(path, self.file)
         self._write(Opening(os.getpid(), title, fresh))
 
     def add(self, place: int, interaction: Interaction) -> None:
@@ -82,19 +83,19 @@ class Journal:
         self._write(Finished(place, interaction))
 
     def _write(self, line: Line) -> None:
-        if self._file is None:
+        if not self._open:
             raise UsageError("the recording is over", where=str(self.path))
-        os.write(self._file, hide_bytes(self._encode(line), self._known) + b"\n")
+        os.write(self.file, hide_bytes(self._encode(line), self._known) + b"\n")
 
     def close(self, metadata: Mapping[str, Any] | None = None) -> bytes | None:
         """Fold everything into the cassette, which is written whole; a second time is nothing."""
-        if self._file is None:
+        if not self._open:
             return None
+        self._open = False
         try:
-            return _fold(self.path, self._file, metadata or {})
+            return _fold(self.path, self.file, metadata or {})
         finally:
-            os.close(self._file)
-            self._file = None
+            os.close(self.file)
 
 
 def _seize(path: Path) -> int:

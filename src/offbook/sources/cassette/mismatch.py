@@ -248,6 +248,8 @@ def _span(before: str, after: str) -> tuple[int, int]:
         start -= 1
     while stop < len(after) and _WORD.match(after[stop]):
         stop += 1
+    while stop - start > 1 and stop > len(after) - same and after[stop - 1] in ".:/-":
+        stop -= 1
     while start < stop - 1 and after[start].isspace():
         start += 1
     return start, max(stop, start + 1)

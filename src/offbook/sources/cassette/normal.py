@@ -113,7 +113,7 @@ class Normal:
 
     def message(self, message: Message, at: int = 0) -> Message:
         """A message, its ids counted already, as it is kept."""
-        value = msgspec.to_builtins(_bare(message), enc_hook=repr)
+        value = _plain(_bare(message))
         if self._wraps:
             before = [None] * at if self._counts else []
             value = self.value({"messages": [*before, value]})["messages"][-1]
@@ -167,7 +167,7 @@ class Normal:
             key += at.to_bytes(4, "big")
         found = self._digests.get(key)
         if found is None:
-            kept = _each_text(squeeze, msgspec.to_builtins(self.message(message, at)))
+            kept = _each_text(squeeze, _plain(self.message(message, at)))
             found = sha256(_encode(kept)).digest()
             if len(self._digests) >= REMEMBERED:
                 self._digests.clear()
@@ -180,7 +180,7 @@ class Normal:
         found = self._heads.get(key)
         if found is None:
             head = self._make_head(request)
-            squeezed = _each_text(squeeze, msgspec.to_builtins(head, enc_hook=repr))
+            squeezed = _each_text(squeeze, _plain(head))
             found = head, sha256(_encode(squeezed)).digest()
             if len(self._heads) >= REMEMBERED:
                 self._heads.clear()
@@ -190,10 +190,10 @@ class Normal:
     def _make_head(self, request: Request | Asked) -> Head:
         options = {k: v for k, v in request.parameters.items() if k not in VOLATILE}
         body: dict[str, Any] = {
-            **msgspec.to_builtins(options, enc_hook=repr),
+            **_plain(options),
             "model": request.model,
             "system": request.system,
-            "tools": msgspec.to_builtins(request.tools),
+            "tools": _plain(request.tools),
         }
         body = self.value(body)
         model, system, tools = (body.pop(name) for name in ("model", "system", "tools"))
@@ -224,6 +224,11 @@ def _preset_paths(presets: Iterable[str]) -> list[str]:
     from offbook.trace.redaction import PRESETS
 
     return [path for preset in presets if preset in PRESETS for path in PRESETS[preset][1]]
+
+
+def _plain(value: object) -> Any:
+    """A value as JSON has it: mappings, lists and texts."""
+    return msgspec.json.decode(_encode(value))
 
 
 def squeeze(text: str) -> str:
@@ -301,9 +306,9 @@ def _strip(block: AnyBlock) -> AnyBlock:
 def view(head: Head, messages: Iterable[Message]) -> dict[str, Any]:
     """A request as one JSON value, for people to compare."""
     written: dict[str, Any] = {"model": head.model, "system": head.system}
-    written["tools"] = msgspec.to_builtins(head.tools)
+    written["tools"] = _plain(head.tools)
     written |= head.parameters
-    written["messages"] = [msgspec.to_builtins(message) for message in messages]
+    written["messages"] = [_plain(message) for message in messages]
     return {name: held for name, held in written.items() if held not in ("", [], None)}
 
 

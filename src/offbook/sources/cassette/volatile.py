@@ -35,7 +35,7 @@ OWNERS = (
 NUMBERED = ("pid", "port", "process", "worker", "seed")  # a number after these is chance
 LONG_NUMBER = 5
 LONGEST = 20_000
-_TOKEN = re.compile(r"[A-Za-z0-9_.:/@+~-]+|\s+|.", re.DOTALL)
+_TOKEN = re.compile(r"[A-Za-z0-9_/~](?:[A-Za-z0-9_.:/@+~-]*[A-Za-z0-9_/])?|\s+|.", re.DOTALL)
 _PREFIXED = re.compile(r"([A-Za-z]+)([_\-:#/.=])([A-Za-z0-9]+)$")
 _FIELD = re.compile(r"(?:^|[_-])(?:id|key|time|date|session|trace|nonce|seed|uuid|ts|at)(?:$|[_-])")
 
@@ -81,16 +81,15 @@ def _worded(pairs: list[tuple[str, str, str]]) -> Iterator[Hint]:
 
 
 def _by_path(pairs: list[tuple[str, str, str]]) -> Iterator[Hint]:
-    paths = [path for path, was, now in pairs if _is_field(path, was, now)]
+    paths = [path for path, _, _ in pairs if _is_field(path)]
     if paths:
         yield Hint(" and ".join(paths), {"paths": paths})
 
 
-def _is_field(path: str, was: str, now: str) -> bool:
-    if path.startswith("$.messages"):
+def _is_field(path: str) -> bool:
+    if path.startswith(("$.messages", "$.system", "$.tools", "$.prompt", "$.model")):
         return False
-    name = re.sub(r".*[.\[]['\"]?|['\"]?\]$", "", path)
-    return bool(_FIELD.search(name)) or all(len(text) >= LONGEST // 1000 for text in (was, now))
+    return bool(_FIELD.search(re.sub(r".*[.\[]['\"]?|['\"]?\]$", "", path)))
 
 
 def _replaced(was: str, now: str) -> Iterator[tuple[str, str, str]]:
@@ -140,4 +139,6 @@ def _signs(text: str) -> str:
 
 def _plural(name: str) -> str:
     words = name.removesuffix("_id")
-    return f"{words} IDs" if words != name else f"{words}s"
+    if words != name:
+        return f"{words} IDs"
+    return f"{words}es" if words.endswith("h") else f"{words}s"

@@ -1,0 +1,284 @@
+"""A replay gives what was recorded, in its order, and refuses everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offbook.errors import (
+    FormatError,
+    ModelError,
+    ReplayMismatch,
+    ScriptExhausted,
+)
+from offbook.exchange.messages import Text
+from offbook.exchange.reply import Reply, Usage
+from offbook.exchange.request import Request
+from offbook.sources.cassette.journal import load
+from offbook.sources.cassette.replay import Replay
+from offbook.sources.recording import Recording
+from offbook.trace.events import Event
+from offbook.trace.hub import Hub
+from tests.sources.cassette.talks import (
+    LOOK,
+    SEED,
+    Counting,
+    ask,
+    looking_up,
+    record,
+    record_prompts,
+    replay,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "refund.yaml"
+
+
+async def test_what_was_recorded_is_given_back_and_nobody_is_asked(path: Path):
+    source = await record(path, looking_up("toolu_01"), LOOK)
+    replay = Replay(path)
+    replies = [await replay.reply(request) for request in looking_up("toolu_01")]
+    assert source.asked == 3
+    assert replies[0].blocks == LOOK.blocks
+    assert replies[0].stop == "tool_use"
+    assert [reply.text for reply in replies[1:]] == ["answer 2", "answer 3"]
+    assert [reply.step for reply in replies] == [1, 2, 3]
+    assert replay.verdict().status == "pass"
+    assert replay.summary().interactions_replayed == 3
+    assert replay.summary().cost_dollars == 0.0
+
+
+async def test_ids_of_calls_do_not_matter_only_which_call_they_answer(path: Path):
+    await record(path, looking_up("toolu_01"), LOOK)
+    assert (await replay(path, looking_up("call_of_another_run")))[-1] == "answer 3"
+
+
+async def test_the_file_grows_with_what_is_said_and_not_with_its_square(tmp_path: Path):
+    def conversation(turns: int) -> list[Request]:
+        texts = [
+            f"{'word ' * 40}{at}" if at % 2 == 0 else f"answer {at // 2 + 1}"
+            for at in range(2 * turns)
+        ]
+        return [ask(*texts[: 2 * turn + 1]) for turn in range(turns)]
+
+    await record(tmp_path / "short.yaml", conversation(10))
+    await record(tmp_path / "long.yaml", conversation(40))
+    short, long = ((tmp_path / name).stat().st_size for name in ("short.yaml", "long.yaml"))
+    assert long < 4.5 * short
+    assert len(await replay(tmp_path / "long.yaml", conversation(40))) == 40
+
+
+async def test_the_same_question_twice_is_answered_twice_in_order(path: Path):
+    same = [ask("What time is it?"), ask("What time is it?")]
+    await record(path, same)
+    assert await replay(path, same) == ["answer 1", "answer 2"]
+
+
+async def test_each_hat_has_a_place_of_its_own(path: Path):
+    asked = [ask("plan", hat="planner"), ask("build", hat="builder"), ask("plan", hat="planner")]
+    await record(path, asked)
+    other_order = [asked[1], asked[0], asked[2]]
+    assert await replay(path, other_order) == ["answer 2", "answer 1", "answer 3"]
+
+
+async def test_two_questions_in_another_order_do_not_pass(path: Path):
+    await record(path, [ask("first"), ask("second")])
+    with pytest.raises(ReplayMismatch, match="the order has changed since the recording"):
+        await replay(path, [ask("second"), ask("first")])
+
+
+async def test_conversations_that_ran_side_by_side_may_come_in_any_order(path: Path):
+    class Slow(Counting):
+        async def reply(self, request: Request, /) -> Reply:
+            await asyncio.sleep(0.02)
+            return Reply((Text(f"about {request.prompt}"),))
+
+    with Recording(Slow(), path) as recording:
+        await asyncio.gather(*(recording.reply(ask(text)) for text in ("one", "two", "three")))
+    source = Replay(path)
+    told = [(await source.reply(ask(text))).text for text in ("three", "one", "two")]
+    assert told == ["about three", "about one", "about two"]
+    assert source.reordered == [3]
+    assert source.verdict().status == "pass"
+
+
+async def test_after_a_mismatch_nothing_is_served_any_more(path: Path):
+    await record(path, [ask("one"), ask("two")])
+    source = Replay(path)
+    with pytest.raises(ReplayMismatch):
+        await source.reply(ask("another"))
+    with pytest.raises(ReplayMismatch, match="interaction 1"):
+        await source.reply(ask("one"))
+    assert source.verdict().status == "fail"
+
+
+async def test_without_strict_only_the_turn_counts_and_the_drift_is_told(path: Path):
+    await record(path, [ask("one"), ask("two")])
+    hub, heard = Hub(), list[Event]()
+    hub.subscribe(heard.append)
+    source = Replay(path, strict=False, hub=hub)
+    assert (await source.reply(ask("uno"))).text == "answer 1"
+    assert (await source.reply(ask("two"))).text == "answer 2"
+    assert [(event.event, event.data["interaction"]) for event in heard] == [("cassette.drift", 1)]
+    assert source.verdict().status == "warn"
+
+
+async def test_more_questions_than_recorded_are_refused_with_and_without_strict(path: Path):
+    await record(path, [ask("one")])
+    for strict in (True, False):
+        with pytest.raises(ScriptExhausted, match="all 1 interactions of the hat 'main'"):
+            await replay(path, [ask("one"), ask("two")], strict=strict)
+
+
+async def test_fewer_questions_than_recorded_fail_when_strict(path: Path):
+    await record(path, [ask("one"), ask("two")])
+    for strict, status in ((True, "fail"), (False, "warn")):
+        source = Replay(path, strict=strict)
+        await source.reply(ask("one"))
+        verdict = source.verdict()
+        assert verdict.status == status
+        assert "1 of 2 interactions unused" in verdict.message
+        assert "2. (hat: main) two" in verdict.message
+
+
+async def test_only_what_was_not_recorded_passes_through_and_is_counted(path: Path):
+    await record(path, [ask("one"), ask("two")])
+    live = Counting(Reply((Text("from the real one"),)))
+    source = Replay(path, passthrough=live)
+    told = [(await source.reply(ask(text))).text for text in ("one", "new", "two")]
+    assert told == ["answer 1", "from the real one", "answer 2"]
+    assert live.asked == 1
+    assert source.summary().interactions_passthrough == 1
+
+
+async def test_what_the_provider_refused_is_refused_again(path: Path):
+    error = ModelError("slow down", status=429, retry_after=2.5)
+    await record(path, [ask("one"), ask("one")], error)
+    source = Replay(path)
+    with pytest.raises(ModelError) as told:
+        await source.reply(ask("one"))
+    assert (told.value.status, told.value.category, told.value.retry_after) == (
+        429,
+        "rate_limit",
+        2.5,
+    )
+    assert (await source.reply(ask("one"))).text == "answer 2"
+
+
+async def test_the_pieces_of_a_stream_come_back_as_they_came(path: Path):
+    streamed = Reply((Text("Hello, wörld"),), chunks=("Hel", "lo, w", "örld"), delays=(120, 3.5, 0))
+    await record(path, [ask("hi", stream=True)], streamed)
+    reply = await Replay(path).reply(ask("hi"))
+    assert reply.chunks == streamed.chunks
+    assert reply.delays == streamed.delays
+
+
+def test_a_hand_edited_answer_is_given_without_the_old_pieces(path: Path):
+    streamed = Reply((Text("Hello"),), usage=Usage(1, 1), chunks=("Hel", "lo"))
+    asyncio.run(record(path, [ask("hi")], streamed))
+    path.write_text(path.read_text().replace("output: Hello", "output: Goodbye"))
+    reply = asyncio.run(Replay(path).reply(ask("hi")))
+    assert (reply.text, reply.chunks) == ("Goodbye", ())
+
+
+async def test_paths_in_answers_follow_the_workspace(path: Path, tmp_path: Path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    reply = Reply((Text(f"I wrote {here}/a.txt"),))
+    await record(path, [ask(f"work in {here}")], reply, roots={"WORKSPACE": here})
+    assert str(here).encode() not in load(path).raw
+    told = await replay(path, [ask(f"work in {there}")], roots={"WORKSPACE": there})
+    assert told == [f"I wrote {there}/a.txt"]
+
+
+def test_a_prompt_of_a_command_is_replayed_by_hat(path: Path):
+    record_prompts(path, [("planner", "plan it"), ("builder", "build it"), ("planner", "plan on")])
+    source = Replay(path)
+    told = [source.output(p, h) for h, p in (("builder", "build  it\r\n"), ("planner", "plan it"))]
+    assert [response.output for response in told if response] == ["output 2\n", "output 1\n"]
+
+
+def test_the_first_cassettes_are_read_and_replayed_by_position(path: Path):
+    path.write_text(SEED)
+    source = Replay(path, strict=False)
+    response = source.output("anything", "builder")
+    assert response is not None
+    assert response.output == '<event topic="build.done">\nImplemented OAuth2 flow\n</event>\n'
+    assert (response.exit_code, response.tokens, response.duration_ms) == (0, 4200, 5100)
+    assert source.tape.header.metadata["termination_reason"] == "CompletionPromise"
+
+
+STEP = """
+import sys
+from pathlib import Path
+from offbook.sources.cassette.replay import Replay
+given = Replay(Path(sys.argv[1]), cursor=Path(sys.argv[2])).output("go on", "worker")
+print(given.output, end="")
+"""
+
+
+def test_an_agent_started_anew_each_time_gets_the_next_reply(path: Path, tmp_path: Path):
+    record_prompts(path, [("worker", "go on")] * 5)
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", STEP, path, tmp_path / "run" / "cursor"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for _ in range(5)
+    ]
+    assert told == [f"output {at}\n" for at in range(1, 6)]
+
+
+def test_two_replays_with_one_cursor_never_give_the_same_reply(path: Path, tmp_path: Path):
+    record_prompts(path, [("worker", "go on")] * 6)
+    one, two = (Replay(path, cursor=tmp_path / "cursor") for _ in range(2))
+    told = [source.output("go on", "worker") for _ in range(3) for source in (one, two)]
+    assert [response.output for response in told if response] == [
+        f"output {at}\n" for at in range(1, 7)
+    ]
+    assert two.verdict().status == "pass"
+
+
+def test_a_cursor_of_another_cassette_is_refused(path: Path, tmp_path: Path):
+    record_prompts(path, [("worker", "go on")])
+    Replay(path, cursor=tmp_path / "cursor").output("go on", "worker")
+    other = tmp_path / "other.yaml"
+    record_prompts(other, [("worker", "go on"), ("worker", "and on")])
+    with pytest.raises(FormatError, match="belongs to another cassette"):
+        Replay(other, cursor=tmp_path / "cursor").output("go on", "worker")
+
+
+def test_a_cassette_with_nothing_in_it_is_no_pass(path: Path):
+    with Recording(Counting(), path):
+        pass
+    with pytest.raises(FormatError, match="nothing to replay"):
+        Replay(path)
+
+
+def test_another_task_is_refused_up_front_with_both(path: Path):
+    record_prompts(path, [("worker", "go on")], task="Build the thing")
+    source = Replay(path)
+    source.check_task("Build  the thing\n")
+    with pytest.raises(ReplayMismatch, match=r"recorded: Build the thing\n.*given:    Break it"):
+        source.check_task("Break it")
+
+
+async def test_a_redaction_added_later_applies_to_what_was_recorded_too(path: Path):
+    await record(path, [ask("for user_abc"), ask("and user_abc again")])
+    rules = {"patterns": {"user_id": "user_[a-z0-9]+"}}
+    asked = [ask("for user_xyz"), ask("and user_xyz again")]
+    assert await replay(path, asked, redactions=rules) == ["answer 1", "answer 2"]
+
+
+def test_a_second_opening_of_an_unchanged_file_is_the_first_one(path: Path):
+    record_prompts(path, [("worker", "go on")])
+    assert load(path) is load(path)
+    path.write_text(path.read_text().replace("go on", "go off"))
+    assert "go off" in load(path).raw.decode()
