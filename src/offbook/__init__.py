@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from offbook.errors import ModelError as ModelError
     from offbook.errors import OffbookError as OffbookError
     from offbook.errors import PlaybookError as PlaybookError
+    from offbook.errors import ReplayMismatch as ReplayMismatch
     from offbook.errors import RunError as RunError
     from offbook.errors import ScriptError as ScriptError
     from offbook.errors import ScriptExhausted as ScriptExhausted
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from offbook.runs.rehearsal import Run as Run
     from offbook.runs.rehearsal import drive as drive
     from offbook.runs.rehearsal import session as session
+    from offbook.sources.cassette.replay import Replay as Replay
     from offbook.sources.playbook import Playbook as Playbook
     from offbook.sources.playbook import call as call
     from offbook.sources.playbook import fail as fail
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from offbook.sources.playbook import say as say
     from offbook.sources.playbook import think as think
     from offbook.sources.playbook import when as when
+    from offbook.sources.recording import Recording as Recording
     from offbook.subjects.session.outcome import Outcome as Outcome
     from offbook.subjects.session.session import AgentSession as AgentSession
     from offbook.subjects.session.session import Skill as Skill
@@ -68,8 +71,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "errors": (
         "CheckFailed ExtensionError FormatError IsolationError ModelError OffbookError "
-        "PlaybookError RunError ScriptError ScriptExhausted ScriptMismatch ScriptUnfinished "
-        "ToolBlocked ToolFailed UsageError"
+        "PlaybookError ReplayMismatch RunError ScriptError ScriptExhausted ScriptMismatch "
+        "ScriptUnfinished ToolBlocked ToolFailed UsageError"
     ),
     "exchange.messages": "Image Message Text Thinking ToolCall ToolResult",
     "exchange.reply": "Reply Usage",
@@ -86,6 +89,8 @@ _HOMES = {
     "trace.hub": "Hub envelope",
     "trace.query": "Events",
     "trace.reader": "Trace",
+    "sources.recording": "Recording",
+    "sources.cassette.replay": "Replay",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -108,7 +113,10 @@ __all__ = [
     "Outcome",
     "Playbook",
     "PlaybookError",
+    "Recording",
     "Rehearsal",
+    "Replay",
+    "ReplayMismatch",
     "Reply",
     "Request",
     "Run",
