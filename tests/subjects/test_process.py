@@ -1,0 +1,113 @@
+"""A process has a home and a deadline of its own, and leaves no descendant behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from offbook.errors import UsageError
+from offbook.subjects import process
+from offbook.subjects.process import Ended, isolate, run_process
+from offbook.trace.hub import Hub
+
+LINGER = "import time,sys\nprint('up', flush=True)\ntime.sleep(60)\n"
+
+
+async def run(tmp_path: Path, code: str, deadline: float = 20, stdin: bytes = b"") -> Ended:
+    command = [sys.executable, "-c", code]
+    env = isolate(tmp_path / "home")
+    return await run_process(command, cwd=tmp_path, env=env, deadline=deadline, stdin=stdin)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+    return state not in {"Z", "X"}
+
+
+async def test_it_tells_what_was_said_and_how_it_ended(tmp_path: Path):
+    code = "import sys; print(input()); print('bad', file=sys.stderr); sys.exit(3)"
+    ended = await run(tmp_path, code, stdin=b"hello\n")
+    assert (ended.code, ended.stdout, ended.stderr) == (3, "hello\n", "bad\n")
+    assert not ended.timed_out
+    assert not ended.leaked
+
+
+async def test_home_and_temporary_folder_are_its_own_and_our_secrets_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-children")
+    code = "import os; print(os.environ['HOME'], os.environ['TMPDIR'], sorted(os.environ))"
+    ended = await run(tmp_path, code)
+    assert str(tmp_path / "home") in ended.stdout
+    assert "OPENAI_API_KEY" not in ended.stdout
+
+
+async def test_a_deadline_ends_it_with_what_it_had_said(tmp_path: Path):
+    ended = await run(tmp_path, LINGER, deadline=1.5)
+    assert ended.timed_out
+    assert ended.code < 0
+    assert ended.stdout == "up\n"
+
+
+async def test_a_grandchild_that_ignores_the_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(process, "GRACE", 0.2)
+    code = (
+        "import subprocess,sys,time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal,time;"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN);print(1,flush=True);time.sleep(60)'],"
+        " stdout=subprocess.PIPE)\n"
+        "child.stdout.readline(); print(child.pid, flush=True); time.sleep(60)\n"
+    )
+    ended = await run(tmp_path, code, deadline=3)
+    assert ended.timed_out
+    assert not alive(int(ended.stdout))
+
+
+async def test_a_child_that_left_the_group_is_ended_and_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(process, "GRACE", 0.2)
+    code = (
+        "import subprocess,sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time;time.sleep(60)'],"
+        " start_new_session=True)\n"
+        "print(child.pid, flush=True)\n"
+    )
+    ended = await run(tmp_path, code)
+    pid = int(ended.stdout)
+    assert ended.code == 0
+    assert ended.leaked == (pid,)
+    assert not alive(pid)
+
+
+async def test_more_than_there_is_room_for_is_cut_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(process, "LONGEST", 1000)
+    ended = await run(tmp_path, "import sys; sys.stdout.buffer.write(b'\\xff\\x00' * 5000)")
+    assert ended.truncated
+    assert len(ended.stdout) == 1000
+
+
+async def test_the_hub_hears_it_live(tmp_path: Path):
+    hub = Hub()
+    heard: list[str] = []
+    hub.subscribe(lambda event: heard.append(event.event))
+    env = isolate(tmp_path / "home")
+    command = [sys.executable, "-c", "print('x')"]
+    await run_process(command, cwd=tmp_path, env=env, deadline=20, hub=hub)
+    assert heard == ["process.start", "process.output", "process.exit"]
+
+
+async def test_a_command_that_is_not_there_is_told_at_once(tmp_path: Path):
+    with pytest.raises(UsageError, match="there is no command 'claud-code-x'"):
+        await run_process(["claud-code-x"], cwd=tmp_path, env=isolate(tmp_path), deadline=5)
