@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from offbook.exchange.request import Request as Request
     from offbook.exchange.request import Tool as Tool
     from offbook.exchange.source import ModelSource as ModelSource
+    from offbook.runs.goldens.component import Component as Component
+    from offbook.runs.goldens.component import step as step
+    from offbook.runs.goldens.harness import Harness as Harness
+    from offbook.runs.goldens.scenario import scenario as scenario
     from offbook.runs.rehearsal import Rehearsal as Rehearsal
     from offbook.runs.rehearsal import Run as Run
     from offbook.runs.rehearsal import drive as drive
@@ -78,6 +82,9 @@ _HOMES = {
     "exchange.reply": "Reply Usage",
     "exchange.request": "Request Tool",
     "exchange.source": "ModelSource",
+    "runs.goldens.component": "Component step",
+    "runs.goldens.harness": "Harness",
+    "runs.goldens.scenario": "scenario",
     "runs.rehearsal": "Rehearsal Run drive session",
     "sources.playbook": "Playbook call fail role say think when",
     "subjects.session.outcome": "Outcome",
@@ -98,10 +105,12 @@ __all__ = [
     "AgentSession",
     "Channel",
     "CheckFailed",
+    "Component",
     "Event",
     "Events",
     "ExtensionError",
     "FormatError",
+    "Harness",
     "Hub",
     "Image",
     "IsolationError",
@@ -145,7 +154,9 @@ __all__ = [
     "fail",
     "role",
     "say",
+    "scenario",
     "session",
+    "step",
     "think",
     "when",
 ]

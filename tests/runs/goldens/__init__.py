@@ -1,0 +1,1 @@
+"""Tests of golden fixtures, specs and their validation."""
