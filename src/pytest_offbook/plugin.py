@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from offbook.surfaces.fixtures import Offbook
+    from offbook.surfaces.goldens import Golden
 
 ABOUT = """Which traces to keep: those of failing tests in the folder DIR (default: \
 .offbook/traces); `all`: those of all tests; `never`: none."""
@@ -20,6 +21,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("offbook", "rehearse AI agents without the model")
     group.addoption("--offbook-traces", metavar="DIR|all|never", default=None, help=ABOUT)
     parser.addini("offbook_traces", ABOUT, default="")
+    group.addoption("--offbook-live", action="store_true", help="Run the tests marked `live`.")
+
+
+MARKERS = {
+    "unit(budget=0.1)": "pure logic: no network, no process, no file but temporary ones, and fast",
+    "replay(budget=1.0)": "replays what was recorded: no network, no process, no file written",
+    "live(needs=[])": "asks the real thing; skipped without --offbook-live or what it `needs`",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the kinds of tests; where there are test specs, watch who shows what."""
+    for marker, about in MARKERS.items():
+        config.addinivalue_line("markers", f"{marker}: {about}")
+    specs = (config.rootpath / "tests" / "specs").glob("*.test-spec.md")
+    if not hasattr(config, "workerinput") and any(specs):
+        from pytest_offbook.completeness import NAME, Completeness
+
+        config.pluginmanager.register(Completeness(config), NAME)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Hold tests to the promises of their kind, where there are any of a kind."""
+    kinds = {marker.partition("(")[0] for marker in MARKERS}
+    if any(mark.name in kinds for item in items for mark in item.iter_markers()):
+        from pytest_offbook.categories import NAME, Categories
+
+        if not config.pluginmanager.has_plugin(NAME):
+            config.pluginmanager.register(Categories(), NAME)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Golden fixtures of the project: `golden.replay("component/name")`."""
+    from offbook.surfaces.goldens import Golden, open_project
+
+    def tell(name: str) -> None:
+        request.node.user_properties.append(("offbook-golden", name))
+
+    return Golden(open_project(request.config.rootpath), tell)
 
 
 @pytest.fixture

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 # What `offbook --help` says of a command, so that help imports none of them.
 COMMANDS = {
     "demo": "See a rehearsal: one that passes, and one that fails.",
+    "fixture": "Record, look at, promote and check golden fixtures.",
+    "live": "Play the scenarios of live scripts on the real thing.",
     "show": "Show a trace as a tree.",
+    "spec": "Write and check test specs.",
 }
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 

@@ -1,0 +1,1 @@
+"""Goldens of our own components, replayed."""
