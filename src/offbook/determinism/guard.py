@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.determinism import audit
 from offbook.determinism.caller import call_site
+from offbook.determinism.isolation import is_numeric
 from offbook.errors import IsolationError
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class Guard:
         """Refuse the network, or another process."""
         if event == "socket.connect" and isinstance(args[1], (str, bytes)):
             return  # a socket that is a file on this machine
+        if event == "socket.getaddrinfo" and is_numeric(os.fsdecode(args[0] or "")):
+            return  # an address needs no look-up
         detail = _address(args) if event in NETWORK else _command(args)
         self._break(f"{(NETWORK | PROCESSES)[event]}: {detail}")
 

@@ -110,7 +110,7 @@ def _look_up(event: str, args: tuple[Any, ...]) -> None:
     if border is None:
         return
     host = _text(args[0])
-    if not _is_numeric(host):  # which needs no look-up, and so goes nowhere
+    if not is_numeric(host):  # which needs no look-up, and so goes nowhere
         port = args[1] if event == "socket.getaddrinfo" else None
         border.check(host, _number(port), "tried to look up")
 
@@ -144,7 +144,8 @@ def _check_address(border: Border, sock: socket.socket, address: object) -> None
         border.check(_text(host), _number(port), "tried to reach")
 
 
-def _is_numeric(host: str) -> bool:
+def is_numeric(host: str) -> bool:
+    """Whether this is an address already."""
     try:
         ip_address(host.partition("%")[0])
     except ValueError:

@@ -100,7 +100,7 @@ def read_scenarios(path: Path) -> list[Scenario]:
     sidecar = read_sidecar(path)
     found: list[Scenario] = []
     lines: dict[str, int] = {}
-    for number, line in enumerate(raw.splitlines(), start=1):
+    for number, line in enumerate(raw.split("\n"), start=1):
         if not line.strip():
             continue
         fixture = _read_line(line, path, number)

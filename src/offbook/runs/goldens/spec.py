@@ -116,7 +116,7 @@ def read_spec(path: Path) -> Spec:
 
 def _outside_fences(text: str) -> Iterator[tuple[int, str]]:
     fenced = False
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.lstrip().startswith("```"):
             fenced = not fenced
         elif not fenced:
