@@ -33,7 +33,7 @@ Exit codes:
     help="The folder of the project; the one around here by default.",
 )
 def command(components: tuple[str, ...], root: Path | None) -> int:
-    """Play all scenarios for real, and compare with what the replays expect."""
+    """Play the scenarios of live scripts on the real thing, and compare with the goldens."""
     project = Project((root or find_root(Path.cwd())).resolve())
     known = project.registry.scripts()
     for name in components:
