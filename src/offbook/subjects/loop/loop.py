@@ -1,0 +1,302 @@
+"""The loop: put on a hat, let the agent act, publish what it said, and see whether it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.errors import OffbookError
+from offbook.files import parse_json
+from offbook.subjects.loop.backend import Acted, Backend, SourceBackend
+from offbook.subjects.loop.bus import Bus, Published
+from offbook.subjects.loop.config import RALPH, EventLoop, Hat, read_preset
+from offbook.trace.outputs import find_tags, keeps_promise
+from offbook.trace.terminations import EXIT_CODES
+
+if TYPE_CHECKING:
+    from offbook.subjects.subject import Reach, Stage
+    from offbook.trace.verdicts import Verdict
+
+STALE = 3
+ABANDON = 3
+MALFORMED = 3
+EVENTS = (".ralph/events.jsonl", ".agent/events.jsonl")
+SCRATCHPAD = ".agent/scratchpad.md"
+EVIDENCE = ("tests", "lint", "typecheck", "audit", "coverage")
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a loop ended."""
+
+    reason: str
+    iterations: int
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that goes with the reason."""
+        return EXIT_CODES[self.reason]
+
+
+class Loop:
+    """A subject whose prompt is a task: it is worked on until the promise is kept, or a limit met.
+
+    A promise that is kept on the last allowed iteration counts: the loop is complete.
+    """
+
+    name = "loop"
+    reach: Reach = "call"
+    tells = True
+
+    def __init__(
+        self,
+        preset: Path | str | Mapping[str, Any] | None = None,
+        *,
+        backend: Callable[[Stage], Backend] | Backend | None = None,
+    ) -> None:
+        preset_ = read_preset(preset)
+        self._limits = preset_.event_loop
+        self._hats: dict[str, Hat] = dict(preset_.hats or {})
+        self._wanted = backend
+        self.outcome: Outcome | None = None
+
+    def tools(self) -> None:
+        """Whatever its agent has."""
+
+    def commands(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """None of its own."""
+        return ()
+
+    async def open(self, stage: Stage, /) -> None:
+        """Take the stage."""
+        self._stage = stage
+        backend = self._wanted
+        if backend is None:
+            self._backend: Backend = SourceBackend(stage.source)
+        else:
+            self._backend = backend(stage) if callable(backend) else backend
+
+    async def close(self) -> None:
+        """Nothing is left to end: an iteration ends what it starts."""
+
+    async def prompt(self, text: str, /) -> None:
+        """Work on this task until it is over."""
+        self.outcome = await _Running(self._stage, self._backend, self._hats, self._limits).run(
+            text
+        )
+
+
+class _Running:
+    """One task being worked on."""
+
+    def __init__(
+        self, stage: Stage, backend: Backend, hats: dict[str, Hat], limits: EventLoop
+    ) -> None:
+        self._hub = stage.hub
+        self._cwd = stage.cwd
+        self._backend = backend
+        self._hats = hats
+        self._limits = limits
+        self._bus = Bus(hats)
+        self._seen: set[str] = set()
+        self._worn: dict[str, int] = {}
+        self._blocked: dict[str, int] = {}
+        self._signature: tuple[tuple[str, str | None, str], int] = (("", None, ""), 0)
+        self._failures = 0
+        self._malformed = 0
+        self._cost = 0.0
+        self._read = self._sizes()
+        self._completed = False
+
+    async def run(self, task: str) -> Outcome:
+        limits = self._limits
+        start = time.monotonic()
+        self._hub.emit(
+            "_meta.loop_start",
+            {"prompt_file": "", "max_iterations": limits.max_iterations, "ux_mode": "cli"},
+        )
+        iterations = 0
+        try:
+            self._publish(Published(limits.starting_event, task))
+            while (reason := self._over(iterations, time.monotonic() - start)) is None:
+                iterations += 1
+                left = limits.max_runtime_seconds - (time.monotonic() - start)
+                await self._iterate(iterations, task, left, start)
+        except asyncio.CancelledError:
+            self._end("Interrupted", iterations, time.monotonic() - start)
+            raise
+        except OffbookError:
+            self._end("ConsecutiveFailures", iterations, time.monotonic() - start)
+            raise
+        return self._end(reason, iterations, time.monotonic() - start)
+
+    def _over(self, iterations: int, seconds: float) -> str | None:
+        """The reason to stop here; a kept promise goes before every limit."""
+        limits = self._limits
+        if self._completed:
+            return "CompletionPromise"
+        checks = (
+            (iterations >= limits.max_iterations, "MaxIterations"),
+            (seconds >= limits.max_runtime_seconds, "MaxRuntime"),
+            (limits.max_cost_usd is not None and self._cost >= limits.max_cost_usd, "MaxCost"),
+            (self._failures >= limits.max_consecutive_failures, "ConsecutiveFailures"),
+            (self._malformed >= MALFORMED, "ValidationFailure"),
+            (self._signature[1] >= STALE, "LoopStale"),
+            (not self._cwd.is_dir(), "WorkspaceGone"),
+            ((self._cwd / ".ralph" / "stop").exists(), "Stopped"),
+        )
+        return next((reason for holds, reason in checks if holds), None)
+
+    async def _iterate(self, n: int, task: str, left: float, start: float) -> None:
+        hat = self._bus.next_hat() or RALPH
+        pending = self._bus.take(hat)
+        if self._is_worn_out(hat):
+            return
+        elapsed = int((time.monotonic() - start) * 1000)
+        self._hub.emit("_meta.iteration", {"n": n, "elapsed_ms": elapsed, "hat": hat})
+        prompt = compose(task, hat, self._hats.get(hat), pending, self._cwd)
+        try:
+            acted = await asyncio.wait_for(self._backend.act(hat, prompt, left), left)
+        except TimeoutError:
+            return
+        self._take_in(acted, hat)
+
+    def _is_worn_out(self, hat: str) -> bool:
+        worn = self._worn[hat] = self._worn.get(hat, 0) + 1
+        limit = self._hats[hat].max_activations if hat in self._hats else None
+        if limit is None or worn <= limit:
+            return False
+        self._publish(Published(f"{hat}.exhausted", "", hat))
+        return True
+
+    def _take_in(self, acted: Acted, hat: str) -> None:
+        for stream, text in (("stdout", acted.output), ("stderr", acted.stderr)):
+            if text:
+                self._hub.emit("process.output", {"stream": stream, "text": text, "hat": hat})
+        if acted.cost_usd is not None:
+            self._cost += acted.cost_usd
+            self._hub.emit("iteration.summary", {"hat": hat, "cost_usd": acted.cost_usd})
+        self._failures = self._failures + 1 if acted.exit_code else 0
+        published = [Published(t.topic, t.payload, hat, t.target) for t in find_tags(acted.output)]
+        published += self._read_events(hat)
+        promise = self._limits.completion_promise
+        said = keeps_promise(acted.output, promise)
+        for at, event in enumerate(published):
+            if event.topic == promise and at == len(published) - 1:
+                said = True
+            self._publish(self._weigh(event))
+        if not published and not said:
+            self._publish_default(hat)
+        if said:
+            self._complete(hat)
+
+    def _complete(self, hat: str) -> None:
+        missing = [topic for topic in self._limits.required_events if topic not in self._seen]
+        if missing:
+            reason = f"not complete yet: {', '.join(missing)} did not come"
+            self._publish(Published("task.resume", reason, hat))
+            return
+        self._completed = True
+
+    def _publish_default(self, hat: str) -> None:
+        default = self._hats[hat].default_publishes if hat in self._hats else ""
+        if default == self._limits.completion_promise:
+            default = "task.resume"
+        if default:
+            self._publish(Published(default, "", hat))
+
+    def _weigh(self, event: Published) -> Published:
+        """Backpressure: work that is said to be done without its evidence is blocked instead."""
+        if not self._limits.backpressure or event.topic != "build.done":
+            return event
+        lacking = [what for what in EVIDENCE if f"{what}: pass" not in event.payload]
+        if not lacking:
+            return event
+        why = f"no evidence of {', '.join(lacking)}\n{event.payload}"
+        return msgspec.structs.replace(event, topic="build.blocked", payload=why)
+
+    def _publish(self, event: Published) -> None:
+        self._hub.emit("bus.publish", msgspec.to_builtins(event))
+        self._seen.add(event.topic)
+        signature = (event.topic, event.source, event.payload)
+        last, count = self._signature
+        if event.topic != "task.complete":
+            self._signature = (signature, count + 1 if last == signature else 1)
+        if event.topic == "build.blocked":
+            self._count_block(event)
+        if not self._bus.route(event):
+            about = {"topic": event.topic, "target": event.target}
+            self._hub.emit("_meta.event_dropped", about)
+
+    def _count_block(self, event: Published) -> None:
+        task = event.payload.partition("\n")[0]
+        blocks = self._blocked[task] = self._blocked.get(task, 0) + 1
+        if blocks == ABANDON:
+            self._publish(Published("build.task.abandoned", task, event.source))
+
+    def _sizes(self) -> dict[str, int]:
+        places = ((name, self._cwd / name) for name in EVENTS)
+        return {name: place.stat().st_size if place.is_file() else 0 for name, place in places}
+
+    def _read_events(self, hat: str) -> list[Published]:
+        """What the agent wrote into the events file since the last time."""
+        found: list[Published] = []
+        for name in EVENTS:
+            place = self._cwd / name
+            if not place.is_file():
+                continue
+            raw = place.read_bytes()[self._read[name] :]
+            self._read[name] += len(raw)
+            for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), 1):
+                if line.strip():
+                    found += self._read_line(line, number, hat)
+        return found
+
+    def _read_line(self, line: str, number: int, hat: str) -> list[Published]:
+        try:
+            row = parse_json(line)
+            payload = row.get("payload") or ""
+            text = payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()
+            event = Published(str(row["topic"]), text, hat, row.get("target"))
+        except (OffbookError, KeyError, AttributeError) as error:
+            self._malformed += 1
+            self._hub.emit("event.malformed", {"line": number, "error": f"Line {number}: {error}"})
+            return []
+        self._malformed = 0
+        return [event]
+
+    def _end(self, reason: str, iterations: int, seconds: float) -> Outcome:
+        outcome = Outcome(reason, iterations, seconds)
+        self._hub.emit(
+            "_meta.termination",
+            {
+                "reason": reason,
+                "iterations": iterations,
+                "elapsed_secs": round(seconds, 3),
+                "exit_code": outcome.exit_code,
+            },
+        )
+        return outcome
+
+
+def compose(task: str, hat: str, worn: Hat | None, pending: list[Published], cwd: Path) -> str:
+    """The prompt of an iteration: the task, the hat, what happened, and what was noted down."""
+    parts = [f"## Task\n{task}", f"## Hat\n{hat}"]
+    if worn is not None and (worn.instructions or worn.description):
+        parts.append(worn.instructions or worn.description)
+    if pending:
+        lines = [f"- {event.topic}: {event.payload}".rstrip(": ") for event in pending]
+        parts.append("## Events\n" + "\n".join(lines))
+    scratchpad = cwd / SCRATCHPAD
+    if scratchpad.is_file():
+        parts.append(f"## Scratchpad\n{scratchpad.read_text(encoding='utf-8', errors='replace')}")
+    return "\n\n".join(parts)
