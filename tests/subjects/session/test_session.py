@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from offbook import (
+    AgentSession,
     ScriptMismatch,
     Skill,
     ToolFailed,
@@ -487,3 +488,14 @@ def test_a_subagents_provider_that_fails_is_the_tools_failure():
             when("x", [call("delegate", {"tasks": {"Ann": "cook"}}), say("done")]),
             role("ann", [fail("burnt")], system="Ann"),
         )
+
+
+@pytest.mark.parametrize("key", ["modle", "retry", "parameter"])
+def test_a_setting_that_is_nearly_one_of_the_sessions_is_refused(key: str):
+    with pytest.raises(UsageError, match=f"settings has no '{key}'"):
+        AgentSession(settings={key: 1})
+
+
+@pytest.mark.parametrize("key", ["greeting", "theme", "locale"])
+def test_extensions_have_settings_of_their_own(key: str):
+    AgentSession(settings={key: 1})

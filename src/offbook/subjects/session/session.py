@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from offbook.subjects.subject import Reach, Stage
 
 MINIMAL = "You are an agent. Use the tools that you are given."
+MISSPELT = 0.65  # extensions have settings of their own: only what is nearly ours is refused
 RETRYABLE = {408, 429, 500, 502, 503, 504, 529}
 
 
@@ -353,7 +355,7 @@ def _read_settings(raw: Mapping[str, Any]) -> Settings:
     for key in raw:
         if not isinstance(key, str):
             raise UsageError(f"settings has the key {key!r}", hint="settings are named by strings")
-        if key not in known and nearest(key, known).startswith("did you mean"):
+        if key not in known and get_close_matches(key, known, n=1, cutoff=MISSPELT):
             raise UsageError(f"settings has no {key!r}", hint=nearest(key, known))
     try:
         return msgspec.convert({k: v for k, v in raw.items() if k in known}, Settings)
