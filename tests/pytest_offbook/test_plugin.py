@@ -49,6 +49,18 @@ def run_tests(pytester: pytest.Pytester) -> RunTests:
     return run
 
 
+@pytest.fixture
+def run_anyio(pytester: pytest.Pytester) -> RunTests:
+    """As `run_tests`, with anyio instead of pytest-asyncio."""
+
+    def run(code: str) -> pytest.RunResult:
+        backend = "@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
+        pytester.makepyfile(test_it=f"{WORDS}\npytestmark = pytest.mark.anyio\n{backend}{code}")
+        return pytester.runpytest_inprocess(*QUIET, "-p", "no:asyncio", "-W", "error")
+
+    return run
+
+
 PASSING = {
     "a session": """
 def test_it(offbook):
@@ -128,18 +140,11 @@ def test_an_async_test_rehearses_under_pytest_asyncio(run_tests: RunTests, code:
 
 
 @pytest.mark.parametrize("code", ASYNC.values(), ids=ASYNC)
-def test_an_async_test_rehearses_under_anyio(pytester: pytest.Pytester, code: str):
-    pytester.makepyfile(
-        test_it=f"{WORDS}\npytestmark = pytest.mark.anyio\n"
-        f"@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n{code}"
-    )
-    outcome = pytester.runpytest_inprocess(*QUIET, "-p", "no:asyncio", "-W", "error")
-    outcome.assert_outcomes(passed=1)
+def test_an_async_test_rehearses_under_anyio(run_anyio: RunTests, code: str):
+    run_anyio(code).assert_outcomes(passed=1)
 
 
-def test_rehearsals_of_an_async_test_end_in_its_own_loop(run_tests: RunTests):
-    run_tests(
-        """
+OWN_LOOP = """
 LOOPS = []
 
 async def test_first(offbook):
@@ -149,9 +154,16 @@ async def test_first(offbook):
 
 async def test_then():
     assert CLOSED == LOOPS
-""",
-        mode="auto",
-    ).assert_outcomes(passed=2)
+"""
+
+
+def test_rehearsals_of_an_async_test_end_in_its_own_loop(run_tests: RunTests):
+    run_tests(OWN_LOOP, mode="auto").assert_outcomes(passed=2)
+
+
+def test_rehearsals_of_an_anyio_test_end_in_its_own_loop(run_anyio: RunTests):
+    """Its loop is closed when pytest tears the fixture down: that would be too late."""
+    run_anyio(OWN_LOOP).assert_outcomes(passed=2)
 
 
 def test_rehearsals_of_an_async_fixture_end_in_its_loop(run_tests: RunTests):
@@ -183,6 +195,7 @@ def test_first(offbook):
 def test_then():
     assert len(CLOSED) == 1
     assert not SEEN[0].cwd.exists()
+    assert not SEEN[0].trace.exists()
 """).assert_outcomes(passed=2)
 
 
@@ -198,13 +211,8 @@ def test_a_run_that_is_never_awaited_fails_the_test(run_tests: RunTests):
     outcome.stdout.fnmatch_lines(["*a run was never awaited, so nothing was tested"])
 
 
-def test_a_run_that_is_never_awaited_fails_the_test_under_anyio(pytester: pytest.Pytester):
-    pytester.makepyfile(
-        test_it=f"{WORDS}\npytestmark = pytest.mark.anyio\n"
-        f"@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n{FORGOTTEN}"
-    )
-    outcome = pytester.runpytest_inprocess(*QUIET, "-p", "no:asyncio", "-W", "error")
-    outcome.assert_outcomes(failed=1)
+def test_a_run_that_is_never_awaited_fails_the_test_under_anyio(run_anyio: RunTests):
+    run_anyio(FORGOTTEN).assert_outcomes(failed=1)
 
 
 def test_the_failure_of_the_test_itself_comes_first(run_tests: RunTests):

@@ -198,6 +198,18 @@ def offbook_process(*args: object) -> list[str]:
     return [sys.executable, "-m", "offbook", *map(str, args)]
 
 
+def test_a_pipe_can_be_shown():
+    outcome = subprocess.run(
+        offbook_process("show", "/dev/stdin"),
+        input=HEADER + EVENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert "handoff" in outcome.stdout
+
+
 def test_a_real_interrupt_ends_quietly_with_130(tmp_path: Path):
     pipe = tmp_path / "endless"
     os.mkfifo(pipe)
