@@ -1,5 +1,6 @@
 """A history is shared, never copied, and never changes under whoever holds it."""
 
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -91,3 +92,26 @@ def test_a_history_can_be_a_key_and_shows_its_messages():
     assert {History([user("hi")]): 1}[History([user("hi")])] == 1
     assert "hi" in repr(History([user("hi")]))
     assert History() != []
+
+
+def test_threads_that_go_on_at_once_do_not_mix() -> None:
+    start = History([user("start")])
+    found: dict[int, History] = {}
+
+    def go_on(number: int) -> None:
+        history = start
+        for turn in range(20):
+            history = history.plus(*[user(f"{number}-{turn}")])
+            history.digest()
+        found[number] = history
+
+    threads = [Thread(target=go_on, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, history in found.items():
+        texts = ["start", *(f"{number}-{turn}" for turn in range(20))]
+        assert [message.text for message in history] == texts
+        assert history.digest() == History(map(user, texts)).digest()
+    assert len(found) == 8

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import islice
+from threading import Lock
 from typing import overload
 
 import msgspec
@@ -17,6 +19,9 @@ from offbook.exchange.messages import Message
 
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 ROOT = ""
+
+# conversations of several threads may share a log
+_GROWING = Lock()
 
 
 def extend_digest(before: str, message: Message) -> str:
@@ -40,10 +45,24 @@ class _Log:
         self.messages: list[Message] = []
         self.digests: list[str] = [ROOT]
 
+    def grow(self, length: int, messages: Sequence[Message]) -> _Log:
+        """The log with these after the first `length`: another one if somebody has gone on."""
+        with _GROWING:
+            if len(self.messages) == length:
+                self.messages.extend(messages)
+                return self
+            other = _Log()
+            other.messages.extend(self.messages[:length])
+            other.messages.extend(messages)
+            other.digests = self.digests[: length + 1]
+            return other
+
     def digest(self, length: int) -> str:
-        while len(self.digests) <= length:
-            at = len(self.digests) - 1
-            self.digests.append(extend_digest(self.digests[at], self.messages[at]))
+        if len(self.digests) <= length:
+            with _GROWING:
+                while len(self.digests) <= length:
+                    at = len(self.digests) - 1
+                    self.digests.append(extend_digest(self.digests[at], self.messages[at]))
         return self.digests[length]
 
 
@@ -59,13 +78,9 @@ class History(Sequence[Message]):
 
     def plus(self, *messages: Message) -> History:
         """The conversation after these messages; this one stays as it is."""
-        log = self._log
-        if len(log.messages) != self._length:  # somebody else has gone on from here
-            return History((*self, *messages))
-        log.messages.extend(messages)
         longer = History.__new__(History)
-        longer._log = log  # noqa: SLF001 - one of its own kind
-        longer._length = len(log.messages)  # noqa: SLF001 - as above
+        longer._log = self._log.grow(self._length, messages)  # noqa: SLF001 - one of its own kind
+        longer._length = self._length + len(messages)  # noqa: SLF001 - as above
         return longer
 
     def digest(self, length: int | None = None) -> str:
@@ -87,8 +102,7 @@ class History(Sequence[Message]):
         return self._log.messages[index + self._length if index < 0 else index]
 
     def __iter__(self) -> Iterator[Message]:
-        messages = self._log.messages
-        return (messages[at] for at in range(self._length))
+        return islice(self._log.messages, self._length)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, History):

@@ -124,6 +124,12 @@ def test_the_request_is_refused_unless_the_rule_is_off(
     make(ALL - {rule}).decode(wire, Threads())
 
 
+def test_a_result_of_a_chat_stands_right_behind_its_call() -> None:
+    late = chat(USER, tool_calls("a"), USER, result("a"))
+    with pytest.raises(ModelError, match="did not have response messages: a"):
+        Chat().decode(Wire("POST", "/v1", {}, json.dumps(late).encode()), Threads())
+
+
 ACCEPTED_CHAT = [
     chat(USER, tool_calls("a"), result("a"), tool_calls("a"), result("a")),  # an id again, later
     chat(USER, tool_calls("a", "b"), result("b"), result("a")),

@@ -23,6 +23,7 @@ from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
 from offbook.exchange.embeddings import embed, pack_floats
 from offbook.exchange.history import History, extend_digest
+from offbook.exchange.memory import Known, Memory
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -174,6 +175,18 @@ class _Body(msgspec.Struct, gc=False):
     stream: bool | None = None
 
 
+class _Outline(msgspec.Struct, gc=False):
+    messages: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """What was read from the messages so far: the system, the rest, and who is called what."""
+
+    system: tuple[str, ...]
+    history: History
+    names: dict[str, str]
+
+
 class _Embedding(msgspec.Struct, gc=False):
     model: str = ""
     input: str | list[str | int | list[int]] = ""
@@ -216,6 +229,8 @@ _Whole = msgspec.defstruct(
 _options = attrgetter(*OPTIONS)
 _body = cast("msgspec.json.Decoder[_Body]", msgspec.json.Decoder(_Whole))
 _tools: msgspec.json.Decoder[list[_Tool] | None] = msgspec.json.Decoder(list[_Tool] | None)
+_NOTHING = _Read((), History(), {})
+_outline = msgspec.json.Decoder(_Outline)
 _embedding = msgspec.json.Decoder(_Embedding)
 _completion = msgspec.json.Decoder(_Completion)
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
@@ -229,6 +244,7 @@ class Chat:
     def __init__(self, refused: frozenset[str] = rules.ALL) -> None:
         self._rules = refused
         self._offer = lru_cache(maxsize=64)(self._read_tools)
+        self._memory: Memory[_Read] = Memory(_find_messages)
 
     def claims(self, wire: Wire) -> bool:
         """Whether this is a completion, an embedding or a question for models."""
@@ -264,17 +280,29 @@ class Chat:
     def decode(self, wire: Wire, threads: Threads) -> Request:
         """The neutral request."""
         del threads
-        body = openai.read_body(_body, wire.body)
+        found = self._memory.recall(wire.body)
+        if found is not None:
+            try:
+                return self._decode(wire, found[1], found[0])
+            except ModelError:  # read it whole, so that the error names the right place
+                pass
+        return self._decode(wire, wire.body)
+
+    def _decode(self, wire: Wire, text: bytes, known: Known[_Read] | None = None) -> Request:
+        body = openai.read_body(_body, text)
         if "missing_field" in self._rules:
-            _require(body)
-        system, messages = self._read_messages(body.messages or ())
-        breach = rules.pair_calls(messages, self._rules)
-        if breach is not None:
-            raise _say_breach(breach, len(body.messages or ()) - len(messages))
+            _require(body, known)
+        read = known.state if known else _NOTHING
+        if body.messages:
+            read = self._read_messages(body.messages, read)
+            breach = rules.pair_calls(read.history, self._rules)
+            if breach is not None:
+                raise _say_breach(breach, len(read.system))
+            self._memory.keep(wire.body, text, read, known)
         given = zip(OPTIONS, _options(body), strict=True)
         return Request(
-            History(messages),
-            system,
+            read.history,
+            "\n\n".join(read.system),
             self._offer(bytes(body.tools)) if body.tools else (),
             body.model or "",
             {name: value for name, value in given if value is not msgspec.UNSET},
@@ -282,10 +310,11 @@ class Chat:
             body.stream is True,
         )
 
-    def _read_messages(self, wired: Sequence[_Message]) -> tuple[str, list[Message]]:
-        system: list[str] = []
+    def _read_messages(self, wired: Sequence[_Message], before: _Read) -> _Read:
+        system = list(before.system)
         messages: list[Message] = []
-        names: dict[str, str] = {}
+        names = dict(before.names)
+        begun = len(before.history) > 0
         for at, said in enumerate(wired):
             role = said.role
             if role == "tool":
@@ -299,7 +328,7 @@ class Chat:
                 messages.append(Message("user", _read_content(said.content)))
             elif role in {"system", "developer"}:
                 message = Message("system", _read_content(said.content))
-                if messages:
+                if messages or begun:
                     messages.append(message)
                 else:
                     system.append(message.text)
@@ -307,7 +336,8 @@ class Chat:
                 raise _say_role(role, at)
             else:
                 messages.append(Message("user", _read_content(said.content)))
-        return "\n\n".join(system), messages
+        history = before.history.plus(*messages) if begun else History(messages)
+        return _Read(tuple(system), history, names)
 
     def _read_tools(self, raw: bytes) -> tuple[Tool, ...]:
         wired = openai.read_body(_tools, raw)
@@ -386,7 +416,11 @@ class Chat:
         return _read_reply(whole, choice.message, choice.finish_reason, request)
 
 
-def _require(body: _Body) -> None:
+def _find_messages(body: bytes) -> bytes:
+    return bytes(_outline.decode(body).messages)
+
+
+def _require(body: _Body, known: Known[_Read] | None) -> None:
     if not body.model:
         raise rules.reject("missing_field", "you must provide a model parameter", param="model")
     if body.messages is None:
@@ -396,7 +430,7 @@ def _require(body: _Body) -> None:
             param="messages",
             code="missing_required_parameter",
         )
-    if not body.messages:
+    if not body.messages and known is None:
         raise rules.reject(
             "missing_field",
             "Invalid 'messages': empty array. Expected an array with minimum length 1, "

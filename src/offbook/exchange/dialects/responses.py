@@ -21,6 +21,7 @@ from offbook.exchange.arguments import read_arguments, read_input, write_argumen
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
 from offbook.exchange.history import History
+from offbook.exchange.memory import Known, Memory
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -137,6 +138,19 @@ class _Body(msgspec.Struct, gc=False):
     client_metadata: JSON | None = None
 
 
+class _Outline(msgspec.Struct, gc=False):
+    input: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """What was read from the items so far."""
+
+    system: tuple[str, ...]
+    history: History
+    names: dict[str, str]
+    tools: tuple[Tool, ...]
+
+
 class _Cached(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
@@ -189,6 +203,8 @@ _Whole = msgspec.defstruct(
 _options = attrgetter(*OPTIONS)
 _body = cast("msgspec.json.Decoder[_Body]", msgspec.json.Decoder(_Whole))
 _tools: msgspec.json.Decoder[list[JSON] | None] = msgspec.json.Decoder(list[JSON] | None)
+_NOTHING = _Read((), History(), {}, ())
+_outline = msgspec.json.Decoder(_Outline)
 _response = msgspec.json.Decoder(_Response)
 _event = msgspec.json.Decoder(_Event)
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
@@ -202,6 +218,7 @@ class Responses:
     def __init__(self, refused: frozenset[str] = rules.ALL) -> None:
         self._rules = refused
         self._offer = lru_cache(maxsize=64)(self._read_offer)
+        self._memory: Memory[_Read] = Memory(_find_input)
 
     def claims(self, wire: Wire) -> bool:
         """Whether this is a response asked for, or one asked for again."""
@@ -232,49 +249,59 @@ class Responses:
         The body may be that of a POST or a `response.create` event of a WebSocket. One that asks
         for no reply has `generate: False` in its metadata.
         """
-        body = openai.read_body(_body, wire.body)
+        found = self._memory.recall(wire.body)
+        if found is not None:
+            try:
+                return self._decode(wire, found[1], threads, found[0])
+            except ModelError:  # read it whole, so that the error names the right place
+                pass
+        return self._decode(wire, wire.body, threads)
+
+    def _decode(
+        self, wire: Wire, text: bytes, threads: Threads, known: Known[_Read] | None = None
+    ) -> Request:
+        body = openai.read_body(_body, text)
+        if known is not None and body.previous_response_id:  # its beginning is another
+            return self._decode(wire, wire.body, threads)
         if "missing_field" in self._rules:
             _require(body)
-        said = _Conversation(self._rules, threads, self._recall(body, threads))
+        said = _Conversation(self._rules, threads, known.state if known else _NOTHING)
+        if body.previous_response_id:
+            self._go_on(said, body.previous_response_id, threads)
         wired = body.input
         said.read([_Item(role="user", content=wired)] if isinstance(wired, str) else wired or ())
-        messages = said.finish()
-        breach = rules.pair_calls(messages, self._rules, adjacent=False)
-        if breach is not None:
-            raise _say_breach(breach, messages)
-        about = introduce(wire, NAME)
+        read = said.finish()
+        messages = read.history
+        if wired:
+            breach = rules.pair_calls(messages, self._rules, adjacent=False)
+            if breach is not None:
+                raise _say_breach(breach, messages)
+            if said.lasting:
+                self._memory.keep(wire.body, text, read, known)
         instructions = _read_instructions(body.instructions)
-        if instructions:
-            about["instructions"] = len(instructions)
-        if body.previous_response_id:
-            about["previous_response_id"] = body.previous_response_id
-        if body.client_metadata:
-            about["client_metadata"] = body.client_metadata
-        if body.generate is False:
-            about["generate"] = False
         given = zip(OPTIONS, _options(body), strict=True)
         tools = self._offer(bytes(body.tools)) if body.tools else ()
         return Request(
             messages,
-            "\n\n".join(filter(None, (instructions, *said.system))),
-            (*tools, *self._check_tools(_read_tools(said.tools))) if said.tools else tools,
+            "\n\n".join(filter(None, (instructions, *read.system))),
+            (*tools, *self._check_tools(read.tools)) if read.tools else tools,
             body.model or "",
             {name: value for name, value in given if value is not msgspec.UNSET},
-            about,
+            _introduce(wire, body, instructions),
             body.stream is True,
         )
 
-    def _recall(self, body: _Body, threads: Threads) -> tuple[Request, Reply] | None:
-        id_ = body.previous_response_id
-        found = threads.recall(id_) if id_ else None
-        if id_ and found is None and "unknown_previous" in self._rules:
+    def _go_on(self, said: _Conversation, id_: str, threads: Threads) -> None:
+        found = threads.recall(id_)
+        if found is not None:
+            said.go_on(*found)
+        elif "unknown_previous" in self._rules:
             raise rules.reject(
                 "unknown_previous",
                 f"Previous response with id '{id_}' not found.",
                 param="previous_response_id",
                 code="previous_response_not_found",
             )
-        return found
 
     def _read_offer(self, raw: bytes) -> tuple[Tool, ...]:
         return self._check_tools(_read_tools(openai.read_body(_tools, raw) or ()))
@@ -356,6 +383,23 @@ def _answer(body: bytes, id_: str = "offbook") -> Answer:
     return Answer(200, _headers(id_, openai.JSON_TYPE), body)
 
 
+def _find_input(body: bytes) -> bytes:
+    return bytes(_outline.decode(body).input)
+
+
+def _introduce(wire: Wire, body: _Body, instructions: str) -> JSON:
+    about = introduce(wire, NAME)
+    if instructions:
+        about["instructions"] = len(instructions)
+    if body.previous_response_id:
+        about["previous_response_id"] = body.previous_response_id
+    if body.client_metadata:
+        about["client_metadata"] = body.client_metadata
+    if body.generate is False:
+        about["generate"] = False
+    return about
+
+
 def _require(body: _Body) -> None:
     options = cast("Any", body)
     if not body.model and options.prompt is msgspec.UNSET:
@@ -398,32 +442,34 @@ def _read_instructions(given: str | list[_Item] | None) -> str:
 class _Conversation:
     """Reads items into messages, going on from where an earlier exchange ended."""
 
-    def __init__(
-        self, refused: frozenset[str], threads: Threads, before: tuple[Request, Reply] | None
-    ) -> None:
+    def __init__(self, refused: frozenset[str], threads: Threads, before: _Read) -> None:
         self._rules = refused
         self._threads = threads
-        self._history = History()
+        self._history = before.history
+        self._names = dict(before.names)
+        self._system = list(before.system)
+        self._tools = list(before.tools)
         self._messages: list[Message] = []
         self._spoken: list[AnyBlock] = []
-        self._names: dict[str, str] = {}
-        self.system: list[str] = []
-        self.tools: list[JSON] = []
-        if before is not None:
-            self._go_on(*before)
+        self.lasting = True  # whether the same items will always mean the same
 
-    def _go_on(self, request: Request, reply: Reply) -> None:
-        """Instructions hold for one request; what was said in the conversation stays."""
+    def go_on(self, request: Request, reply: Reply) -> None:
+        """Begin where that exchange ended. Its instructions held for it alone; the rest stays."""
+        self.lasting = False
         instructions = cast("int", request.metadata.get("instructions", 0))
-        self.system = [request.system[instructions:].removeprefix("\n\n")]
+        self._system = [request.system[instructions:].removeprefix("\n\n")]
         self._history = request.messages.plus(reply.message) if reply.blocks else request.messages
         for message in self._history:
             self._names.update((call.id, call.name) for call in message.calls)
 
-    def finish(self) -> History:
+    def finish(self) -> _Read:
         """The conversation so far."""
+        if self._spoken:  # more of the same message may follow
+            self.lasting = False
         self._close()
-        return self._history.plus(*self._messages)
+        history = self._history
+        history = history.plus(*self._messages) if len(history) else History(self._messages)
+        return _Read(tuple(self._system), history, self._names, tuple(self._tools))
 
     def read(self, items: Sequence[_Item]) -> None:
         """Go through the items, in their order."""
@@ -439,8 +485,9 @@ class _Conversation:
             elif kind == "custom_tool_call":
                 self._call(item, read_input(cast("str", item.input or "")), custom=True)
             elif kind == "additional_tools":
-                self.tools += item.tools or ()
+                self._tools += _read_tools(item.tools or ())
             elif kind == "item_reference":
+                self.lasting = False
                 self._spoken += self._look_up(item.id or "")
             elif kind.endswith("_output") and item.call_id is not None:
                 self._result(item)
@@ -459,7 +506,7 @@ class _Conversation:
             if self._messages or len(self._history):
                 self._messages.append(Message("system", blocks))
             else:
-                self.system.append(Message("system", blocks).text)
+                self._system.append(Message("system", blocks).text)
         elif role == "user" or "unknown_role" not in self._rules:
             self._messages.append(Message("user", blocks))
         else:
@@ -909,9 +956,9 @@ def _read_reply(response: _Response, chunks: tuple[str, ...], request: Request) 
     if response.error is not None or response.status == "failed":
         error = response.error or _Failure()
         raise openai.as_error(error.message or openai.FAILURE, error.code, 500)
-    said = _Conversation(frozenset(), Threads(), None)
+    said = _Conversation(frozenset(), Threads(), _NOTHING)
     said.read(response.output)
-    blocks = tuple(block for message in said.finish() for block in message.blocks)
+    blocks = tuple(block for message in said.finish().history for block in message.blocks)
     return Reply(
         blocks,
         _read_stop(response, blocks),
