@@ -99,19 +99,19 @@ def test_threads_that_go_on_at_once_do_not_mix() -> None:
     found: dict[int, History] = {}
 
     def go_on(number: int) -> None:
-        history = start
+        mine = start
         for turn in range(20):
-            history = history.plus(*[user(f"{number}-{turn}")])
-            history.digest()
-        found[number] = history
+            mine = mine.plus(*[user(f"{number}-{turn}")])
+            mine.digest()
+        found[number] = mine
 
     threads = [Thread(target=go_on, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for number, history in found.items():
+    for number, grown in found.items():
         texts = ["start", *(f"{number}-{turn}" for turn in range(20))]
-        assert [message.text for message in history] == texts
-        assert history.digest() == History(map(user, texts)).digest()
+        assert [message.text for message in grown] == texts
+        assert grown.digest() == History(map(user, texts)).digest()
     assert len(found) == 8
