@@ -1,0 +1,253 @@
+"""A mock file as a model.
+
+Lines without `match` are given out first, in their order, each once. Then come the lines whose
+pattern fits the conversation, in the order of the file. Where nothing fits, the run fails with the
+beginning of the prompt and the line that comes nearest: nothing is ever made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.errors import ScriptMismatch, UsageError
+from offbook.exchange.messages import Image, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.reply import Reply, Usage
+from offbook.sources.mocks.globs import Globs
+from offbook.sources.mocks.lines import Mock, Script, parse_mocks, read_mocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from offbook.exchange.messages import AnyBlock, Message
+    from offbook.exchange.request import Request
+
+SHOWN = 200
+SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
+
+
+class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which line answered a request, and why that one."""
+
+    source: str
+    matched: bool
+    id: str = ""
+    line: int = 0
+    requested_scope: str = MAIN
+    resolved_scope: str = ""
+    consume: str = ""
+    fell_through: bool = False
+    remaining: int = 0
+
+
+class Mocks:
+    """The lines of a mock file, given out as replies: a `ModelSource`.
+
+    `lines` is a file, or the lines themselves. `scope` tells the scope of a request, for files
+    that have scopes; requests carry it in their metadata otherwise, or belong to `agent.main`.
+    """
+
+    def __init__(
+        self,
+        lines: Path | str | Script | Iterable[Mapping[str, Any]],
+        *,
+        scope: Callable[[Request], str] | None = None,
+    ) -> None:
+        self.script = _read(lines)
+        if not self.script.mocks:
+            raise UsageError(
+                "there is not a single mock", where=self.script.path, hint='write {"text": "…"}'
+            )
+        self.receipts: list[Receipt] = []
+        self._scope = scope or _scope_of
+        self._shelves: dict[str, _Shelf] = {}
+        for mock in self.script.mocks:
+            self._shelves.setdefault(mock.scope, _Shelf()).add(mock)
+        self._used: set[int] = set()
+        self._calls = 0
+
+    async def reply(self, request: Request, /) -> Reply:
+        """The answer of the first line that fits."""
+        text = match_text(request)
+        asked = self._scope(request) if self.script.versioned else DEFAULT
+        for scope in self._ways(asked):
+            shelf = self._shelves.get(scope)
+            mock = None if shelf is None else shelf.take(text)
+            if mock is not None:
+                return self._give(mock, text, asked)
+        self.receipts.append(Receipt(self.script.path, matched=False, requested_scope=asked))
+        raise self._miss(text)
+
+    def _ways(self, asked: str) -> tuple[str, ...]:
+        if not self.script.versioned:
+            return (DEFAULT,)
+        return (asked, SHARED) if self.script.strict else (asked, SHARED, DEFAULT)
+
+    def _give(self, mock: Mock, text: str, asked: str) -> Reply:
+        self._used.add(mock.number)
+        self.receipts.append(
+            Receipt(
+                self.script.path,
+                matched=True,
+                id=mock.id,
+                line=mock.number,
+                requested_scope=asked,
+                resolved_scope=mock.scope,
+                consume="sticky" if mock.sticky else "once",
+                fell_through=mock.scope != asked,
+                remaining=sum(len(shelf) for shelf in self._shelves.values()),
+            )
+        )
+        if mock.line.error is not None:
+            raise mock.line.error.error()
+        usage = mock.usage
+        if not mock.counted:
+            usage = Usage(len(text.encode()), usage.output, usage.cache_read, usage.cache_write)
+        blocks = tuple(self._name(block) for block in mock.blocks)
+        chunks = mock.line.stream_chunks or ()
+        return Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
+
+    def _name(self, block: AnyBlock) -> AnyBlock:
+        """Give a tool call that has no id one that no other call of this run has."""
+        if not isinstance(block, ToolCall) or block.id:
+            return block
+        self._calls += 1
+        return msgspec.structs.replace(block, id=f"mock_call_{self._calls}")
+
+    @property
+    def unused(self) -> list[Mock]:
+        """The lines that have answered nothing yet."""
+        return [mock for mock in self.script.mocks if mock.number not in self._used]
+
+    def _miss(self, text: str) -> ScriptMismatch:
+        shown = text[:SHOWN] + ("..." if len(text) > SHOWN else "")
+        return ScriptMismatch(
+            f'no mock matched prompt: "{shown}"',
+            where=self.script.path,
+            hint="\n".join(f"  {told}" for told in self._explain(text)),
+        )
+
+    def _explain(self, text: str) -> Iterator[str]:
+        spent = [mock for mock in self.script.mocks if mock.glob is None and not mock.sticky]
+        if spent:
+            number = len(spent)
+            yield f"used up: {number} line{'s' * (number != 1)} without match"
+        for mock in self.script.mocks:
+            if mock.glob is not None and mock.glob.fits(text):
+                yield f"{mock.shown} would fit, but {self._why_not(mock)}"
+                return
+        patterns = [mock for mock in self.script.mocks if mock.glob is not None]
+        if patterns:
+            yield f"nearest: {_nearest(text, patterns).shown}"
+        yield f"do: add a line, such as {_suggest(text)}"
+
+    def _why_not(self, mock: Mock) -> str:
+        if mock.number in self._used:
+            return "it was for once, and is used up"
+        return f"it belongs to the scope {mock.scope!r}"
+
+
+class _Shelf:
+    """The lines of one scope that are left."""
+
+    def __init__(self) -> None:
+        self._queue: list[Mock] = []
+        self._next = 0
+        self._patterns: dict[int, Mock] = {}
+        self._globs: Globs | None = None
+
+    def add(self, mock: Mock) -> None:
+        if mock.glob is None:
+            self._queue.append(mock)
+        else:
+            self._patterns[mock.number] = mock
+
+    def __len__(self) -> int:
+        return len(self._queue) - self._next + len(self._patterns)
+
+    def take(self, text: str) -> Mock | None:
+        if self._next < len(self._queue):
+            mock = self._queue[self._next]
+            self._next += not mock.sticky
+            return mock
+        if self._globs is None:
+            found = self._patterns.items()
+            self._globs = Globs((place, mock.glob) for place, mock in found if mock.glob)
+        for place in self._globs.fitting(text):
+            mock = self._patterns.get(place)
+            if mock is not None:
+                if not mock.sticky:
+                    del self._patterns[place]
+                return mock
+        return None
+
+
+def match_text(request: Request) -> str:
+    """All that was said, one value a line: what a pattern is held against.
+
+    Roles and the names, ids and arguments of tools are part of it; the system prompt, the tools
+    offered and the model are not.
+    """
+    return "\n".join(part for message in request.messages for part in _values(message) if part)
+
+
+def _values(message: Message) -> Iterator[str]:
+    for block in message.blocks:
+        if isinstance(block, (Text, Thinking, ToolResult)):
+            yield block.text
+        elif isinstance(block, Image):
+            yield block.url
+    yield message.role
+    for block in message.blocks:
+        if isinstance(block, ToolResult):
+            yield block.call_id
+        elif isinstance(block, ToolCall):
+            yield from _strings(block.arguments)
+            yield block.id
+            yield block.name
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        fields = cast("Mapping[str, object]", value)
+        for key in sorted(fields):
+            yield from _strings(fields[key])
+    elif isinstance(value, (list, tuple)):
+        for item in cast("list[object]", value):
+            yield from _strings(item)
+
+
+def _read(lines: Path | str | Script | Iterable[Mapping[str, Any]]) -> Script:
+    if isinstance(lines, Script):
+        return lines
+    if isinstance(lines, (str, Path)):
+        return read_mocks(lines)
+    return parse_mocks("\n".join(msgspec.json.encode(line).decode() for line in lines), "mocks")
+
+
+def _scope_of(request: Request) -> str:
+    return str(request.metadata.get("scope", MAIN))
+
+
+def _nearest(text: str, mocks: list[Mock]) -> Mock:
+    from difflib import SequenceMatcher
+
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(text[: 4 * SHOWN])
+
+    def likeness(mock: Mock) -> float:
+        literal = (mock.line.match or "").replace("*", "")
+        matcher.set_seq1(literal)
+        return sum(block.size for block in matcher.get_matching_blocks()) / (len(literal) or 1)
+
+    return max(mocks[:SHOWN], key=likeness)
+
+
+def _suggest(text: str) -> str:
+    words = text.split("\n", 1)[0][:40]
+    return msgspec.json.encode({"match": f"*{words}*", "text": "…"}).decode()

@@ -1,0 +1,1 @@
+"""Mocks: replies written down line by line."""

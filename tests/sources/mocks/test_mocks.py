@@ -1,0 +1,193 @@
+"""Lines answer in their order, patterns in that of the file, and a miss says what came nearest."""
+
+from typing import Any
+
+import pytest
+
+from offbook.errors import ModelError, ScriptMismatch, UsageError
+from offbook.exchange.history import History
+from offbook.exchange.messages import Message, Text, ToolCall, ToolResult, user
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request
+from offbook.sources.mocks.lines import parse_mocks
+from offbook.sources.mocks.linter import lint
+from offbook.sources.mocks.mocks import Mocks, match_text
+
+HEADER: dict[str, Any] = {"schemaVersion": 1}
+STRICT: dict[str, Any] = {"schemaVersion": 1, "strictScopes": True}
+
+
+def ask(text: str, *, scope: str = "", system: str = "") -> Request:
+    return Request(History([user(text)]), system, metadata={"scope": scope} if scope else {})
+
+
+async def say(mocks: Mocks, *prompts: str) -> list[str]:
+    return [(await mocks.reply(ask(prompt))).text for prompt in prompts]
+
+
+async def test_lines_without_a_pattern_come_one_after_the_other_and_then_no_more():
+    mocks = Mocks([{"text": "first"}, {"text": "second"}])
+    assert await say(mocks, "a", "b") == ["first", "second"]
+    with pytest.raises(ScriptMismatch, match=r"(?s)matched prompt: .*used up: 2 lines"):
+        await say(mocks, "c")
+
+
+async def test_a_line_without_a_pattern_goes_before_one_that_fits():
+    mocks = Mocks([{"match": "*", "text": "pattern"}, {"text": "queue"}])
+    assert await say(mocks, "a", "a", "a") == ["queue", "pattern", "pattern"]
+
+
+async def test_consumed_patterns_advance_in_the_order_of_the_file():
+    lines = [{"match": "*go*", "consume_match": True, "text": str(n)} for n in range(3)]
+    mocks = Mocks(lines)
+    assert await say(mocks, "go", "go", "go") == ["0", "1", "2"]
+    with pytest.raises(ScriptMismatch, match=r"line 1 \('\*go\*'\) would fit, but .* is used up"):
+        await say(mocks, "go")
+
+
+def test_the_text_to_match_is_every_value_that_was_said():
+    conversation = History(
+        [
+            user("hi"),
+            Message(
+                "assistant", (Text("ok"), ToolCall("c1", "read", {"path": "p", "a": ["x", 1]}))
+            ),
+            Message("tool", (ToolResult("c1", (Text("content"),)),)),
+        ]
+    )
+    told = match_text(Request(conversation, "system prompt", model="m"))
+    assert told.split("\n") == [
+        *("hi", "user"),
+        *("ok", "assistant", "x", "p", "c1", "read"),
+        *("content", "tool", "c1"),
+    ]
+
+
+async def test_a_pattern_without_a_star_does_not_fit_a_prompt_of_the_same_words():
+    with pytest.raises(ScriptMismatch):
+        await say(Mocks([{"match": "hi", "text": "no"}]), "hi")
+
+
+async def test_the_system_prompt_is_not_matched():
+    mocks = Mocks([{"match": "*captain*", "text": "no"}])
+    with pytest.raises(ScriptMismatch):
+        await mocks.reply(ask("hi", system="you are a captain"))
+
+
+async def test_a_miss_shows_the_prompt_the_nearest_line_and_a_line_to_add():
+    mocks = Mocks([{"match": "*cancel my flight*", "text": ""}, {"match": "*refund ordr 7*"}])
+    with pytest.raises(ScriptMismatch) as miss:
+        await say(mocks, "please refund order 7 " + "x" * 300)
+    told = str(miss.value)
+    assert f'matched prompt: "please refund order 7 {"x" * 178}..."' in told
+    assert "nearest: line 2 ('*refund ordr 7*')" in told
+    assert 'add a line, such as {"match":"*please refund order 7' in told
+
+
+async def test_an_error_line_is_raised_as_the_provider_would():
+    mocks = Mocks(
+        [{"error": {"status": 503, "kind": "transient", "reason": "x", "retry_after_ms": 2500}}]
+    )
+    with pytest.raises(ModelError) as error:
+        await say(mocks, "a")
+    assert (error.value.status, error.value.category) == (503, "overloaded")
+    assert error.value.retry_after == 2.5
+    assert error.value.message == "HTTP 503 mock LLM error (transient/x)"
+    assert error.value.details == {"kind": "transient", "reason": "x"}
+
+
+async def test_ids_of_calls_are_unique_in_the_whole_run_and_authored_ones_stay():
+    calls = {"tool_calls": [{"name": "a"}, {"name": "b", "id": "mine"}]}
+    mocks = Mocks([calls, calls])
+    replies: list[Reply] = [await mocks.reply(ask("x")) for _ in range(2)]
+    assert [[call.id for call in reply.calls] for reply in replies] == [
+        ["mock_call_1", "mine"],
+        ["mock_call_2", "mine"],
+    ]
+
+
+async def test_tokens_that_nobody_wrote_are_the_bytes_of_the_prompt():
+    reply = await Mocks([{"text": "a"}]).reply(ask("é"))
+    assert (reply.usage.input, reply.usage.output) == (len("é\nuser".encode()), 30)
+    assert (reply.model, reply.step) == ("mock", 1)
+
+
+async def test_chunks_are_kept():
+    reply = await Mocks([{"stream_chunks": ["Hel", "lo"]}]).reply(ask("x"))
+    assert reply.chunks == ("Hel", "lo")
+
+
+def line(id_: str, scope: str, consume: str = "once", **more: Any) -> dict[str, Any]:
+    return {"id": id_, "scope": scope, "consume": consume, "text": id_, **more}
+
+
+@pytest.mark.parametrize(
+    "header,lines,scopes,said",
+    [
+        (HEADER, [line("main", "agent.main"), line("d", "default")], ["", ""], "main d"),
+        (HEADER, [line("s", "shared"), line("d", "default")], ["x.y"] * 2, "s d"),
+        (STRICT, [line("s", "shared", "sticky")], ["x.y"] * 2, "s s"),
+        (HEADER, [line("j", "j.j", "sticky", match="*"), line("o", "j.j")], ["j.j"] * 3, "o j j"),
+        (HEADER, [line("a", "shared", match="*"), line("b", "shared", match="*")], ["", ""], "a b"),
+    ],
+)
+async def test_scopes_fall_through_to_shared_and_to_default(
+    header: dict[str, Any], lines: list[dict[str, Any]], scopes: list[str], said: str
+):
+    mocks = Mocks([header, *lines])
+    assert [(await mocks.reply(ask("x", scope=s))).text for s in scopes] == said.split()
+
+
+async def test_strict_scopes_do_not_fall_to_default_and_the_receipts_tell():
+    mocks = Mocks([STRICT, line("d", "default"), line("s", "shared")])
+    await mocks.reply(ask("x", scope="agent.main"))
+    with pytest.raises(ScriptMismatch):
+        await mocks.reply(ask("x", scope="agent.main"))
+    hit, miss = mocks.receipts
+    assert (hit.id, hit.resolved_scope, hit.fell_through, hit.remaining) == ("s", "shared", True, 1)
+    assert (miss.matched, miss.requested_scope) == (False, "agent.main")
+
+
+def test_a_file_without_a_single_line_mocks_nothing():
+    with pytest.raises(UsageError, match="not a single mock"):
+        Mocks([])
+
+
+def test_the_linter_finds_what_nothing_reaches():
+    script = parse_mocks(
+        """
+        {"match": "*order*", "text": "a"}
+        {"match": "*refund order*", "text": "b"}
+        {"match": "*once*", "consume_match": true}
+        {"match": "*once*", "consume_match": true}
+        {"match": "exact", "text": "c"}
+        {"match": "*", "text": "d"}
+        {"match": "*late*", "text": "e"}
+        {"text": "queue", "consume_match": true}
+        """,
+        "m.jsonl",
+    )
+    assert [(finding.line, finding.kind) for finding in lint(script)] == [
+        (3, "unreachable"),
+        (6, "suspicious"),
+        (8, "unreachable"),
+        (9, "suspicious"),
+    ]
+    assert str(lint(script)[0]) == "m.jsonl:3: unreachable: line 2 ('*order*') always comes first"
+
+
+async def test_the_linter_tells_what_a_run_did_not_use():
+    mocks = Mocks([{"match": "*a*", "text": "A"}, {"match": "*b*", "text": "B"}])
+    await say(mocks, "a")
+    assert [(f.line, f.kind) for f in lint(mocks.script, mocks.unused)] == [(2, "unused")]
+
+
+def test_a_sticky_line_without_a_pattern_hides_the_rest_of_its_scope():
+    script = parse_mocks(
+        '{"schemaVersion": 1}\n'
+        '{"id": "p", "scope": "a.b", "consume": "once", "match": "*x*"}\n'
+        '{"id": "s", "scope": "a.b", "consume": "sticky"}\n'
+        '{"id": "o", "scope": "elsewhere", "consume": "once"}\n'
+    )
+    found = [(finding.line, finding.kind) for finding in lint(script)]
+    assert found == [(2, "unreachable"), (4, "suspicious")]
