@@ -73,7 +73,7 @@ def by_http_client(url: str) -> list[bytes]:
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.netloc, timeout=5)
     try:
-        connection.request("POST", parts.path, BODY)
+        connection.request("POST", f"{parts.path}?{parts.query}".rstrip("?"), BODY)
         response = connection.getresponse()
         return list(iter(response.read1, b""))
     finally:

@@ -165,10 +165,12 @@ async def test_nor_is_one_of_aiohttp(model: Model, real: str):
                 assert await ask(session) == b"answered"
 
 
-def test_a_prefix_of_the_base_url_is_not_the_dialects_business(model: Model):
-    with intercepted(model.answer, urls=("https://gateway.example/team/llm/v1",)):
-        by_httpx2("https://gateway.example/team/llm/v1/chat/completions")
-    assert [wire.path for wire in model.asked] == ["/v1/chat/completions"]
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_path_comes_decoded_and_apart_from_its_query(client: Client, model: Model):
+    with intercepted(model.answer, urls=("https://gateway.example/a%20team/v1",)):
+        client("https://gateway.example/a%20team/v1/models/m:ask?alt=sse&x=%20")
+    [wire] = model.asked
+    assert (wire.path, wire.query) == ("/a team/v1/models/m:ask", "alt=sse&x=%20")
 
 
 def test_a_base_url_of_the_environment_counts_as_given(

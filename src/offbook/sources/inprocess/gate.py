@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, contextmanager
 from threading import Condition, get_ident
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
 
 PATIENCE = 0.001
 
@@ -21,26 +16,23 @@ class Gate:
         self._owner = 0
         self._inside = 0
 
-    @contextmanager
-    def passed(self) -> Generator[None]:
-        """Inside; other threads wait."""
+    def __enter__(self) -> None:
         with self._free:
             while not self._admit():
                 self._free.wait()
-        try:
-            yield
-        finally:
-            self._leave()
 
-    @asynccontextmanager
-    async def awaited(self) -> AsyncGenerator[None]:
-        """Inside, without blocking the loop while another thread is."""
+    def __exit__(self, *_: object) -> None:
+        with self._free:
+            self._inside -= 1
+            self._free.notify_all()
+
+    async def __aenter__(self) -> None:
+        """Get in without blocking the loop while another thread is inside."""
         while not self._try():  # noqa: ASYNC110 - whoever leaves may have no loop to set an event in
             await asyncio.sleep(PATIENCE)
-        try:
-            yield
-        finally:
-            self._leave()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
 
     def _try(self) -> bool:
         with self._free:
@@ -53,8 +45,3 @@ class Gate:
         self._owner = me
         self._inside += 1
         return True
-
-    def _leave(self) -> None:
-        with self._free:
-            self._inside -= 1
-            self._free.notify_all()

@@ -75,9 +75,7 @@ class Hosts:
 
     def __init__(self, urls: tuple[str, ...] = ()) -> None:
         named = (os.environ.get(name, "") for name in VARIABLES)
-        bases = [_split(url) for url in (*urls, *named) if url]
-        self._given = {(host, port) for host, port, _ in bases}
-        self._prefixes = sorted({path for _, _, path in bases if path}, key=len, reverse=True)
+        self._given = {_split(url) for url in (*urls, *named) if url}
 
     def has(self, host: str, port: int | None) -> bool:
         """Whether a model is expected at this address."""
@@ -88,20 +86,7 @@ class Hosts:
             return True
         return FAMILIES.fullmatch(name) is not None
 
-    def strip(self, path: str) -> str:
-        """The path below the base URL, as it would be at the provider's own address."""
-        for prefix in self._prefixes:
-            if path.startswith(f"{prefix}/"):
-                return path[len(prefix) :]
-        return path
 
-
-def _split(url: str) -> tuple[str, int | None, str]:
+def _split(url: str) -> tuple[str, int | None]:
     parts = urlsplit(url if "//" in url else f"http://{url}")
-    path = parts.path.rstrip("/")
-    version = re.search(r"/v\d\w*$", path)
-    return (
-        (parts.hostname or "").lower(),
-        parts.port or PORTS.get(parts.scheme),
-        path[: version.start()] if version else path,
-    )
+    return (parts.hostname or "").lower(), parts.port or PORTS.get(parts.scheme)

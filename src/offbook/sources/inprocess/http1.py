@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from urllib.parse import unquote
 
 from offbook.exchange.dialects.dialect import Answer, Wire
 
@@ -38,7 +39,7 @@ class Incoming:
         if body is None:
             return None
         path, _, query = self._target.partition("?")
-        return Wire(self._method, path, self._headers, body, query)
+        return Wire(self._method, unquote(path), self._headers, body, query)
 
 
 def _read_head(head: bytes) -> tuple[str, str, dict[str, str]]:

@@ -54,12 +54,12 @@ def _port(url: Any) -> int | None:
 
 
 def _wire(request: Any) -> Wire:
-    path, _, query = request.url.raw_path.decode("ascii").partition("?")
     headers = {
         name.decode("latin-1").lower(): value.decode("latin-1")
         for name, value in request.headers.raw
     }
-    return Wire(request.method, path, headers, request.content, query)
+    url = request.url
+    return Wire(request.method, url.path, headers, request.content, url.query.decode("ascii"))
 
 
 def _responder(module: Any) -> Callable[[Any, Answer], Any]:

@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from offbook.determinism.following import following
 from offbook.sources.inprocess.aiohttp import Aiohttp
 from offbook.sources.inprocess.completion import Completion
@@ -56,17 +54,13 @@ class Interception:
 
     async def answer(self, host: str, port: int | None, wire: Wire) -> Answer:  # noqa: ARG002 - a line's signature
         """The answer to a request, for clients that await it."""
-        async with self._gate.awaited():
-            return await self._answer(self._strip(wire))
+        async with self._gate:
+            return await self._answer(wire)
 
     def answer_now(self, host: str, port: int | None, wire: Wire) -> Answer:  # noqa: ARG002 - as above
         """The answer to a request, for clients that block until they have it."""
-        with self._gate.passed():
-            return self._completion.finish(_awaiting(self._answer(self._strip(wire))))
-
-    def _strip(self, wire: Wire) -> Wire:
-        path = self._hosts.strip(wire.path)
-        return wire if path == wire.path else msgspec.structs.replace(wire, path=path)
+        with self._gate:
+            return self._completion.finish(_awaiting(self._answer(wire)))
 
     def close(self) -> None:
         """Leave nothing behind."""
