@@ -53,8 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Golden:
-    """Golden fixtures of the project: `golden.replay("component/name")`."""
+def goldens(request: pytest.FixtureRequest) -> Golden:
+    """Golden fixtures of the project: `goldens.replay("component/name")`."""
     from offbook.surfaces.goldens import Golden, open_project
 
     def tell(name: str) -> None:

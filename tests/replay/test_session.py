@@ -7,13 +7,13 @@ from offbook.surfaces.goldens import Golden
 pytestmark = pytest.mark.replay
 
 
-def test_the_tools_that_the_model_calls_are_run(golden: Golden):
-    golden.replay("session/tool-calls")
+def test_the_tools_that_the_model_calls_are_run(goldens: Golden):
+    goldens.replay("session/tool-calls")
 
 
-def test_a_tool_that_fails_is_an_error_result(golden: Golden):
-    golden.replay("session/tool-error")
+def test_a_tool_that_fails_is_an_error_result(goldens: Golden):
+    goldens.replay("session/tool-error")
 
 
-def test_a_session_goes_on_where_it_stopped(golden: Golden):
-    golden.replay("session/two-prompts")
+def test_a_session_goes_on_where_it_stopped(goldens: Golden):
+    goldens.replay("session/two-prompts")

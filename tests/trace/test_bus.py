@@ -304,3 +304,15 @@ def test_a_closed_bus_has_no_listeners_and_takes_none():
     assert not seen
     with pytest.raises(UsageError, match="closed"):
         bus.subscribe(seen.append)
+
+
+def test_who_comes_and_goes_counts_for_a_name_that_was_heard_before():
+    bus, first, second = Bus(), list[Event](), list[Event]()
+    stop = bus.subscribe(first.append)
+    bus.emit("tick")
+    bus.subscribe(second.append, "ti*")
+    bus.emit("tick")
+    stop()
+    bus.emit("tick")
+    assert [event.seq for event in first] == [1, 2]
+    assert [event.seq for event in second] == [2, 3]

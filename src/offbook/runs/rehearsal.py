@@ -318,6 +318,7 @@ class Rehearsal:
         try:
             if self._opened:
                 await self._close()
+                await self._hub.idle()
         finally:
             self._hub.close()
             self._clear()

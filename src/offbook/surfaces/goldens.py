@@ -38,7 +38,7 @@ CATEGORIES = {"unit": Category("unit", 0.1), "replay": Category("replay", 1.0)}
 
 
 class Golden:
-    """What the fixture `golden` gives: replays, which fail when something is not as recorded."""
+    """What the fixture `goldens` gives: replays, which fail when something is not as recorded."""
 
     def __init__(self, project: Project, tell: Callable[[str], None]) -> None:
         self._project = project

@@ -41,8 +41,8 @@ async def open_drawer(till):
 TEST = """import pytest
 
 @pytest.mark.replay
-def test_the_drawer_opens(golden):
-    golden.replay("till/open-drawer")
+def test_the_drawer_opens(goldens):
+    goldens.replay("till/open-drawer")
 """
 
 SPEC = """# Till Test Specification

@@ -126,6 +126,15 @@ def test_a_broken_fixture_is_told_at_the_requirement(tmp_path: Path):
     assert any("R1: " in one and "open-drawer.jsonl:1" in one for one in problems(root))
 
 
+def test_the_file_of_unit_tests_must_be_there(tmp_path: Path):
+    root = make_project(tmp_path)
+    units = "## Unit Tests (Pure Logic)\n\n**Test File**: `tests/unit/test_till.py`\n\n"
+    spec = root / SPEC_FILE
+    spec.write_text(SPEC.replace("## Coverage Checklist", f"{units}## Coverage Checklist"))
+    (found,) = problems(root)
+    assert found == f"{SPEC_FILE}:35: the unit test file tests/unit/test_till.py is missing"
+
+
 def test_a_sidecar_without_its_fixture_is_told(tmp_path: Path):
     root = make_project(tmp_path)
     (root / "fixtures/golden/till/gone.match.json").write_text("{}")

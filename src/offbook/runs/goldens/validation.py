@@ -29,7 +29,7 @@ def check_static(project: Project) -> Iterator[Problem]:
         for one in spec.requirements:
             yield from _check_fixture(project, spec, one)
             yield from _check_test(project, spec, one)
-        yield from _check_live(project, spec)
+        yield from _check_scripts(project, spec)
     yield from _check_goldens(project, specs)
 
 
@@ -80,7 +80,10 @@ def _tests_in(path: Path) -> set[str] | None:
     return {function.name for function in functions}
 
 
-def _check_live(project: Project, spec: Spec) -> Iterator[Problem]:
+def _check_scripts(project: Project, spec: Spec) -> Iterator[Problem]:
+    units = spec.units.get("Test File")
+    if units is not None and not (project.root / units.value).is_file():
+        yield Problem(spec.path, units.line, f"the unit test file {units.value} is missing")
     script = spec.live.get("Script")
     if script is not None and not (project.root / script.value).is_file():
         yield Problem(spec.path, script.line, f"the live script {script.value} is missing")

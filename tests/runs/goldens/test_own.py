@@ -1,0 +1,24 @@
+"""Our own components: the real thing still shows what the goldens expect."""
+
+from pathlib import Path
+
+import pytest
+
+from offbook.runs.goldens.live import prove
+from offbook.runs.goldens.project import Project
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+COMPONENTS = Project(ROOT).registry.scripts()
+
+
+def test_the_hub_and_the_session_are_among_them():
+    assert {"hub", "session"} <= set(COMPONENTS)
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+async def test_every_scenario_of_ours_passes_live(component: str):
+    shown = await prove(Project(ROOT), component)
+    assert [one.tell() for one in shown if one.state != "passed"] == []
+    assert shown
