@@ -89,3 +89,9 @@ def test_a_block_that_is_left_out_says_why_and_is_not_run(tmp_path: Path):
 def test_only_the_comment_right_before_a_block_counts():
     text = "<!-- file: a.py -->\n\nwords\n\n```python\npass\n```\n"
     assert list(blocks_of(text)) == [Block("python", "pass\n", line=5)]
+
+
+def test_the_index_names_every_page():
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {page.name for page in ROOT.glob("docs/*.md")} - {"README.md"}
+    assert {name for name in pages if f"({name})" not in index} == set()
