@@ -22,6 +22,7 @@ from offbook.errors import ModelError, UsageError
 from offbook.exchange.messages import Message
 from offbook.sources.cassette.edit import Title
 from offbook.sources.cassette.format import (
+    ANY,
     MAIN,
     Answered,
     Asked,
@@ -159,20 +160,18 @@ class Recording:
 
     def output(
         self,
-        prompt: str,
+        prompt: str | None,
         response: Answered,
         *,
         hat: str = MAIN,
     ) -> None:
-        """Keep what a command answered to a prompt."""
+        """Keep what a command answered to a prompt; to None, where nobody knows it."""
         self._last += 1
-        kept = self._normal.tidy(prompt)
-        asked = Asked(
-            hat=hat,
-            prompt_hash=self._normal.hash_prompt(prompt),
-            prompt_preview=preview(kept),
-            prompt=kept,
-        )
+        asked = Asked(hat=hat, prompt_hash=ANY)
+        if prompt is not None:
+            kept = self._normal.tidy(prompt)
+            hash_ = self._normal.hash_prompt(prompt)
+            asked = Asked(hat=hat, prompt_hash=hash_, prompt_preview=preview(kept), prompt=kept)
         at = self._clock.millis() - self._began
         self._write(self._last, at, asked, response)
 

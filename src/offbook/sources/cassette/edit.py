@@ -149,13 +149,30 @@ def revise_items(tape: Tape, changed: Mapping[int, Interaction]) -> bytes:
         parts.append(tape.raw[at : entry.start])
         text = tape.raw[entry.start : entry.end].decode()
         old = cast("list[Any]", parse_yaml(text))[0]
-        new = write_item(changed[entry.number])
+        new = _patch(old, write_item(tape.read(entry)), write_item(changed[entry.number]))
         body = text[:indent] + "  " + text[indent + 2 :]  # the dash is put back below
         body = revise(body, old, new, indent + 2)
         parts.append((body[:indent] + "- " + body[indent + 2 :]).encode())
         at = entry.end
     parts.append(tape.raw[at:])
     return b"".join(parts)
+
+
+def _patch(old: Any, was: Any, now: Any) -> Any:
+    """What is written, changed only where its meaning does: also what could be left out stays."""
+    if was == now:
+        return old
+    if not (isinstance(old, dict) and isinstance(was, dict) and isinstance(now, dict)):
+        return now
+    written, before, after = (cast("dict[str, Any]", one) for one in (old, was, now))
+    patched = {
+        name: _patch(held, before.get(name), after.get(name)) if name in after else held
+        for name, held in written.items()
+        if name in after or name not in before
+    }
+    order = [*after, *(name for name in patched if name not in after)]
+    whole = {**patched, **{name: after[name] for name in after if name not in patched}}
+    return {name: whole[name] for name in order}
 
 
 def revise_header(raw: bytes, tape: Tape, changes: Mapping[str, Any]) -> bytes:
@@ -193,14 +210,17 @@ def revise(text: str, old: dict[str, Any], new: dict[str, Any], indent: int) -> 
     """A mapping in block style that says `new` where it said `old`, the rest untouched."""
     preface, blocks = _split(text, indent)
     out = [preface]
-    told: set[str] = set()
+    there = {name for name, _ in blocks}
+    told = set(_next_keys("", new, there))
+    out += [dump_yaml({name: new[name]}, indent) for name in new if name in told and there]
+    told = told if there else set()
     for key, block in blocks:
         told.add(key)
         lines, rest = _tail(block)
         if key in new:
             out.append(_revise_block(key, lines, old.get(key), new[key], indent))
         out.append(rest)
-        following = _next_keys(key, new, {name for name, _ in blocks} | told)
+        following = _next_keys(key, new, there | told)
         for name in following:
             told.add(name)
             out.append(dump_yaml({name: new[name]}, indent))
@@ -214,12 +234,12 @@ def revise(text: str, old: dict[str, Any], new: dict[str, Any], indent: int) -> 
 
 
 def _next_keys(key: str, new: dict[str, Any], told: set[str]) -> list[str]:
-    """The new keys that come right after this one."""
+    """The new keys that come right after this one; first of all, after none."""
     names = list(new)
-    if key not in names:
+    if key and key not in names:
         return []
     found: list[str] = []
-    for name in names[names.index(key) + 1 :]:
+    for name in names[names.index(key) + 1 if key else 0 :]:
         if name in told:
             break
         found.append(name)

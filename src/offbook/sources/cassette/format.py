@@ -32,6 +32,7 @@ from offbook.exchange.request import Tool
 FORMAT = "offbook.cassette"
 VERSION = 1
 MAIN = "main"
+ANY = "sha256:..."  # the hash of a request that nobody wrote down: only its turn counts
 ROLES = {"system", "user", "assistant", "tool"}
 PREVIEW = 100
 _PIECE = re.compile(r"(\d+)(?:@(\d+(?:\.\d+)?))?")
@@ -68,6 +69,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     status: int = 500
     category: str = ""
     retry_after: float | None = None
+    details: dict[str, str] = {}
 
 
 class Answered(
@@ -182,7 +184,7 @@ def write_reply(reply: Reply, *, duration: float, cost: float | None = None) -> 
 
 def write_error(error: ModelError, *, duration: float) -> Answered:
     """A provider's error as a response."""
-    failure = Failure(error.message, error.status, error.category, error.retry_after)
+    failure = Failure(error.message, error.status, error.category, error.retry_after, error.details)
     return Answered(error=failure, stop="error", duration_ms=duration)
 
 
@@ -195,6 +197,7 @@ def read_reply(response: Answered, *, number: int, role: str) -> Reply:
             status=told.status,
             category=told.category,
             retry_after=told.retry_after,
+            details=told.details,
         )
     blocks = response.said
     text = "".join(block.text for block in blocks if isinstance(block, Text))

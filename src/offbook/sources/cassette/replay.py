@@ -46,6 +46,17 @@ class Summary(msgspec.Struct, frozen=True):
     cost_dollars: float = 0.0
 
 
+class Hashes(msgspec.Struct, frozen=True):
+    """A request, by all that it says, and by its prompt alone where that is asked for."""
+
+    request: str
+    prompt: str
+
+    def of(self, entry: Entry) -> str:
+        """The hash to compare with that of a recorded request."""
+        return self.prompt if entry.prompted else self.request
+
+
 class Replay:
     """A cassette as a `ModelSource`.
 
@@ -84,6 +95,7 @@ class Replay:
             key = (entry.hat, self._hashes[entry.number - 1])
             self._queues.setdefault(entry.hat, deque()).append(entry)
             self._equals.setdefault(key, deque()).append(entry)
+        self._prompted = any(entry.prompted for entry in self.tape.entries)
         self._times = self._conversation_times()
         self._given = 0
         if not self.tape.entries:
@@ -107,59 +119,75 @@ class Replay:
 
     def output(self, prompt: str, hat: str = MAIN) -> Answered | None:
         """What a command answered to a prompt; None where it has to be asked for real."""
-        entry = self._choose(hat, self._normal.hash_prompt(prompt), prompt)
+        hashes = Hashes("", self._normal.hash_prompt(prompt))
+        entry = self._choose(hat, hashes, prompt)
         return None if entry is None else self._answer(entry).response
 
-    def _hash(self, request: Request) -> str:
-        if self.tape.header.version:
-            return self._normal.hash_request(request)
-        return self._normal.hash_prompt(request.prompt)  # the first cassettes knew only prompts
+    def _hash(self, request: Request) -> Hashes:
+        return Hashes(
+            self._normal.hash_request(request),
+            self._normal.hash_prompt(request.prompt) if self._prompted else "",
+        )
 
-    def _choose(self, hat: str, hash_: str, asked: Request | str) -> Entry | None:
+    def _choose(self, hat: str, hashes: Hashes, asked: Request | str) -> Entry | None:
         if self.failure is not None:
             raise self.failure
         with self._cursor.turn() as taken:
-            entry = self._find(hat, hash_, taken)
+            entry = self._find(hat, hashes, taken)
             if entry is not None:
                 self._cursor.take(entry.number)
                 self._given += 1
                 return entry
             if self._passthrough is None:
-                self.failure = self._miss(hat, hash_, asked, taken)
+                self.failure = self._miss(hat, hashes, asked, taken)
                 raise self.failure
+        hash_ = hashes.request or hashes.prompt
         self.passed.append(hash_)
         self._tell(
             "cassette.passthrough", request=len(self.passed) + self._given, hat=hat, hash=hash_
         )
         return None
 
-    def _find(self, hat: str, hash_: str, taken: set[int]) -> Entry | None:
+    def _find(self, hat: str, hashes: Hashes, taken: set[int]) -> Entry | None:
         queue = _without(self._queues.get(hat), taken)
         if not queue:
             return None
         expected = queue[0]
-        if _agree(self._hashes[expected.number - 1], hash_):
+        if self._agree(expected, hashes):
             return expected
-        equal = _without(self._equals.get((hat, hash_)), taken)
-        if equal and all(
-            self._side_by_side(earlier, equal[0])
-            for earlier in queue
-            if earlier.number < equal[0].number and earlier.number not in taken
-        ):
-            self.reordered.append(equal[0].number)
-            self._tell("cassette.reordered", interaction=equal[0].number, hat=hat)
-            return equal[0]
+        equal = self._find_equal(hat, hashes, queue, taken)
+        if equal is not None:
+            self.reordered.append(equal.number)
+            self._tell("cassette.reordered", interaction=equal.number, hat=hat)
+            return equal
         if self._strict:
             return None
         self.drifted.append(expected.number)
-        self._tell(
-            "cassette.drift",
-            interaction=expected.number,
-            hat=hat,
-            recorded=self._hashes[expected.number - 1],
-            hash=hash_,
-        )
+        recorded = self._hashes[expected.number - 1]
+        told = {"recorded": recorded, "hash": hashes.of(expected)}
+        self._tell("cassette.drift", interaction=expected.number, hat=hat, **told)
         return expected
+
+    def _find_equal(
+        self, hat: str, hashes: Hashes, queue: deque[Entry], taken: set[int]
+    ) -> Entry | None:
+        """The same request further on, if all before it ran beside its conversation."""
+        for hash_ in filter(None, (hashes.request, hashes.prompt)):
+            equal = _without(self._equals.get((hat, hash_)), taken)
+            if equal and all(
+                self._side_by_side(earlier, equal[0])
+                for earlier in queue
+                if earlier.number < equal[0].number and earlier.number not in taken
+            ):
+                return equal[0]
+        return None
+
+    def _agree(self, entry: Entry, hashes: Hashes) -> bool:
+        """Whether the hashes are the same; one that people have shortened ends in dots."""
+        recorded, hash_ = self._hashes[entry.number - 1], hashes.of(entry)
+        if recorded.endswith("..."):
+            return bool(hash_) and hash_.startswith(recorded[:-3])
+        return recorded == hash_
 
     def _answer(self, entry: Entry) -> Interaction:
         item = self.tape.read(entry)
@@ -195,10 +223,11 @@ class Replay:
 
     # ----------------------------------------------------------------------------- failing
 
-    def _miss(self, hat: str, hash_: str, asked: Request | str, taken: set[int]) -> Exception:
+    def _miss(self, hat: str, hashes: Hashes, asked: Request | str, taken: set[int]) -> Exception:
         queue = _without(self._queues.get(hat), taken)
         expected = queue[0] if queue else None
-        if isinstance(asked, str) or not self.tape.header.version:
+        like = expected or self.tape.entries[-1]
+        if isinstance(asked, str) or like.prompted:
             prompt = asked if isinstance(asked, str) else asked.prompt
             body: dict[str, Any] = {"prompt": self._normal.tidy(prompt)}
         else:
@@ -206,7 +235,7 @@ class Replay:
             messages = [count_ids(message, ids) for message in asked.messages]
             kept = [self._normal.message(m, at) for at, m in enumerate(messages)]
             body = view(self._normal.head(asked), kept)
-        asking = Asking(hat, hash_, body)
+        asking = Asking(hat, hashes.of(like), body)
         error = explain(self.tape, self._hashes, taken, self._normal, asking, expected)
         if expected is None and hat in self._queues:
             return ScriptExhausted(error.what)
@@ -293,10 +322,3 @@ def _without(queue: deque[Entry] | None, taken: set[int]) -> deque[Entry]:
     while queue and queue[0].number in taken:
         queue.popleft()
     return queue
-
-
-def _agree(recorded: str, hash_: str) -> bool:
-    """Whether two hashes are the same; one that people have shortened ends in dots."""
-    if recorded.endswith("..."):
-        return hash_.startswith(recorded[:-3])
-    return recorded == hash_

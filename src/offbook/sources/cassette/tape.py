@@ -43,7 +43,9 @@ _MEND = "compare it with docs/record-replay.md, or record it anew"
 class Entry(msgspec.Struct, frozen=True):
     """One line of the index: what a replay must know of an interaction before its turn.
 
-    `start` and `end` are where it stands in the file, `line` the line of its beginning.
+    `start` and `end` are where it stands in the file, `line` the line of its beginning. `kept`
+    says whether the request is there and not only its hash, `prompted` whether it is known by its
+    prompt alone.
     """
 
     number: int
@@ -59,6 +61,7 @@ class Entry(msgspec.Struct, frozen=True):
     at: int | None
     took: float
     kept: bool
+    prompted: bool
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -181,6 +184,7 @@ class Tape:
                 line=line,
                 hint="`offbook cassette upgrade` makes the hashes anew",
             )
+        kept = bool(asked.prompt is not None or asked.messages or asked.after or asked.again)
         return Entry(
             number,
             item.id or number,
@@ -194,7 +198,8 @@ class Tape:
             asked.head,
             item.at_ms,
             item.response.duration_ms,
-            bool(asked.prompt is not None or asked.messages or asked.after or asked.again),
+            kept,
+            asked.prompt is not None or not kept,
         )
 
     # ----------------------------------------------------------------------------- checking

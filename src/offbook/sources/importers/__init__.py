@@ -1,0 +1,1 @@
+"""Reads what other tools have written down of a run, one file for each format."""

@@ -1,0 +1,102 @@
+"""The plainest trace there is: `{prompt, response, tool_calls}`, one a line.
+
+`response` is a text, or an object with `text` or `content`, `model`, `provider` and the tokens;
+all of those may also stand beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from offbook.errors import FormatError, nearest
+from offbook.exchange.messages import AnyBlock, Text, ToolCall
+from offbook.exchange.reply import Reply, Usage
+from offbook.sources.importers.importer import Record, Told, as_count, as_object, as_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNKNOWN = "imported-trace"
+
+
+class Generic:
+    """`{prompt, response, tool_calls}`."""
+
+    name = "generic"
+
+    def claims(self, records: list[Record]) -> bool:
+        """Whether the file is written in it."""
+        return "prompt" in records[0].value or "response" in records[0].value
+
+    def read(self, records: list[Record], path: Path, trace_id: str | None) -> list[Told]:
+        """What was told in it."""
+        calls = 0
+        told: list[Told] = []
+        for record in records:
+            if trace_id is not None and record.value.get("trace_id") != trace_id:
+                continue
+            one = _tell(record, path, calls)
+            calls += len(one.reply.calls)
+            told.append(one)
+        if trace_id is not None and not told:
+            known = {str(record.value.get("trace_id")) for record in records}
+            raise FormatError(
+                f"no record has the trace id {trace_id!r}",
+                path=path,
+                hint=nearest(trace_id, known),
+            )
+        return told
+
+
+def _tell(record: Record, path: Path, calls: int) -> Told:
+    value = record.value
+    if "prompt" not in value:
+        raise FormatError(
+            "this record has no prompt",
+            path=path,
+            line=record.line,
+            hint=nearest("prompt", value),
+        )
+    response = value.get("response")
+    if response is not None and not isinstance(response, (str, dict)):
+        raise FormatError(
+            f"the response is a {type(response).__name__}",
+            path=path,
+            line=record.line,
+            hint="it is a text, or an object with a text",
+        )
+    inner = cast("dict[str, Any]", response if isinstance(response, dict) else {})
+    text = (
+        response if isinstance(response, str) else as_text(inner.get("text", inner.get("content")))
+    )
+    listed = cast("list[Any]", value.get("tool_calls") or inner.get("tool_calls") or [])
+    blocks: list[AnyBlock] = [Text(text)] if text or not listed else []
+    blocks += [_call(call, calls + at, record, path) for at, call in enumerate(listed, 1)]
+    given, taken = (_either(value, inner, f"{side}_tokens") for side in ("input", "output"))
+    return Told(
+        Reply(
+            tuple(blocks),
+            "tool_use" if listed else "stop",
+            Usage(as_count(given), as_count(taken)),
+            as_text(_either(value, inner, "model")) or UNKNOWN,
+        ),
+        prompt=as_text(value["prompt"]),
+        provider=as_text(_either(value, inner, "provider")),
+        usage_known=given is not None or taken is not None,
+    )
+
+
+def _either(value: dict[str, Any], inner: dict[str, Any], name: str) -> Any:
+    return value[name] if value.get(name) is not None else inner.get(name)
+
+
+def _call(call: Any, number: int, record: Record, path: Path) -> ToolCall:
+    fields = cast("dict[str, Any]", call if isinstance(call, dict) else {})
+    name = fields.get("name")
+    if not isinstance(name, str) or not name:
+        raise FormatError("a tool call has no name", path=path, line=record.line)
+    arguments = fields.get("arguments", fields.get("args"))
+    identity = fields.get("id")
+    return ToolCall(
+        identity if isinstance(identity, str) else f"imported-{number}", name, as_object(arguments)
+    )

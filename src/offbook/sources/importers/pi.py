@@ -1,0 +1,85 @@
+"""What pi prints with `--mode json`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
+from offbook.exchange.reply import Reply, Stop, Usage
+from offbook.sources.importers.importer import Record, Told, as_count, as_object, as_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STOPS: dict[str, Stop] = {
+    "stop": "stop",
+    "length": "length",
+    "toolUse": "tool_use",
+    "error": "error",
+    "aborted": "error",
+}
+
+
+class Pi:
+    """pi."""
+
+    name = "pi"
+
+    def claims(self, records: list[Record]) -> bool:
+        """Whether the file is written in it."""
+        kinds = {record.value.get("type") for record in records}
+        return bool(kinds & {"agent_start", "message_end", "agent_end"})
+
+    def read(self, records: list[Record], path: Path, trace_id: str | None) -> list[Told]:  # noqa: ARG002 - the protocol's
+        """What was told in it; a trace is a session."""
+        told: list[Told] = []
+        prompt: str | None = None
+        session = ""
+        for record in records:
+            value = record.value
+            if value.get("type") == "session":
+                session = as_text(value.get("id"))
+            if value.get("type") != "message_end" or (trace_id is not None and session != trace_id):
+                continue
+            message = cast("dict[str, Any]", value.get("message") or {})
+            if message.get("role") == "user":
+                prompt = _said(message) or prompt
+            elif message.get("role") == "assistant":
+                told.append(_tell(message, prompt))
+        return told
+
+
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return cast("list[dict[str, Any]]", content or [])
+
+
+def _said(message: dict[str, Any]) -> str:
+    return "\n".join(as_text(p.get("text")) for p in _parts(message) if p.get("type") == "text")
+
+
+def _tell(message: dict[str, Any], prompt: str | None) -> Told:
+    blocks = tuple(block for block in map(_block, _parts(message)) if block is not None)
+    usage = cast("dict[str, Any]", message.get("usage") or {})
+    read, written = as_count(usage.get("cacheRead")), as_count(usage.get("cacheWrite"))
+    spent = Usage(
+        as_count(usage.get("input")) + read + written, as_count(usage.get("output")), read, written
+    )
+    stop = STOPS.get(as_text(message.get("stopReason")), "stop")
+    reply = Reply(blocks, stop, spent, as_text(message.get("model")))
+    return Told(reply, prompt, provider=as_text(message.get("provider")), usage_known=bool(usage))
+
+
+def _block(part: dict[str, Any]) -> AnyBlock | None:
+    match part.get("type"):
+        case "text":
+            return Text(as_text(part.get("text")))
+        case "thinking":
+            return Thinking(as_text(part.get("thinking")), as_text(part.get("thinkingSignature")))
+        case "toolCall":
+            name, identity = as_text(part.get("name")), as_text(part.get("id"))
+            return ToolCall(identity, name, as_object(part.get("arguments")))
+        case _:
+            return None

@@ -1,0 +1,83 @@
+"""Ralph's `session.jsonl`: what its agents wrote to the terminal, iteration by iteration.
+
+The record of an iteration comes after what was written in it. A session without such records has
+one answer for each thing written.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any, cast
+
+from offbook.errors import FormatError
+from offbook.exchange.messages import Text
+from offbook.exchange.reply import Reply
+from offbook.sources.importers.importer import MAIN, Record, Told, as_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WRITE = "ux.terminal.write"
+ITERATION = "_meta.iteration"
+
+
+class Ralph:
+    """Ralph."""
+
+    name = "ralph"
+
+    def claims(self, records: list[Record]) -> bool:
+        """Whether the file is written in it."""
+        first = records[0].value
+        return {"ts", "event", "data"} <= set(first)
+
+    def read(self, records: list[Record], path: Path, trace_id: str | None) -> list[Told]:
+        """What was told in it; it has no traces to choose from."""
+        if trace_id is not None:
+            raise FormatError("a session has no trace ids", path=path, hint="leave --trace-id out")
+        iterated = any(record.value.get("event") == ITERATION for record in records)
+        told: list[Told] = []
+        written: list[str] = []
+        since: int | None = None
+        for record in records:
+            event, data, ts = _read(record, path)
+            since = ts if since is None else since
+            if event == WRITE:
+                written.append(_decode(data, record, path))
+            due = event == ITERATION if iterated else event == WRITE
+            if due and written:
+                told.append(_tell(written, as_text(data.get("hat")) or MAIN, ts - since))
+                written, since = [], ts
+        if written:  # the session ended inside an iteration
+            hat = told[-1].hat if told else MAIN
+            told.append(_tell(written, hat, 0))
+        return told
+
+
+def _read(record: Record, path: Path) -> tuple[str, dict[str, Any], int]:
+    value = record.value
+    missing = {"ts", "event", "data"} - set(value)
+    if missing:
+        raise FormatError(
+            f"this record has no {' and no '.join(sorted(missing))}", path=path, line=record.line
+        )
+    data = cast("dict[str, Any]", value["data"] if isinstance(value["data"], dict) else {})
+    inner = data.get("data")  # newer sessions nest what older ones have flat
+    if isinstance(inner, dict) and "bytes" in inner:
+        data = cast("dict[str, Any]", inner)
+    ts = value["ts"]
+    return as_text(value["event"]), data, ts if isinstance(ts, int) else 0
+
+
+def _decode(data: dict[str, Any], record: Record, path: Path) -> str:
+    try:
+        return base64.b64decode(as_text(data.get("bytes")), validate=True).decode(errors="replace")
+    except binascii.Error as error:
+        raise FormatError(
+            f"what was written is not good base64: {error}", path=path, line=record.line
+        ) from error
+
+
+def _tell(written: list[str], hat: str, took: int) -> Told:
+    return Told(Reply((Text("".join(written)),)), hat=hat, duration_ms=max(0, took))

@@ -1,0 +1,346 @@
+"""What others wrote down becomes a cassette, or mocks."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from offbook.errors import FormatError, ModelError, ReplayMismatch, UsageError
+from offbook.exchange.messages import Text, Thinking, ToolCall
+from offbook.sources.cassette.replay import Replay
+from offbook.sources.importers.all import read_trace, write_cassette, write_mocks
+from tests.sources.cassette.talks import ask
+
+
+def lines(path: Path, *values: Any) -> Path:
+    path.write_bytes(b"".join(msgspec.json.encode(value) + b"\n" for value in values))
+    return path
+
+
+def attribute(key: str, value: Any) -> dict[str, Any]:
+    kind = "intValue" if isinstance(value, int) else "stringValue"
+    return {"key": key, "value": {kind: str(value)}}
+
+
+def otlp(*spans: dict[str, Any]) -> dict[str, Any]:
+    return {"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]}
+
+
+def span(name: str, start: int, *attributes: Any, **more: Any) -> dict[str, Any]:
+    begin, end = str(start * 10**9), str(start * 10**9 + 250_000_000)
+    times = {"startTimeUnixNano": begin, "endTimeUnixNano": end}
+    return {"traceId": name, **times, "attributes": list(attributes), **more}
+
+
+CHAT = (attribute("gen_ai.operation.name", "chat"), attribute("gen_ai.request.model", "gpt-5"))
+ASKED = [{"role": "user", "parts": [{"type": "text", "content": "Refund order 7"}]}]
+CALLED = [
+    {
+        "role": "assistant",
+        "parts": [
+            {"type": "reasoning", "content": "hm"},
+            {"type": "tool_call", "id": "c1", "name": "find", "arguments": {"id": 7}},
+        ],
+        "finish_reason": "tool_call",
+    }
+]
+
+
+def dump(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+async def test_a_production_trace_becomes_a_test_that_replays(tmp_path: Path):
+    trace = lines(
+        tmp_path / "trace.jsonl",
+        {
+            "prompt": "Refund order 7",
+            "response": {"text": "let me look", "model": "gpt-5", "input_tokens": 9},
+            "tool_calls": [{"name": "find", "arguments": {"id": 7}}],
+        },
+        {"prompt": "Refund order 7", "response": "Done."},
+    )
+    cassette = tmp_path / "refund.yaml"
+    assert write_cassette(read_trace(trace), cassette) == 2
+    source = Replay(cassette)
+    first = await source.reply(ask("Refund order 7", system="whatever it was"))
+    assert first.calls == (ToolCall("imported-1", "find", {"id": 7}),)
+    second = await source.reply(ask("Refund order 7", "let me look", "Refund order 7"))
+    assert second.text == "Done."
+    assert source.verdict().status == "pass"
+
+
+async def test_another_prompt_than_the_imported_one_does_not_pass(tmp_path: Path):
+    trace = lines(tmp_path / "trace.jsonl", {"prompt": "Refund order 7", "response": "Done."})
+    write_cassette(read_trace(trace), tmp_path / "one.yaml")
+    with pytest.raises(ReplayMismatch, match=r"Differs at: \$\.prompt"):
+        await Replay(tmp_path / "one.yaml").reply(ask("Refund order 8"))
+
+
+RECORDS: list[tuple[Any, Any]] = [
+    ({"prompt": "q", "response": None}, {"text": "", "model": "imported-trace"}),
+    (
+        {"prompt": "q", "response": {"content": "a"}, "provider": "openai", "output_tokens": 3},
+        {
+            "text": "a",
+            "model": "imported-trace",
+            "provider": "openai",
+            "input_tokens": 0,
+            "output_tokens": 3,
+        },
+    ),
+    (
+        {"prompt": "q", "response": {"text": "a", "tool_calls": [{"name": "f", "args": {}}]}},
+        {"text": "a", "tool_calls": [{"name": "f", "args": {}}], "model": "imported-trace"},
+    ),
+]
+
+
+@pytest.mark.parametrize("record, mock", RECORDS)
+def test_the_generic_trace_becomes_mocks(tmp_path: Path, record: Any, mock: Any):
+    trace = lines(tmp_path / "trace.jsonl", record)
+    assert write_mocks(read_trace(trace), tmp_path / "mocks.jsonl") == 1
+    assert msgspec.json.decode((tmp_path / "mocks.jsonl").read_bytes()) == mock
+
+
+def test_only_the_trace_that_is_asked_for_is_read(tmp_path: Path):
+    trace = lines(
+        tmp_path / "trace.jsonl",
+        {"trace_id": "t1", "prompt": "one", "response": "1"},
+        {"trace_id": "t2", "prompt": "two", "response": ["not", "looked", "at"]},
+    )
+    assert [told.prompt for told in read_trace(trace, trace_id="t1")] == ["one"]
+    with pytest.raises(FormatError, match="did you mean"):
+        read_trace(trace, trace_id="t3")
+
+
+@pytest.mark.parametrize(
+    "text, line, message",
+    [
+        ("", None, "nothing in this file"),
+        ('{"prompt": "q", "response": "a"}\n{"prompt"', 2, "JSON"),
+        ('{"prompt": "q", "response": "a"}\n{"promt": "q"}', 2, "did you mean 'promt'"),
+        ('{"prompt": "q", "response": ["a"]}', 1, "the response is a list"),
+        ('{"prompt": "q", "response": "a", "tool_calls": [{"args": {}}]}', 1, "no name"),
+        ('["a"]', 1, "expected an object"),
+        ('{"who": "knows"}', 1, "nothing here knows this format"),
+        ('{"ts": 1, "event": "x", "data": {}}', None, "no answer of a model"),
+        ('{"ts": 1, "event": "ux.terminal.write", "data": {"bytes": "%"}}', 1, "base64"),
+    ],
+)
+def test_what_cannot_be_imported_is_named_with_its_line(
+    tmp_path: Path, text: str, line: int | None, message: str
+):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=message) as told:
+        read_trace(path)
+    assert told.value.line == line
+
+
+def test_an_unknown_format_names_the_nearest(tmp_path: Path):
+    with pytest.raises(UsageError, match="did you mean 'codex'"):
+        read_trace(tmp_path / "trace.jsonl", kind="codx")
+
+
+NEW = span(
+    "t1",
+    2,
+    *CHAT,
+    attribute("gen_ai.input.messages", dump(ASKED)),
+    attribute("gen_ai.output.messages", dump(CALLED)),
+    attribute("gen_ai.usage.input_tokens", 11),
+    attribute("gen_ai.usage.output_tokens", 5),
+)
+INDEXED = span(
+    "t1",
+    2,
+    *CHAT,
+    attribute("gen_ai.prompt.0.role", "user"),
+    attribute("gen_ai.prompt.0.content", "Refund order 7"),
+    attribute("gen_ai.completion.0.role", "assistant"),
+    attribute("gen_ai.completion.0.finish_reason", "tool_calls"),
+    attribute("gen_ai.completion.0.tool_calls.0.id", "c1"),
+    attribute("gen_ai.completion.0.tool_calls.0.name", "find"),
+    attribute("gen_ai.completion.0.tool_calls.0.arguments", '{"id": 7}'),
+    attribute("gen_ai.usage.prompt_tokens", 11),
+    attribute("gen_ai.usage.completion_tokens", 5),
+)
+INFERENCE = span(
+    "t1",
+    2,
+    attribute("openinference.span.kind", "LLM"),
+    attribute("llm.model_name", "gpt-5"),
+    attribute("llm.input_messages.0.message.role", "user"),
+    attribute("llm.input_messages.0.message.content", "Refund order 7"),
+    attribute("llm.output_messages.0.message.tool_calls.0.tool_call.id", "c1"),
+    attribute("llm.output_messages.0.message.tool_calls.0.tool_call.function.name", "find"),
+    attribute(
+        "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments", '{"id": 7}'
+    ),
+    attribute("llm.token_count.prompt", 11),
+    attribute("llm.token_count.completion", 5),
+)
+EVENTS = span(
+    "t1",
+    2,
+    *CHAT,
+    attribute("gen_ai.usage.input_tokens", 11),
+    attribute("gen_ai.usage.output_tokens", 5),
+    events=[
+        {"name": "gen_ai.user.message", "attributes": [attribute("content", "Refund order 7")]},
+        {
+            "name": "gen_ai.choice",
+            "attributes": [
+                attribute(
+                    "message",
+                    dump(
+                        {
+                            "tool_calls": [
+                                {
+                                    "id": "c1",
+                                    "type": "function",
+                                    "function": {"name": "find", "arguments": '{"id": 7}'},
+                                }
+                            ]
+                        }
+                    ),
+                )
+            ],
+        },
+    ],
+)
+
+
+@pytest.mark.parametrize("one", [NEW, INDEXED, INFERENCE, EVENTS])
+def test_spans_are_read_whatever_conventions_they_follow(tmp_path: Path, one: dict[str, Any]):
+    later = span("t1", 9, *CHAT, attribute("gen_ai.output.messages", dump([{"content": "Done."}])))
+    other = span("t1", 1, attribute("gen_ai.operation.name", "execute_tool"))
+    path = tmp_path / "spans.json"
+    path.write_text(dump(otlp(later, other, one)))
+    first, second = read_trace(path)
+    assert first.prompt == "Refund order 7"
+    assert first.reply.calls == (ToolCall("c1", "find", {"id": 7}),)
+    assert first.reply.stop == "tool_use"
+    assert (first.reply.usage.input, first.reply.usage.output) == (11, 5)
+    assert (first.reply.model, first.duration_ms) == ("gpt-5", 250)
+    assert second.reply.text == "Done."
+
+
+def test_spans_that_failed_become_the_providers_error(tmp_path: Path):
+    failed = span(
+        "t1", 1, *CHAT, attribute("error.type", "429"), status={"code": 2, "message": "slow down"}
+    )
+    path = lines(tmp_path / "spans.jsonl", otlp(failed), otlp(NEW))
+    told = read_trace(path, trace_id="t1")
+    assert isinstance(told[0].error, ModelError)
+    assert (told[0].error.status, told[0].error.message) == (429, "slow down")
+    write_mocks(told, tmp_path / "mocks.jsonl")
+    first = (tmp_path / "mocks.jsonl").read_text().splitlines()[0]
+    assert msgspec.json.decode(first)["error"]["category"] == "rate_limit"
+
+
+def test_spans_without_content_are_no_empty_pass(tmp_path: Path):
+    path = lines(tmp_path / "spans.json", otlp(span("t1", 1, *CHAT)))
+    with pytest.raises(FormatError, match="CAPTURE_MESSAGE_CONTENT"):
+        read_trace(path)
+
+
+def test_a_session_of_claude_code_is_read_message_by_message(tmp_path: Path):
+    def said(identity: str, *content: Any) -> dict[str, Any]:
+        return {"type": "assistant", "message": {"id": identity, "content": list(content)}}
+
+    path = lines(
+        tmp_path / "session.jsonl",
+        {"type": "system", "subtype": "init"},
+        {"type": "user", "message": {"content": "Fix it"}},
+        said("m1", {"type": "thinking", "thinking": "hm", "signature": "s"}),
+        said("m1", {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}),
+        {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t1"}]}},
+        said("m2", {"type": "text", "text": "Fixed."}),
+        {"type": "result", "total_cost_usd": 0.1},
+    )
+    first, second = read_trace(path)
+    assert first.reply.blocks == (Thinking("hm", "s"), ToolCall("t1", "Bash", {"command": "ls"}))
+    assert (first.prompt, second.prompt) == ("Fix it", "Fix it")
+    assert second.reply.blocks == (Text("Fixed."),)
+
+
+def test_no_secret_is_imported(tmp_path: Path):
+    secret = "sk-ant-api03-" + "a1B2" * 10
+    trace = lines(tmp_path / "trace.jsonl", {"prompt": f"use {secret}", "response": f"ok {secret}"})
+    write_cassette(read_trace(trace), tmp_path / "one.yaml")
+    write_mocks(read_trace(trace), tmp_path / "mocks.jsonl")
+    for name in ("one.yaml", "mocks.jsonl"):
+        assert secret not in (tmp_path / name).read_text()
+
+
+@pytest.mark.external
+def test_recorded_sessions_of_ralph_are_imported_as_expected(shared_data: Path, tmp_path: Path):
+    base = shared_data / "ralph"
+    expected = msgspec.json.decode((base / "EXPECTED.json").read_bytes())
+    seen = 0
+    for name, about in expected.items():
+        if about["kind"] != "session":
+            continue
+        if not about["terminal_text"]:
+            with pytest.raises(FormatError, match="no answer of a model"):
+                read_trace(base / name)
+            continue
+        seen += 1
+        told = read_trace(base / name)
+        assert "".join(one.reply.text for one in told) == about["terminal_text"], name
+        hats = about["summary"]["hat_sequence"]
+        assert [one.hat for one in told] == hats or not hats, name
+        cassette = tmp_path / f"{seen}.yaml"
+        write_cassette(told, cassette)
+        source = Replay(cassette)
+        given = [source.output("whatever the prompt was", one.hat) for one in told]
+        assert "".join(one.output or "" for one in given if one) == about["terminal_text"], name
+        assert source.verdict().status == "pass", name
+    assert seen == 14
+
+
+@pytest.mark.external
+@pytest.mark.parametrize(
+    "name, prompts, tool",
+    [
+        ("claude-code-2.1.325.stream.jsonl", {None}, "Bash"),
+        ("codex-0.166.0.exec.jsonl", {None}, "exec_command"),
+        ("pi-0.73.1.mode-json.jsonl", {"create hello.py"}, "bash"),
+    ],
+)
+def test_runs_of_real_clients_are_imported(
+    shared_data: Path, name: str, prompts: set[str | None], tool: str
+):
+    first, second = read_trace(shared_data / "ralph" / "thirdparty_runs" / name)
+    assert [call.name for call in first.reply.calls] == [tool]
+    assert "hello.py" in str(first.reply.calls[0].arguments)
+    assert second.reply.text == "Created hello.py.\nLOOP_COMPLETE"
+    assert {first.prompt, second.prompt} == prompts
+    assert first.reply.usage.output + second.reply.usage.output == 40
+
+
+@pytest.mark.external
+@pytest.mark.parametrize(
+    "trace_id, name", [(None, "expected.all.jsonl"), ("trace-1", "expected.trace-1.jsonl")]
+)
+def test_the_traces_of_harn_become_its_mocks(
+    shared_data: Path, tmp_path: Path, trace_id: str | None, name: str
+):
+    folder = shared_data / "harn" / "derived" / "trace_import"
+    write_mocks(read_trace(folder / "generic.jsonl", trace_id=trace_id), tmp_path / "mocks.jsonl")
+    assert (tmp_path / "mocks.jsonl").read_text() == (folder / name).read_text()
+
+
+def test_what_was_written_without_an_iteration_is_one_answer_each(tmp_path: Path):
+    def write(text: str, *, nested: bool) -> dict[str, Any]:
+        data: dict[str, Any] = {"bytes": base64.b64encode(text.encode()).decode(), "stdout": True}
+        return {"ts": 1, "event": "ux.terminal.write", "data": {"data": data} if nested else data}
+
+    path = lines(tmp_path / "s.jsonl", write("one", nested=False), write("two", nested=True))
+    assert [told.reply.text for told in read_trace(path)] == ["one", "two"]
