@@ -164,7 +164,8 @@ def _patch(old: Any, was: Any, now: Any) -> Any:
         return old
     if not (isinstance(old, dict) and isinstance(was, dict) and isinstance(now, dict)):
         return now
-    written, before, after = (cast("dict[str, Any]", one) for one in (old, was, now))
+    written = cast("dict[str, Any]", old)
+    before, after = cast("dict[str, Any]", was), cast("dict[str, Any]", now)
     patched = {
         name: _patch(held, before.get(name), after.get(name)) if name in after else held
         for name, held in written.items()
@@ -213,7 +214,8 @@ def revise(text: str, old: dict[str, Any], new: dict[str, Any], indent: int) -> 
     there = {name for name, _ in blocks}
     told = set(_next_keys("", new, there))
     out += [dump_yaml({name: new[name]}, indent) for name in new if name in told and there]
-    told = told if there else set()
+    if not there:
+        told.clear()
     for key, block in blocks:
         told.add(key)
         lines, rest = _tail(block)
