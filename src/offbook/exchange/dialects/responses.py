@@ -219,6 +219,7 @@ class Responses:
         self._rules = refused
         self._offer = lru_cache(maxsize=64)(self._read_offer)
         self._memory: Memory[_Read] = Memory(_find_input)
+        self._echo: tuple[tuple[Tool, ...], msgspec.Raw] = ((), msgspec.Raw(b"[]"))
 
     def claims(self, wire: Wire) -> bool:
         """Whether this is a response asked for, or one asked for again."""
@@ -330,17 +331,24 @@ class Responses:
 
     def encode(self, reply: Reply, request: Request) -> Answer:
         """The response, whole or as a stream."""
-        id_ = self.identify(reply, request)
-        if request.stream:
-            chunks = _Made(id_, reply, request).stream()
-            return Answer(200, _headers(id_, openai.STREAM_TYPE), chunks=tuple(chunks))
-        if reply.stop == "error":
+        if reply.stop == "error" and not request.stream:
             return self.refuse(ModelError(openai.FAILURE, status=500))
-        return _answer(_Made(id_, reply, request).closing, id_)
+        id_, made = self._make(reply, request)
+        if request.stream:
+            return Answer(200, _headers(id_, openai.STREAM_TYPE), chunks=tuple(made.stream()))
+        return _answer(made.closing, id_)
 
     def events(self, reply: Reply, request: Request) -> list[JSON]:
         """The events of a response; a WebSocket sends each of them as a frame."""
-        return _Made(self.identify(reply, request), reply, request).list_events()
+        return self._make(reply, request)[1].list_events()
+
+    def _make(self, reply: Reply, request: Request) -> tuple[str, _Made]:
+        offered, written = self._echo
+        if offered is not request.tools:  # an agent offers the same tools time and again
+            written = msgspec.Raw(_encode(_write_tools(request.tools)))
+            self._echo = (request.tools, written)
+        id_ = self.identify(reply, request)
+        return id_, _Made(id_, reply, request, written)
 
     def failure(self, error: ModelError) -> JSON:
         """The event by which a WebSocket is told an error."""
@@ -750,7 +758,7 @@ class _Made:
     once, as bytes, and completed by its state.
     """
 
-    def __init__(self, id_: str, reply: Reply, request: Request) -> None:
+    def __init__(self, id_: str, reply: Reply, request: Request, tools: msgspec.Raw) -> None:
         self._reply = reply
         core = id_.removeprefix("resp_")
         options = request.parameters
@@ -765,7 +773,7 @@ class _Made:
             "created_at": EPOCH,
             "model": reply.model or request.model,
             **ECHOED,
-            "tools": _write_tools(request.tools),
+            "tools": tools,
         }
         base.update((key, options[key]) for key in options.keys() & ECHOED.keys())
         count = cast("int", request.metadata.get("instructions", 0))
