@@ -9,6 +9,7 @@ import msgspec
 
 from offbook.errors import FormatError, FutureVersion
 from offbook.trace.events import FORMAT, HEADER, VERSION, Event
+from offbook.trace.upgrades import upgrade_event, upgrade_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,13 +66,16 @@ class Trace:
         try:
             event = _decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            foreign = upgrade_line(raw)
+            if foreign is not None:
+                return foreign
             why = "the line is not whole" if torn else str(error)
             self.faults.append(Fault(line, why, torn))
             return None
         if event.event == HEADER:
             self._check(event, line)
             return None
-        return event
+        return upgrade_event(event)
 
     def _check(self, event: Event, line: int) -> None:
         version = event.data.get("version")

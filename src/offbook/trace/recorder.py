@@ -51,13 +51,17 @@ def _fields(value: msgspec.Struct) -> dict[str, object]:
 
 
 class Recorder:
-    """One trace file. Lines are written whole and at once: a killed process loses none."""
+    """One trace file. Lines are written whole and at once: a killed process loses none.
 
-    def __init__(self, path: Path, *, ts: int, **about: Any) -> None:
+    With `more=True` it goes on after what is there; otherwise it begins anew.
+    """
+
+    def __init__(self, path: Path, *, ts: int, more: bool = False, **about: Any) -> None:
         self.path = path
         self._encoder = msgspec.json.Encoder(enc_hook=plain)
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        flags |= 0 if more else os.O_TRUNC
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: int | None = os.open(path, flags, 0o644)
@@ -66,7 +70,8 @@ class Recorder:
             raise UsageError(
                 f"cannot write the trace: {why}", where=str(path), hint="give another trace=…"
             ) from error
-        self.record(header(ts, **about))
+        if not more:
+            self.record(header(ts, **about))
 
     def record(self, event: Event) -> None:
         """Append one event."""

@@ -1,0 +1,81 @@
+"""`assert`: hold assertions against a run; each verdict goes into its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from offbook.checks.assertions.table import judge_all
+from offbook.checks.check import Evidence
+from offbook.determinism.clock import SystemClock
+from offbook.errors import UsageError
+from offbook.runs.tools.run import session_of
+from offbook.runs.workspace import Workspaces
+from offbook.trace.hub import Hub
+from offbook.trace.reader import Trace
+from offbook.trace.recorder import Recorder
+from offbook.trace.verdicts import Verdict, deliver
+
+
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one assertion."""
+
+    assertion: str
+    passed: bool
+    status: str
+    expected: Any = None
+    actual: Any = None
+    message: str = ""
+    context: dict[str, Any] = {}
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What became of all."""
+
+    passed: bool
+    results: list[Result]
+    failed_count: int
+
+
+def check(workspace_id: str, assertions: Sequence[Any]) -> Checked:
+    """Judge every assertion, and stop at none."""
+    if not assertions:
+        raise UsageError("there are no assertions", hint="nothing checked is not a pass")
+    workspace = Workspaces().find(workspace_id)
+    session = session_of(workspace)
+    trace = Trace(session)
+    events = list(trace)
+    broken = [fault for fault in trace.faults if not fault.torn]
+    if broken:
+        raise UsageError(
+            f"the session is corrupt: {broken[0].why}", where=f"{session}:{broken[0].line}"
+        )
+    verdicts = judge_all(assertions, Evidence(events, workspace.path))
+    record(workspace_id, verdicts)
+    failed = sum(not verdict.holds for verdict in verdicts)
+    return Checked(not failed, [_result(verdict) for verdict in verdicts], failed)
+
+
+def record(workspace_id: str, verdicts: Sequence[Verdict]) -> None:
+    """Tell verdicts to the trace of a workspace's run."""
+    clock = SystemClock()
+    recorder = Recorder(Workspaces().find(workspace_id).session, ts=clock.millis(), more=True)
+    hub = Hub(clock)
+    hub.subscribe(recorder.record)
+    for verdict in verdicts:
+        deliver(hub, verdict)
+    recorder.close()
+
+
+def _result(verdict: Verdict) -> Result:
+    return Result(
+        verdict.check,
+        verdict.holds,
+        verdict.status,
+        verdict.expected,
+        verdict.actual,
+        verdict.message,
+        verdict.context,
+    )

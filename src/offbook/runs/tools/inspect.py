@@ -1,0 +1,46 @@
+"""`inspect`: look into the session of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from offbook.errors import UsageError, nearest
+from offbook.files import convert
+from offbook.runs.tools.run import session_of
+from offbook.runs.workspace import Workspaces
+from offbook.trace.inspect import Filter, list_records, summarize, tell_timeline
+from offbook.trace.reader import Trace
+
+Format = Literal["json", "summary", "timeline"]
+FORMATS = ("json", "summary", "timeline")
+
+
+def inspect(
+    workspace_id: str,
+    *,
+    filter: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the tool
+    limit: int = 100,
+    format: Format = "json",  # noqa: A002 - as above
+) -> dict[str, Any]:
+    """Events, a summary, or a timeline of a workspace's run."""
+    wanted = convert(dict(filter or {}), Filter, path="filter")
+    trace = Trace(session_of(Workspaces().find(workspace_id)))
+    if format == "json":
+        told: dict[str, Any] = msgspec.to_builtins(list_records(trace, wanted, limit))
+    elif format == "summary":
+        told = msgspec.to_builtins(summarize(wanted.select(trace)))
+    elif format == "timeline":
+        moments = tell_timeline(trace, wanted)
+        told = {"timeline": msgspec.to_builtins(moments)}
+        if not moments:
+            told["message"] = "no iteration records"
+    else:
+        raise UsageError(f"there is no format {format!r}", hint=nearest(str(format), FORMATS))
+    faults = [{"line": fault.line, "why": fault.why} for fault in trace.faults]
+    if faults:
+        told["faults"] = faults
+        told["truncated_tail"] = trace.faults[-1].torn
+    return told

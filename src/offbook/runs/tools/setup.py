@@ -1,0 +1,34 @@
+"""`setup`: make a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from offbook.runs.workspace import Workspaces
+
+
+class SetUp(msgspec.Struct, frozen=True):
+    """A workspace that was made."""
+
+    workspace_path: str
+    workspace_id: str
+    created_files: list[str]
+
+
+def setup(
+    workspace_id: str,
+    *,
+    fixtures: Mapping[str, str] | None = None,
+    config: Mapping[str, Any] | None = None,
+    scratchpad: str | None = None,
+) -> SetUp:
+    """Make an isolated workspace with these files, this configuration and this scratchpad."""
+    workspaces = Workspaces()
+    workspaces.sweep()
+    workspace, files = workspaces.create(
+        workspace_id, fixtures=fixtures, config=config, scratchpad=scratchpad
+    )
+    return SetUp(str(workspace.path), workspace_id, files)

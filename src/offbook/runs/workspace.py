@@ -1,0 +1,210 @@
+"""Workspaces: folders of their own under the system's temporary one; nothing leads out of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from offbook.errors import UsageError, nearest
+from offbook.files import write_whole
+
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+MARKER = ".offbook-workspace.json"
+SESSION = "session.jsonl"
+STALE_SECONDS = 24 * 3600
+
+
+class Card(msgspec.Struct, frozen=True):
+    """What a workspace says of itself: it is ours, whose it is, and how it was set up."""
+
+    workspace_id: str
+    pid: int
+    created: float
+    config: dict[str, Any] = {}
+    initial: tuple[str, ...] = ()
+
+
+class Workspace:
+    """One workspace. Every path that is asked for stays inside of it."""
+
+    def __init__(self, path: Path, card: Card) -> None:
+        self.path = path
+        self.card = card
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self.card.workspace_id
+
+    @property
+    def session(self) -> Path:
+        """The trace of its last run."""
+        return self.path / SESSION
+
+    def place(self, relative: str) -> Path:
+        """A path inside, or an error: no way leads out, not even a link's."""
+        _check_relative(relative)
+        root = self.path.resolve()
+        place = (root / relative).resolve()
+        if not place.is_relative_to(root):
+            raise UsageError(f"the path {relative!r} leads out of the workspace", where=self.id)
+        if place.is_file() and place.stat().st_nlink > 1:
+            raise UsageError(
+                f"the path {relative!r} is a hard link to a file elsewhere", where=self.id
+            )
+        return place
+
+
+def _check_relative(relative: str) -> None:
+    parts = re.split(r"[/\\]", relative)
+    if not relative or "\0" in relative or ".." in parts or Path(relative).is_absolute():
+        raise UsageError(
+            f"the path {relative!r} leads out of the workspace",
+            hint="give a relative path without '..'",
+        )
+    if re.match(r"[A-Za-z]:", relative):
+        raise UsageError(f"the path {relative!r} names a drive", hint="give a relative path")
+
+
+class Workspaces:
+    """All workspaces of this user, wherever their processes are."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        user = os.getuid() if hasattr(os, "getuid") else 0
+        self.root = root or Path(tempfile.gettempdir()).resolve() / f"offbook-workspaces-{user}"
+
+    def ids(self) -> list[str]:
+        """The names of those there are."""
+        if not self.root.is_dir():
+            return []
+        return sorted(p.name for p in self.root.iterdir() if (p / MARKER).is_file())
+
+    def create(
+        self,
+        workspace_id: str,
+        *,
+        fixtures: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        scratchpad: str | None = None,
+    ) -> tuple[Workspace, list[str]]:
+        """Make a workspace; its files are checked before the first is written."""
+        _check_id(workspace_id)
+        files = _read_fixtures(fixtures)
+        if scratchpad is not None:
+            files[".agent/scratchpad.md"] = scratchpad
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self.root / workspace_id
+        taken = {name.lower() for name in self.ids()}
+        if workspace_id.lower() in taken or path.exists():
+            raise UsageError(
+                f"the workspace {workspace_id!r} exists already",
+                hint=f"clean it up first: offbook cleanup {workspace_id}",
+            )
+        card = Card(workspace_id, os.getpid(), time.time(), dict(config or {}), tuple(files))
+        making = Path(tempfile.mkdtemp(prefix=".making-", dir=self.root))
+        try:
+            (making / ".agent").mkdir()
+            workspace = Workspace(making, card)
+            for name, text in files.items():
+                write_whole(workspace.place(name), text)
+            write_whole(making / MARKER, msgspec.json.encode(card))
+            making.rename(path)
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+        return Workspace(path, card), list(files)
+
+    def find(self, workspace_id: str) -> Workspace:
+        """The workspace of this name; an unknown one is answered with those there are."""
+        _check_id(workspace_id)
+        path = self.root / workspace_id
+        if path.is_symlink() or not (path / MARKER).is_file():
+            raise UsageError(
+                f"there is no workspace {workspace_id!r}",
+                hint=f"available: {', '.join(self.ids()) or 'none'}; "
+                f"{nearest(workspace_id, self.ids())}",
+            )
+        card = msgspec.json.decode((path / MARKER).read_bytes(), type=Card)
+        return Workspace(path, card)
+
+    def remove(self, workspace_id: str, *, preserve_session: bool = False) -> list[str]:
+        """Remove a workspace, or all of it but its session; what was kept comes back."""
+        workspace = self.find(workspace_id)
+        kept = [SESSION] if preserve_session and workspace.session.is_file() else []
+        if not kept:
+            remove_tree(workspace.path)
+            return []
+        for entry in workspace.path.iterdir():
+            if entry.name == SESSION:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                remove_tree(entry)
+            else:
+                entry.unlink()
+        return kept
+
+    def sweep(self) -> list[str]:
+        """Remove what dead processes left behind a day ago; nothing that is not ours."""
+        removed: list[str] = []
+        for name in self.ids():
+            workspace = self.find(name)
+            old = time.time() - workspace.card.created > STALE_SECONDS
+            if old and not _is_alive(workspace.card.pid):
+                remove_tree(workspace.path)
+                removed.append(name)
+        return removed
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder whatever its rights; links in it are removed, never followed."""
+
+    def make_way(_: object, name: str, __: object) -> None:
+        parent = Path(name).parent
+        for locked in (parent, Path(name)):
+            if not locked.is_symlink() and locked.exists():
+                locked.chmod(locked.stat().st_mode | stat.S_IRWXU)
+        if Path(name).is_dir() and not Path(name).is_symlink():
+            shutil.rmtree(name)
+        else:
+            Path(name).unlink(missing_ok=True)
+
+    shutil.rmtree(path, onerror=make_way)
+
+
+def _check_id(workspace_id: object) -> None:
+    if not isinstance(workspace_id, str) or not ID.match(workspace_id) or ".." in workspace_id:
+        raise UsageError(
+            f"{workspace_id!r} is no name for a workspace",
+            hint="use letters, digits, '-', '_' and '.', beginning with a letter or a digit",
+        )
+
+
+def _read_fixtures(fixtures: Mapping[str, str] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, text in cast("Mapping[Any, Any]", fixtures or {}).items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise UsageError("fixtures are texts by their paths", hint='{"src/main.py": "…"}')
+        _check_relative(name)
+        if name == MARKER:
+            raise UsageError(f"the path {name!r} is the workspace's own")
+        found[name] = text
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,178 @@
+"""The test tools, one after the other, as an agent would use them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.errors import UsageError
+from offbook.files import write_whole
+from offbook.runs.tools.check import check
+from offbook.runs.tools.cleanup import cleanup
+from offbook.runs.tools.inspect import inspect
+from offbook.runs.tools.report import report
+from offbook.runs.tools.run import run
+from offbook.runs.tools.setup import setup
+from offbook.trace.reader import Trace
+
+TASK = '<event topic="build.task">Add try/catch blocks</event>'
+DONE = '<event topic="build.done">Implemented error handling</event>\nLOOP_COMPLETE'
+FLOW = [{"hat": "planner", "output": TASK}, {"hat": "builder", "output": DONE}]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def read_file(path: str) -> str:
+    return Path(path).read_text()
+
+
+async def test_a_planner_that_only_plans_meets_its_limit():
+    setup("planner_test_001", scratchpad="## Plan\n(empty)")
+    ran = await run(
+        "planner_test_001",
+        "Implement user authentication",
+        max_iterations=1,
+        mock_responses=[{"hat": "planner", "output": TASK}],
+    )
+    assert (ran.exit_code, ran.termination_reason, ran.iterations) == (2, "MaxIterations", 1)
+    checked = check(
+        "planner_test_001",
+        [
+            {"type": "exit_code", "expected": 2},
+            {"type": "event_occurred", "topic": "build.task"},
+            {"type": "event_sequence", "topics": ["task.start", "build.task"]},
+        ],
+    )
+    assert checked.passed, checked
+    [moment] = inspect("planner_test_001", format="timeline")["timeline"]
+    assert (moment["hat"], moment["events"]) == ("planner", ["build.task"])
+    assert cleanup("planner_test_001").deleted
+
+
+async def test_the_flow_through_hats_and_events_is_asserted():
+    setup("flow_test")
+    ran = await run("flow_test", "Add error handling to the API", mock_responses=FLOW)
+    assert (ran.mock_responses_consumed, ran.mock_responses_remaining) == (2, 0)
+    checked = check(
+        "flow_test",
+        [
+            {"type": "exit_code", "expected": 0},
+            {"type": "hat_transition", "from": "planner", "to": "builder"},
+            {"type": "hat_sequence", "hats": ["planner", "builder"]},
+            {"type": "iteration_count", "hat": "planner", "exact": 1},
+            {"type": "event_sequence", "topics": ["task.start", "build.task", "build.done"]},
+            {"type": "no_event", "topic": "build.blocked"},
+            {"type": "stdout_contains", "pattern": "error handling"},
+        ],
+    )
+    assert checked.passed, checked
+    found = inspect("flow_test", filter={"topics": ["build.*"]})
+    assert [record["data"]["topic"] for record in found["records"]] == ["build.task", "build.done"]
+
+
+async def test_verdicts_are_reported_to_ci():
+    setup("ci")
+    await run("ci", "Go", mock_responses=FLOW)
+    check("ci", [{"type": "exit_code", "expected": 0}, {"type": "exit_code", "expected": 1}])
+    told = report("ci", "junit", "auth flow", include_traces=True)
+    assert (told.tests, told.passed, told.failed) == (2, 1, 1)
+    written = read_file(told.report_path)
+    assert 'tests="2" failures="1"' in written
+    assert "session.jsonl" in written
+    with pytest.raises(UsageError, match="leads out"):
+        report("ci", "tap", "x", output_path="../x.tap")
+
+
+async def test_exhausted_answers_are_told_with_their_count():
+    setup("dry")
+    ran = await run("dry", "Go", mock_responses=[{"output": TASK}])
+    assert "all 1 mock responses are used" in ran.error
+    assert ran.exit_code == 1
+    assert ran.mock_responses_consumed == 1
+
+
+async def test_an_earlier_session_is_set_aside_with_a_warning():
+    setup("twice")
+    await run("twice", "Go", mock_responses=FLOW)
+    second = await run("twice", "Go", mock_responses=FLOW)
+    assert second.warnings == [
+        "the workspace was used before: its session is kept as session-1.jsonl"
+    ]
+    assert len(list(Trace(second.session_file))) == second.events_count
+
+
+async def test_many_runs_at_once_do_not_disturb_each_other():
+    names = [f"w{n}" for n in range(8)]
+    for name in names:
+        setup(name)
+    runs = await asyncio.gather(*(run(name, name, mock_responses=FLOW) for name in names))
+    assert {ran.exit_code for ran in runs} == {0}
+    assert len({ran.session_file for ran in runs}) == 8
+    assert {ran.events_count for ran in runs} == {runs[0].events_count}
+
+
+async def test_a_command_is_ended_at_the_wall_clocks_limit():
+    setup("slow")
+    code = "import time; print('working', flush=True); time.sleep(60)"
+    ran = await run(
+        "slow", "Go", backend="command", command=[sys.executable, "-c", code], max_runtime_secs=1.5
+    )
+    assert (ran.termination_reason, ran.exit_code) == ("MaxRuntime", 2)
+    assert ran.elapsed_secs < 30
+    assert inspect("slow", format="summary")["iterations"] == 1
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: run("gone", "x", mock_responses=FLOW), "there is no workspace 'gone'"),
+        (lambda: run("here", "x"), "needs mock_responses"),
+        (lambda: run("here", "x", backend="mok"), "did you mean 'mock'"),
+        (lambda: run("here", "x", mock_responses=[{"outptu": "x"}]), "outptu"),
+    ],
+)
+async def test_wrong_calls_are_told_before_anything_runs(call: Any, message: str):
+    setup("here")
+    with pytest.raises(UsageError, match=message):
+        await call()
+
+
+def test_nothing_asserted_is_not_a_pass():
+    setup("empty")
+    with pytest.raises(UsageError, match="no assertions"):
+        check("empty", [])
+    with pytest.raises(UsageError, match="no session yet"):
+        check("empty", [{"type": "exit_code", "expected": 0}])
+
+
+async def test_inspecting_is_bounded_and_says_so():
+    setup("many")
+    await run("many", "Go", mock_responses=FLOW)
+    some = inspect("many", limit=2)
+    assert (len(some["records"]), some["truncated"]) == (2, True)
+    whole = inspect("many", limit=some["total_matched"])
+    assert not whole["truncated"]
+    later = inspect("many", filter={"after_iteration": 1})["records"]
+    assert later[0]["event"] == "_meta.iteration"
+    for wrong, message in ((0, "limit is 0"), (-1, "limit is -1")):
+        with pytest.raises(UsageError, match=message):
+            inspect("many", limit=wrong)
+    with pytest.raises(UsageError, match="did you mean 'topics'"):
+        inspect("many", filter={"topic": []})
+
+
+async def test_a_corrupt_session_names_its_line():
+    setup("broken")
+    ran = await run("broken", "Go", mock_responses=FLOW)
+    lines = read_file(ran.session_file).splitlines(keepends=True)
+    write_whole(Path(ran.session_file), "".join([*lines[:6], "{oops\n", *lines[6:]]))
+    assert inspect("broken")["faults"][0]["line"] == 7
+    with pytest.raises(UsageError, match=r"session\.jsonl:7: the session is corrupt"):
+        check("broken", [{"type": "exit_code", "expected": 0}])
