@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from contextvars import Context, copy_context
 from inspect import isawaitable
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.errors import DeadlineExceeded, RunError, UsageError
+from offbook.errors import RunError, UsageError
 from offbook.trace.events import Event
 from offbook.trace.filters import ALL, Filter, check_filter, matches
 from offbook.trace.listening import Listening
 from offbook.trace.scope import NOTHING, Scope, read_scope
+from offbook.trace.workers import Subscription, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     Listener = Callable[[Event], object]
 
 PATIENCE = 5.0
 CASCADE = 10_000  # events that one emit may bring about before it counts as endless
 NAMES = 1_000  # names of events whose listeners are remembered
-
-
-class Subscription:
-    """One listener and what it wants to hear; what an async one has still to do."""
-
-    __slots__ = ("backlog", "end", "listener", "loop", "wanted")
-
-    def __init__(self, listener: Listener, wanted: Filter, end: Callable[[], None] | None) -> None:
-        self.listener = listener
-        self.wanted = wanted
-        self.end = end
-        self.loop = running_loop()
-        self.backlog: deque[tuple[Awaitable[object], Event, Context]] = deque()
-
-    @property
-    def name(self) -> str:
-        """What the listener calls itself."""
-        return getattr(self.listener, "__qualname__", None) or repr(self.listener)
 
 
 class Bus:
@@ -64,11 +45,11 @@ class Bus:
         self._waiting: deque[tuple[Event, tuple[Subscription, ...]]] = deque()
         self._lock = RLock()
         self._delivering = False
-        self._working: dict[Subscription, asyncio.Task[None] | None] = {}
         self._seq = 0
         self.allow_errors = allow_errors
         self.closed = False
         self.errors: list[Exception] = []
+        self._workers = Workers(self._keep)
 
     def emit(
         self,
@@ -108,7 +89,7 @@ class Bus:
                         self._keep(error, subscription, event)
                     else:
                         if answer is not None and isawaitable(answer):
-                            self._follow(subscription, answer, event)
+                            self._workers.follow(subscription, answer, event)
                 delivered += 1
                 if delivered > CASCADE:
                     self._stop_cascade(event)
@@ -198,17 +179,7 @@ class Bus:
 
     async def idle(self, *, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109 - it names who is late
         """Wait until the async listeners have finished with all that was emitted."""
-        try:
-            async with asyncio.timeout(timeout):
-                while self._working:
-                    tasks = [task for task in self._working.values() if task is not None]
-                    await (asyncio.wait(tasks) if tasks else asyncio.sleep(0))
-        except TimeoutError as error:
-            busy = ", ".join(one.name for one in self._working)
-            raise DeadlineExceeded(
-                f"listeners are still busy after {timeout:g} s: {busy}",
-                hint="an async listener has to come to an end; or wait longer: idle(timeout=…)",
-            ) from error
+        await self._workers.idle(timeout)
 
     def now(self) -> int:
         """The time of the bus, in milliseconds since 1970."""
@@ -250,50 +221,3 @@ class Bus:
     def _keep(self, error: Exception, subscription: Subscription, event: Event) -> None:
         error.add_note(f"raised by the listener {subscription.name} at {event.event} #{event.seq}")
         self.errors.append(error)
-
-    def _follow(self, subscription: Subscription, work: Awaitable[object], event: Event) -> None:
-        """Let an async listener work, one event after another."""
-        here = running_loop()
-        loop = here or subscription.loop
-        if loop is None or loop.is_closed():
-            close = getattr(work, "close", None)
-            if close is not None:
-                close()
-            nowhere = UsageError(f"no event loop runs the async listener {subscription.name}")
-            self._keep(nowhere, subscription, event)
-            return
-        subscription.backlog.append((work, event, copy_context()))
-        if subscription in self._working:
-            return
-        self._working[subscription] = None
-        if here is not None:
-            self._start(subscription)
-        else:
-            loop.call_soon_threadsafe(self._start, subscription)
-
-    def _start(self, subscription: Subscription) -> None:
-        self._working[subscription] = asyncio.ensure_future(self._work_off(subscription))
-
-    async def _work_off(self, subscription: Subscription) -> None:
-        backlog = subscription.backlog
-        try:
-            while backlog:
-                work, event, context = backlog.popleft()
-                try:
-                    await asyncio.get_running_loop().create_task(_finish(work), context=context)
-                except Exception as error:  # noqa: BLE001 - as in _deliver
-                    self._keep(error, subscription, event)
-        finally:
-            del self._working[subscription]
-
-
-async def _finish(work: Awaitable[object]) -> None:
-    await work
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop of here, if one runs."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
