@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[3]
 COMPONENTS = Project(ROOT).registry.scripts()
 
 
-def test_the_hub_and_the_session_are_among_them():
-    assert {"hub", "session"} <= set(COMPONENTS)
+def test_the_hub_the_session_and_the_loop_are_among_them():
+    assert {"hub", "loop", "session"} <= set(COMPONENTS)
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

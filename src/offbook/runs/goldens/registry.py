@@ -22,6 +22,7 @@ LIVE = "_live.py"
 OURS = {
     "hub": "offbook.runs.goldens.component:Component",
     "harness": "offbook.runs.goldens.harness:Harness",
+    "loop": "offbook.runs.goldens.loop:LoopComponent",
     "session": "offbook.runs.goldens.session:SessionComponent",
 }
 
