@@ -1,0 +1,205 @@
+"""Google's own client reads what the dialect writes, and is read by it."""
+
+import json
+from typing import Any
+
+import pytest
+from google import genai
+from google.genai import errors, types
+from pydantic import BaseModel
+
+from offbook.errors import ModelError
+from offbook.exchange import sse
+from offbook.exchange.messages import Text, Thinking, ToolCall
+from offbook.exchange.reply import Reply, Stop, Usage
+from tests.exchange.dialects.served import Say, Served
+
+ASKED = "How is Paris?"
+DECLARED: Any = types.FunctionDeclaration(
+    name="weather",
+    description="The weather of a city.",
+    parameters=types.Schema(
+        type=types.Type.OBJECT, properties={"city": types.Schema(type=types.Type.STRING)}
+    ),
+)
+TOOLS: Any = types.GenerateContentConfig(
+    tools=[types.Tool(function_declarations=[DECLARED])], system_instruction="Be brief."
+)
+CALLS = Reply(
+    (
+        Thinking("Paris first, then Rome.", "c2VhbA=="),
+        Text("I look it up."),
+        ToolCall("call_1", "weather", {"city": "Paris"}),
+        ToolCall("call_2", "weather", {"city": "Rome", "days": [1, 2]}),
+    ),
+    "tool_use",
+    Usage(31, 17, cache_read=16, reasoning=5),
+)
+DONE = Reply((Text("It is fine, and 21 °C."),), usage=Usage(20, 8))
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+def weather(city: str, days: list[int] | None = None) -> str:
+    """The weather of a city."""
+    return f"21 in {city}"
+
+
+def connect(*script: Say) -> tuple[Any, Served]:
+    """A client, as if it had no types: its own are half known only."""
+    served = Served(*script)
+    options = types.HttpOptions(base_url="http://127.0.0.1", httpx_client=served.http_client)
+    return genai.Client(api_key="none", http_options=options), served
+
+
+def is_whole(said: Any) -> None:
+    types.GenerateContentResponse.model_validate(said.model_dump(mode="json"))
+    calls = said.function_calls
+    assert [(call.id, call.name, call.args) for call in calls] == [
+        ("call_1", "weather", {"city": "Paris"}),
+        ("call_2", "weather", {"city": "Rome", "days": [1, 2]}),
+    ]
+    counted = said.usage_metadata
+    assert (counted.prompt_token_count, counted.cached_content_token_count) == (31, 16)
+    assert (counted.candidates_token_count, counted.thoughts_token_count) == (12, 5)
+    assert counted.total_token_count == 48
+
+
+def answer(said: Any) -> Any:
+    parts = [
+        types.Part(
+            function_response=types.FunctionResponse(
+                id=call.id, name=call.name, response={"result": "21"}
+            )
+        )
+        for call in said.function_calls
+    ]
+    return types.Content(role="user", parts=parts)
+
+
+def test_two_steps_with_thoughts_and_parallel_calls():
+    client, served = connect(CALLS, DONE)
+    said = client.models.generate_content(model="m", contents=ASKED, config=TOOLS)
+    is_whole(said)
+    assert said.candidates[0].finish_reason == types.FinishReason.STOP
+    history = [types.UserContent(ASKED), said.candidates[0].content, answer(said)]
+    final = client.models.generate_content(model="m", contents=history, config=TOOLS)
+    assert final.text == "It is fine, and 21 °C."
+    back = served.requests[1]
+    assert back.messages[1].blocks == CALLS.blocks
+    assert [(r.call_id, r.name, r.text) for m in back.fresh for r in m.results] == [
+        ("call_1", "weather", "21"),
+        ("call_2", "weather", "21"),
+    ]
+    assert back.system == "Be brief."
+    assert back.tools[0].schema == {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+    }
+
+
+def test_functions_are_called_automatically():
+    client, served = connect(CALLS, DONE)
+    config = types.GenerateContentConfig(tools=[weather])
+    final = client.models.generate_content(model="m", contents=ASKED, config=config)
+    assert final.text == "It is fine, and 21 °C."
+    results = [result.text for message in served.requests[1].fresh for result in message.results]
+    assert results == ["21 in Paris", "21 in Rome"]
+
+
+def test_a_stream_says_the_same_bit_by_bit():
+    client, served = connect(CALLS, DONE)
+    pieces = list(client.models.generate_content_stream(model="m", contents=ASKED, config=TOOLS))
+    is_whole(pieces[-1])
+    assert "".join(piece.text or "" for piece in pieces) == "I look it up."
+    finishes = [piece.candidates[0].finish_reason for piece in pieces]
+    assert finishes == [None] * (len(pieces) - 1) + [types.FinishReason.STOP]
+    for chunk in served.answers[0].chunks:
+        (event,) = sse.read(chunk)
+        assert chunk.endswith(b"\r\n\r\n")
+        types.GenerateContentResponse.model_validate(json.loads(event.data))
+    more = list(client.models.generate_content_stream(model="m", contents=ASKED))
+    assert len(more) > 2
+    assert "".join(piece.text for piece in more) == "It is fine, and 21 °C."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_chat_keeps_its_history(*, stream: bool):
+    client, served = connect(Reply((Text("Hello you."),)), DONE)
+    chat = client.chats.create(model="m")
+    for text in ("Hi", "And?"):
+        if stream:
+            list(chat.send_message_stream(text))
+        else:
+            chat.send_message(text)
+    said = [(message.role, message.text) for message in served.requests[1].messages]
+    joined = "".join(text.replace("\n", "") for role, text in said if role == "assistant")
+    assert joined == "Hello you."
+    assert [text for role, text in said if role == "user"] == ["Hi", "And?"]
+
+
+def test_structured_output_is_parsed():
+    client, served = connect(Reply((Text('{"city": "Paris", "degrees": 21}'),)))
+    config = types.GenerateContentConfig(
+        response_mime_type="application/json", response_schema=Weather
+    )
+    said = client.models.generate_content(model="m", contents=ASKED, config=config)
+    assert said.parsed == Weather(city="Paris", degrees=21)
+    wanted = served.requests[0].parameters["generationConfig"]
+    assert wanted["responseMimeType"] == "application/json"
+
+
+def test_embeddings_are_the_same_for_the_same_text():
+    client, _ = connect()
+    config = types.EmbedContentConfig(output_dimensionality=16)
+    first, second, third = client.models.embed_content(
+        model="e", contents=["hello", "hello", "other"], config=config
+    ).embeddings
+    assert len(first.values) == 16
+    assert first.values == second.values != third.values
+    (whole,) = client.models.embed_content(model="e", contents="hello").embeddings
+    assert len(whole.values) == 768
+
+
+def test_tokens_are_counted_and_models_listed():
+    client, _ = connect()
+    assert client.models.count_tokens(model="m", contents=ASKED).total_tokens > 0
+    listed = list(client.models.list())
+    assert "generateContent" in listed[0].supported_actions
+    assert client.models.get(model="gemini-fake").name == "models/gemini-fake"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "stop, expected", [("length", "MAX_TOKENS"), ("refusal", "SAFETY"), ("error", "OTHER")]
+)
+def test_the_client_learns_why_it_stopped(stop: Stop, expected: str, *, stream: bool):
+    client, _ = connect(Reply((Text("so"),), stop))
+    if stream:
+        *_, said = client.models.generate_content_stream(model="m", contents=ASKED)
+    else:
+        said = client.models.generate_content(model="m", contents=ASKED)
+    assert said.candidates[0].finish_reason == types.FinishReason(expected)
+
+
+@pytest.mark.parametrize(
+    "status, kind, name",
+    [
+        (400, errors.ClientError, "INVALID_ARGUMENT"),
+        (429, errors.ClientError, "RESOURCE_EXHAUSTED"),
+        (503, errors.ServerError, "UNAVAILABLE"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_errors_arrive_as_the_clients_own(
+    status: int, kind: type[errors.APIError], name: str, *, stream: bool
+):
+    client, _ = connect(ModelError("no luck", status=status, retry_after=2))
+    ask = client.models.generate_content_stream if stream else client.models.generate_content
+    with pytest.raises(kind) as caught:
+        list(ask(model="m", contents=ASKED))
+    assert (caught.value.code, caught.value.status) == (status, name)
+    assert caught.value.message == "no luck"
