@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from offbook.errors import ModelError
-from offbook.exchange import sse
+from offbook.exchange import memory, sse
 from offbook.exchange.dialects.anthropic import Anthropic
 from offbook.exchange.dialects.dialect import Answer, Wire
 from offbook.exchange.history import History
@@ -358,6 +359,46 @@ def test_a_thread_goes_on_from_the_reply_it_names():
 
 def test_rules_are_all_known():
     assert set(REFUSED) <= set(RULES)
+
+
+# -------------------------------------------------------------------- conversations that grow
+
+
+@given(conversations.requests(), st.lists(st.integers(1, 99), max_size=5), st.booleans())
+def test_a_conversation_that_grows_is_read_as_if_it_were_new(
+    request: Request,
+    lengths: list[int],
+    indented: bool,  # noqa: FBT001 - hypothesis gives it so
+):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "WORTH", 0)
+        dialect = Anthropic()
+        whole = json.loads(dialect.ask(request, "http://host", "key").body)
+        for length in lengths:
+            body = {**whole, "messages": whole["messages"][:length]}
+            wire = Wire(
+                "POST", "/v1/messages", {}, json.dumps(body, indent=indented or None).encode()
+            )
+            assert outcome(dialect, wire) == outcome(Anthropic(), wire)
+
+
+def outcome(dialect: Anthropic, wire: Wire) -> Request | str:
+    try:
+        return dialect.decode(wire, Threads())
+    except ModelError as error:
+        return error.message
+
+
+def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(memory, "WORTH", 0)
+    dialect = Anthropic()
+    first = decode(post(told("a"), use("t1"), result("t1")), dialect=dialect)
+    longer = [told("a"), use("t1"), result("t1"), use("t2"), result("t2")]
+    second = decode(post(*longer), dialect=dialect)
+    assert all(a is b for a, b in zip(first.messages, second.messages, strict=False))
+    assert second.messages[-1].results[0].name == "look"
+    with pytest.raises(ModelError, match=r"messages\.6\.content\.0: unexpected"):
+        decode(post(*longer, told(), result("t1")), dialect=dialect)
 
 
 # ------------------------------------------------------------------------------- both ways agree

@@ -22,6 +22,7 @@ from offbook.exchange import sse
 from offbook.exchange.arguments import read_arguments, write_arguments
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
 from offbook.exchange.history import History
+from offbook.exchange.memory import Known, Memory
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -138,7 +139,7 @@ class _Body(msgspec.Struct):
     thread: _Thread | None = None
     max_tokens: int | UnsetType | None = UNSET
     temperature: Any = UNSET
-    thinking: Any = UNSET
+    thinking: JSON | UnsetType | None = UNSET
     tool_choice: Any = UNSET
     output_config: Any = UNSET
     output_format: Any = UNSET
@@ -196,6 +197,25 @@ _read_message = msgspec.json.Decoder(_Message).decode
 _read_event = msgspec.json.Decoder(_Event).decode
 
 
+class _Outline(msgspec.Struct):
+    messages: Raw = Raw(b"[]")
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """What was read from a conversation: its messages, and its tools by the ids of their calls."""
+
+    history: History
+    names: dict[str, str]
+
+
+_NOTHING = _Read(History(), {})
+_read_outline = msgspec.json.Decoder(_Outline).decode
+
+
+def _find_messages(body: bytes) -> bytes:
+    return bytes(_read_outline(body).messages)
+
+
 # ---------------------------------------------------------------------------------- the dialect
 
 
@@ -206,6 +226,7 @@ class Anthropic:
 
     def __init__(self, rules: frozenset[str] = ALL) -> None:
         self._rules = rules
+        self._memory: Memory[_Read] = Memory(_find_messages)
 
     def claims(self, wire: Wire) -> bool:
         """Whether this request is one for Anthropic."""
@@ -226,18 +247,36 @@ class Anthropic:
 
     def decode(self, wire: Wire, threads: Threads) -> Request:
         """The neutral request; a `ModelError` where Anthropic would refuse it."""
-        body = _load(wire.body)
-        self._require(body)
+        found = self._memory.recall(wire.body)
+        if found is not None:
+            try:
+                return self._decode(wire, threads, found[1], found[0])
+            except ModelError:  # read it whole, so that the error names the right place
+                pass
+        return self._decode(wire, threads, wire.body)
+
+    def _decode(
+        self, wire: Wire, threads: Threads, text: bytes, known: Known[_Read] | None = None
+    ) -> Request:
+        body = _load(text)
+        read = known.state if known else _NOTHING
+        self._require(body, read)
         before, reply = self._resume(body.thread, threads)
-        tools = _read_tools(bytes(body.tools))
-        self._check_tools(tools)
-        walk = _Walk(self._rules, reply)
+        tools, wrong = _read_tools(bytes(body.tools))
+        if wrong and "bad_tool_schema" in self._rules:
+            raise reject("bad_tool_schema", wrong)
+        walk = _Walk(self._rules, read, reply)
         fresh = walk.read(body.messages)
-        if body.thinking:
+        if body.thinking and body.thinking.get("type") != "disabled":
             self._check_thoughts(body, fresh, threads)
-        history = before.messages.plus(reply.message, *fresh) if before and reply else None
+        if before is None or reply is None:
+            history = read.history.plus(*fresh) if known else History(fresh)
+            if fresh:
+                self._memory.keep(wire.body, text, _Read(history, walk.names), known)
+        else:
+            history = before.messages.plus(reply.message, *read.history, *fresh)
         return Request(
-            History(fresh) if history is None else history,
+            history,
             _read_system(body.system) or (before.system if before else ""),
             tools or (before.tools if before else ()),
             body.model,
@@ -246,8 +285,8 @@ class Anthropic:
             body.stream is True,
         )
 
-    def _require(self, body: _Body) -> None:
-        if not body.messages and "missing_field" in self._rules:
+    def _require(self, body: _Body, read: _Read) -> None:
+        if not body.messages and not read.history and "missing_field" in self._rules:
             raise reject("missing_field", "messages: at least one message is required")
         if not body.max_tokens and "missing_max_tokens" in self._rules:
             given = body.max_tokens is not UNSET and body.max_tokens is not None
@@ -271,34 +310,17 @@ class Anthropic:
         request, reply = found
         return request, self._complete(reply, thread.previous_message_id)
 
-    def _check_tools(self, tools: Sequence[Tool]) -> None:
-        if "bad_tool_schema" not in self._rules:
-            return
-        names: set[str] = set()
-        for at, tool in enumerate(tools):
-            if tool.kind != "function":
-                continue
-            wrong = _doubt_tool(tool)
-            if wrong:
-                raise reject("bad_tool_schema", f"tools.{at}.custom.{wrong}")
-            if tool.name in names:
-                raise reject("bad_tool_schema", "tools: Tool names must be unique.")
-            names.add(tool.name)
-
     def _check_thoughts(self, body: _Body, fresh: list[Message], threads: Threads) -> None:
         """While tools are at work, the thoughts that led to them must stay as they were."""
-        if "altered_thinking" not in self._rules or body.thinking.get("type") == "disabled":
+        if "altered_thinking" not in self._rules:
             return
-        at = len(fresh) - 1
-        while at >= 0 and fresh[at].role != "assistant":
-            at -= 1
-        if at < 0 or not fresh[at].calls:
+        last = next((m for m in reversed(fresh) if m.role == "assistant"), None)
+        if last is None or not last.calls:
             return
-        reply = threads.caller(fresh[at].calls[0].id)
+        reply = threads.caller(last.calls[0].id)
         meant = _thoughts(reply.blocks) if reply else ()
-        if meant and meant != _thoughts(fresh[at].blocks):
-            place = sum(turn.role == "assistant" for turn in body.messages)
-            raise reject("altered_thinking", _blame(body.messages, place))
+        if meant and meant != _thoughts(last.blocks):
+            raise reject("altered_thinking", _blame(body.messages))
 
     def identify(self, reply: Reply, request: Request) -> str:
         """The id of the reply: its own, or one made of the exchange."""
@@ -451,13 +473,17 @@ def _read_system(system: str | list[_Part] | None) -> str:
 
 
 @lru_cache(maxsize=64)
-def _read_tools(raw: bytes) -> tuple[Tool, ...]:
-    """The tools offered: agents repeat them with every request, so they are read once."""
+def _read_tools(raw: bytes) -> tuple[tuple[Tool, ...], str]:
+    """The tools offered, and what is wrong with them.
+
+    Agents repeat them with every request, so they are read once.
+    """
     try:
         listed = msgspec.json.decode(raw, type=list[JSON] | None)
     except msgspec.ValidationError as error:
-        raise ModelError(f"tools{_complain(error)}", status=400) from error
-    return tuple(_read_tool(tool) for tool in listed or ())
+        raise ModelError(f"tools.{_complain(error)}", status=400) from error
+    tools = tuple(_read_tool(tool) for tool in listed or ())
+    return tools, _doubt_tools(tools)
 
 
 def _read_tool(tool: JSON) -> Tool:
@@ -476,6 +502,19 @@ def _read_tool(tool: JSON) -> Tool:
     )
 
 
+def _doubt_tools(tools: Iterable[Tool]) -> str:
+    names: set[str] = set()
+    for at, tool in enumerate(tools):
+        if tool.kind != "function":
+            continue
+        if wrong := _doubt_tool(tool):
+            return f"tools.{at}.custom.{wrong}"
+        if tool.name in names:
+            return "tools: Tool names must be unique."
+        names.add(tool.name)
+    return ""
+
+
 def _doubt_tool(tool: Tool) -> str:
     """What is wrong with a function, if anything is."""
     if not _TOOL_NAME.fullmatch(tool.name):
@@ -488,43 +527,45 @@ def _doubt_tool(tool: Tool) -> str:
 
 
 class _Walk:
-    """Goes through the turns of a request, makes messages of them and holds them to the rules."""
+    """Goes through the turns of a request, makes messages of them and holds them to the rules.
 
-    def __init__(self, rules: frozenset[str], reply: Reply | None) -> None:
+    It begins behind what was read before, or behind the reply that a thread goes on from.
+    """
+
+    def __init__(self, rules: frozenset[str], before: _Read, reply: Reply | None) -> None:
+        self.names: dict[str, str] = dict(before.names)
         self._rules = rules
         self._messages: list[Message] = []
-        self._names: dict[str, str] = {}
         self._waiting: dict[str, int] = {}
-        self._spoke = -1
+        self._role = before.history[-1].role if before.history else ""
         if reply is not None:
             self._expect(reply.calls, -1)
 
     def read(self, turns: list[_Turn]) -> list[Message]:
         for at, turn in enumerate(turns):
-            match turn.role:
-                case "user":
-                    self._hear_user(at, turn.content)
-                case "assistant":
-                    self._hear_model(at, turn.content)
-                case "system":
-                    self._add("system", _read_blocks(turn.content))
-                case role if "unknown_role" in self._rules:
-                    raise reject(
-                        "unknown_role",
-                        f'messages: Unexpected role "{role}". Allowed roles are "user" or'
-                        ' "assistant"',
-                    )
-                case _:
-                    self._hear_user(at, turn.content)
+            role = turn.role
+            if role == "assistant":
+                self._hear_model(at, turn.content)
+            elif role == "system":
+                self._add("system", _read_blocks(turn.content))
+            elif role == "user" or "unknown_role" not in self._rules:
+                self._hear_user(at, turn.content)
+            else:
+                raise reject(
+                    "unknown_role",
+                    f'messages: Unexpected role "{role}". Allowed roles are "user" or "assistant"',
+                )
         self._settle()
         return self._messages
 
     def _add(self, role: Any, blocks: Sequence[AnyBlock]) -> None:
         self._messages.append(Message(role, tuple(blocks)))
+        self._role = role
 
     def _hear_user(self, at: int, content: str | list[_Part]) -> None:
         if isinstance(content, str):
-            self._settle()
+            if self._waiting:
+                self._settle()
             self._add("user", (Text(content),))
             return
         said: list[AnyBlock] = []
@@ -543,9 +584,8 @@ class _Walk:
             self._add("user", said)
 
     def _hear_model(self, at: int, content: str | list[_Part]) -> None:
-        if self._spoke != at - 1 or at == 0:
+        if self._waiting and self._role != "assistant":
             self._settle()
-        self._spoke = at
         if isinstance(content, str):
             self._add("assistant", (Text(content),))
             return
@@ -557,15 +597,14 @@ class _Walk:
             block = _read_block(part)
             if block is not None:
                 blocks.append(block)
-        message = Message("assistant", tuple(blocks))
-        self._messages.append(message)
-        self._expect(message.calls, at)
+        self._add("assistant", blocks)
+        self._expect((block for block in blocks if isinstance(block, ToolCall)), at)
 
     def _expect(self, calls: Iterable[ToolCall], at: int) -> None:
         for call in calls:
-            if call.id in self._names and "duplicate_id" in self._rules:
+            if call.id in self.names and "duplicate_id" in self._rules:
                 raise reject("duplicate_id", "messages: `tool_use` ids must be unique")
-            self._names[call.id] = call.name
+            self.names[call.id] = call.name
             self._waiting[call.id] = at
 
     def _answer(self, part: _Part, at: int, place: int) -> ToolResult:
@@ -576,13 +615,13 @@ class _Walk:
             call_id,
             _read_content(part.content),
             part.is_error is True,
-            self._names.get(call_id, ""),
+            self.names.get(call_id, ""),
         )
 
     def _object(self, call_id: str, at: int, place: int) -> None:
-        twice = self._messages and self._messages[-1].role == "tool"
+        twice = self._role == "tool"
         where = f"messages.{at}.content.{place}"
-        if twice and "duplicate_id" in self._rules and call_id in self._names:
+        if twice and "duplicate_id" in self._rules and call_id in self.names:
             raise reject(
                 "duplicate_id",
                 f"{where}: each tool_use must have a single result. Found multiple `tool_result`"
@@ -629,21 +668,17 @@ def _read_blocks(content: str | list[_Part]) -> list[AnyBlock]:
 
 def _read_block(part: _Part) -> AnyBlock | None:
     """The neutral block; documents and what server tools do have none."""
-    match part.type:
-        case "text":
-            return Text(part.text)
-        case "tool_use":
-            return ToolCall(part.id, part.name, part.input or {})
-        case "image":
-            return _read_image(part.source)
-        case "thinking":
-            return _unseal(part.thinking, part.signature or "") or Thinking(
-                part.thinking, part.signature or ""
-            )
-        case "redacted_thinking":
-            return Thinking("", part.data, redacted=True)
-        case _:
-            return None
+    kind = part.type
+    if kind == "text":
+        return Text(part.text)
+    if kind == "tool_use":
+        return ToolCall(part.id, part.name, part.input or {})
+    if kind == "image":
+        return _read_image(part.source)
+    if kind == "thinking":
+        signature = part.signature or ""
+        return _unseal(part.thinking, signature) or Thinking(part.thinking, signature)
+    return Thinking("", part.data, redacted=True) if kind == "redacted_thinking" else None
 
 
 def _read_image(source: _Picture | None) -> Image:
@@ -674,11 +709,11 @@ def _thoughts(blocks: Iterable[AnyBlock]) -> tuple[Thinking, ...]:
     return tuple(block for block in blocks if isinstance(block, Thinking))
 
 
-def _blame(turns: list[_Turn], count: int) -> str:
+def _blame(turns: list[_Turn]) -> str:
     """What became of the thoughts in the last of the model's turns."""
     at = max(at for at, turn in enumerate(turns) if turn.role == "assistant")
     content = turns[at].content
-    first = content[0].type if count and not isinstance(content, str) and content else "text"
+    first = "text" if isinstance(content, str) or not content else content[0].type
     if first not in {"thinking", "redacted_thinking"}:
         return (
             f"messages.{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found"

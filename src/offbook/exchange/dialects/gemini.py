@@ -271,8 +271,9 @@ class Gemini:
         if not turns and "missing_field" in self._rules:
             what = "* GenerateContentRequest.contents: contents is not specified\n"
             raise reject("missing_field", what)
-        tools = _read_tools(bytes(body.tools))
-        self._check_tools(tools)
+        tools, wrong = _read_tools(bytes(body.tools))
+        if wrong and "bad_tool_schema" in self._rules:
+            raise reject("bad_tool_schema", wrong)
         system = body.systemInstruction or body.system_instruction
         stream = _verb(wire.path) == "streamGenerateContent"
         about = introduce(wire, NAME)
@@ -287,29 +288,6 @@ class Gemini:
             about,
             stream,
         )
-
-    def _check_tools(self, tools: Sequence[Tool]) -> None:
-        if "bad_tool_schema" not in self._rules:
-            return
-        names: set[str] = set()
-        for at, tool in enumerate(tools):
-            if tool.kind != "function":
-                continue
-            where = f"* GenerateContentRequest.tools[0].function_declarations[{at}]"
-            if not _TOOL_NAME.fullmatch(tool.name):
-                raise reject(
-                    "bad_tool_schema",
-                    f"{where}.name: Invalid function name. Must start with a letter or an"
-                    " underscore. Must be alphanumeric (a-z, A-Z, 0-9), underscores (_), dots (.),"
-                    " colons (:), or dashes (-), with a maximum length of 128.\n",
-                )
-            if tool.schema and tool.schema.get("type") != "object":
-                what = f"{where}.parameters schema should be of type OBJECT.\n"
-                raise reject("bad_tool_schema", what)
-            if tool.name in names:
-                what = f"Duplicate function declaration found: {tool.name}"
-                raise reject("bad_tool_schema", what)
-            names.add(tool.name)
 
     def identify(self, reply: Reply, request: Request) -> str:
         """The id of the response: its own, or one made of the exchange."""
@@ -425,29 +403,57 @@ def _count(body: bytes) -> JSON:
 
 
 @lru_cache(maxsize=64)
-def _read_tools(raw: bytes) -> tuple[Tool, ...]:
-    """The tools offered: agents repeat them with every request, so they are read once."""
+def _read_tools(raw: bytes) -> tuple[tuple[Tool, ...], str]:
+    """The tools offered, and what is wrong with them.
+
+    Agents repeat them with every request, so they are read once.
+    """
     try:
-        listed = msgspec.json.decode(raw, type=list[JSON] | None)
+        groups = msgspec.json.decode(raw, type=list[dict[str, Raw]] | None)
+        tools = tuple(tool for group in groups or () for tool in _read_group(group))
     except msgspec.ValidationError as error:
         raise ModelError(f"Invalid value at 'tools': {error}", status=400) from error
-    return tuple(tool for group in listed or () for tool in _read_group(group))
+    return tools, _doubt_tools(tools)
 
 
-def _read_group(group: JSON) -> Iterator[Tool]:
+class _Function(msgspec.Struct):
+    name: str = ""
+    description: str | None = None
+    parameters: JSON | None = None
+    parametersJsonSchema: JSON | None = None  # noqa: N815 - the provider's name
+    parameters_json_schema: JSON | None = None
+
+
+def _read_group(group: dict[str, Raw]) -> Iterator[Tool]:
     """Functions; anything else keeps its options where a function has its schema."""
     for kind, given in group.items():
         if kind not in {"functionDeclarations", "function_declarations"}:
-            options = cast("JSON", given) if isinstance(given, dict) else {}
-            yield Tool(kind, "", options, kind=kind)
+            options = msgspec.json.decode(given, type=JSON | None)
+            yield Tool(kind, "", options or {}, kind=kind)
             continue
-        for one in cast("list[JSON]", given or ()):
-            schema = one.get("parametersJsonSchema") or one.get("parameters_json_schema")
-            yield Tool(
-                str(one.get("name", "")),
-                str(one.get("description") or ""),
-                schema or _lower(one.get("parameters") or {}),
+        for one in msgspec.json.decode(given, type=list[_Function] | None) or ():
+            schema = one.parametersJsonSchema or one.parameters_json_schema
+            yield Tool(one.name, one.description or "", schema or _lower(one.parameters or {}))
+
+
+def _doubt_tools(tools: Iterable[Tool]) -> str:
+    names: set[str] = set()
+    for at, tool in enumerate(tools):
+        if tool.kind != "function":
+            continue
+        where = f"* GenerateContentRequest.tools[0].function_declarations[{at}]"
+        if not _TOOL_NAME.fullmatch(tool.name):
+            return (
+                f"{where}.name: Invalid function name. Must start with a letter or an underscore."
+                " Must be alphanumeric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or"
+                " dashes (-), with a maximum length of 128.\n"
             )
+        if tool.schema and tool.schema.get("type") != "object":
+            return f"{where}.parameters schema should be of type OBJECT.\n"
+        if tool.name in names:
+            return f"Duplicate function declaration found: {tool.name}"
+        names.add(tool.name)
+    return ""
 
 
 def _lower(schema: Any) -> Any:

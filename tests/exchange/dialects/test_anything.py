@@ -1,0 +1,70 @@
+"""Whatever is sent to a dialect, the answer is a request or the provider's error."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbook.errors import ModelError
+from offbook.exchange.dialects.anthropic import Anthropic
+from offbook.exchange.dialects.dialect import Dialect, Wire
+from offbook.exchange.dialects.gemini import Gemini
+from offbook.exchange.request import Request
+from offbook.exchange.threads import Threads
+from tests.exchange.dialects import conversations
+
+CASES: list[tuple[Dialect, str]] = [
+    (Anthropic(), "/v1/messages"),
+    (Gemini(), "/v1beta/models/m:generateContent"),
+]
+values = conversations.values
+
+
+def places(value: Any, keys: Any) -> list[tuple[Any, Any]]:
+    """Every container in a value, with each of its keys."""
+    found: list[tuple[Any, Any]] = []
+    for key in keys:
+        found.append((value, key))
+        inner = value[key]
+        match inner:
+            case dict():
+                found += places(value[key], list(value[key]))
+            case list():
+                found += places(value[key], range(len(value[key])))
+            case _:
+                pass
+    return found
+
+
+def read(dialect: Dialect, wire: Wire) -> Request | ModelError:
+    try:
+        return dialect.decode(wire, Threads())
+    except ModelError as error:
+        return error
+
+
+@pytest.mark.parametrize("dialect, path", CASES)
+@given(data=st.data())
+def test_a_request_with_anything_wrong_is_understood_or_refused(
+    dialect: Dialect, path: str, data: st.DataObject
+):
+    wire = dialect.ask(data.draw(conversations.requests()), "http://host", "key")
+    body = json.loads(wire.body)
+    for _ in range(data.draw(st.integers(1, 3))):
+        holder, key = data.draw(st.sampled_from(places(body, list(body))))
+        holder[key] = data.draw(values)
+    sent = Wire("POST", path, {}, json.dumps(body).encode())
+    said = read(dialect, sent)
+    if isinstance(said, ModelError):
+        assert said.status == 400
+        assert json.loads(dialect.refuse(said).body)["error"]["message"] == said.message
+
+
+@pytest.mark.parametrize("dialect, path", CASES)
+@given(body=st.binary() | values.map(lambda value: json.dumps(value).encode()))
+def test_a_body_of_anything_is_refused(dialect: Dialect, path: str, body: bytes):
+    with pytest.raises(ModelError) as caught:
+        dialect.decode(Wire("POST", path, {}, body), Threads())
+    assert caught.value.status == 400
