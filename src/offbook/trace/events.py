@@ -3,6 +3,7 @@
 Names
     _meta.*                      the trace, the run, iterations, termination
     model.request|reply|error    what was asked of the model, what it answered
+    model.aside                  what was answered without asking it
     tool.call|result|blocked     what the agent did with it
     session.* agent.* turn.*     where the agent's own loop stands
     ui.*                         what people were shown and asked
@@ -25,6 +26,7 @@ RUN_END = "_meta.run_end"
 REQUEST = "model.request"
 REPLY = "model.reply"
 ERROR = "model.error"
+ASIDE = "model.aside"
 TOOL_CALL = "tool.call"
 TOOL_RESULT = "tool.result"
 TOOL_BLOCKED = "tool.blocked"

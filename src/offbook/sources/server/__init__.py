@@ -1,0 +1,1 @@
+"""Serves a source on loopback, in the providers' own words."""

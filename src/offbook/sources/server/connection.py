@@ -1,0 +1,398 @@
+"""One HTTP/1.1 connection: bytes to requests, answers to bytes, strictly in turn.
+
+Requests that came together (pipelining) wait for the answer to the one before. A stream without
+pacing is written in one go, yet each of its events is a chunk of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Protocol, cast
+from urllib.parse import unquote_to_bytes
+
+import httptools
+import msgspec
+
+from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.sources.server.websocket import (
+    CLOSE,
+    NORMAL,
+    NOT_TEXT,
+    PING,
+    TEXT,
+    Frames,
+    FramingError,
+    accept_key,
+    close_frame,
+    frame,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from contextvars import Context
+
+PIPELINED = 16
+HEADERS = 64 * 1024
+KNOWN_NAMES = 512
+REASONS = {status.value: status.phrase for status in HTTPStatus}
+
+_names: dict[bytes, str] = {}
+
+
+class Desk(Protocol):
+    """Who answers the requests of one run; its code runs in `context`."""
+
+    context: Context
+
+    async def answer(self, wire: Wire, /) -> Answer:
+        """The answer to a request; never an exception."""
+        ...
+
+    def delays(self, answer: Answer, /) -> Iterable[float] | None:
+        """The seconds before each chunk of a stream, or None for all at once."""
+        ...
+
+    def lose(self, wire: Wire, answer: Answer, /) -> None:
+        """The client was gone before it had all of this answer."""
+        ...
+
+    def converse(self, wire: Wire, message: bytes, /) -> AsyncIterator[bytes]:
+        """The messages that answer one message of a WebSocket, each when it is due."""
+        ...
+
+
+class Front(Protocol):
+    """The server, as its connections see it."""
+
+    limit: int
+    loop: asyncio.AbstractEventLoop
+    connections: set[Connection]
+
+    def route(self, wire: Wire, /) -> tuple[Desk, Wire]:
+        """Who answers this request, and how it looks from there."""
+        ...
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request in the queue, with what its answer must know; or an answer that is due already."""
+
+    wire: Wire
+    keep: bool
+    old: bool = False
+    refusal: Answer | None = None
+
+
+def complain(status: int, message: str, **more: object) -> Answer:
+    """An answer that no provider would give: something is wrong before any dialect is known."""
+    error = {"type": "offbook_error", "message": message, **more}
+    headers = {"content-type": "application/json", "x-should-retry": "false"}
+    return Answer(status, headers, msgspec.json.encode({"error": error}))
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._queue: deque[Asked] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._sent: tuple[Desk, Wire, Answer] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._frames: Frames | None = None
+        self._messages: deque[tuple[int, bytes]] = deque()
+        self._talk: tuple[Desk, Wire] | None = None
+        self._gone = False
+        self._begin()
+        self.since: float | None = None
+
+    # ------------------------------------------------------------------- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        # With no room at all, a write is tried at once, and we hear when it could not be done.
+        self._transport.set_write_buffer_limits(high=0)
+        self._front.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio calls it
+        self._gone = True
+        self._parser = None
+        self._front.connections.discard(self)
+        if self._room is not None and self._sent is not None:
+            desk, wire, answer = self._sent
+            desk.lose(wire, answer)
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        if self._room is None:
+            self._room = self._front.loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+
+    def eof_received(self) -> bool:
+        # A client may close its half once it has asked; it still gets its answer.
+        self._parser = None
+        return self._task is not None
+
+    def data_received(self, data: bytes) -> None:
+        if self._frames is not None:
+            self._hear(data)
+        elif self._parser is not None:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._parser = None
+                self._hear(data[cast("int", upgrade.args[0]) :])
+            except httptools.HttpParserError as error:
+                self._refuse(complain(400, f"this is not HTTP: {error}"))
+            if self._partial and self.since is None:
+                self.since = self._front.loop.time()
+
+    # ---------------------------------------------------------------- what the parser calls
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._body: bytes | bytearray = b""
+        self._size = 0
+        self._partial = False
+
+    def on_message_begin(self) -> None:
+        self._begin()
+        self._partial = True
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+        self._measure(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key = _names.get(name) or _name(name)
+        text = value.decode("latin-1")
+        headers = self._headers
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        self._measure(len(name) + len(value))
+
+    def _measure(self, size: int) -> None:
+        self._size += size
+        if self._size > HEADERS:
+            self._refuse(complain(431, f"the headers have more than {HEADERS} bytes"))
+
+    def on_headers_complete(self) -> None:
+        headers = self._headers
+        if int(headers.get("content-length", 0)) > self._front.limit:
+            self._refuse_body()
+        elif headers.get("content-encoding", "identity") != "identity":
+            self._refuse(complain(415, "a compressed body is not read here: send it as it is"))
+        elif headers.get("expect", "").lower() == "100-continue" and not self._queue:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        if self._parser is None:
+            return
+        if not self._body:
+            self._body = body
+            return
+        if isinstance(self._body, bytes):
+            self._body = bytearray(self._body)
+        self._body += body
+        if len(self._body) > self._front.limit:
+            self._refuse_body()
+
+    def on_message_complete(self) -> None:
+        parser = self._parser
+        if parser is None:
+            return
+        self._partial = False
+        self.since = None
+        path, _, query = self._target.partition(b"?")
+        if b"%" in path:
+            path = unquote_to_bytes(path)
+        wire = Wire(
+            parser.get_method().decode("latin-1"),
+            path.decode("utf-8", "replace"),
+            self._headers,
+            bytes(self._body),
+            query.decode("latin-1"),
+        )
+        keep = parser.should_keep_alive()
+        self._queue.append(Asked(wire, keep, parser.get_http_version() == "1.0"))
+        if self._task is None:
+            self._next()
+        elif len(self._queue) >= PIPELINED:
+            self._transport.pause_reading()
+
+    # ------------------------------------------------------------------------ answering, in turn
+
+    def _next(self) -> None:
+        asked = self._queue.popleft()
+        if asked.refusal is not None:
+            self._close_with(asked.refusal)
+            return
+        desk, wire = self._front.route(asked.wire)
+        if "upgrade" in wire.headers and self._upgrade(desk, wire):
+            return
+        work = self._serve(desk, wire, asked)
+        self._task = self._front.loop.create_task(work, context=desk.context)
+
+    async def _serve(self, desk: Desk, wire: Wire, asked: Asked) -> None:
+        answer = await desk.answer(wire)
+        if self._gone:
+            desk.lose(wire, answer)
+            return
+        self._sent = (desk, wire, answer)
+        delays = desk.delays(answer) if answer.chunks else None
+        if delays is None or asked.old or wire.method == "HEAD":
+            self._transport.write(_render(answer, asked, bodiless=wire.method == "HEAD"))
+        else:
+            await self._trickle(desk, wire, answer, delays)
+        self._finish(keep=asked.keep and not asked.old)
+
+    async def _trickle(
+        self, desk: Desk, wire: Wire, answer: Answer, delays: Iterable[float]
+    ) -> None:
+        self._transport.write(_head(answer, b"transfer-encoding: chunked\r\n"))
+        for chunk, delay in zip(answer.chunks, delays, strict=False):
+            if delay > 0:
+                await asyncio.sleep(delay)
+            if self._room is not None:
+                await self._room
+            if self._gone:
+                desk.lose(wire, answer)
+                return
+            self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        self._transport.write(b"0\r\n\r\n")
+
+    def _finish(self, *, keep: bool) -> None:
+        self._task = None
+        if self._gone:
+            return
+        if self._queue and keep:
+            if len(self._queue) == PIPELINED:
+                self._transport.resume_reading()
+            self._next()
+        elif not keep or self._parser is None:
+            self._transport.close()
+
+    # ------------------------------------------------------------------------------- refusing
+
+    def _refuse_body(self) -> None:
+        limit = self._front.limit
+        self._refuse(complain(413, f"the body has more than {limit} bytes", limit=limit))
+
+    def _refuse(self, answer: Answer) -> None:
+        """Answer so when the turn comes, and hear no more of this client."""
+        if self._parser is None:
+            return
+        self._parser = None
+        self._partial = False
+        self._queue.append(Asked(Wire("", ""), keep=False, refusal=answer))
+        if self._task is None:
+            self._next()
+
+    def _close_with(self, answer: Answer) -> None:
+        """Say it, and read on without listening: a client that is still sending hears it so."""
+        self._transport.write(_render(answer, Asked(Wire("", ""), keep=False)))
+        self.since = self._front.loop.time()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def expire(self) -> None:
+        """The client took too long to say what it wants."""
+        if self._parser is None or self._frames is not None:
+            self._transport.abort()
+        else:
+            self._refuse(complain(408, "the request did not come to its end in time"))
+
+    def abort(self) -> None:
+        """End it, whatever is going on."""
+        if self._task is not None:
+            self._task.cancel()
+        self._transport.abort()
+
+    # ------------------------------------------------------------------------------ WebSocket
+
+    def _upgrade(self, desk: Desk, wire: Wire) -> bool:
+        key = wire.headers.get("sec-websocket-key")
+        if wire.headers["upgrade"].lower() != "websocket" or key is None:
+            return False
+        self._frames = Frames(self._front.limit)
+        self._talk = (desk, wire)
+        self._transport.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
+            b"sec-websocket-accept: %b\r\n\r\n" % accept_key(key).encode()
+        )
+        return True
+
+    def _hear(self, data: bytes) -> None:
+        if self._frames is None or self._gone:
+            return
+        try:
+            self._messages.extend(self._frames.feed(data))
+        except FramingError as error:
+            self._hang_up(error.code, str(error))
+            return
+        if self._messages and self._task is None and self._talk is not None:
+            work = self._reply_to_messages(*self._talk)
+            self._task = self._front.loop.create_task(work, context=self._talk[0].context)
+
+    async def _reply_to_messages(self, desk: Desk, wire: Wire) -> None:
+        while self._messages and not self._gone:
+            opcode, payload = self._messages.popleft()
+            if opcode == CLOSE:
+                self._hang_up(NORMAL)
+            elif opcode == PING:
+                self._transport.write(frame(10, payload))
+            elif opcode == TEXT:
+                async for said in desk.converse(wire, payload):
+                    if self._room is not None:
+                        await self._room
+                    if self._gone:
+                        break
+                    self._transport.write(frame(TEXT, said))
+            elif opcode < CLOSE:
+                self._hang_up(NOT_TEXT, "only text is spoken here")
+        self._task = None
+
+    def _hang_up(self, code: int, reason: str = "") -> None:
+        self._frames = None
+        self._messages.clear()
+        self._transport.write(close_frame(code, reason))
+        self._transport.close()
+
+
+def _name(raw: bytes) -> str:
+    text = raw.decode("latin-1").lower()
+    if len(_names) < KNOWN_NAMES:
+        _names[raw] = text
+    return text
+
+
+def _head(answer: Answer, framing: bytes) -> bytes:
+    status = answer.status
+    lines = "".join([f"{name}: {value}\r\n" for name, value in answer.headers.items()])
+    return (
+        f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\n{lines}".encode("latin-1", "replace")
+        + framing
+        + b"\r\n"
+    )
+
+
+def _render(answer: Answer, asked: Asked, *, bodiless: bool = False) -> bytes:
+    """The whole answer as bytes."""
+    ending = b"" if asked.keep and not asked.old else b"connection: close\r\n"
+    if not answer.chunks:
+        body = b"" if bodiless else answer.body
+        return _head(answer, b"content-length: %d\r\n%b" % (len(answer.body), ending)) + body
+    if asked.old:  # HTTP/1.0 knows no chunks: the stream ends with the connection
+        return b"".join((_head(answer, ending), *answer.chunks))
+    head = _head(answer, b"transfer-encoding: chunked\r\n" + ending)
+    if bodiless:
+        return head
+    chunks = [b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in answer.chunks]
+    return b"".join((head, *chunks, b"0\r\n\r\n"))

@@ -1,0 +1,256 @@
+"""A loopback server for many runs at once, each under a base URL of its own.
+
+    with Server() as server:                        # in a thread of its own
+        endpoint = server.mount(playbook, hub=hub)
+        OpenAI(base_url=endpoint.openai)
+
+    async with Server() as server: …                # in the loop of the caller
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import threading
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Self
+
+from offbook.determinism.ids import Ids
+from offbook.errors import UsageError
+from offbook.exchange.dialects.dialect import Wire
+from offbook.sources.server.connection import Connection, complain
+from offbook.sources.server.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from offbook.exchange.dialects.dialect import Answer, Dialect
+    from offbook.exchange.source import ModelSource
+    from offbook.sources.server.connection import Desk
+    from offbook.sources.server.pacing import Pacing
+    from offbook.trace.hub import Hub
+
+    Recognise = Callable[[Wire], Dialect | None]
+
+HOST = "127.0.0.1"
+HOSTS = {"127.0.0.1", "localhost"}
+LIMIT = 32 * 1024 * 1024
+PATIENCE = 30.0
+BACKLOG = 1024
+
+
+class Server:
+    """Answers on one port of this machine, and of no other.
+
+    A request may have `limit` bytes and take `patience` seconds to arrive.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        limit: int = LIMIT,
+        patience: float = PATIENCE,
+        recognise: Recognise | None = None,
+    ) -> None:
+        self.port = port
+        self.limit = limit
+        self.loop: asyncio.AbstractEventLoop
+        self.connections: set[Connection] = set()
+        self._patience = patience
+        self._recognise = recognise or _all_dialects()
+        self._endpoints: dict[str, Endpoint] = {}
+        self._hosts: dict[str, bool] = {}
+        self._ids = Ids()
+        self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._thread: threading.Thread | None = None
+
+    # ---------------------------------------------------------------------------- its life
+
+    async def start(self) -> Self:
+        """Serve in the caller's loop; only for agents that do not block it."""
+        self.loop = asyncio.get_running_loop()
+        listener = _listen(self.port)
+        self.port = listener.getsockname()[1]
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), sock=listener, backlog=BACKLOG
+        )
+        self._watch()
+        return self
+
+    async def stop(self) -> None:
+        """Stop serving; whoever is still connected is cut off."""
+        if self._server is None:
+            return
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        await self._server.wait_closed()
+        self._server = None
+
+    def launch(self) -> Self:
+        """Serve in a thread of its own: for agents that block, and for other processes."""
+        started = threading.Event()
+        failed: list[BaseException] = []
+
+        def live() -> None:
+            loop = _make_loop()
+            try:
+                loop.run_until_complete(self.start())
+            except BaseException as error:  # noqa: BLE001 - raised by whoever launched it
+                failed.append(error)
+            started.set()
+            if not failed:
+                loop.run_forever()
+                loop.run_until_complete(self.stop())
+            loop.close()
+
+        self._thread = threading.Thread(target=live, name="offbook-server", daemon=True)
+        self._thread.start()
+        started.wait()
+        if failed:
+            raise failed[0]
+        return self
+
+    def close(self) -> None:
+        """End the thread; a second time is nothing."""
+        if self._thread is not None:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self._thread = None
+
+    def __enter__(self) -> Self:
+        return self.launch()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _watch(self) -> None:
+        """Look, now and then, for clients that never come to the end of their request."""
+        late = self.loop.time() - self._patience
+        for connection in list(self.connections):
+            if connection.since is not None and connection.since < late:
+                connection.expire()
+        self._sweep = self.loop.call_later(self._patience / 4, self._watch)
+
+    # ---------------------------------------------------------------------------- its runs
+
+    def mount(
+        self,
+        source: ModelSource,
+        *,
+        run: str | None = None,
+        hub: Hub | None = None,
+        tools: bool = True,
+        pacing: Pacing | None = None,
+    ) -> Endpoint:
+        """Serve this source under `/s/<run>`; under `/` itself for an empty name.
+
+        With a hub, every request and its answer is told to it; with `tools`, the tool calls and
+        results that pass by as well.
+        """
+        name = self._ids.next("run") if run is None else run
+        if name in self._endpoints:
+            raise UsageError(f"there is a run {name!r} already", hint="close its endpoint first")
+        base = f"http://{HOST}:{self.port}"
+        endpoint = Endpoint(
+            source,
+            url=f"{base}/s/{name}" if name else base,
+            recognise=self._recognise,
+            hub=hub,
+            tools=tools,
+            pacing=pacing,
+            leave=lambda: self._endpoints.pop(name, None),
+        )
+        self._endpoints[name] = endpoint
+        return endpoint
+
+    def route(self, wire: Wire) -> tuple[Desk, Wire]:
+        """Who answers this request, and how it looks from there."""
+        headers = wire.headers
+        host = headers.get("host", "")
+        admitted = self._hosts.get(host)
+        if not (_is_ours(host) if admitted is None else admitted):
+            return _Counter(complain(403, f"this server is not {host!r}: it is {HOST}")), wire
+        if admitted is None and len(self._hosts) < len(HOSTS) * 4:
+            self._hosts[host] = True
+        name, path = "", wire.path
+        if path.startswith("/s/"):
+            name, slash, rest = path[3:].partition("/")
+            path = slash + rest or "/"
+        endpoint = self._endpoints.get(name)
+        if endpoint is None:
+            return _Counter(self._explain_absence(name)), wire
+        return endpoint, Wire(wire.method, path, headers, wire.body, wire.query)
+
+    def _explain_absence(self, name: str) -> Answer:
+        there = [f"/s/{known}" for known in sorted(self._endpoints)]
+        if not name:
+            return complain(404, "a path begins with /s/ and the name of its run", runs=there)
+        return complain(404, f"there is no run {name!r}, or it is over", runs=there)
+
+
+class _Counter:
+    """Answers for nobody: one refusal, whatever was asked."""
+
+    def __init__(self, refusal: Answer) -> None:
+        self.context = copy_context()
+        self._refusal = refusal
+
+    async def answer(self, wire: Wire) -> Answer:  # noqa: ARG002 - whatever was asked
+        return self._refusal
+
+    def delays(self, answer: Answer) -> None:
+        """At once."""
+
+    def lose(self, wire: Wire, answer: Answer) -> None:
+        """Nobody minds."""
+
+    async def converse(self, wire: Wire, message: bytes) -> AsyncIterator[bytes]:  # noqa: ARG002 - as above
+        yield self._refusal.body
+
+
+def _is_ours(host: str) -> bool:
+    """Whether the client meant this machine, not a name that somebody points here."""
+    name, _, port = host.partition(":")
+    return name.lower() in HOSTS and (not port or port.isdigit())
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+            why = "is in use" if error.errno == errno.EADDRINUSE else "is not for everyone"
+            raise UsageError(
+                f"port {port} {why}", where=HOST, hint="take another, or 0 for any that is free"
+            ) from error
+        raise
+    return listener
+
+
+def _make_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # not on every platform; slower without, but the same
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _all_dialects() -> Recognise:
+    from offbook.exchange.dialects.all import recognise
+
+    return recognise
