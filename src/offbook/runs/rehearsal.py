@@ -11,6 +11,7 @@ from offbook.errors import PlaybookError, ScriptError, UsageError
 from offbook.exchange.source import ModelSource
 from offbook.runs.bridge import Bridge, in_loop
 from offbook.runs.folder import make_folder, remove_folder
+from offbook.runs.serving import serve
 from offbook.sources.playbook import Playbook, Role, Turn, validate
 from offbook.subjects.session.session import MINIMAL, AgentSession, Skill, listed
 from offbook.subjects.subject import Stage, Subject
@@ -25,6 +26,7 @@ from offbook.trace.verdicts import Verdict, deliver
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from offbook.sources.server.endpoint import Endpoint
     from offbook.trace.query import ToolCallRecord, ToolResultRecord
 
 Script = Turn | Role | str
@@ -116,6 +118,7 @@ class Rehearsal:
         self._hub = Hub(self._clock)
         self._events: Events | None = None
         self._bridge = Bridge()
+        self._endpoint: Endpoint | None = None
         self._runs: list[Run] = []
         self._opened = False
         self._failed = False
@@ -216,13 +219,19 @@ class Rehearsal:
             )
             self._hub.subscribe(self._recorder.record)
             self._hub.subscribe(self._count)
-            source = Observed(self._source, self._hub, tools=not self.subject.tells)
-            await self.subject.open(Stage(source, self._hub, self.cwd))
+            await self.subject.open(self._set_stage())
             self._opened = True
         except BaseException as error:
             self._disposed = True
             await self._give_up(error)
             raise
+
+    def _set_stage(self) -> Stage:
+        tools = not self.subject.tells
+        if self.subject.reach != "endpoint":
+            return Stage(Observed(self._source, self._hub, tools=tools), self._hub, self.cwd)
+        self._endpoint = serve(self._source, self._hub, tools=tools)
+        return Stage(self._endpoint.source, self._hub, self.cwd, self._endpoint.url)
 
     async def _give_up(self, error: BaseException) -> None:
         """Leave nothing behind of a subject that could not be opened."""
@@ -276,20 +285,28 @@ class Rehearsal:
 
     async def _play(self, prompt: Turn | str) -> None:
         if isinstance(prompt, str):
-            await self.subject.prompt(prompt)
+            await self._prompt(prompt)
             return
         self.playbook.open(prompt)
-        try:
-            await self.subject.prompt(prompt.text)
-        except Exception as error:
-            failure = self.playbook.failure
-            if failure is None or failure is error:
-                raise
-            raise failure from error  # what went wrong in the script, not what became of it
-        if self.playbook.failure:
-            raise self.playbook.failure
+        await self._prompt(prompt.text)
         if self.playbook.pending and self._auto_assert:
             self._judge()
+
+    async def _prompt(self, text: str) -> None:
+        """Prompt the subject; what its source raised says more than what it made of it."""
+        try:
+            await self.subject.prompt(text)
+        except Exception as error:
+            if self._failure is None or self._failure is error:
+                raise
+            raise self._failure from error
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def _failure(self) -> Exception | None:
+        served = None if self._endpoint is None else self._endpoint.failure
+        return self.playbook.failure or served
 
     def _judge(self) -> None:
         """The automatic assertions: the first that does not hold is raised."""
@@ -337,6 +354,8 @@ class Rehearsal:
                 deliver(self._hub, verdict)
 
     def _clear(self) -> None:
+        if self._endpoint is not None:
+            self._endpoint.close()
         if self._recorder is not None:
             self._recorder.close()
         if self._folder is not None:

@@ -31,6 +31,7 @@ from offbook.errors import (
 )
 from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.reply import Reply, Stop, Usage
+from offbook.sources.auxiliary import stand_in
 
 if TYPE_CHECKING:
     from offbook.exchange.messages import Message
@@ -336,10 +337,18 @@ def _cut(text: str, length: int) -> str:
 class _Part:
     """One script and how far it has come."""
 
+    __slots__ = ("last", "name", "opening", "queue")
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.queue: deque[Step] = deque()
         self.last: Step | None = None
+        self.opening = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether its last step was an error of the provider, after which a client asks again."""
+        return self.last is not None and isinstance(self.last.actions[-1], Fail)
 
 
 class Playbook:
@@ -350,10 +359,15 @@ class Playbook:
 
     An agent that asks for more than was scripted fails the run; with `strict=False` it is told
     "[PLAYBOOK EXHAUSTED]" instead.
+
+    Turns are opened by whoever prompts the agent. Where nobody does, over a wire, the playbook is
+    `following`: a new user message opens the next turn if the turn's text is in it.
     """
 
-    def __init__(self, *, strict: bool = True) -> None:
+    def __init__(self, *, strict: bool = True, following: bool = False) -> None:
         self._strict = strict
+        self._following = following
+        self._owners: dict[str, _Part] = {}
         self._roles: list[tuple[Role, _Part]] = []
         self._turns: deque[tuple[Turn, _Part]] = deque()
         self._turn: Turn | None = None
@@ -410,12 +424,16 @@ class Playbook:
 
     def open(self, turn: Turn) -> None:
         """Begin the next turn, which must be this one."""
-        self._turn, part = self._turns.popleft()
-        if self._turn is not turn:
+        if not self._turns or self._turns[0][0] is not turn:
             raise PlaybookError(f"when({turn.text!r}) is not the next turn")
+        self._open()
+
+    def _open(self) -> _Part:
+        self._turn, part = self._turns.popleft()
         if self._part.queue:
             self._spent.append(self._part)
         self._part = part
+        return part
 
     @property
     def left(self) -> list[Step]:
@@ -434,7 +452,10 @@ class Playbook:
         """The next step of whichever part this request belongs to."""
         try:
             await self._hear(request)
-            part = self._choose(request)
+            part = self._cast(request)
+            if part is None and (aside := stand_in(request)) is not None:
+                return aside
+            part = part or self._choose(request)
             if not part.queue:
                 return self._run_dry(part, request)
             step = part.queue.popleft()
@@ -465,15 +486,16 @@ class Playbook:
                 self.failure = self.failure or error
                 raise
 
-    def _choose(self, request: Request) -> _Part:
+    def _cast(self, request: Request) -> _Part | None:
         if not self._roles:
-            if self._turn is None:
-                raise self._uncast(request)
-            return self._part
+            return None
         fitting = [part for role_, part in self._roles if role_.plays(request)]
-        if fitting:
-            return next((part for part in fitting if part.queue), fitting[0])
-        if self._turn is None or self._is_strange(request, self._turn):
+        return next((part for part in fitting if part.queue), fitting[0] if fitting else None)
+
+    def _choose(self, request: Request) -> _Part:
+        if self._following:
+            return self._follow(request)
+        if self._turn is None or (self._roles and self._is_strange(request, self._turn)):
             raise self._uncast(request)
         if self._system is None:
             self._system = request.system
@@ -497,6 +519,56 @@ class Playbook:
             ),
         )
 
+    def _follow(self, request: Request) -> _Part:
+        """The part whose tool results these are, or the turn that this prompt opens or goes on."""
+        fresh = request.fresh
+        for result in (found for message in fresh for found in message.results):
+            owner = self._owners.pop(result.call_id, None)
+            if owner is not None:
+                return owner
+        said = "\n".join(message.text for message in fresh if message.role == "user")
+        part = self._part
+        if part.queue and not self._interrupts(part, said, request):
+            return part
+        if self._turns and self._turns[0][0].text in said:
+            part = self._open()
+            part.opening = request.messages.digest()
+        elif self._turn is None or (said and self._turns):
+            raise self._unexpected(said, request)
+        return part
+
+    def _interrupts(self, part: _Part, said: str, request: Request) -> bool:
+        """Whether a prompt begins the next turn although this one has steps left.
+
+        A flattened tool result or a reminder is a user message too, so only the very prompt does;
+        and after an error of the provider, the same prompt is asked again.
+        """
+        return (
+            bool(self._turns)
+            and not part.failed
+            and part.opening != request.messages.digest()
+            and said.strip() == self._turns[0][0].text.strip()
+        )
+
+    def _unexpected(self, said: str, request: Request) -> ScriptMismatch:
+        if not self._turns:
+            return self._uncast(request)
+        texts = [turn.text for turn, _ in self._turns]
+        later = next((text for text in texts if text in said), None)
+        known = f"when({_cut(later, SAID)!r}) comes later" if later else nearest(said, texts)
+        return ScriptMismatch(
+            "the agent was told something else than the next turn",
+            where=f"when({_cut(texts[0], SAID)!r})",
+            hint="\n".join(
+                (
+                    f"  expected: a user message with {_cut(texts[0], GIVEN)!r} in it",
+                    f"  came: {came(request)}",
+                    f"  nearest: {known}",
+                    "  do: mend the prompt or the playbook; a call beside it needs a role(…)",
+                )
+            ),
+        )
+
     async def _perform(self, step: Step, part: _Part, request: Request) -> Reply:
         blocks: list[AnyBlock] = []
         stop: Stop = "stop"
@@ -504,7 +576,10 @@ class Playbook:
             match action:
                 case Call(tool, params):
                     given = await self._resolve(step, action, params)
-                    blocks.append(self._call(step, action, tool, given, request))
+                    made = self._call(step, action, tool, given, request)
+                    if self._following:
+                        self._owners[made.id] = part
+                    blocks.append(made)
                     stop = "tool_use"
                 case Say(text, why):
                     blocks.append(Text(text))

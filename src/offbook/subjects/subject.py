@@ -20,7 +20,8 @@ Reach = Literal["call", "transport", "endpoint"]
 class Stage(msgspec.Struct, frozen=True):
     """What a subject is given: the model, someone to tell, and a place to work in.
 
-    `endpoint` is the base URL under which the model is served, for subjects that are reached so.
+    `endpoint` is the base URL under which the model is served, for subjects that are reached so:
+    as clients of Anthropic and Gemini take it; those of OpenAI add `/v1`.
     """
 
     source: ModelSource

@@ -21,6 +21,7 @@ from offbook.sources.server.websocket import (
     NORMAL,
     NOT_TEXT,
     PING,
+    PONG,
     TEXT,
     Frames,
     FramingError,
@@ -347,7 +348,7 @@ class Connection(asyncio.Protocol):
             if opcode == CLOSE:
                 self._hang_up(NORMAL)
             elif opcode == PING:
-                self._transport.write(frame(10, payload))
+                self._transport.write(frame(PONG, payload))
             elif opcode == TEXT:
                 async for said in desk.converse(wire, payload):
                     if self._room is not None:
@@ -377,7 +378,9 @@ def _head(answer: Answer, framing: bytes) -> bytes:
     status = answer.status
     lines = "".join([f"{name}: {value}\r\n" for name, value in answer.headers.items()])
     return (
-        f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\n{lines}".encode("latin-1", "replace")
+        f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\n{lines}".encode(
+            "latin-1", "replace"
+        )
         + framing
         + b"\r\n"
     )

@@ -11,7 +11,6 @@ import msgspec
 
 from offbook.errors import ModelError, OffbookError
 from offbook.exchange.dialects.dialect import Answer, Wire
-from offbook.exchange.reply import Reply
 from offbook.exchange.threads import Threads
 from offbook.sources.server.connection import complain
 from offbook.trace.events import ASIDE, ERROR
@@ -113,11 +112,9 @@ class Endpoint:
         request: Request | None = None
         try:
             request = dialect.decode(wire, self._threads)
-            if self.failure is not None:
-                raise self.failure
             if (same := self._resend(wire, request)) is not None:
                 return self._tell_aside(wire, same, "the same reply again")
-            reply = await self.source.reply(request)
+            reply = await self._reply(request)
             reply = msgspec.structs.replace(reply, id=dialect.identify(reply, request))
             self._threads.remember(reply.id, request, reply)
             answer = dialect.encode(reply, request)
@@ -133,6 +130,11 @@ class Endpoint:
         if request is not None:
             self._recent.append((request, answer))
         return answer
+
+    async def _reply(self, request: Request) -> Reply:
+        if self.failure is not None:
+            raise self.failure
+        return await self.source.reply(request)
 
     def _fail(self, error: Exception) -> None:
         self.failure = self.failure or error

@@ -1,10 +1,10 @@
 """A loopback server for many runs at once, each under a base URL of its own.
 
-    with Server() as server:                        # in a thread of its own
-        endpoint = server.mount(playbook, hub=hub)
-        OpenAI(base_url=endpoint.openai)
+with Server() as server:                        # in a thread of its own
+    endpoint = server.mount(playbook, hub=hub)
+    OpenAI(base_url=endpoint.openai)
 
-    async with Server() as server: …                # in the loop of the caller
+async with Server() as server: …                # in the loop of the caller
 """
 
 from __future__ import annotations

@@ -1,0 +1,89 @@
+"""Calls that known clients make beside the conversation: titles, routers, probes, prewarms.
+
+A script is about the agent's work, so these get an answer of their own, and the trace shows it:
+the reply's role is `auxiliary (…)`. A role of the playbook that fits comes first.
+
+Each entry is known by words that no other request of the client has. To add a client, add its
+entries to `CALLS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from offbook.exchange.messages import Text
+from offbook.exchange.reply import Reply
+
+if TYPE_CHECKING:
+    from offbook.exchange.request import Request
+
+TITLE = "A rehearsal"
+
+
+class Auxiliary(msgspec.Struct, frozen=True):
+    """One kind of call: what must be in it, all of it, and what it is told.
+
+    Such a call offers no tools. `prompt` is the whole of its only message, the others are
+    contained; `agent` begins the client's user agent.
+    """
+
+    name: str
+    answer: str
+    agent: str = ""
+    system: str = ""
+    model: str = ""
+    prompt: str = ""
+
+    def made(self, request: Request) -> bool:
+        """Whether this request is such a call."""
+        return (
+            self.system in request.system
+            and self.model in request.model
+            and str(request.metadata.get("user-agent", "")).startswith(self.agent)
+            and (not self.prompt or (len(request.messages) == 1 and request.prompt == self.prompt))
+        )
+
+
+CALLS = (
+    Auxiliary(
+        "Gemini CLI router",
+        '{"complexity_reasoning": "a rehearsal", "complexity_score": 50}',
+        agent="GeminiCLI",
+        system="specialized Task Routing AI",
+    ),
+    Auxiliary(
+        "Gemini CLI next speaker",
+        '{"reasoning": "a rehearsal", "next_speaker": "user"}',
+        agent="GeminiCLI",
+        prompt="",
+        system="who should logically speak next",
+    ),
+    Auxiliary(
+        "opencode title", TITLE, system="You are a title generator. You output ONLY a thread title"
+    ),
+    Auxiliary("inspect probe", "hello, world", prompt="Please say 'hello, world'"),
+    Auxiliary("Claude Code quota", "ok", agent="claude-cli", prompt="quota"),
+    Auxiliary("Claude Code warm-up", "ok", agent="claude-cli", prompt="Warmup"),
+    Auxiliary(
+        "Claude Code topic",
+        '{"isNewTopic": false, "title": null}',
+        agent="claude-cli",
+        system="indicates a new conversation topic",
+    ),
+    Auxiliary("Claude Code small model", TITLE, agent="claude-cli", model="haiku"),
+)
+
+
+def stand_in(request: Request) -> Reply | None:
+    """The answer to an auxiliary call, or None for anything else."""
+    if request.parameters.get("generate") is False:
+        return Reply(model=request.model, role="auxiliary (prewarm)")
+    if request.tools or not request.metadata:
+        return None
+    for known in CALLS:
+        if known.made(request):
+            blocks = (Text(known.answer),)
+            return Reply(blocks, model=request.model, role=f"auxiliary ({known.name})")
+    return None

@@ -1,0 +1,213 @@
+"""What is on the wire: real sockets, and requests written by hand."""
+
+from contextlib import ExitStack
+
+import msgspec
+import pytest
+
+from offbook.errors import UsageError
+from offbook.exchange.messages import Text, user
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request
+from offbook.sources.server.pacing import Pacing
+from offbook.sources.server.server import Server
+from tests.sources.server.plain import body, recognise
+from tests.sources.server.raw import Reader, ask, dialled, post
+
+
+class Echo:
+    """Says what it was told."""
+
+    async def reply(self, request: Request) -> Reply:
+        return Reply((Text(f"you said {request.prompt}"),))
+
+
+@pytest.fixture
+def url(server: Server):
+    """The base URL of a run that echoes."""
+    endpoint = server.mount(Echo())
+    yield endpoint.openai
+    endpoint.close()
+
+
+def test_a_reply_comes_back_whole(url: str):
+    status, headers, answer = ask(f"{url}/plain", body(user("hi")))
+    assert status == 200
+    assert headers["content-type"] == "application/json"
+    assert msgspec.json.decode(answer, type=Reply).text == "you said hi"
+
+
+def test_each_event_of_a_stream_is_a_chunk_of_its_own(url: str):
+    with dialled(url) as connection:
+        connection.sendall(post(f"{url}/plain", body(user("hi"), stream=True)))
+        reader = Reader(connection)
+        assert reader.head()[1]["transfer-encoding"] == "chunked"
+        assert list(reader.chunks()) == [b'data: "you"\n\n', b'data: "said"\n\n', b'data: "hi"\n\n']
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_requests_that_come_together_are_answered_in_their_order(url: str, *, streams: bool):
+    asked = b"".join(post(f"{url}/plain", body(user(str(n)), stream=streams)) for n in range(40))
+    with dialled(url) as connection:
+        connection.sendall(asked)
+        reader = Reader(connection)
+        said = [reader.answer()[2] for _ in range(40)]
+    assert [str(n).encode() in text for n, text in enumerate(said)] == [True] * 40
+
+
+def test_a_request_may_come_byte_by_byte(url: str):
+    with dialled(url) as connection:
+        for byte in post(f"{url}/plain", body(user("slowly"))):
+            connection.sendall(bytes([byte]))
+        assert b"you said slowly" in Reader(connection).answer()[2]
+
+
+def test_a_body_may_come_in_chunks(url: str):
+    sent = body(user("in pieces"))
+    chunks = b"".join(b"%x\r\n%b\r\n" % (1, sent[at : at + 1]) for at in range(len(sent)))
+    request = post(f"{url}/plain", chunks + b"0\r\n\r\n", "transfer-encoding: chunked")
+    with dialled(url) as connection:
+        connection.sendall(request)
+        assert b"you said in pieces" in Reader(connection).answer()[2]
+
+
+def test_a_client_that_waits_for_leave_to_send_gets_it(url: str):
+    sent = body(user("may I"))
+    request = post(f"{url}/plain", sent, "expect: 100-continue")
+    with dialled(url) as connection:
+        connection.sendall(request[: -len(sent)])
+        reader = Reader(connection)
+        assert reader.head()[0] == 100
+        connection.sendall(sent)
+        assert reader.answer()[0] == 200
+
+
+def test_a_client_that_has_closed_its_half_still_gets_its_answer(url: str):
+    with dialled(url) as connection:
+        connection.sendall(post(f"{url}/plain", body(user("bye"))))
+        connection.shutdown(1)
+        assert Reader(connection).answer()[0] == 200
+
+
+def test_http_1_0_gets_a_stream_that_ends_with_the_connection(url: str):
+    request = post(f"{url}/plain", body(user("hi"), stream=True)).replace(b"HTTP/1.1", b"HTTP/1.0")
+    with dialled(url) as connection:
+        connection.sendall(request)
+        reader = Reader(connection)
+        assert "transfer-encoding" not in reader.head()[1]
+        assert reader.rest().endswith(b'data: "hi"\n\n')
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:1", "LOCALHOST"])
+def test_this_machine_has_these_names(url: str, host: str):
+    assert ask(f"{url}/plain", body(user("hi")), host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost:x", "127.0.0.2"]
+)
+def test_a_name_that_somebody_pointed_here_is_refused(url: str, host: str):
+    status, _, answer = ask(f"{url}/plain", body(user("hi")), host=host)
+    assert status == 403
+    assert host in answer.decode()
+
+
+@pytest.mark.parametrize(
+    "sent, status, word",
+    [
+        (b"\x16\x03\x01\x02\x00\x01", 400, b"not HTTP"),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n", 400, b"not HTTP"),
+        (b"POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n", 400, b""),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", 431, b"headers"),
+        (
+            b"POST / HTTP/1.1\r\ncontent-encoding: gzip\r\ncontent-length: 1\r\n\r\n",
+            415,
+            b"compressed",
+        ),
+    ],
+)
+def test_what_is_no_request_is_told_so_and_cut_off(url: str, sent: bytes, status: int, word: bytes):
+    with dialled(url) as connection:
+        connection.sendall(sent)
+        reader = Reader(connection)
+        answered, _, text = reader.answer()
+        assert (answered, word in text) == (status, True)
+        connection.shutdown(1)
+        assert reader.rest() == b""
+    assert ask(f"{url}/plain", body(user("still there?")))[0] == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_of_50_mb_is_refused_and_the_refusal_arrives(url: str, *, chunked: bool):
+    size = 50 * 1024 * 1024
+    headers = ["transfer-encoding: chunked"] if chunked else [f"content-length: {size}"]
+    with dialled(url) as connection:
+        connection.sendall(post(f"{url}/plain", b"", *headers))
+        piece = b" " * (1 << 20)
+        try:
+            for _ in range(50):
+                connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+        except OSError:
+            pytest.fail("the client was cut off before it could read the answer")
+        status, _, answer = Reader(connection).answer()
+    assert status == 413
+    assert b"33554432 bytes" in answer
+    assert ask(f"{url}/plain", body(user("still there?")))[0] == 200
+
+
+def test_a_client_that_never_ends_its_request_is_cut_off_while_others_are_served():
+    with Server(recognise=recognise, patience=0.05) as server:
+        url = server.mount(Echo()).openai
+        with dialled(url) as slow:
+            slow.sendall(b"POST / HTTP/1.1\r\nhost: localhost\r\nx-slow: ")
+            assert ask(f"{url}/plain", body(user("hi")))[0] == 200
+            assert Reader(slow).answer()[0] == 408
+
+
+def test_a_client_that_keeps_a_connection_idle_is_not_cut_off():
+    with Server(recognise=recognise, patience=0.02) as server:
+        url = server.mount(Echo()).openai
+        with dialled(url) as idle, dialled(url) as slow:
+            slow.sendall(b"POST / HTTP/1.1\r\n")
+            assert Reader(slow).answer()[0] == 408
+            idle.sendall(post(f"{url}/plain", body(user("hi"))))
+            assert Reader(idle).answer()[0] == 200
+
+
+def test_a_port_in_use_is_named():
+    with Server(recognise=recognise) as first, pytest.raises(UsageError, match=str(first.port)):
+        Server(recognise=recognise, port=first.port).launch()
+
+
+def test_five_hundred_streams_at_once_all_come_to_their_end(server: Server):
+    endpoint = server.mount(Echo(), pacing=Pacing(tokens_per_second=1000))
+    url = endpoint.openai
+    request = post(f"{url}/plain", body(user("hi"), stream=True))
+    with ExitStack() as stack:
+        clients = [stack.enter_context(dialled(url)) for _ in range(500)]
+        for client in clients:
+            client.sendall(request)
+        ends = [Reader(client).answer()[2].endswith(b'data: "hi"\n\n') for client in clients]
+    assert ends == [True] * 500
+    endpoint.close()
+
+
+def test_a_paced_stream_sends_its_first_event_before_its_last(server: Server):
+    endpoint = server.mount(Echo(), pacing=Pacing(first_token=1, tokens_per_second=200, jitter=0.5))
+    with dialled(endpoint.url) as connection:
+        connection.sendall(post(f"{endpoint.openai}/plain", body(user("hi"), stream=True)))
+        first = connection.recv(65536)
+        while b"you" not in first:
+            first += connection.recv(65536)
+        assert b'"hi"' not in first
+    endpoint.close()
+
+
+def test_the_same_seed_gives_the_same_pace():
+    pacing = Pacing(first_token=100, tokens_per_second=10, jitter=0.2, seed=7)
+    first, *others = delays = list(pacing.delays(20, salt=3))
+    assert delays == list(pacing.delays(20, salt=3))
+    assert delays != list(pacing.delays(20, salt=4))
+    assert 0.08 <= first <= 0.12
+    assert all(0.08 <= delay <= 0.12 for delay in others)
+    assert len(set(others)) > 10

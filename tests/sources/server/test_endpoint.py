@@ -1,0 +1,230 @@
+"""One run on the server: what its source says and raises, and what the trace tells of it."""
+
+import asyncio
+import threading
+from contextvars import ContextVar
+
+import msgspec
+import pytest
+
+from offbook.errors import ModelError, ScriptMismatch
+from offbook.exchange.messages import Message, Text, ToolResult, user
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request
+from offbook.sources.playbook import Playbook, call, fail, say, when
+from offbook.sources.server.pacing import Pacing
+from offbook.sources.server.server import Server
+from offbook.trace.events import Event
+from offbook.trace.hub import Hub
+from tests.sources.server.plain import body, recognise
+from tests.sources.server.raw import Reader, ask, dialled, post
+
+
+class Scripted:
+    """Says its lines, raises those that are exceptions."""
+
+    def __init__(self, *lines: str | Exception) -> None:
+        self.lines = list(lines)
+
+    async def reply(self, request: Request) -> Reply:  # noqa: ARG002 - the protocol
+        line = self.lines.pop(0)
+        if isinstance(line, Exception):
+            raise line
+        return Reply((Text(line),))
+
+
+def told(url: str, *messages: Message) -> Reply:
+    status, _, answer = ask(f"{url}/v1/plain", body(*messages))
+    assert status == 200, answer
+    return msgspec.json.decode(answer, type=Reply)
+
+
+@pytest.mark.parametrize("path", ["/v1/plain", "/plain"])
+def test_paths_work_with_and_without_the_version(server: Server, path: str):
+    endpoint = server.mount(Scripted("yes"))
+    assert ask(endpoint.url + path, body(user("hi")))[0] == 200
+
+
+def test_an_error_of_the_model_is_an_answer_like_any_other(server: Server):
+    endpoint = server.mount(Scripted(ModelError("slow down", status=429), "there"))
+    status, headers, answer = ask(f"{endpoint.openai}/plain", body(user("hi")))
+    assert (status, b"slow down" in answer) == (429, True)
+    assert "x-should-retry" not in headers
+    assert endpoint.failure is None
+    assert told(endpoint.url, user("hi")).text == "there"
+
+
+@pytest.mark.parametrize("error", [ScriptMismatch("not in the script"), KeyError("bug")])
+def test_whatever_else_is_raised_fails_the_run_for_good(server: Server, error: Exception):
+    endpoint = server.mount(Scripted(error, "too late"))
+    for _ in range(2):
+        status, headers, answer = ask(f"{endpoint.openai}/plain", body(user("hi")))
+        assert (status, headers["x-should-retry"]) == (400, "false")
+        assert str(error).encode() in answer
+    assert endpoint.failure is error
+
+
+def test_a_failed_run_does_not_touch_its_neighbour(server: Server):
+    broken, sound = server.mount(Scripted(KeyError("bug"))), server.mount(Scripted("fine"))
+    assert ask(f"{broken.openai}/plain", body(user("hi")))[0] == 400
+    assert told(sound.url, user("hi")).text == "fine"
+    assert sound.failure is None
+
+
+def test_a_run_that_is_over_answers_no_more(server: Server):
+    endpoint = server.mount(Scripted("a", "b"))
+    assert told(endpoint.url, user("hi")).text == "a"
+    endpoint.close()
+    endpoint.close()
+    status, _, answer = ask(f"{endpoint.openai}/plain", body(user("hi")))
+    assert (status, b"or it is over" in answer) == (404, True)
+
+
+def test_callbacks_run_in_the_context_of_whoever_mounted_the_source(server: Server):
+    tenant: ContextVar[str] = ContextVar("tenant")
+    tenant.set("acme")
+    seen: list[tuple[str, str]] = []
+
+    class Curious:
+        async def reply(self, request: Request) -> Reply:  # noqa: ARG002 - the protocol
+            seen.append((tenant.get(), threading.current_thread().name))
+            return Reply((Text("ok"),))
+
+    told(server.mount(Curious()).url, user("hi"))
+    assert seen == [("acme", "offbook-server")]
+
+
+def test_every_request_is_in_the_trace(server: Server):
+    hub, events = Hub(), list[Event]()
+    hub.subscribe(events.append)
+    endpoint = server.mount(Scripted("yes", ModelError("no", status=500), KeyError("bug")), hub=hub)
+    for path, sent in [
+        ("/v1/plain", body(user("one"))),
+        ("/v1/plain", body(user("two"))),
+        ("/v1/plain", b"{not json"),
+        ("/v1/nowhere", b""),
+        ("/v1/plain", body(user("three"))),
+    ]:
+        ask(endpoint.url + path, sent)
+    ask(f"{endpoint.url}/api/hello", b"", method="HEAD")
+    ask(f"{endpoint.url}/v1/models", b"", method="GET")
+    seen = [(event.event, event.data.get("status")) for event in events]
+    assert seen == [
+        ("model.request", None),
+        ("model.reply", None),
+        ("model.request", None),
+        ("model.error", 500),
+        ("model.error", 400),
+        ("model.aside", 404),
+        ("model.request", None),
+        ("model.error", 400),
+        ("model.aside", 200),
+        ("model.aside", 200),
+    ]
+
+
+def test_an_unknown_path_is_told_the_known_ones(server: Server):
+    endpoint = server.mount(Scripted())
+    status, _, answer = ask(f"{endpoint.url}/v1/nowhere", b"{}")
+    assert status == 404
+    assert "POST /v1/messages" in msgspec.json.decode(answer)["error"]["known"]
+    assert endpoint.failure is None
+
+
+def test_a_reply_that_was_lost_on_its_way_is_given_again(server: Server):
+    endpoint = server.mount(Scripted("a b c d e f", "next"), pacing=Pacing(tokens_per_second=200))
+    noticed = threading.Event()
+    lose = endpoint.lose
+    endpoint.lose = lambda *lost: (lose(*lost), noticed.set())[0]
+    with dialled(endpoint.url) as connection:
+        connection.sendall(post(f"{endpoint.openai}/plain", body(user("hi"), stream=True)))
+        Reader(connection).head()
+    assert noticed.wait(10)
+    again = ask(f"{endpoint.openai}/plain", body(user("hi"), stream=True))
+    other = ask(f"{endpoint.openai}/plain", body(user("hi"), stream=True))
+    assert again[2].endswith(b'data: "f"\n\n')
+    assert other[2] == b'data: "next"\n\n'
+
+
+def test_a_client_that_says_it_tries_again_gets_the_same_reply(server: Server):
+    endpoint = server.mount(Scripted("first", "second"))
+    url, retry = f"{endpoint.openai}/plain", "x-stainless-retry-count: 1"
+    sent = body(user("hi"))
+    assert [ask(url, sent)[2], ask(url, sent, retry)[2], ask(url, sent)[2]] == [
+        ask_text("first"),
+        ask_text("first"),
+        ask_text("second"),
+    ]
+
+
+def ask_text(text: str) -> bytes:
+    """What the plain dialect answers for a text."""
+    return msgspec.json.encode(Reply((Text(text),), id="reply-0"))
+
+
+def test_a_retry_after_a_scripted_error_takes_the_next_step(server: Server):
+    playbook = Playbook(following=True)
+    playbook.load(when("hi", [fail(status=529), say("now")]))
+    url, sent = f"{server.mount(playbook).openai}/plain", body(user("hi"))
+    assert ask(url, sent)[0] == 529
+    status, _, answer = ask(url, sent, "x-stainless-retry-count: 1")
+    assert (status, b"now" in answer) == (200, True)
+    assert playbook.unfinished() is None
+
+
+def test_a_tool_flow_with_then_and_late_binding_works_from_the_wire_alone(server: Server):
+    found: dict[str, str] = {}
+    playbook = Playbook(following=True)
+    playbook.load(
+        when(
+            "Refund order 7",
+            [
+                call("find", {"id": 7}).then(lambda result: found.update(name=result.text)),
+                call("refund", lambda: {"to": found["name"]}),
+                say("Done."),
+            ],
+        )
+    )
+    hub, events = Hub(), list[Event]()
+    hub.subscribe(events.append)
+    url = server.mount(playbook, hub=hub).url
+    talk = [user("Please: Refund order 7")]
+    for answer in ("Ada", "refunded"):
+        reply = told(url, *talk)
+        result = ToolResult(reply.calls[0].id, (Text(answer),))
+        talk += [reply.message, Message("tool", (result,))]
+    assert told(url, *talk).text == "Done."
+    assert playbook.unfinished() is None
+    calls = [event.data["input"] for event in events if event.event == "tool.call"]
+    results = [event.data["tool"] for event in events if event.event == "tool.result"]
+    assert calls == [{"id": 7}, {"to": "Ada"}]
+    assert results == ["find", "refund"]
+
+
+def test_a_callback_that_raises_fails_the_run_with_its_own_traceback(server: Server):
+    def check(result: ToolResult) -> None:
+        assert result.text == "42"
+
+    playbook = Playbook(following=True)
+    playbook.load(when("go", [call("look").then(check), say("Done.")]))
+    endpoint = server.mount(playbook)
+    reply = told(endpoint.url, user("go"))
+    wrong = Message("tool", (ToolResult(reply.calls[0].id, (Text("41"),)),))
+    status, headers, _ = ask(f"{endpoint.openai}/plain", body(user("go"), reply.message, wrong))
+    assert (status, headers["x-should-retry"]) == (400, "false")
+    assert isinstance(endpoint.failure, AssertionError)
+    last = endpoint.failure.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    assert last is not None
+    assert last.tb_frame.f_code.co_name == "check"
+
+
+async def test_a_server_can_live_in_the_loop_of_its_caller():
+    async with Server(recognise=recognise) as server:
+        endpoint = server.mount(Scripted("here"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post(f"{endpoint.openai}/plain", body(user("hi"))))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+        await writer.wait_closed()
