@@ -1,7 +1,7 @@
 """HTTP by hand, so that nothing corrects what a test sends."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -9,7 +9,7 @@ PATIENCE = 10
 
 
 @contextmanager
-def dialled(url: str) -> Iterator[socket.socket]:
+def dialled(url: str) -> Generator[socket.socket]:
     """A connection to the server of this URL."""
     port = urlsplit(url).port
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:

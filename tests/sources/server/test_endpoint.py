@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from offbook.errors import ModelError, ScriptMismatch
+from offbook.exchange.dialects.dialect import Answer, Wire
 from offbook.exchange.messages import Message, Text, ToolResult, user
 from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request
@@ -131,11 +132,18 @@ def test_an_unknown_path_is_told_the_known_ones(server: Server):
     assert endpoint.failure is None
 
 
-def test_a_reply_that_was_lost_on_its_way_is_given_again(server: Server):
+def test_a_reply_that_was_lost_on_its_way_is_given_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
     endpoint = server.mount(Scripted("a b c d e f", "next"), pacing=Pacing(tokens_per_second=200))
     noticed = threading.Event()
     lose = endpoint.lose
-    endpoint.lose = lambda *lost: (lose(*lost), noticed.set())[0]
+
+    def notice(wire: Wire, answer: Answer) -> None:
+        lose(wire, answer)
+        noticed.set()
+
+    monkeypatch.setattr(endpoint, "lose", notice)
     with dialled(endpoint.url) as connection:
         connection.sendall(post(f"{endpoint.openai}/plain", body(user("hi"), stream=True)))
         Reader(connection).head()

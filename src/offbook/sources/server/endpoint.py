@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from offbook.exchange.dialects.dialect import Dialect
+    from offbook.exchange.reply import Reply
     from offbook.exchange.request import Request
     from offbook.exchange.source import ModelSource
     from offbook.sources.server.pacing import Pacing
