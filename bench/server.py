@@ -165,20 +165,24 @@ def wait_for(port: int) -> int:
 
 
 def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def ours(lines: int) -> Any:
+    """Our server, as a process."""
     return started(sys.executable, str(HERE), "serve", str(lines))
 
 
 def node() -> Any:
+    """Bare Node: it parses the body and answers with bytes made beforehand."""
     return started("node", "-e", NODE, TEXT)
 
 
 def aimock(folder: Path, lines: int) -> Any:
+    """The peer; it cuts a text into pieces of as many characters as our words have."""
     fixtures = folder / f"fixtures-{lines}.json"
     made = [
         {"match": {"userMessage": f"hello {n}"}, "response": {"content": TEXT}}
@@ -352,7 +356,11 @@ def main() -> int:
         first, calls = best_start(lambda: ours(1))
         if peer:
             theirs, their_calls = best_start(lambda: aimock(folder, 1))
-            judge("start to first answer", f"{first:.0f} ms, aimock {theirs:.0f}", holds=first < theirs)
+            judge(
+                "start to first answer",
+                f"{first:.0f} ms, aimock {theirs:.0f}",
+                holds=first < theirs,
+            )
             ratio = their_calls / calls
             judge("calls 2 to 20", f"{calls:.2f} ms, aimock {their_calls:.2f}", holds=ratio >= 5)
         else:
