@@ -4,8 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import anthropic
 import openai
 import pytest
+from google import genai
+from google.genai import types
 
 from offbook.exchange.messages import ToolResult
 from offbook.sources.playbook import Playbook, call, fail, say, when
@@ -120,3 +123,110 @@ def test_models_and_embeddings_need_no_script(speaking: Server, client: openai.O
     assert len(list(to.models.list())) > 0
     assert len(to.embeddings.create(model="e", input="hi").data[0].embedding) > 100
     assert run.count("model.aside") == 2
+
+
+def test_two_steps_of_the_responses_api(speaking: Server, client: openai.OpenAI):
+    run = Run(speaking, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
+    responses = client.with_options(base_url=run.endpoint.openai).responses
+    tools: Any = [{"type": "function", "name": "weather", "parameters": {"type": "object"}}]
+    first = responses.create(model="m", input="weather?", tools=tools)
+    made = first.output[0]
+    assert made.type == "function_call"
+    results: Any = [{"type": "function_call_output", "call_id": made.call_id, "output": "21"}]
+    with responses.stream(
+        model="m", input=results, previous_response_id=first.id, tools=tools
+    ) as stream:
+        assert stream.get_final_response().output_text == "It is 21."
+    assert run.playbook.unfinished() is None
+
+
+def test_the_responses_api_over_one_websocket(speaking: Server, client: openai.OpenAI):
+    run = Run(
+        speaking,
+        when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]),
+        when("bye", [say("Bye.")]),
+    )
+    tools: Any = [{"type": "function", "name": "weather", "parameters": {"type": "object"}}]
+    with client.with_options(base_url=run.endpoint.openai).responses.connect() as connection:
+
+        def ask(**body: Any) -> Any:
+            connection.response.create(model="m", tools=tools, **body)
+            return next(e.response for e in connection if e.type == "response.completed")
+
+        warm = ask(input=[], generate=False)
+        assert warm.output == []
+        first = ask(input="weather?", previous_response_id=warm.id)
+        call_id = first.output[0].call_id
+        result: Any = {"type": "function_call_output", "call_id": call_id, "output": "21"}
+        second = ask(input=[result], previous_response_id=first.id)
+        assert second.output_text == "It is 21."
+        assert ask(input="bye", previous_response_id=second.id).output_text == "Bye."
+    assert run.playbook.unfinished() is None
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_two_steps_of_the_anthropic_sdk(speaking: Server, *, streamed: bool):
+    run = Run(speaking, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
+    tools: Any = [{"name": "weather", "input_schema": {"type": "object"}}]
+    messages: Any = [{"role": "user", "content": "weather?"}]
+    with anthropic.Anthropic(base_url=run.endpoint.anthropic, api_key="x") as client:
+
+        def ask() -> anthropic.types.Message:
+            options: Any = {"model": "m", "max_tokens": 100, "tools": tools, "messages": messages}
+            if not streamed:
+                return client.messages.create(**options)
+            with client.messages.stream(**options) as stream:
+                return stream.get_final_message()
+
+        first = ask()
+        made = first.content[0]
+        assert made.type == "tool_use"
+        assert made.input == {"city": "Oslo"}
+        result = {"type": "tool_result", "tool_use_id": made.id, "content": "21"}
+        messages += [
+            {"role": "assistant", "content": [block.to_dict() for block in first.content]},
+            {"role": "user", "content": [result]},
+        ]
+        said = ask().content[0]
+        assert said.type == "text"
+        assert said.text == "It is 21."
+    assert run.playbook.unfinished() is None
+
+
+def test_an_unmatched_request_of_the_anthropic_sdk_is_not_repeated(speaking: Server):
+    run = Run(speaking, when("one", [say("1")]))
+    with (
+        anthropic.Anthropic(base_url=run.endpoint.anthropic, api_key="x") as client,
+        pytest.raises(anthropic.BadRequestError, match="when"),
+    ):
+        client.messages.create(
+            model="m", max_tokens=9, messages=[{"role": "user", "content": "two"}]
+        )
+    assert run.count("model.request") == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_two_steps_of_the_gemini_sdk(speaking: Server, *, streamed: bool):
+    run = Run(speaking, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
+    declared = types.FunctionDeclaration(name="weather", description="the weather")
+    config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[declared])])
+    options = types.HttpOptions(base_url=run.endpoint.gemini)
+    contents: Any = [types.UserContent("weather?")]
+    with genai.Client(api_key="x", http_options=options) as client:
+
+        def ask() -> list[types.Part]:
+            models: Any = client.models
+            if streamed:
+                chunks = models.generate_content_stream(model="m", contents=contents, config=config)
+                return [part for chunk in chunks for part in chunk.candidates[0].content.parts]
+            whole = models.generate_content(model="m", contents=contents, config=config)
+            return whole.candidates[0].content.parts
+
+        first = ask()
+        made = first[0].function_call
+        assert made is not None
+        assert made.args == {"city": "Oslo"}
+        result = types.Part.from_function_response(name="weather", response={"result": "21"})
+        contents += [types.ModelContent(first), types.UserContent(result)]  # pyright: ignore[reportArgumentType]
+        assert "".join(part.text or "" for part in ask()) == "It is 21."
+    assert run.playbook.unfinished() is None

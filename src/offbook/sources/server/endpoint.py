@@ -38,6 +38,14 @@ PATHS = (
     "GET /v1/models",
 )
 GREETINGS = {"/", "/api/hello"}  # where clients only look whether somebody is there
+KEY = "offbook"
+QUIET = {  # what keeps clients from talking to others beside the model
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "NO_PROXY": "127.0.0.1,localhost",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "no_proxy": "127.0.0.1,localhost",
+}
 RETRY = "x-stainless-retry-count"
 
 
@@ -91,6 +99,21 @@ class Endpoint:
     def gemini(self) -> str:
         """The base URL for clients of Gemini."""
         return self.url
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment in which clients of every provider find it, and nobody else."""
+        return {
+            "OPENAI_BASE_URL": self.openai,
+            "OPENAI_API_BASE": self.openai,
+            "OPENAI_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": self.anthropic,
+            "ANTHROPIC_API_KEY": KEY,
+            "GOOGLE_GEMINI_BASE_URL": self.gemini,
+            "GOOGLE_BASE_URL": self.gemini,
+            "GEMINI_API_KEY": KEY,
+            **QUIET,
+        }
 
     def close(self) -> None:
         """Serve it no longer; a second time is nothing."""

@@ -43,7 +43,8 @@ BACKLOG = 1024
 class Server:
     """Answers on one port of this machine, and of no other.
 
-    A request may have `limit` bytes and take `patience` seconds to arrive.
+    A request may have `limit` bytes and take `patience` seconds to arrive. A run that is asked for
+    and not there is made by `spare`, if there is one.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class Server:
         limit: int = LIMIT,
         patience: float = PATIENCE,
         recognise: Recognise | None = None,
+        spare: Callable[[str], Endpoint] | None = None,
     ) -> None:
+        self._spare = spare
         self.port = port
         self.limit = limit
         self.loop: asyncio.AbstractEventLoop
@@ -189,6 +192,8 @@ class Server:
             name, slash, rest = path[3:].partition("/")
             path = slash + rest or "/"
         endpoint = self._endpoints.get(name)
+        if endpoint is None and name and self._spare is not None:
+            endpoint = self._spare(name)
         if endpoint is None:
             return _Counter(self._explain_absence(name)), wire
         return endpoint, Wire(wire.method, path, headers, wire.body, wire.query)

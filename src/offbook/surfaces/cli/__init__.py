@@ -23,6 +23,8 @@ COMMANDS = {
     "demo": "See a rehearsal: one that passes, and one that fails.",
     "fixture": "Record, look at, promote and check golden fixtures.",
     "live": "Play the scenarios of live scripts on the real thing.",
+    "run": "Run any command with a scripted model.",
+    "serve": "Serve a scripted model to any client.",
     "show": "Show a trace as a tree.",
     "spec": "Write and check test specs.",
 }

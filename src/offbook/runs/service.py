@@ -1,0 +1,162 @@
+"""A file, served: for agents that somebody else starts, and for one command that we start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from offbook.determinism.clock import SystemClock
+from offbook.errors import DeadlineExceeded, FormatError, RunError, UsageError
+from offbook.sources.playbook import Playbook
+from offbook.sources.scripts import read_script
+from offbook.sources.server.server import Server
+from offbook.trace.events import RUN_END, RUN_START
+from offbook.trace.hub import Hub
+from offbook.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from offbook.exchange.source import ModelSource
+    from offbook.sources.server.endpoint import Endpoint
+    from offbook.sources.server.pacing import Pacing
+
+PLAYBOOKS = {".py", ".yaml", ".yml", ".json"}
+
+
+class Service:
+    """A server for the source in a file.
+
+    The run without a name is there from the start; any other that a client names in its path,
+    `/s/<name>`, begins when it is first asked, with the source as it was in the beginning.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        port: int = 0,
+        trace: Path | None = None,
+        pacing: Pacing | None = None,
+    ) -> None:
+        self._make = open_source(path)
+        self._pacing = pacing
+        self._clock = SystemClock()
+        self._hub = Hub(self._clock)
+        self._runs: dict[str, tuple[Endpoint, ModelSource]] = {}
+        self._recorder = self._record(trace, path) if trace is not None else None
+        self.server = Server(port=port, spare=self._begin)
+
+    def _record(self, trace: Path, source: Path) -> Recorder:
+        recorder = Recorder(trace, ts=self._clock.millis(), subject=str(source))
+        self._hub.subscribe(recorder.record)
+        return recorder
+
+    def __enter__(self) -> Self:
+        self.server.launch()
+        self.endpoint = self._begin("")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.close()
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def _begin(self, name: str) -> Endpoint:
+        source = self._make()
+        with self._hub.scoped(**({"run": name} if name else {})):
+            endpoint = self.server.mount(source, run=name, hub=self._hub, pacing=self._pacing)
+        self._runs[name] = (endpoint, source)
+        return endpoint
+
+    def tell(self, event: str, data: dict[str, object]) -> None:
+        """Tell something to the trace."""
+        self._hub.emit(event, data)
+
+    def complaints(self, *, strict: bool) -> list[Exception]:
+        """What went wrong in each run; if strict, also what of its script was never reached."""
+        found = [endpoint.failure for endpoint, _ in self._runs.values() if endpoint.failure]
+        if strict and not found:
+            scripts = [source for _, source in self._runs.values() if isinstance(source, Playbook)]
+            found += [left for script in scripts if (left := script.unfinished()) is not None]
+        return [*found, *self._hub.errors]
+
+
+def open_source(path: Path) -> Callable[[], ModelSource]:
+    """Makes the source in a file, as often as it is needed."""
+    if path.suffix == ".jsonl":
+        raise UsageError(
+            "mocks and cassettes cannot be served yet",
+            where=str(path),
+            hint="give a playbook: a .py, .yaml or .json file",
+        )
+    if path.suffix not in PLAYBOOKS:
+        raise FormatError(
+            f"what is a {path.suffix or 'file without an ending'}?",
+            path=path,
+            hint="a playbook is a .py, .yaml or .json file",
+        )
+    script = read_script(path)
+
+    def make() -> Playbook:
+        playbook = Playbook(following=True)
+        playbook.load(*script)
+        return playbook
+
+    return make
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a command went: its exit code, and what its model had to complain about."""
+
+    code: int
+    complaints: tuple[Exception, ...] = ()
+
+
+def run_command(service: Service, command: Sequence[str], *, deadline: float) -> Outcome:
+    """Run a command whose clients find the service in their environment, then judge."""
+    service.tell(RUN_START, {"subject": command[0], "command": list(command)})
+    code = _run(command, {**os.environ, **service.endpoint.variables}, deadline)
+    complaints = tuple(service.complaints(strict=True))
+    service.tell(RUN_END, {"ok": code == 0 and not complaints, "exit": code})
+    return Outcome(code, complaints)
+
+
+def _run(command: Sequence[str], environment: dict[str, str], deadline: float) -> int:
+    try:
+        process = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603 - it is what was asked for
+    except OSError as error:
+        raise UsageError(f"cannot be started: {error.strerror}", where=command[0]) from error
+    try:
+        return process.wait(deadline)
+    except subprocess.TimeoutExpired as error:
+        raise DeadlineExceeded(
+            f"the command still ran after {deadline:g} s", where=command[0]
+        ) from error
+    finally:
+        _kill_tree(process)
+
+
+def _kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """End the command and whatever it started and left behind."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def raise_all(complaints: Sequence[Exception]) -> None:
+    """Raise the first complaint, with the others noted on it."""
+    if not complaints:
+        return
+    first, *others = complaints
+    for other in others:
+        first.add_note(f"and in another run: {other}")
+    if isinstance(first, RunError):
+        raise first
+    raise RunError(f"a callback of the playbook raised {type(first).__name__}: {first}") from first

@@ -1,0 +1,73 @@
+"""`offbook serve FILE`: a scripted model for any client, in any language."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import click
+
+from offbook.runs.service import Service, raise_all
+from offbook.sources.server.pacing import Pacing
+
+EXAMPLE = """\b
+Example:
+  offbook serve shop.yaml
+  curl -s http://127.0.0.1:4111/v1/chat/completions -d '{"model": "m",
+    "messages": [{"role": "user", "content": "Refund order 7"}]}'
+
+\b
+A client that asks under /s/NAME has the script for itself, from its beginning.
+Stop it with Ctrl-C.
+
+\b
+Exit codes:
+  0  it was stopped
+  1  somebody asked what the script does not answer
+  2  the file cannot be read, or the port is in use
+"""
+
+
+@click.command("serve", epilog=EXAMPLE)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--port", default=4111, show_default=True, help="0 takes any that is free.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write the journal to this file.")
+@click.option("--first-token", default=0.0, help="Milliseconds until a stream begins.")
+@click.option("--tokens-per-second", default=0.0, help="How fast a stream goes; 0 is at once.")
+@click.option("--jitter", default=0.0, help="How uneven: 0.2 is up to a fifth.")
+@click.option("--seed", default=0, help="For the jitter.")
+def command(
+    file: Path,
+    *,
+    port: int,
+    trace: Path | None,
+    first_token: float,
+    tokens_per_second: float,
+    jitter: float,
+    seed: int,
+) -> int:
+    """Serve a playbook as OpenAI, Anthropic and Gemini would, on this machine only."""
+    paced = first_token or tokens_per_second
+    pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
+    with Service(file, port=port, trace=trace, pacing=pacing) as service:
+        click.echo(f"{file} is served; Ctrl-C stops it\n")
+        for name, value in service.endpoint.variables.items():
+            if name.endswith(("_BASE_URL", "_API_KEY")):
+                click.echo(f"export {name}={value}")
+        _wait()
+    complaints = service.complaints(strict=False)
+    raise_all(complaints)
+    return 0
+
+
+def _wait() -> None:
+    """Until somebody says that it is enough."""
+    enough = threading.Event()
+
+    def stop(*_: object) -> None:
+        enough.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    enough.wait()

@@ -1,0 +1,171 @@
+"""`offbook serve` and `offbook run`: a scripted model for commands of any kind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import openai
+import pytest
+
+from offbook.surfaces.cli import main
+from offbook.trace.query import Events
+from offbook.trace.reader import Trace
+
+SHOP = """
+- when: Refund order 7
+  do:
+    - call: find_order
+      with: {id: 7}
+    - say: Done.
+"""
+AGENT = """
+import json, os, sys, urllib.request
+
+def ask(messages):
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:
+        return json.load(answer)["choices"][0]["message"]
+
+messages = [{"role": "user", "content": sys.argv[1]}]
+while True:
+    said = ask(messages)
+    messages.append(said)
+    if not said.get("tool_calls"):
+        break
+    messages += [
+        {"role": "tool", "tool_call_id": made["id"], "content": "Ada"}
+        for made in said["tool_calls"]
+    ]
+print(said["content"])
+"""
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A playbook file, and an agent beside it that knows only the standard library."""
+    (tmp_path / "agent.py").write_text(AGENT)
+    path = tmp_path / "shop.yaml"
+    path.write_text(SHOP)
+    return path
+
+
+@pytest.fixture
+def offbook_run(shop: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs `offbook run` in this process: its exit code, and all that was printed."""
+
+    def run(*command: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as exit_:
+            main(["run", "--playbook", str(shop), *options, "--", *command])
+        assert isinstance(exit_.value.code, int)
+        return exit_.value.code, "".join(capfd.readouterr())
+
+    return run
+
+
+def test_a_command_finds_its_model_in_the_environment(shop: Path, offbook_run: Run):
+    trace = shop.with_name("trace.jsonl")
+    agent = str(shop.with_name("agent.py"))
+    code, printed = offbook_run(
+        sys.executable, agent, "Refund order 7", options=("--trace", str(trace))
+    )
+    assert (code, printed) == (0, "Done.\n")
+    events = Events(Trace(trace))
+    assert events.tool_sequence() == ["find_order"]
+    assert events.tool_results[0].text == "Ada"
+    assert events.all[-1].data == {"ok": True, "exit": 0}
+
+
+def test_what_the_script_does_not_answer_is_told_with_the_nearest(shop: Path, offbook_run: Run):
+    code, printed = offbook_run(sys.executable, str(shop.with_name("agent.py")), "Refund order 8")
+    assert code == 1
+    assert "did you mean 'Refund order 7'" in printed
+
+
+def test_a_script_that_was_not_played_to_its_end_is_a_failure(offbook_run: Run):
+    code, printed = offbook_run(sys.executable, "-c", "pass")
+    assert code == 1
+    assert "2 actions remaining" in printed
+
+
+def test_a_command_that_fails_is_a_failure(shop: Path, offbook_run: Run):
+    agent = shop.with_name("agent.py")
+    agent.write_text(AGENT + "sys.exit(3)\n")
+    code, printed = offbook_run(sys.executable, str(agent), "Refund order 7")
+    assert code == 1
+    assert "exit code 3" in printed
+
+
+def test_a_command_that_does_not_exist_is_a_mistake(offbook_run: Run):
+    code, printed = offbook_run("no-such-command")
+    assert code == 2
+    assert "no-such-command" in printed
+
+
+@pytest.mark.slow
+def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(
+    shop: Path, offbook_run: Run
+):
+    pid = shop.with_name("pid")
+    child = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
+    parent = (
+        "import os, subprocess, sys, time; "
+        "subprocess.Popen([sys.executable, '-c', *sys.argv[1:]]); "
+        "\nwhile not (os.path.exists(sys.argv[2]) and open(sys.argv[2]).read()): time.sleep(0.01)"
+        "\ntime.sleep(60)"
+    )
+    code, printed = offbook_run(
+        sys.executable, "-c", parent, child, str(pid), options=("--deadline", "4")
+    )
+    assert code == 1
+    assert "still ran after 4 s" in printed
+    status = Path(f"/proc/{pid.read_text()}/stat")
+    assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize(
+    "name, words", [("x.jsonl", "cannot be served yet"), ("x.txt", "a playbook is a")]
+)
+def test_what_cannot_be_served_is_told(
+    tmp_path: Path, name: str, words: str, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(SystemExit) as exit_:
+        main(["serve", str(tmp_path / name)])
+    assert exit_.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("prompt, code", [("Refund order 7", 0), ("Refund order 8", 1)])
+def test_a_served_playbook_answers_real_clients_until_it_is_stopped(
+    shop: Path, prompt: str, code: int
+):
+    command = [sys.executable, "-m", "offbook", "serve", str(shop), "--port", "0"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdout is not None
+        while (
+            found := re.match(r"export OPENAI_BASE_URL=(.*)", process.stdout.readline())
+        ) is None:
+            assert process.poll() is None
+        base = found[1]
+        for url in (base, base.replace("/v1", "/s/mine/v1")):
+            with openai.OpenAI(base_url=url, api_key="x") as client:
+                try:
+                    said = client.chat.completions.create(
+                        model="m", messages=[{"role": "user", "content": prompt}]
+                    )
+                except openai.BadRequestError:
+                    assert code == 1
+                else:
+                    assert said.choices[0].finish_reason == "tool_calls"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == code
