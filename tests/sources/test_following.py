@@ -167,6 +167,6 @@ async def test_a_request_that_only_looks_like_an_auxiliary_call_is_the_agents(re
 
 async def test_a_prewarm_is_answered_with_nothing():
     playbook = following(when("hi", [say("hello")]))
-    request = Request(History([user("hi")]), parameters={"generate": False})
+    request = Request(History([user("hi")]), metadata={"generate": False})
     assert (await playbook.reply(request)).blocks == ()
     assert playbook.consumed == 0

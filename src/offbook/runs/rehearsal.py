@@ -304,7 +304,7 @@ class Rehearsal:
             raise self._failure
 
     @property
-    def _failure(self) -> Exception | None:
+    def _failure(self) -> BaseException | None:
         served = None if self._endpoint is None else self._endpoint.failure
         return self.playbook.failure or served
 

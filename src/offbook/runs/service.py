@@ -79,7 +79,7 @@ class Service:
         """Tell something to the trace."""
         self._hub.emit(event, data)
 
-    def complaints(self, *, strict: bool) -> list[Exception]:
+    def complaints(self, *, strict: bool) -> list[BaseException]:
         """What went wrong in each run; if strict, also what of its script was never reached."""
         found = [endpoint.failure for endpoint, _ in self._runs.values() if endpoint.failure]
         if strict and not found:
@@ -116,7 +116,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """How a command went: its exit code, and what its model had to complain about."""
 
     code: int
-    complaints: tuple[Exception, ...] = ()
+    complaints: tuple[BaseException, ...] = ()
 
 
 def run_command(service: Service, command: Sequence[str], *, deadline: float) -> Outcome:
@@ -150,7 +150,7 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def raise_all(complaints: Sequence[Exception]) -> None:
+def raise_all(complaints: Sequence[BaseException]) -> None:
     """Raise the first complaint, with the others noted on it."""
     if not complaints:
         return

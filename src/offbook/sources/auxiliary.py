@@ -78,7 +78,7 @@ CALLS = (
 
 def stand_in(request: Request) -> Reply | None:
     """The answer to an auxiliary call, or None for anything else."""
-    if request.parameters.get("generate") is False:
+    if request.metadata.get("generate") is False:
         return Reply(model=request.model, role="auxiliary (prewarm)")
     if request.tools or not request.metadata:
         return None

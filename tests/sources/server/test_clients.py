@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import anthropic
 import openai
@@ -151,7 +151,11 @@ def test_the_responses_api_over_one_websocket(speaking: Server, client: openai.O
 
         def ask(**body: Any) -> Any:
             connection.response.create(model="m", tools=tools, **body)
-            return next(e.response for e in connection if e.type == "response.completed")
+            for event in connection:
+                assert event.type != "error", event
+                if event.type == "response.completed":
+                    return event.response
+            return pytest.fail("the server hung up")
 
         warm = ask(input=[], generate=False)
         assert warm.output == []
@@ -174,7 +178,7 @@ def test_two_steps_of_the_anthropic_sdk(speaking: Server, *, streamed: bool):
         def ask() -> anthropic.types.Message:
             options: Any = {"model": "m", "max_tokens": 100, "tools": tools, "messages": messages}
             if not streamed:
-                return client.messages.create(**options)
+                return cast("anthropic.types.Message", client.messages.create(**options))
             with client.messages.stream(**options) as stream:
                 return stream.get_final_message()
 

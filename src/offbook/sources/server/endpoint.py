@@ -74,7 +74,7 @@ class Endpoint:
     ) -> None:
         self.url = url
         self.source = source if hub is None else Observed(source, hub, tools=tools)
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.context = copy_context()
         self._recognise = recognise
         self._leave = leave
@@ -146,7 +146,9 @@ class Endpoint:
             if request is None:
                 self._tell_error(error)
             answer = dialect.refuse(error, request)
-        except Exception as error:  # noqa: BLE001 - a failure of the run, for its client and its test
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - pytest.fail() is no Exception
             self._fail(error)
             refusal = ModelError(_say(error), status=400)
             self._tell_error(refusal)
@@ -160,7 +162,7 @@ class Endpoint:
             raise self.failure
         return await self.source.reply(request)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self.failure = self.failure or error
 
     # ------------------------------------------------------------- answers that did not arrive
@@ -218,7 +220,7 @@ class Endpoint:
             self._hub.emit(ERROR, describe_error(error))
 
 
-def _say(error: Exception) -> str:
+def _say(error: BaseException) -> str:
     return str(error) if isinstance(error, OffbookError) else f"{type(error).__name__}: {error}"
 
 
