@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -289,18 +290,16 @@ class Lines:
 
 
 def serve(lines: int) -> None:
-    """Our server with its journal on disk, until it is killed."""
+    """Our server until it is killed; it keeps the last thousand events, as aimock does."""
     from offbook.sources.server.server import Server
     from offbook.trace.hub import Hub
-    from offbook.trace.recorder import Recorder
 
-    with tempfile.TemporaryDirectory() as folder:
-        hub = Hub()
-        hub.subscribe(Recorder(Path(folder) / "trace.jsonl", ts=0).record)
-        with Server() as server:
-            server.mount(Lines(lines), run="", hub=hub)
-            print(server.port, flush=True)
-            time.sleep(1e6)
+    hub = Hub()
+    hub.subscribe(deque[Any](maxlen=1000).append)
+    with Server() as server:
+        server.mount(Lines(lines), run="", hub=hub)
+        print(server.port, flush=True)
+        time.sleep(1e6)
 
 
 def main() -> int:

@@ -47,7 +47,7 @@ class Observed:
         self._tools = tools
         self._tips: OrderedDict[str, None] = OrderedDict()
         self._told: set[str] = set()
-        self._head: tuple[Any, str] = (None, "")
+        self._head: tuple[tuple[Any, ...], str] = ((), "")
         self._calls: OrderedDict[str, tuple[str, int]] = OrderedDict()
         self._count = 0
 
@@ -91,7 +91,7 @@ class Observed:
     def _tell_head(self, request: Request) -> dict[str, Any]:
         parts = (request.system, request.tools, request.model, request.parameters, request.stream)
         last, digest = self._head
-        if last is None or any(a is not b for a, b in zip(parts, last, strict=True)):
+        if parts != last:  # what came over a wire is equal, never the same
             digest = blake2b(_encode(parts), digest_size=8).hexdigest()
             self._head = (parts, digest)
         if digest in self._told:
