@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from offbook.sources.playbook import think as think
     from offbook.sources.playbook import when as when
     from offbook.sources.recording import Recording as Recording
+    from offbook.sources.server.pacing import Pacing as Pacing
+    from offbook.sources.server.server import Server as Server
     from offbook.subjects.session.outcome import Outcome as Outcome
     from offbook.subjects.session.session import AgentSession as AgentSession
     from offbook.subjects.session.session import Skill as Skill
@@ -87,6 +89,8 @@ _HOMES = {
     "runs.goldens.scenario": "scenario",
     "runs.rehearsal": "Rehearsal Run drive session",
     "sources.playbook": "Playbook call fail role say think when",
+    "sources.server.pacing": "Pacing",
+    "sources.server.server": "Server",
     "subjects.session.outcome": "Outcome",
     "subjects.session.session": "AgentSession Skill",
     "subjects.subject": "Stage Subject",
@@ -120,6 +124,7 @@ __all__ = [
     "Offbook",
     "OffbookError",
     "Outcome",
+    "Pacing",
     "Playbook",
     "PlaybookError",
     "Recording",
@@ -134,6 +139,7 @@ __all__ = [
     "ScriptExhausted",
     "ScriptMismatch",
     "ScriptUnfinished",
+    "Server",
     "Skill",
     "Stage",
     "Subject",

@@ -55,7 +55,7 @@ class Observed:
         """The source's reply, told on its way in and out."""
         self._count += 1
         exchange = f"x{self._count}"
-        if self._tools:
+        if self._calls:
             self._tell_results(request)
         self._hub.emit(REQUEST, self._delta(request, exchange))
         try:

@@ -242,6 +242,13 @@ class Connection(asyncio.Protocol):
         self._task = self._front.loop.create_task(work, context=desk.context)
 
     async def _serve(self, desk: Desk, wire: Wire, asked: Asked) -> None:
+        try:
+            await self._answer(desk, wire, asked)
+        except BaseException:
+            self._transport.abort()  # a client must never wait for an answer that cannot come
+            raise
+
+    async def _answer(self, desk: Desk, wire: Wire, asked: Asked) -> None:
         answer = await desk.answer(wire)
         if self._gone:
             desk.lose(wire, answer)
