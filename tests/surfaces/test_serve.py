@@ -1,5 +1,6 @@
 """`offbook serve` and `offbook run`: a scripted model for commands of any kind."""
 
+import json
 import os
 import re
 import signal
@@ -7,10 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import openai
 import pytest
 
+from offbook.sources.playbook import Playbook, say, when
+from offbook.sources.recording import Recording
+from offbook.sources.server.server import Server
 from offbook.surfaces.cli import main
 from offbook.trace.query import Events
 from offbook.trace.reader import Trace
@@ -129,17 +134,40 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(
     assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-@pytest.mark.parametrize(
-    "name, words", [("x.jsonl", "cannot be served yet"), ("x.txt", "a playbook is a")]
-)
-def test_what_cannot_be_served_is_told(
-    tmp_path: Path, name: str, words: str, capsys: pytest.CaptureFixture[str]
-):
-    (tmp_path / name).write_text("{}")
+def test_what_cannot_be_served_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "x.txt"
+    path.write_text("{}")
     with pytest.raises(SystemExit) as exit_:
-        main(["serve", str(tmp_path / name)])
+        main(["serve", str(path)])
     assert exit_.value.code == 2
-    assert words in capsys.readouterr().err
+    assert "a playbook a .py" in capsys.readouterr().err
+
+
+def test_mocks_are_served_too(shop: Path, capfd: pytest.CaptureFixture[str]):
+    mocks = shop.with_name("mocks.jsonl")
+    mocks.write_text('{"match": "*order 7*", "text": "From a line."}\n')
+    agent = str(shop.with_name("agent.py"))
+    for prompt, code, words in [("order 7", 0, "From a line."), ("order 8", 1, "order 8")]:
+        with pytest.raises(SystemExit) as exit_:
+            main(["run", "--playbook", str(mocks), "--", sys.executable, agent, prompt])
+        assert exit_.value.code == code
+        assert words in "".join(capfd.readouterr())
+
+
+def test_a_cassette_is_served_too(shop: Path, capfd: pytest.CaptureFixture[str]):
+    cassette = shop.with_name("cassette.yaml")
+    source = Playbook(following=True)
+    source.load(when("Refund", [say("As it was.")]))
+    with Server() as server, Recording(source, cassette) as recording:
+        url = f"{server.mount(recording).openai}/chat/completions"
+        body = {"model": "m", "messages": [{"role": "user", "content": "Refund order 7"}]}
+        with urlopen(Request(url, json.dumps(body).encode())) as answer:  # noqa: S310 - our own
+            assert answer.status == 200
+    agent = str(shop.with_name("agent.py"))
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", "--playbook", str(cassette), "--", sys.executable, agent, "Refund order 7"])
+    assert exit_.value.code == 0
+    assert "As it was." in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize("prompt, code", [("Refund order 7", 0), ("Refund order 8", 1)])

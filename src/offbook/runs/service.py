@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from contextlib import suppress
@@ -12,6 +13,11 @@ import msgspec
 
 from offbook.determinism.clock import SystemClock
 from offbook.errors import DeadlineExceeded, FormatError, RunError, UsageError
+from offbook.files import read_text
+from offbook.sources.cassette.journal import load
+from offbook.sources.cassette.replay import Replay
+from offbook.sources.mocks.lines import read_mocks
+from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import Playbook
 from offbook.sources.scripts import read_script
 from offbook.sources.server.server import Server
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from offbook.sources.server.pacing import Pacing
 
 PLAYBOOKS = {".py", ".yaml", ".yml", ".json"}
+INTERACTIONS = re.compile(r"^(?:\{\s*)?[\"']?interactions[\"']?:", re.MULTILINE)
 
 
 class Service:
@@ -83,25 +90,36 @@ class Service:
         """What went wrong in each run; if strict, also what of its script was never reached."""
         found = [endpoint.failure for endpoint, _ in self._runs.values() if endpoint.failure]
         if strict and not found:
-            scripts = [source for _, source in self._runs.values() if isinstance(source, Playbook)]
-            found += [left for script in scripts if (left := script.unfinished()) is not None]
+            for _, source in self._runs.values():
+                if isinstance(source, (Playbook, Replay)) and (left := source.unfinished()):
+                    found.append(left)
         return [*found, *self._hub.errors]
 
 
 def open_source(path: Path) -> Callable[[], ModelSource]:
-    """Makes the source in a file, as often as it is needed."""
+    """Makes the source in a file, as often as it is needed: mocks, a cassette or a playbook."""
     if path.suffix == ".jsonl":
-        raise UsageError(
-            "mocks and cassettes cannot be served yet",
-            where=str(path),
-            hint="give a playbook: a .py, .yaml or .json file",
-        )
-    if path.suffix not in PLAYBOOKS:
-        raise FormatError(
-            f"what is a {path.suffix or 'file without an ending'}?",
-            path=path,
-            hint="a playbook is a .py, .yaml or .json file",
-        )
+        mocks = read_mocks(path)
+        return lambda: Mocks(mocks)
+    if path.suffix in PLAYBOOKS:
+        return _open_cassette(path) if _is_cassette(path) else _open_playbook(path)
+    raise FormatError(
+        f"what is a {path.suffix or 'file without an ending'}?",
+        path=path,
+        hint="mocks are a .jsonl file, a cassette a .yaml, a playbook a .py, .yaml or .json",
+    )
+
+
+def _is_cassette(path: Path) -> bool:
+    return path.suffix != ".py" and INTERACTIONS.search(read_text(path)) is not None
+
+
+def _open_cassette(path: Path) -> Callable[[], ModelSource]:
+    tape = load(path)
+    return lambda: Replay(tape)
+
+
+def _open_playbook(path: Path) -> Callable[[], ModelSource]:
     script = read_script(path)
 
     def make() -> Playbook:

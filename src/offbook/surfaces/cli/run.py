@@ -31,7 +31,7 @@ Exit codes:
     "file",
     type=click.Path(path_type=Path),
     required=True,
-    help="What the model does: a .py, .yaml or .json file.",
+    help="What the model does: a playbook, mocks or a cassette.",
 )
 @click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
 @click.option(
@@ -39,7 +39,10 @@ Exit codes:
 )
 @click.argument("command_", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(file: Path, *, trace: Path | None, deadline: float, command_: tuple[str, ...]) -> int:
-    """Run a command whose model is scripted, and check that it played the script."""
+    """Run any command with a scripted model.
+
+    Then check that it played the script to its end.
+    """
     with Service(file, trace=trace) as service:
         outcome = run_command(service, command_, deadline=deadline)
     raise_all(outcome.complaints)

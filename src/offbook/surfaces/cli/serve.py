@@ -47,7 +47,11 @@ def command(
     jitter: float,
     seed: int,
 ) -> int:
-    """Serve a playbook as OpenAI, Anthropic and Gemini would, on this machine only."""
+    """Serve a scripted model to any client.
+
+    FILE is a playbook, mocks or a cassette. It answers as OpenAI, Anthropic and Gemini would, on
+    this machine only.
+    """
     paced = first_token or tokens_per_second
     pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
     with Service(file, port=port, trace=trace, pacing=pacing) as service:
