@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from offbook.exchange.request import Request
 
 
+KEPT = 1024
+
+
 class Threads:
-    """The exchanges of one run, by the id of their reply."""
+    """The latest exchanges of one run, by the id of their reply."""
 
     def __init__(self) -> None:
         self._exchanges: dict[str, tuple[Request, Reply]] = {}
@@ -21,6 +24,9 @@ class Threads:
         self._exchanges[reply_id] = (request, reply)
         for call in reply.calls:
             self._callers[call.id] = reply
+        for kept in (self._exchanges, self._callers):
+            while len(kept) > KEPT:  # a server may run for days
+                del kept[next(iter(kept))]
 
     def recall(self, reply_id: str) -> tuple[Request, Reply] | None:
         """The exchange with this id, if there was one."""

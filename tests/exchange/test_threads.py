@@ -1,0 +1,25 @@
+"""Conversations that the provider keeps."""
+
+from offbook.exchange.messages import ToolCall
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request
+from offbook.exchange.threads import KEPT, Threads
+
+
+def test_an_exchange_is_recalled_by_its_reply_and_by_its_calls():
+    threads, request = Threads(), Request(model="m")
+    reply = Reply((ToolCall("c1", "look"),))
+    threads.remember("r1", request, reply)
+    assert threads.recall("r1") == (request, reply)
+    assert threads.caller("c1") is reply
+    assert threads.recall("r2") is None
+
+
+def test_only_so_many_are_kept_and_the_oldest_go_first():
+    threads = Threads()
+    for number in range(KEPT + 5):
+        reply = Reply((ToolCall(f"c{number}", "look"),))
+        threads.remember(f"r{number}", Request(), reply)
+    assert [threads.recall(f"r{n}") is None for n in (0, 4, 5)] == [True, True, False]
+    assert [threads.caller(f"c{n}") is None for n in (4, 5)] == [True, False]
+    assert threads.recall(f"r{KEPT + 4}") is not None
