@@ -92,6 +92,10 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("file_not_contains", {"path": "gone.py", "pattern": "x"}, "fail"),
     ("scratchpad_contains", {"pattern": "Completed"}, "pass"),
     ("scratchpad_contains", {"pattern": "Blocked"}, "fail"),
+    ("snapshot_matches", {"snapshot_id": "approved", "include_patterns": ["src/**"]}, "pass"),
+    ("snapshot_matches", {"snapshot_id": "approved"}, "fail"),
+    ("snapshot_matches", {"snapshot_id": "gone"}, "error"),
+    ("snapshot_matches", {"snapshot_id": "../../gone"}, "error"),
     ("event_occurred", {"topic": "build.task"}, "pass"),
     ("event_occurred", {"topic": "build.task", "payload_pattern": '"goal":"auth"'}, "pass"),
     ("event_occurred", {"topic": "build.task", "payload_pattern": "other"}, "fail"),
@@ -146,6 +150,9 @@ def evidence(tmp_path: Path) -> Evidence:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("def main(): ...\n")
     (tmp_path / "raw.bin").write_bytes(b"\xff\xfe\x00")
+    approved = tmp_path / ".offbook" / "snapshots" / "approved.json"
+    approved.parent.mkdir(parents=True)
+    approved.write_text(r'{"files": {"src/main.py": "def main(): ...\n"}}')
     (tmp_path / ".agent").mkdir()
     (tmp_path / ".agent" / "scratchpad.md").write_text("## Completed\n")
     (tmp_path / "link").symlink_to("/etc")

@@ -6,40 +6,16 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from offbook import call, say, session, when
-from offbook.surfaces.cli import COMMANDS, main
+from offbook.surfaces.cli import COMMANDS
+from tests.surfaces.conftest import Offbook
 
 HEADER = '{"ts":0,"event":"_meta.trace","data":{"format":"offbook.trace","version":1}}\n'
 EVENT = '{"ts":1,"event":"handoff","data":{"to":"somebody"},"seq":1}\n'
-
-
-class Outcome:
-    """How a command went."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-Offbook = Callable[..., Outcome]
-
-
-@pytest.fixture
-def offbook_command(capsys: pytest.CaptureFixture[str]) -> Offbook:
-    """Runs a command in this process."""
-
-    def run(*args: object) -> Outcome:
-        with pytest.raises(SystemExit) as exit_:
-            main([str(arg) for arg in args])
-        out, err = capsys.readouterr()
-        assert isinstance(exit_.value.code, int)
-        return Outcome(exit_.value.code, out, err)
-
-    return run
 
 
 @pytest.fixture

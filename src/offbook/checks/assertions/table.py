@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.checks.assertions import bus, files, hats, output, run, tools
+from offbook.checks.assertions import bus, files, hats, output, run, snapshots, tools
 from offbook.checks.assertions.assertion import Assertion
 from offbook.errors import UsageError, nearest
 from offbook.trace.verdicts import Verdict
@@ -29,6 +29,7 @@ KINDS: dict[str, type[Assertion]] = {
         files.FileContains,
         files.FileNotContains,
         files.ScratchpadContains,
+        snapshots.SnapshotMatches,
         bus.EventOccurred,
         bus.EventSequence,
         bus.EventCount,

@@ -42,6 +42,7 @@ def report(
     include_traces: bool = False,
     output_path: str | None = None,
     history: tuple[Attempt, ...] = (),
+    trace_path: str = "",
 ) -> Reported:
     """Write the verdicts of a workspace's run, and say how many there were."""
     kind = REPORTS.get(format)
@@ -49,7 +50,7 @@ def report(
         raise UsageError(f"there is no report {format!r}", hint=nearest(str(format), REPORTS))
     workspace = Workspaces().find(workspace_id)
     session = session_of(workspace)
-    trace = str(session) if include_traces else ""
+    trace = (trace_path or str(session)) if include_traces else ""
     suite = collect(Trace(session), test_name, trace=trace, history=history)
     path = workspace.place(output_path or f"reports/{format}.{kind.suffix}")
     write_whole(path, kind.render(suite))

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from offbook.checks.snapshot import capture
+from offbook.runs.tools.snapshot import INITIAL, store
 from offbook.runs.workspace import Workspaces
 
 
@@ -31,4 +33,6 @@ def setup(
     workspace, files = workspaces.create(
         workspace_id, fixtures=fixtures, config=config, scratchpad=scratchpad
     )
+    if files:
+        store(workspace, INITIAL, capture(workspace.path))
     return SetUp(str(workspace.path), workspace_id, files)

@@ -20,14 +20,24 @@ if TYPE_CHECKING:
 
 # What `offbook --help` says of a command, so that help imports none of them.
 COMMANDS = {
+    "assert": "Hold assertions against a run.",
+    "clean": "Remove workspaces that were forgotten.",
+    "cleanup": "Remove a workspace.",
     "demo": "See a rehearsal: one that passes, and one that fails.",
+    "diff": "Show what changed in a workspace.",
     "fixture": "Record, look at, promote and check golden fixtures.",
+    "inspect": "Look into a run: records, summary, timeline.",
     "live": "Play the scenarios of live scripts on the real thing.",
-    "run": "Run any command with a scripted model.",
+    "mcp": "Serve the test tools to agents.",
+    "report": "Write verdicts for CI: junit, tap, ctrf, json.",
+    "run": "Run scenarios, the loop, or any command.",
     "serve": "Serve a scripted model to any client.",
+    "setup": "Make a workspace to test in.",
     "show": "Show a trace as a tree.",
+    "snapshot": "Keep a workspace as it is now.",
     "spec": "Write and check test specs.",
 }
+MODULES = {"assert": "check"}  # a module cannot be called what is a word of the language
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
@@ -40,7 +50,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if cmd_name not in COMMANDS:
             return None
-        return import_module(f"{__name__}.{cmd_name}").command
+        return import_module(f"{__name__}.{MODULES.get(cmd_name, cmd_name)}").command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

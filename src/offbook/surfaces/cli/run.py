@@ -1,51 +1,160 @@
-"""`offbook run --playbook FILE -- COMMAND …`: any command, with a scripted model."""
+"""`offbook run`: scenario files, the loop in a workspace, or any command with a scripted model."""
 
 from __future__ import annotations
 
+import asyncio
+import shlex
+from collections import Counter
 from pathlib import Path
 
 import click
 
-from offbook.runs.service import Service, raise_all, run_command
+from offbook.errors import UsageError
+from offbook.surfaces.cli.inputs import VALUE, read_list, read_pairs
+from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
 Example:
+  offbook run scenarios/ --jobs 4
+  offbook run flow.yaml --reports out --fail-on-flaky
+  offbook run flow --task "Add error handling" --mock-responses answers.yaml
+  offbook run flow --task "Add error handling" --command "my-agent --quiet"
   offbook run --playbook shop.yaml -- python agent.py
   offbook run --playbook shop.py --trace run.jsonl -- npm test
 
 \b
-The command finds the model in its environment: OPENAI_BASE_URL,
-ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL and a key for each.
+With --playbook, the command finds the model in its environment:
+OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL and a key for each.
 
 \b
 Exit codes:
-  0  the command succeeded, and the script was played to its end
-  1  the command failed, or the script and the agent disagree
-  2  the file cannot be read, or the command cannot be started
+  0  every scenario passed; the loop kept its promise; the command succeeded,
+     and the script was played to its end
+  1  a scenario failed, or was flaky with --fail-on-flaky; the loop met a limit;
+     the command failed, or the script and the agent disagree
+  2  wrong usage, a file that cannot be read, a command that cannot be started
 """
+BACKENDS = ("mock", "command")
 
 
-@click.command("run", epilog=EXAMPLE, context_settings={"ignore_unknown_options": True})
+@click.command("run", epilog=EXAMPLE)
+@click.argument("words", metavar="FILE… | ID | -- COMMAND…", nargs=-1, required=True)
+@click.option("--jobs", default=0, help="How many scenarios at once; as many as cores by default.")
+@click.option(
+    "--reports",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".offbook/reports"),
+    show_default=True,
+    help="Where the reports of scenarios go.",
+)
+@click.option("--fail-on-flaky", is_flag=True, help="Passed only after a failure is no pass.")
+@click.option("--task", help="What the loop works on, in the workspace ID.")
+@click.option("--backend", type=click.Choice(BACKENDS), help="Who does the work.")
+@click.option("--command", "line", help="The command of the backend `command`.")
+@click.option("--max-iterations", default=5, show_default=True)
+@click.option("--max-runtime-secs", default=300.0, show_default=True)
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="For the command; repeatable.")
+@click.option("--mock-responses", multiple=True, metavar="VALUE", help=f"Answers: {VALUE}.")
 @click.option(
     "--playbook",
-    "file",
     type=click.Path(path_type=Path),
-    required=True,
-    help="What the model does: a playbook, mocks or a cassette.",
+    help="What the model of the command does: a playbook, mocks or a cassette.",
 )
 @click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
 @click.option(
     "--deadline", default=600.0, show_default=True, help="Seconds that the command may take."
 )
-@click.argument("command_", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(file: Path, *, trace: Path | None, deadline: float, command_: tuple[str, ...]) -> int:
-    """Run any command with a scripted model.
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+def command(  # noqa: PLR0913 - each is an option
+    words: tuple[str, ...],
+    *,
+    jobs: int,
+    reports: Path,
+    fail_on_flaky: bool,
+    task: str | None,
+    backend: str | None,
+    line: str | None,
+    max_iterations: int,
+    max_runtime_secs: float,
+    env: tuple[str, ...],
+    mock_responses: tuple[str, ...],
+    playbook: Path | None,
+    trace: Path | None,
+    deadline: float,
+    as_json: bool,
+) -> int:
+    """Run scenarios, the loop, or any command.
 
-    Then check that it played the script to its end.
+    Scenario files are played side by side. With --task, the loop works in the workspace ID. With
+    --playbook, a command runs with a scripted model, and has to play the script to its end.
     """
-    with Service(file, trace=trace) as service:
-        outcome = run_command(service, command_, deadline=deadline)
+    if playbook is not None:
+        return _serve(playbook, trace, deadline, words)
+    if task is None:
+        paths = [Path(word) for word in words]
+        return _play(paths, jobs, reports, fail_on_flaky=fail_on_flaky, as_json=as_json)
+    if len(words) != 1:
+        raise UsageError("a task needs one workspace", hint='offbook run ID --task "…"')
+    from offbook.runs.tools.run import run
+
+    ran = asyncio.run(
+        run(
+            words[0],
+            task,
+            backend=backend or ("command" if line else "mock"),
+            command=shlex.split(line or ""),
+            max_iterations=max_iterations,
+            max_runtime_secs=max_runtime_secs,
+            env=read_pairs(env, "env"),
+            mock_responses=read_list(mock_responses, "mock_responses"),
+        )
+    )
+    if as_json:
+        print_json(ran)
+        return int(ran.exit_code != 0)
+    click.echo(ran.stdout, nl=not ran.stdout.endswith("\n"))
+    for said in filter(None, (*ran.warnings, ran.error)):
+        click.echo(f"offbook: {said}", err=True)
+    click.echo(
+        f"{ran.termination_reason} after {ran.iterations} iterations, "
+        f"{ran.elapsed_secs:.1f} s, exit code {ran.exit_code}"
+    )
+    click.echo(ran.session_file)
+    return int(ran.exit_code != 0)
+
+
+def _serve(playbook: Path, trace: Path | None, deadline: float, words: tuple[str, ...]) -> int:
+    from offbook.runs.service import Service, raise_all, run_command
+
+    with Service(playbook, trace=trace) as service:
+        outcome = run_command(service, words, deadline=deadline)
     raise_all(outcome.complaints)
     if outcome.code:
         click.echo(f"offbook: the command failed with exit code {outcome.code}", err=True)
     return int(outcome.code != 0)
+
+
+def _play(
+    paths: list[Path], jobs: int, reports: Path, *, fail_on_flaky: bool, as_json: bool
+) -> int:
+    from offbook.runs.scenario import Played, find_scenarios, play_all
+
+    def tell(played: Played) -> None:
+        sign = "✗" if not played.passed else "~" if played.flaky else "✓"
+        tries = f", {played.attempts} attempts" if played.attempts > 1 else ""
+        click.echo(f"{sign} {played.name} ({played.seconds:.2f} s{tries})", err=as_json)
+        for said in played.error.splitlines():
+            click.echo(f"    {said}", err=as_json)
+        if played.session and not played.passed:
+            click.echo(f"    the session: {played.session}", err=as_json)
+
+    scenarios = find_scenarios(paths)
+    played = asyncio.run(play_all(scenarios, jobs=jobs, reports=reports, told=tell))
+    counts = Counter("passed" if one.passed else "failed" for one in played)
+    flaky = sum(one.flaky for one in played)
+    if as_json:
+        totals = {"passed": counts["passed"], "failed": counts["failed"], "flaky": flaky}
+        print_json({**totals, "scenarios": played})
+    else:
+        click.echo(f"{counts['passed']} passed, {counts['failed']} failed, {flaky} flaky")
+    return int(bool(counts["failed"]) or (fail_on_flaky and bool(flaky)))

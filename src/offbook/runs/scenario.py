@@ -1,0 +1,260 @@
+"""Scenario files: setup, run, assert and report, written down once and run by anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from offbook.checks.assertions.table import read_assertion
+from offbook.errors import FormatError, OffbookError, UsageError
+from offbook.files import convert, locate, parse_json, parse_yaml, read_text
+from offbook.reports.report import Attempt
+from offbook.runs.repeat import Failure, Kind, Retry, repeat
+from offbook.runs.tools.check import Checked, check
+from offbook.runs.tools.cleanup import cleanup
+from offbook.runs.tools.report import REPORTS, Format, report
+from offbook.runs.tools.run import Ran, run
+from offbook.runs.tools.setup import setup
+
+SUFFIXES = (".yaml", ".yml", ".json")
+REPORTS_FOLDER = Path(".offbook/reports")
+
+
+class SetupStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the workspace holds at first."""
+
+    fixtures: dict[str, str] = {}
+    config: dict[str, Any] = {}
+    scratchpad: str | None = None
+
+
+class RunStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the loop works on, and who does the work."""
+
+    task: str
+    backend: str = "mock"
+    command: tuple[str, ...] = ()
+    max_iterations: int = 5
+    max_runtime_secs: float = 300.0
+    env: dict[str, str] = {}
+    mock_responses: list[Any] = []
+
+
+class ReportStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A report that outlives the workspace."""
+
+    format: Format
+    include_traces: bool = False
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One scenario, as its file says."""
+
+    name: str = ""
+    setup: SetupStep = SetupStep()
+    run: RunStep
+    assertions: list[Any] = msgspec.field(name="assert")
+    report: tuple[ReportStep, ...] = ()
+    retry: Retry = Retry()
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a scenario."""
+
+    name: str
+    passed: bool
+    flaky: bool
+    attempts: int
+    seconds: float
+    error: str = ""
+    failure_history: tuple[Attempt, ...] = ()
+    results: list[Any] = []
+    reports: list[str] = []
+    session: str = ""
+
+
+def read_scenario(path: Path) -> Scenario:
+    """A scenario from its file; whatever is wrong is told with its line, before anything runs."""
+    text = read_text(path)
+    value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
+    scenario = convert(value, Scenario, path=path, text=text)
+    if not scenario.assertions:
+        line = locate(text, "$.assert")
+        raise FormatError("there are no assertions", path=path, line=line, hint="assert something")
+    for number, raw in enumerate(scenario.assertions):
+        try:
+            read_assertion(raw)
+        except UsageError as error:
+            line = locate(text, f"$.assert[{number}]")
+            raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
+    name = scenario.name or path.stem
+    return msgspec.structs.replace(scenario, name=name)
+
+
+def find_scenarios(paths: Iterable[Path]) -> list[Scenario]:
+    """The scenarios of these files and folders; names differ, for reports are called by them."""
+    found: dict[str, Path] = {}
+    scenarios: list[Scenario] = []
+    for path in _expand(paths):
+        scenario = read_scenario(path)
+        slug = _slug(scenario.name)
+        if slug in found:
+            raise FormatError(
+                f"the name {scenario.name!r} is taken", path=path, hint=f"by {found[slug]}"
+            )
+        found[slug] = path
+        scenarios.append(scenario)
+    return scenarios
+
+
+def _expand(paths: Iterable[Path]) -> Iterable[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        inside = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES)
+        if not inside:
+            raise UsageError("there is no scenario in this folder", where=str(path))
+        yield from inside
+
+
+async def play_all(
+    scenarios: Sequence[Scenario],
+    *,
+    jobs: int = 0,
+    reports: Path = REPORTS_FOLDER,
+    told: Callable[[Played], None] | None = None,
+) -> list[Played]:
+    """Play scenarios side by side; each is told when it is over."""
+    turns = asyncio.Semaphore(jobs or os.cpu_count() or 1)
+
+    async def play_one(scenario: Scenario) -> Played:
+        async with turns:
+            played = await play(scenario, reports=reports)
+        if told is not None:
+            told(played)
+        return played
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(play_one(scenario)) for scenario in scenarios]
+    return [task.result() for task in tasks]
+
+
+async def play(scenario: Scenario, *, reports: Path = REPORTS_FOLDER) -> Played:
+    """Play a scenario, as often as it may be tried, each time in a workspace of its own."""
+    start = time.monotonic()
+
+    async def attempt(history: tuple[Attempt, ...]) -> tuple[_Tried, Failure | None]:
+        return await _try(scenario, reports, history)
+
+    repeated = await repeat(attempt, scenario.retry)
+    tried, failure = repeated.value, repeated.failure
+    return Played(
+        name=scenario.name,
+        passed=failure is None,
+        flaky=repeated.flaky,
+        attempts=repeated.attempts,
+        seconds=round(time.monotonic() - start, 3),
+        error=failure.error if failure else "",
+        failure_history=repeated.history,
+        results=list(tried.checked.results) if tried.checked else [],
+        reports=tried.reports,
+        session=tried.session,
+    )
+
+
+class _Tried(msgspec.Struct):
+    """What one try left behind."""
+
+    checked: Checked | None = None
+    reports: list[str] = []
+    session: str = ""
+
+
+async def _try(
+    scenario: Scenario, folder: Path, history: tuple[Attempt, ...]
+) -> tuple[_Tried, Failure | None]:
+    workspace = f"{_slug(scenario.name)}-{uuid.uuid4().hex[:8]}"
+    tried = _Tried()
+    try:
+        setup(workspace, **msgspec.structs.asdict(scenario.setup))
+    except OffbookError as error:
+        return tried, Failure("error", str(error))
+    try:
+        ran = await run(workspace, **msgspec.structs.asdict(scenario.run))
+        tried.checked = check(workspace, scenario.assertions)
+        failure = find_failure(ran, tried.checked)
+        if failure or any(step.include_traces for step in scenario.report):
+            tried.session = _keep(Path(ran.session_file), folder / f"{_slug(scenario.name)}.jsonl")
+        tried.reports = _report(workspace, scenario, folder, history, tried.session)
+    except OffbookError as error:
+        failure = Failure("error", str(error))
+    finally:
+        cleanup(workspace)
+    return tried, failure
+
+
+def find_failure(ran: Ran, checked: Checked) -> Failure | None:
+    """Why a run failed, if it did: a script that ran dry fails whatever was asserted."""
+    if checked.passed and not ran.error:
+        return None
+    wrong = [f"{r.assertion}: {r.message}" for r in checked.results if not r.passed]
+    return Failure(_kind(ran), "\n".join(filter(None, (ran.error, *wrong))))
+
+
+def _kind(ran: Ran) -> Kind:
+    if ran.termination_reason == "MaxRuntime":
+        return "timeout"
+    if "rate_limit" in ran.error:
+        return "rate_limit"
+    if "mock_exhausted" in ran.error:
+        return "mock_exhausted"
+    return "error" if ran.error else "assertion_failure"
+
+
+def _report(
+    workspace: str,
+    scenario: Scenario,
+    folder: Path,
+    history: tuple[Attempt, ...],
+    session: str,
+) -> list[str]:
+    kept: list[str] = []
+    for step in scenario.report:
+        written = report(
+            workspace,
+            step.format,
+            scenario.name,
+            include_traces=step.include_traces,
+            history=history,
+            trace_path=session,
+        )
+        suffix = f"{step.format}.{REPORTS[step.format].suffix}"
+        target = folder / f"{_slug(scenario.name)}.{suffix}"
+        kept.append(_keep(Path(written.report_path), target))
+    return kept
+
+
+def _keep(path: Path, target: Path) -> str:
+    """Copy a file out of the workspace, whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    making = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        shutil.copyfile(path, making)
+        making.replace(target)
+    finally:
+        making.unlink(missing_ok=True)
+    return str(target)
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_").lower()[:60] or "scenario"

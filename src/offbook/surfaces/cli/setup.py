@@ -1,0 +1,47 @@
+"""`offbook setup ID`: a workspace to test in."""
+
+from __future__ import annotations
+
+import click
+
+from offbook.runs.tools.setup import setup
+from offbook.surfaces.cli.inputs import VALUE, read_object, read_pairs
+from offbook.surfaces.cli.output import print_json
+
+EXAMPLE = """\b
+Example:
+  offbook setup flow --fixture src/main.py="print()" --scratchpad "## Plan"
+  offbook setup flow --fixtures files.yaml --config preset.yaml --json
+"""
+
+
+@click.command("setup", epilog=EXAMPLE)
+@click.argument("workspace_id", metavar="ID")
+@click.option("--fixture", multiple=True, metavar="PATH=TEXT", help="A file to write; repeatable.")
+@click.option("--fixtures", metavar="VALUE", help=f"Texts by their paths: {VALUE}.")
+@click.option("--config", metavar="VALUE", help=f"Hats and limits of the loop: {VALUE}.")
+@click.option("--scratchpad", metavar="TEXT", help="What .agent/scratchpad.md says at first.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+def command(
+    workspace_id: str,
+    *,
+    fixture: tuple[str, ...],
+    fixtures: str | None,
+    config: str | None,
+    scratchpad: str | None,
+    as_json: bool,
+) -> None:
+    """Make a workspace to test in: files, configuration, scratchpad."""
+    files = (read_object(fixtures, "fixtures") or {}) | read_pairs(fixture, "fixture")
+    made = setup(
+        workspace_id,
+        fixtures=files,
+        config=read_object(config, "config"),
+        scratchpad=scratchpad,
+    )
+    if as_json:
+        print_json(made)
+        return
+    click.echo(made.workspace_path)
+    for name in made.created_files:
+        click.echo(f"  {name}")

@@ -1,0 +1,1 @@
+"""The test tools for agents, over the Model Context Protocol."""

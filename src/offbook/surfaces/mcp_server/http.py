@@ -1,0 +1,54 @@
+"""The protocol over streamable HTTP, through the official SDK: its door, and uvicorn's."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from offbook.errors import UsageError
+from offbook.surfaces.mcp_server.stdio import INSTRUCTIONS
+from offbook.surfaces.mcp_server.tools import describe_tools, find_tool
+
+if TYPE_CHECKING:
+    from mcp import types
+    from mcp.server.lowlevel import Server
+
+
+def build_server() -> Server[Any]:
+    """The tools as a server of the SDK."""
+    try:
+        from mcp import types
+        from mcp.server.lowlevel import Server
+    except ImportError as error:
+        raise UsageError(
+            "serving over HTTP needs the MCP SDK", hint="pip install 'offbook[mcp]'"
+        ) from error
+
+    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
+        return types.ListToolsResult.model_validate({"tools": describe_tools()})
+
+    async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            tool = find_tool(params.name)
+        except UsageError as error:
+            told = {"content": [{"type": "text", "text": str(error)}], "isError": True}
+        else:
+            told = await tool.call(params.arguments or {})
+        return types.CallToolResult.model_validate(told)
+
+    return Server(
+        "offbook",
+        title="Offbook",
+        version=version("offbook"),
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def serve_http(port: int) -> None:
+    """Serve on this machine only, until interrupted."""
+    server = build_server()
+    import uvicorn
+
+    uvicorn.run(server.streamable_http_app(), host="127.0.0.1", port=port, log_level="warning")

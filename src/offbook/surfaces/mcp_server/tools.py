@@ -1,0 +1,164 @@
+"""The tools on one page: their names, what they take and give, and how they are called.
+
+What a tool takes is read off the function itself, so the two cannot disagree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect as signatures
+from collections.abc import Callable, Mapping
+from typing import Any, Union, get_type_hints
+
+import msgspec
+
+from offbook.checks.assertions.table import KINDS
+from offbook.errors import OffbookError, UsageError, nearest
+from offbook.files import convert
+from offbook.runs.tools.check import check
+from offbook.runs.tools.cleanup import cleanup
+from offbook.runs.tools.diff import diff
+from offbook.runs.tools.inspect import inspect
+from offbook.runs.tools.report import report
+from offbook.runs.tools.run import run
+from offbook.runs.tools.setup import setup
+from offbook.runs.tools.snapshot import snapshot
+from offbook.subjects.loop.backend import MockResponse
+from offbook.trace.inspect import Filter
+from offbook.trace.redaction import Rules
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "test_setup": setup,
+    "test_run": run,
+    "test_assert": check,
+    "test_inspect": inspect,
+    "test_report": report,
+    "test_snapshot": snapshot,
+    "test_diff": diff,
+    "test_cleanup": cleanup,
+}
+READ_ONLY = {"test_diff", "test_inspect"}
+DESTRUCTIVE = {"test_cleanup"}
+PARAMETERS = {
+    "assertions": "What must be true of the run; all are judged, none stops the others.",
+    "backend": "Who does the work: mock (scripted answers) or command.",
+    "baseline": "A snapshot, or `initial`: how the workspace was set up.",
+    "command": "The command of the backend `command`; the prompt comes in at its stdin.",
+    "compare_to": "A snapshot, or `current`: how the workspace is.",
+    "config": "Hats and limits of the loop, as in a preset file.",
+    "env": "Environment variables for the command; it gets no others of yours.",
+    "exclude_patterns": "Globs of files to leave out.",
+    "filter": "Which events to show.",
+    "fixtures": "Files to write into the workspace: texts by their relative paths.",
+    "format": "How to tell it.",
+    "include_patterns": "Globs of files to take; all by default.",
+    "include_traces": "Tell where the session file is.",
+    "limit": "How many records at most.",
+    "max_iterations": "How often the agent is called at most.",
+    "max_runtime_secs": "How long the run may take at most.",
+    "mock_responses": "The scripted answers; each iteration takes the first that fits.",
+    "output_path": "Where in the workspace the report goes.",
+    "preserve_session": "Keep session.jsonl, and nothing else.",
+    "redactions": "What may differ: patterns by name, JSON paths such as $.files['a.txt'].",
+    "scratchpad": "What .agent/scratchpad.md says at first.",
+    "snapshot_id": "What to call the snapshot.",
+    "task": "What the loop works on.",
+    "test_name": "The name of the suite.",
+    "workspace_id": "The name of the workspace.",
+}
+# What the schema tells of values that the tool reads itself, with errors of its own.
+TYPES: dict[str, Any] = {
+    "assertions": list[Union[tuple(KINDS.values())]],  # type: ignore[misc] # noqa: UP007 - made while running
+    "filter": Filter | None,
+    "mock_responses": list[MockResponse] | None,
+    "redactions": Rules | None,
+}
+HIDDEN = {"history", "trace_path"}
+
+
+class Tool:
+    """One tool: its schema, and its call."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        self._function = function
+        hints = get_type_hints(function)
+        self._gives = hints.pop("return")
+        self._takes = _make_struct(name, function, hints)
+        self._shown = _make_struct(name, function, hints | TYPES)
+
+    def describe(self) -> dict[str, Any]:
+        """What a client is told of it."""
+        told = {
+            "name": self.name,
+            "description": signatures.getdoc(self._function) or "",
+            "inputSchema": _schema(self._shown),
+            "annotations": {
+                "readOnlyHint": self.name in READ_ONLY,
+                "destructiveHint": self.name in DESTRUCTIVE,
+                "openWorldHint": False,
+            },
+        }
+        if isinstance(self._gives, type) and issubclass(self._gives, msgspec.Struct):
+            told["outputSchema"] = _schema(self._gives)
+        return told
+
+    async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What the tool answers, as a result of the protocol: an error is told, not raised."""
+        try:
+            taken = convert(dict(arguments), self._takes, path=self.name)
+            value = msgspec.to_builtins(await self._work(taken), enc_hook=repr)
+        except OffbookError as error:
+            return _result(str(error), failed=True)
+        except Exception as error:  # noqa: BLE001 - a caller is told, and the server lives on
+            return _result(f"{type(error).__name__}: {error}", failed=True)
+        return _result(msgspec.json.encode(value).decode()) | {"structuredContent": value}
+
+    async def _work(self, taken: msgspec.Struct) -> Any:
+        fields = {name: getattr(taken, name) for name in taken.__struct_fields__}
+        if signatures.iscoroutinefunction(self._function):
+            return await self._function(**fields)
+        return await asyncio.to_thread(self._function, **fields)
+
+
+def find_tool(name: str) -> Tool:
+    """The tool of this name."""
+    function = FUNCTIONS.get(name)
+    if function is None:
+        raise UsageError(f"there is no tool {name!r}", hint=nearest(name, FUNCTIONS))
+    return Tool(name, function)
+
+
+def describe_tools() -> list[dict[str, Any]]:
+    """All tools, as a client is told of them."""
+    return [Tool(name, function).describe() for name, function in FUNCTIONS.items()]
+
+
+def _make_struct(
+    name: str, function: Callable[..., Any], hints: Mapping[str, Any]
+) -> type[msgspec.Struct]:
+    fields: list[Any] = []
+    for parameter in signatures.signature(function).parameters.values():
+        if parameter.name in HIDDEN:
+            continue
+        kind = hints[parameter.name]
+        if parameter.default is parameter.empty:
+            fields.append((parameter.name, kind))
+        else:
+            fields.append((parameter.name, kind, parameter.default))
+    return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON schema, with its root where clients look for it."""
+    (root,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    schema: dict[str, Any] = dict(parts.pop(root["$ref"].rpartition("/")[2]))
+    schema.pop("title", None)
+    for name, described in schema["properties"].items():
+        if name in PARAMETERS:
+            schema["properties"][name] = {"description": PARAMETERS[name], **described}
+    return schema | ({"$defs": parts} if parts else {})
+
+
+def _result(text: str, *, failed: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": failed}

@@ -1,0 +1,40 @@
+"""What the tests of the surfaces share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from offbook.surfaces.cli import main
+
+
+class Outcome:
+    """How a command went."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Offbook = Callable[..., Outcome]
+
+
+@pytest.fixture
+def workspaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The workspaces of this test alone, also for processes that it starts."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def offbook_command(capsys: pytest.CaptureFixture[str]) -> Offbook:
+    """Runs a command in this process."""
+
+    def run(*args: object) -> Outcome:
+        with pytest.raises(SystemExit) as exit_:
+            main([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        assert isinstance(exit_.value.code, int)
+        return Outcome(exit_.value.code, out, err)
+
+    return run
