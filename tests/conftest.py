@@ -12,6 +12,8 @@ settings.load_profile("unhurried")
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_DATA = ROOT.parent / "shared" / "data"
+if (ROOT / ".clients").is_dir():  # where ./dev clients puts what it installs
+    os.environ.setdefault("OFFBOOK_CLIENTS", str(ROOT / ".clients"))
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,10 @@ if TYPE_CHECKING:
     from offbook.sources.recording import Recording as Recording
     from offbook.sources.server.pacing import Pacing as Pacing
     from offbook.sources.server.server import Server as Server
+    from offbook.subjects.clis.claude_code import ClaudeCode as ClaudeCode
+    from offbook.subjects.clis.codex import Codex as Codex
+    from offbook.subjects.clis.command import Command as Command
+    from offbook.subjects.clis.gemini import GeminiCli as GeminiCli
     from offbook.subjects.session.outcome import Outcome as Outcome
     from offbook.subjects.session.session import AgentSession as AgentSession
     from offbook.subjects.session.session import Skill as Skill
@@ -91,6 +95,10 @@ _HOMES = {
     "sources.playbook": "Playbook call fail role say think when",
     "sources.server.pacing": "Pacing",
     "sources.server.server": "Server",
+    "subjects.clis.claude_code": "ClaudeCode",
+    "subjects.clis.codex": "Codex",
+    "subjects.clis.command": "Command",
+    "subjects.clis.gemini": "GeminiCli",
     "subjects.session.outcome": "Outcome",
     "subjects.session.session": "AgentSession Skill",
     "subjects.subject": "Stage Subject",
@@ -109,11 +117,15 @@ __all__ = [
     "AgentSession",
     "Channel",
     "CheckFailed",
+    "ClaudeCode",
+    "Codex",
+    "Command",
     "Component",
     "Event",
     "Events",
     "ExtensionError",
     "FormatError",
+    "GeminiCli",
     "Harness",
     "Hub",
     "Image",

@@ -51,7 +51,7 @@ def add_python(path: Path, words: str) -> None:
 def test_help_needs_nothing(checkout: Path, bare: Path):
     outcome = dev(checkout, bare, "help")
     assert outcome.returncode == 0
-    for command in ["demo", "test", "check", "bench", "lock", "setup"]:
+    for command in ["demo", "test", "check", "clients", "bench", "lock", "setup"]:
         assert f"\n  {command} " in outcome.stdout
 
 

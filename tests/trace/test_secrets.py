@@ -136,6 +136,10 @@ def test_hidden_json_is_still_json(value: dict[str, str]):
     assert set(read) == set(value)
 
 
+def test_the_folder_of_the_shell_is_no_password():
+    assert known_secrets({"PWD": "/home/somebody", "OLDPWD": "/home/nobody"}) == ()
+
+
 def test_secrets_of_the_environment_are_hidden_in_every_spelling():
     known = known_secrets({"MY_TOKEN": "plain-looking-word", "HOME": "/home/somebody"})
     wrapped = base64.b64encode(b"plain-looking-word").decode()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MASK = "[API_KEY]"
 SHORTEST = 8
+FOLDERS = {"PWD", "OLDPWD"}  # of the shell, not passwords
 
 
 class _Rule(NamedTuple):
@@ -208,7 +209,8 @@ def names_secret(field: str) -> bool:
 def known_secrets(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """The secrets of an environment, this process's by default; plain, in base64 and in hex."""
     variables = os.environ if environment is None else environment
-    values = (v for name, v in variables.items() if len(v) >= SHORTEST and names_secret(name))
+    names = [name for name in variables if names_secret(name) and name not in FOLDERS]
+    values = (variables[name] for name in names if len(variables[name]) >= SHORTEST)
     return _spellings(frozenset(values))
 
 

@@ -12,6 +12,7 @@ import msgspec
 from offbook.errors import ModelError, OffbookError
 from offbook.exchange.dialects.dialect import Answer, Wire
 from offbook.exchange.threads import Threads
+from offbook.exchange.variables import list_variables
 from offbook.sources.server.connection import complain
 from offbook.trace.events import ASIDE, ERROR
 from offbook.trace.observe import Observed, describe_error
@@ -38,14 +39,6 @@ PATHS = (
     "GET /v1/models",
 )
 GREETINGS = {"/", "/api/hello"}  # where clients only look whether somebody is there
-KEY = "offbook"
-QUIET = {  # what keeps clients from talking to others beside the model
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    "NO_PROXY": "127.0.0.1,localhost",
-    "OPENAI_AGENTS_DISABLE_TRACING": "1",
-    "no_proxy": "127.0.0.1,localhost",
-}
 RETRY = "x-stainless-retry-count"
 
 
@@ -103,17 +96,7 @@ class Endpoint:
     @property
     def variables(self) -> dict[str, str]:
         """The environment in which clients of every provider find it, and nobody else."""
-        return {
-            "OPENAI_BASE_URL": self.openai,
-            "OPENAI_API_BASE": self.openai,
-            "OPENAI_API_KEY": KEY,
-            "ANTHROPIC_BASE_URL": self.anthropic,
-            "ANTHROPIC_API_KEY": KEY,
-            "GOOGLE_GEMINI_BASE_URL": self.gemini,
-            "GOOGLE_BASE_URL": self.gemini,
-            "GEMINI_API_KEY": KEY,
-            **QUIET,
-        }
+        return list_variables(self.url)
 
     def close(self) -> None:
         """Serve it no longer; a second time is nothing."""

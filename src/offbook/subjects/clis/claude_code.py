@@ -1,0 +1,49 @@
+"""Claude Code, the agent of Anthropic on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from offbook.subjects.clis.cli import Cli, Client, Options, Said
+
+
+class ClaudeCode(Cli):
+    """Claude Code as a subject: `offbook.drive(ClaudeCode())`.
+
+    Its tools are called as it calls them: `call("Bash", {"command": "ls", "description": "…"})`.
+    `permissions` is its own word: by default it may do all that the script says; `default` lets
+    it refuse what nobody allowed, as it would at home.
+    """
+
+    name = "claude-code"
+    client = Client("Claude Code", "claude", "@anthropic-ai/claude-code", "2.1.325")
+
+    def __init__(
+        self,
+        *,
+        model: str = "claude-offbook",
+        permissions: str = "bypassPermissions",
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(**options)
+        self._model = model
+        self._permissions = permissions
+
+    def command(self, text: str, session: str) -> list[str]:
+        """`claude --print`, resumed by the name of its session."""
+        options = ["--model", self._model, "--output-format", "stream-json", "--verbose"]
+        options += ["--permission-mode", self._permissions, "--strict-mcp-config"]
+        resumed = ["--resume", session] if session else []
+        return [self.program, "--print", *options, *resumed, *self.arguments, "--", text]
+
+    def environment(self, endpoint: str) -> dict[str, str]:
+        """Root may skip permissions only where the machine counts as a sandbox."""
+        return {**super().environment(endpoint), "IS_SANDBOX": "1"}
+
+    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - it prints JSON
+        """Its result, and the session of it."""
+        results = [event for event in events if event.get("type") == "result"]
+        sessions = [event["session_id"] for event in events if event.get("session_id")]
+        text = str(results[-1].get("result") or "") if results else ""
+        return Said(text, sessions[-1] if sessions else "")

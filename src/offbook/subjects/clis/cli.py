@@ -1,0 +1,231 @@
+"""What every agent on the command line is: a recipe, a home of its own, and one process a prompt.
+
+A client's file says how it is called for the first prompt and for the following ones, which
+environment and files it needs, and how its output is read. The rest is the same for all: the
+process is isolated, has a deadline, and leaves nobody behind. Its tool calls are read off the
+wire.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
+
+import msgspec
+
+from offbook.errors import DeadlineExceeded, RunError, UsageError
+from offbook.exchange.variables import list_variables
+from offbook.subjects.process import EXIT, OUTPUT, START, Ended, isolate, run_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from offbook.subjects.subject import Reach, Stage
+    from offbook.trace.verdicts import Verdict
+
+PLACE = "OFFBOOK_CLIENTS"
+EVENT, RESULT = "process.event", "process.result"
+TAIL = 12
+DEADLINE = 120.0
+
+
+class Client(msgspec.Struct, frozen=True):
+    """A program that others wrote: its name, where it comes from, and the version tried here."""
+
+    title: str
+    program: str
+    package: str
+    tested: str
+
+    @property
+    def pinned(self) -> str:
+        """What npm installs."""
+        return f"{self.package}@{self.tested}"
+
+    def find(self) -> str | None:
+        """Where it is: in the folder that OFFBOOK_CLIENTS names, or else on the PATH."""
+        place = os.environ.get(PLACE)
+        folder = str(Path(place).resolve() / "node_modules" / ".bin") if place else ""
+        return (folder and shutil.which(self.program, path=folder)) or shutil.which(self.program)
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What came of one prompt: the agent's last words, and by which name its session goes on."""
+
+    text: str = ""
+    session: str = ""
+
+
+class Options(TypedDict, total=False):
+    """What every client can be told: see `Cli`."""
+
+    program: str | None
+    arguments: Sequence[str]
+    env: Mapping[str, str] | None
+    deadline: float
+    codes: Collection[int]
+
+
+class Cli(ABC):
+    """A subject that is a command.
+
+    `program` is where it is, if not on the PATH; `arguments` and `env` are added to the recipe's
+    own. A prompt fails the run when it takes longer than `deadline` seconds, or ends with an exit
+    code that is not among `codes`.
+    """
+
+    name: str = ""
+    client: ClassVar[Client | None] = None
+    reach: Reach = "endpoint"
+    tells = False
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        deadline = options.get("deadline", DEADLINE)
+        if deadline <= 0:
+            raise UsageError(f"a deadline of {deadline:g} s is over already", hint="give seconds")
+        self.program = options.get("program") or ""
+        self.arguments = tuple(options.get("arguments", ()))
+        self.said = Said()
+        self._given = options.get("program")
+        self._extra = dict(options.get("env") or {})
+        self._deadline = deadline
+        self._codes = frozenset(options.get("codes", (0,)))
+        self._env: dict[str, str] = {}
+        self._home: Path | None = None
+        self._stage: Stage | None = None
+
+    # ------------------------------------------------------------------------- the recipe
+
+    @abstractmethod
+    def command(self, text: str, session: str) -> Sequence[str]:
+        """The words that say this to it; `session` is empty for the first prompt."""
+
+    def stdin(self, text: str) -> bytes:  # noqa: ARG002 - most clients take the prompt as a word
+        """What it reads."""
+        return b""
+
+    def environment(self, endpoint: str) -> dict[str, str]:
+        """What it must find in its environment."""
+        return list_variables(endpoint)
+
+    def files(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - most clients need none
+        """What it must find in its home."""
+        return {}
+
+    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - for those who print no JSON
+        """What it said, from all it printed and the JSON lines among it."""
+        return Said(stdout.strip())
+
+    # ------------------------------------------------------------------------ the subject
+
+    async def open(self, stage: Stage) -> None:
+        """Find it, and make its home."""
+        if self.client is not None:
+            self.program = _locate(self.client, self._given)
+        self._stage = stage
+        self.said = Said()
+        self._home = _furnish(self.files(stage.endpoint))
+        self._env = isolate(self._home, {**self.environment(stage.endpoint), **self._extra})
+
+    async def prompt(self, text: str) -> None:
+        """Run it once, with this prompt."""
+        if self._stage is None:
+            raise UsageError(f"{self.name} is not open", hint="drive it: offbook.drive(…)")
+        command = self.command(text, self.said.session)
+        self._stage.hub.emit(START, {"command": list(command)})
+        ended = await run_process(
+            command,
+            cwd=self._stage.cwd,
+            env=self._env,
+            deadline=self._deadline,
+            stdin=self.stdin(text),
+        )
+        self._tell(self._stage, ended)
+        self._judge(command, ended)
+
+    def _tell(self, stage: Stage, ended: Ended) -> None:
+        """Tell what it printed when it is over: in between, the order would be one of chance."""
+        lines = [(line, _as_event(line)) for line in ended.stdout.splitlines()]
+        plain = "\n".join(line for line, event in lines if event is None)
+        for event in (event for _, event in lines if event is not None):
+            stage.hub.emit(EVENT, event)
+        for stream, text in (("stdout", plain), ("stderr", ended.stderr)):
+            if text.strip():
+                stage.hub.emit(OUTPUT, {"stream": stream, "text": text})
+        about = {"code": ended.code, "timed_out": ended.timed_out, "truncated": ended.truncated}
+        stage.hub.emit(EXIT, {**about, "leaked": list(ended.leaked)} if ended.leaked else about)
+        said = self.read(ended.stdout, [event for _, event in lines if event is not None])
+        self.said = Said(said.text, said.session or self.said.session)
+        stage.hub.emit(RESULT, {"text": said.text, "session": self.said.session})
+
+    def _judge(self, command: Sequence[str], ended: Ended) -> None:
+        if ended.timed_out:
+            raise DeadlineExceeded(
+                f"{self.name} still ran after {self._deadline:g} s, and was ended",
+                hint=_last_words(ended) or "it said nothing; give it more: deadline=…",
+            )
+        if ended.code not in self._codes:
+            raise RunError(
+                f"{self.name} ended with exit code {ended.code}",
+                where=Path(command[0]).name,
+                hint=_last_words(ended) or f"it said nothing; allowed: {sorted(self._codes)}",
+            )
+
+    async def close(self) -> None:
+        """Remove its home."""
+        home, self._home, self._stage = self._home, None, None
+        if home is not None:
+            shutil.rmtree(home, ignore_errors=True)
+
+    def tools(self) -> None:
+        """Only its requests tell."""
+        return
+
+    def commands(self) -> tuple[str, ...]:
+        """None that we know of."""
+        return ()
+
+    def verdicts(self) -> Iterable[Verdict]:
+        """It has nothing to add."""
+        return ()
+
+
+def _furnish(files: Mapping[str, str]) -> Path:
+    """A new home with these files in it."""
+    home = Path(tempfile.mkdtemp(prefix="offbook-home-")).resolve()
+    for name, text in files.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return home
+
+
+def _locate(client: Client, program: str | None) -> str:
+    """The program to run: the one that was named, or the one that is installed."""
+    found = program or client.find()
+    if found is None:
+        raise UsageError(
+            f"{client.title} is not installed: there is no {client.program!r} on the PATH",
+            hint=f"do: npm install -g {client.pinned}, or name it: program=…",
+        )
+    return found
+
+
+def _as_event(line: str) -> dict[str, Any] | None:
+    """The object of a line that is one, and nothing else."""
+    if not line.startswith("{"):
+        return None
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return None
+
+
+def _last_words(ended: Ended) -> str:
+    words = (ended.stderr.strip() or ended.stdout.strip()).splitlines()
+    return "\n".join(f"  {line[:300]}" for line in words[-TAIL:])

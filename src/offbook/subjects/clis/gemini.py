@@ -1,0 +1,60 @@
+"""Gemini CLI, the agent of Google on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import msgspec
+
+from offbook.subjects.clis.cli import Cli, Client, Options, Said
+
+SETTINGS = {  # without a chosen way to sign in, it refuses a base URL of ours
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "privacy": {"usageStatisticsEnabled": False},
+    "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+}
+
+
+class GeminiCli(Cli):
+    """Gemini CLI as a subject: `offbook.drive(GeminiCli())`.
+
+    Its tools are called as it calls them: `call("run_shell_command", {"command": "ls"})`. It is
+    always told its model: without one, it asks a router first.
+    """
+
+    name = "gemini-cli"
+    client = Client("Gemini CLI", "gemini", "@google/gemini-cli", "0.61.0")
+
+    def __init__(
+        self,
+        *,
+        model: str = "gemini-2.5-pro",
+        approval: str = "yolo",
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(**options)
+        self._model = model
+        self._approval = approval
+
+    def command(self, text: str, session: str) -> list[str]:
+        """`gemini --prompt`; the home is its own, so the latest session is the right one."""
+        options = ["--model", self._model, "--output-format", "stream-json", "--skip-trust"]
+        options += ["--approval-mode", self._approval]
+        resumed = ["--resume", "latest"] if session else []
+        return [self.program, *options, *resumed, *self.arguments, f"--prompt={text}"]
+
+    def files(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - it takes the base URL from the environment
+        """Its settings."""
+        return {".gemini/settings.json": msgspec.json.encode(SETTINGS).decode()}
+
+    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - it prints JSON
+        """The pieces of its last message, and the session."""
+        pieces: list[str] = []
+        for event in events:
+            if event.get("type") != "message" or event.get("role") != "assistant":
+                pieces = pieces if event.get("type") == "result" else []
+            else:
+                pieces.append(str(event.get("content", "")))
+        sessions = [event["session_id"] for event in events if event.get("session_id")]
+        return Said("".join(pieces), sessions[0] if sessions else "")

@@ -1,0 +1,72 @@
+"""The clients of others that the tests drive, each with its own shell tool."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.subjects.clis.claude_code import ClaudeCode
+from offbook.subjects.clis.cli import Cli, Client
+from offbook.subjects.clis.codex import Codex
+from offbook.subjects.clis.gemini import GeminiCli
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A client, and how its model has it run a command in the shell."""
+
+    make: type[Cli]
+    tool: str
+    word: str
+    more: tuple[tuple[str, str], ...] = ()
+    slow: bool = False
+
+    @property
+    def client(self) -> Client:
+        assert self.make.client is not None
+        return self.make.client
+
+    def __str__(self) -> str:
+        return self.client.program
+
+    def params(self, command: str) -> dict[str, Any]:
+        return {self.word: command, **dict(self.more)}
+
+
+CODEX = Shell(Codex, "exec_command", "cmd")
+CLAUDE = Shell(ClaudeCode, "Bash", "command", (("description", "Try it"),))
+GEMINI = Shell(GeminiCli, "run_shell_command", "command", slow=True)
+
+
+def needs(shell: Shell) -> Callable[[Any], Any]:
+    """Marks a test that is skipped, with the reason, where this client is not installed."""
+
+    def mark(test: Any) -> Any:
+        for mark in _marks(shell):
+            test = mark(test)
+        return test
+
+    return mark
+
+
+def installed(shell: Shell) -> Any:
+    """A parameter that is skipped where its client is not installed."""
+    return pytest.param(shell, id=str(shell), marks=_marks(shell))
+
+
+def _marks(shell: Shell) -> list[pytest.MarkDecorator]:
+    reason = f"{shell.client.title} is not installed: run ./dev clients"
+    found = shell.client.find() is not None
+    marks = [pytest.mark.clients, pytest.mark.skipif(not found, reason=reason)]
+    return [*marks, pytest.mark.slow] if shell.slow else marks
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process still does something: one that waits to be buried does not."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return told.rpartition(") ")[2][:1] not in {"Z", "X"}

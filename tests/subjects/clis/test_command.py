@@ -1,0 +1,160 @@
+"""Any command is a subject: its prompt, its environment, its end."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from offbook.errors import DeadlineExceeded, RunError, ScriptExhausted, UsageError
+from offbook.runs.rehearsal import drive
+from offbook.sources.playbook import call, fail, say, when
+from offbook.subjects.clis.command import Command
+from offbook.testing import SubjectConformance
+from tests.clients import is_alive
+
+AGENT = """
+import json, os, pathlib, subprocess, sys, urllib.error, urllib.request
+
+prompt = sys.argv[1] if len(sys.argv) > 1 else sys.stdin.read()
+kept = pathlib.Path(os.environ["HOME"]) / "history.json"
+history = json.loads(kept.read_text()) if kept.exists() else []
+history.append({"role": "user", "content": prompt})
+while True:
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+        json.dumps({"model": "m", "messages": history}).encode(),
+        {"content-type": "application/json"},
+    )
+    try:
+        answer = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+    except urllib.error.HTTPError as error:
+        sys.exit(f"refused: {error.read().decode()}")
+    history.append(answer)
+    if not answer.get("tool_calls"):
+        break
+    for made in answer["tool_calls"]:
+        command = json.loads(made["function"]["arguments"])["command"]
+        told = subprocess.run(command, shell=True, capture_output=True, text=True).stdout
+        history.append({"role": "tool", "tool_call_id": made["id"], "content": told})
+kept.write_text(json.dumps(history))
+print(answer["content"])
+"""
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small agent that knows nothing of Offbook, nor of any SDK."""
+    path = tmp_path_factory.mktemp("agent") / "agent.py"
+    path.write_text(AGENT)
+    return path
+
+
+class TestConformance(SubjectConformance):
+    @pytest.fixture(autouse=True)
+    def keep_agent(self, agent: Path) -> None:
+        self.agent = agent
+
+    def subject(self) -> Command:
+        return Command([sys.executable, str(self.agent), "{prompt}"])
+
+    def call(self):
+        return "shell", {"command": "echo it works"}
+
+
+@pytest.mark.parametrize("words", [["{prompt}"], []], ids=["argument", "stdin"])
+def test_the_prompt_comes_as_a_word_or_on_standard_input(agent: Path, words: list[str]):
+    command = Command([sys.executable, str(agent), *words], name="small")
+    with drive(command) as rehearsal:
+        run = rehearsal.run(
+            when("go", [call("shell", {"command": "echo here > f; cat f"}), say("Déjà vu.")]),
+            when("on", [say("Still here.")]),
+        )
+        assert run.results("shell")[0].text == "here\n"
+        assert (rehearsal.cwd / "f").read_text() == "here\n"
+        told = [event.data["text"] for event in run.events.named("process.result")]
+        assert told == ["Déjà vu.", "Still here."]
+        assert command.said.text == "Still here."
+
+
+def test_following_prompts_may_have_a_command_of_their_own():
+    command = Command("sh -c 'echo first {prompt}'", following="echo then {prompt}")
+    with drive(command, auto_assert=False) as rehearsal:
+        run = rehearsal.run(when("a", [say("x")]), when("b", [say("y")]))
+        told = [event.data["text"] for event in run.events.named("process.result")]
+    assert told == ["first a", "then b"]
+
+
+def test_it_finds_every_provider_and_none_of_our_secrets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MY_OWN_TOKEN", "not-for-others")
+    with drive(Command("env", env={"MORE": "1"}), auto_assert=False) as rehearsal:
+        rehearsal.run(when("go", [say("x")]))
+        subject = rehearsal.subject
+        assert isinstance(subject, Command)
+        found = dict(line.split("=", 1) for line in subject.said.text.splitlines())
+        assert not (home := Path(found["HOME"])).samefile(Path.home())
+    assert found["OPENAI_BASE_URL"] == found["ANTHROPIC_BASE_URL"] + "/v1"
+    assert found["GOOGLE_GEMINI_BASE_URL"].startswith("http://127.0.0.1:")
+    assert found["TMPDIR"].startswith(found["HOME"])
+    assert found["MORE"] == "1"
+    assert "MY_OWN_TOKEN" not in found
+    assert not home.exists()
+
+
+def test_an_exit_code_fails_the_run_with_its_last_words():
+    command = Command(["sh", "-c", "echo what a pity >&2; exit 3"])
+    with drive(command, auto_assert=False) as rehearsal, pytest.raises(RunError) as caught:
+        rehearsal.run(when("go", [say("x")]))
+    assert "sh ended with exit code 3" in str(caught.value)
+    assert "what a pity" in str(caught.value)
+
+
+def test_an_exit_code_may_be_allowed():
+    command = Command(["sh", "-c", "exit 3"], codes=(0, 3))
+    with drive(command, auto_assert=False) as rehearsal:
+        run = rehearsal.run(when("go", [say("x")]))
+        assert [event.data["code"] for event in run.events.named("process.exit")] == [3]
+
+
+def test_a_deadline_ends_the_whole_tree(tmp_path: Path):
+    noted = tmp_path / "pid"
+    script = f"setsid sleep 300 & echo $! > {noted}; echo waiting; sleep 300"
+    command = Command(["sh", "-c", script], deadline=0.5)
+    with drive(command, auto_assert=False) as rehearsal, pytest.raises(DeadlineExceeded) as caught:
+        rehearsal.run(when("go", [say("x")]))
+    assert "waiting" in str(caught.value)
+    assert not is_alive(int(noted.read_text()))
+
+
+def test_an_unmatched_request_fails_the_run_not_what_the_command_made_of_it(agent: Path):
+    command = Command([sys.executable, str(agent), "{prompt}"])
+    with drive(command) as rehearsal, pytest.raises(ScriptExhausted) as caught:
+        rehearsal.run(when("go", [call("shell", {"command": "true"})]))
+    assert isinstance(caught.value.__cause__, RunError)
+    assert "refused" in str(caught.value.__cause__)
+
+
+def test_a_scripted_failure_reaches_the_command(agent: Path):
+    command = Command([sys.executable, str(agent), "{prompt}"])
+    with drive(command) as rehearsal, pytest.raises(RunError) as caught:
+        rehearsal.run(when("go", [fail("too much", status=429)]))
+    assert "too much" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make, complaint",
+    [
+        (lambda: Command(""), "'' is no command"),
+        (lambda: Command(["echo", 1]), "is no command"),  # pyright: ignore[reportArgumentType] - the mistake
+        (lambda: Command("echo", deadline=0), "a deadline of 0 s is over already"),
+    ],
+)
+def test_what_could_never_run_is_refused_at_once(make: object, complaint: str):
+    assert callable(make)
+    with pytest.raises(UsageError, match=complaint):
+        make()
+
+
+def test_a_command_that_is_not_there_is_named():
+    with drive(Command("no-such-agent")) as rehearsal, pytest.raises(UsageError) as caught:
+        rehearsal.run(when("go", [say("x")]))
+    assert "no-such-agent" in str(caught.value)
