@@ -44,7 +44,7 @@ def needs(shell: Shell) -> Callable[[Any], Any]:
     """Marks a test that is skipped, with the reason, where this client is not installed."""
 
     def mark(test: Any) -> Any:
-        for mark in _marks(shell):
+        for mark in marks_of(shell):
             test = mark(test)
         return test
 
@@ -53,10 +53,11 @@ def needs(shell: Shell) -> Callable[[Any], Any]:
 
 def installed(shell: Shell) -> Any:
     """A parameter that is skipped where its client is not installed."""
-    return pytest.param(shell, id=str(shell), marks=_marks(shell))
+    return pytest.param(shell, id=str(shell), marks=marks_of(shell))
 
 
-def _marks(shell: Shell) -> list[pytest.MarkDecorator]:
+def marks_of(shell: Shell) -> list[pytest.MarkDecorator]:
+    """Skipped, with the reason, where this client is not installed."""
     reason = f"{shell.client.title} is not installed: run ./dev clients"
     found = shell.client.find() is not None
     marks = [pytest.mark.clients, pytest.mark.skipif(not found, reason=reason)]

@@ -1,0 +1,40 @@
+"""`offbook doctor`: which agents of others are here, and which versions of them were tried."""
+
+from __future__ import annotations
+
+import click
+
+from offbook.runs.doctor import Finding, examine
+from offbook.surfaces.cli.output import print_json
+
+EXAMPLE = """\b
+Example:
+  offbook doctor
+  offbook doctor --json
+
+\b
+Clients are looked for in the folder that OFFBOOK_CLIENTS names, then on
+the PATH. What is missing is no failure: the exit code is 0.
+"""
+
+
+@click.command("doctor", epilog=EXAMPLE)
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def command(*, as_json: bool) -> None:
+    """Say which clients and SDKs are installed, and which versions were tested."""
+    found = examine()
+    if as_json:
+        print_json(found)
+        return
+    width = max(len(finding.name) for finding in found)
+    for finding in found:
+        click.echo(f"{finding.name:<{width}}  {_describe(finding)}")
+
+
+def _describe(finding: Finding) -> str:
+    if finding.installed is None:
+        state = "does not run" if finding.place else "is missing"
+        return f"{state}; {finding.tested} was tested: {finding.do}"
+    if finding.installed == finding.tested:
+        return f"{finding.installed}, as tested"
+    return f"{finding.installed}; {finding.tested} was tested"
