@@ -14,7 +14,8 @@ OffbookError
 │   │       └── ReplayMismatch    … or something else than was recorded
 │   ├── ToolFailed        a real tool or hook raised
 │   ├── DeadlineExceeded  the run took longer than it may
-│   └── CheckFailed       a check on the trace did not hold
+│   ├── CheckFailed       a check on the trace did not hold
+│   └── JudgeError        a judge gave no answer that counts
 ├── ModelError            what a provider answers instead of a reply
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to leave the machine
@@ -101,6 +102,10 @@ class DeadlineExceeded(RunError):
 
 class CheckFailed(RunError):
     """A check on the trace did not hold."""
+
+
+class JudgeError(RunError):
+    """A judge gave no answer that counts."""
 
 
 class ModelError(OffbookError):

@@ -21,7 +21,20 @@ from offbook.surfaces.mcp_server.http import build_server
 TASK = '<event topic="build.task">Add try/catch blocks</event>'
 DONE = '<event topic="build.done">Implemented error handling</event>\nLOOP_COMPLETE'
 FLOW = [{"hat": "planner", "output": TASK}, {"hat": "builder", "output": DONE}]
-TOOLS = ["test_setup", "test_run", "test_assert", "test_inspect", "test_report", "test_cleanup"]
+TOOLS = {
+    f"test_{name}"
+    for name in [
+        "setup",
+        "run",
+        "assert",
+        "inspect",
+        "evaluate",
+        "report",
+        "snapshot",
+        "diff",
+        "cleanup",
+    ]
+}
 Connect = Callable[[], AbstractAsyncContextManager[Client]]
 
 
@@ -70,7 +83,7 @@ async def test_every_tool_is_told_with_a_good_schema(connect: Connect):
     async with connect() as client:
         assert client.instructions is not None
         tools = (await client.list_tools()).tools
-    assert [tool.name for tool in tools][: len(TOOLS)] == TOOLS
+    assert {tool.name for tool in tools} == TOOLS
     for tool in tools:
         assert tool.description
         for schema in (tool.input_schema, tool.output_schema or {}):

@@ -21,6 +21,7 @@ from offbook.reports.report import Attempt
 from offbook.runs.repeat import Failure, Kind, Retry, repeat
 from offbook.runs.tools.check import Checked, check
 from offbook.runs.tools.cleanup import cleanup
+from offbook.runs.tools.evaluate import Evaluated, evaluate
 from offbook.runs.tools.report import REPORTS, Format, report
 from offbook.runs.tools.run import Ran, run
 from offbook.runs.tools.setup import setup
@@ -49,6 +50,18 @@ class RunStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mock_responses: list[Any] = []
 
 
+class EvaluateStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a judge scores, and who it is; its file stands beside the scenario."""
+
+    evaluations: list[Any]
+    judge: str = ""
+    judge_command: tuple[str, ...] = ()
+    judge_model: str = ""
+    tested_model: str = ""
+    force: bool = False
+    env: dict[str, str] = {}
+
+
 class ReportStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A report that outlives the workspace."""
 
@@ -63,6 +76,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     setup: SetupStep = SetupStep()
     run: RunStep
     assertions: list[Any] = msgspec.field(name="assert")
+    evaluate: EvaluateStep | None = None
     report: tuple[ReportStep, ...] = ()
     retry: Retry = Retry()
 
@@ -78,6 +92,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     failure_history: tuple[Attempt, ...] = ()
     results: list[Any] = []
+    evaluations: list[Any] = []
     reports: list[str] = []
     session: str = ""
 
@@ -96,8 +111,10 @@ def read_scenario(path: Path) -> Scenario:
         except UsageError as error:
             line = locate(text, f"$.assert[{number}]")
             raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
-    name = scenario.name or path.stem
-    return msgspec.structs.replace(scenario, name=name)
+    step = scenario.evaluate
+    if step is not None and step.judge:
+        step = msgspec.structs.replace(step, judge=str(path.parent / step.judge))
+    return msgspec.structs.replace(scenario, name=scenario.name or path.stem, evaluate=step)
 
 
 def find_scenarios(paths: Iterable[Path]) -> list[Scenario]:
@@ -167,6 +184,7 @@ async def play(scenario: Scenario, *, reports: Path = REPORTS_FOLDER) -> Played:
         error=failure.error if failure else "",
         failure_history=repeated.history,
         results=list(tried.checked.results) if tried.checked else [],
+        evaluations=list(tried.evaluated.evaluations) if tried.evaluated else [],
         reports=tried.reports,
         session=tried.session,
     )
@@ -176,6 +194,7 @@ class _Tried(msgspec.Struct):
     """What one try left behind."""
 
     checked: Checked | None = None
+    evaluated: Evaluated | None = None
     reports: list[str] = []
     session: str = ""
 
@@ -192,7 +211,10 @@ async def _try(
     try:
         ran = await run(workspace, **msgspec.structs.asdict(scenario.run))
         tried.checked = check(workspace, scenario.assertions)
-        failure = find_failure(ran, tried.checked)
+        if scenario.evaluate is not None:
+            step = msgspec.structs.asdict(scenario.evaluate)
+            tried.evaluated = await evaluate(workspace, **step)
+        failure = find_failure(ran, tried.checked, tried.evaluated)
         if failure or any(step.include_traces for step in scenario.report):
             tried.session = _keep(Path(ran.session_file), folder / f"{_slug(scenario.name)}.jsonl")
         tried.reports = _report(workspace, scenario, folder, history, tried.session)
@@ -203,11 +225,15 @@ async def _try(
     return tried, failure
 
 
-def find_failure(ran: Ran, checked: Checked) -> Failure | None:
+def find_failure(ran: Ran, checked: Checked, judged: Evaluated | None = None) -> Failure | None:
     """Why a run failed, if it did: a script that ran dry fails whatever was asserted."""
-    if checked.passed and not ran.error:
-        return None
     wrong = [f"{r.assertion}: {r.message}" for r in checked.results if not r.passed]
+    for one in judged.evaluations if judged else ():
+        if not one.passed:
+            why = one.error or f"{one.score} is less than {one.threshold}: {one.reasoning}"
+            wrong.append(f"{one.criterion} {one.target}: {why}")
+    if not wrong and not ran.error:
+        return None
     return Failure(_kind(ran), "\n".join(filter(None, (ran.error, *wrong))))
 
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "demo": "See a rehearsal: one that passes, and one that fails.",
     "diff": "Show what changed in a workspace.",
     "doctor": "Say which clients and SDKs are installed, and which versions were tested.",
+    "evaluate": "Let a model judge a run.",
     "fixture": "Record, look at, promote and check golden fixtures.",
     "inspect": "Look into a run: records, summary, timeline.",
     "live": "Play the scenarios of live scripts on the real thing.",

@@ -13,11 +13,13 @@ from typing import Any, Union, get_type_hints
 import msgspec
 
 from offbook.checks.assertions.table import KINDS
+from offbook.checks.judge import Evaluation
 from offbook.errors import OffbookError, UsageError, nearest
 from offbook.files import convert
 from offbook.runs.tools.check import check
 from offbook.runs.tools.cleanup import cleanup
 from offbook.runs.tools.diff import diff
+from offbook.runs.tools.evaluate import evaluate
 from offbook.runs.tools.inspect import inspect
 from offbook.runs.tools.report import report
 from offbook.runs.tools.run import run
@@ -33,6 +35,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "test_assert": check,
     "test_inspect": inspect,
     "test_report": report,
+    "test_evaluate": evaluate,
     "test_snapshot": snapshot,
     "test_diff": diff,
     "test_cleanup": cleanup,
@@ -47,12 +50,17 @@ PARAMETERS = {
     "compare_to": "A snapshot, or `current`: how the workspace is.",
     "config": "Hats and limits of the loop, as in a preset file.",
     "env": "Environment variables for the command; it gets no others of yours.",
+    "evaluations": "What is to be judged, and by what.",
     "exclude_patterns": "Globs of files to leave out.",
     "filter": "Which events to show.",
     "fixtures": "Files to write into the workspace: texts by their relative paths.",
+    "force": "Let a model judge itself.",
     "format": "How to tell it.",
     "include_patterns": "Globs of files to take; all by default.",
     "include_traces": "Tell where the session file is.",
+    "judge": "Who answers as the judge: the path of a playbook, mocks or a cassette.",
+    "judge_command": "Or a command: the question comes in at its stdin.",
+    "judge_model": "What the judge's model is called.",
     "limit": "How many records at most.",
     "max_iterations": "How often the agent is called at most.",
     "max_runtime_secs": "How long the run may take at most.",
@@ -63,12 +71,14 @@ PARAMETERS = {
     "scratchpad": "What .agent/scratchpad.md says at first.",
     "snapshot_id": "What to call the snapshot.",
     "task": "What the loop works on.",
+    "tested_model": "What the model under test is called; it may not judge itself.",
     "test_name": "The name of the suite.",
     "workspace_id": "The name of the workspace.",
 }
 # What the schema tells of values that the tool reads itself, with errors of its own.
 TYPES: dict[str, Any] = {
     "assertions": list[Union[tuple(KINDS.values())]],  # type: ignore[misc] # noqa: UP007 - made while running
+    "evaluations": list[Evaluation],
     "filter": Filter | None,
     "mock_responses": list[MockResponse] | None,
     "redactions": Rules | None,

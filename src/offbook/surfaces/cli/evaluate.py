@@ -1,0 +1,73 @@
+"""`offbook evaluate ID EVALUATION…`: a model as the judge."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+
+import click
+
+from offbook.runs.tools.evaluate import evaluate
+from offbook.surfaces.cli.inputs import read_list, read_pairs
+from offbook.surfaces.cli.output import print_json
+
+EXAMPLE = """\b
+Example:
+  offbook evaluate flow '{"criterion": "plan_quality", "target": "scratchpad"}' --judge tape.yaml
+  offbook evaluate flow evaluations.yaml --judge-command "my-judge" --env KEY=…
+
+\b
+Exit codes:
+  0  all passed
+  1  some did not, or the judge gave no score
+  2  wrong usage
+"""
+
+
+@click.command("evaluate", epilog=EXAMPLE)
+@click.argument("workspace_id", metavar="ID")
+@click.argument("evaluations", nargs=-1, required=True)
+@click.option("--judge", default="", metavar="FILE", help="A playbook, mocks or a cassette.")
+@click.option("--judge-command", default="", help="Or a command: the question is at its stdin.")
+@click.option("--judge-model", default="", help="What the judge's model is called.")
+@click.option("--tested-model", default="", help="What the tested model is called.")
+@click.option("--force", is_flag=True, help="Let a model judge itself.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="For the command; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+def command(  # noqa: PLR0913 - each is an option
+    workspace_id: str,
+    evaluations: tuple[str, ...],
+    *,
+    judge: str,
+    judge_command: str,
+    judge_model: str,
+    tested_model: str,
+    force: bool,
+    env: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Let a model judge a run.
+
+    An EVALUATION, or a list of them, is JSON, a JSON or YAML file, or - for stdin.
+    """
+    found = asyncio.run(
+        evaluate(
+            workspace_id,
+            read_list(evaluations, "evaluations"),
+            judge=judge,
+            judge_command=shlex.split(judge_command),
+            judge_model=judge_model,
+            tested_model=tested_model,
+            force=force,
+            env=read_pairs(env, "env"),
+        )
+    )
+    if as_json:
+        print_json(found)
+    else:
+        for one in found.evaluations:
+            score = f"{one.score} of {one.max_score}" if one.score is not None else one.error
+            click.echo(f"{'✓' if one.passed else '✗'} {one.criterion} {one.target}: {score}")
+            for line in one.reasoning.splitlines():
+                click.echo(f"    {line}")
+    return int(not found.all_passed)
