@@ -227,3 +227,42 @@ def test_a_greeting_is_answered_without_the_sdk(unwatched: dict[str, str]):
     imported = set(ended.stderr.split("'")[1::2])
     assert not imported & {"mcp", "pydantic", "anyio", "regex", "yaml_rs", "rich"}
     assert json.loads(ended.stdout)["result"]["serverInfo"]["name"] == "offbook"
+
+
+async def test_each_row_of_the_error_table_is_told_to_the_agent(workspaces: Path):
+    slow = [{"output": "late", "delay_ms": 60_000}]
+    async with Client(build_server()) as client:
+        made = await ask(client, "test_setup", workspace_id="t")
+        assert "available: t" in await complain(client, "test_inspect", workspace_id="unknown")
+
+        dry = await ask(
+            client, "test_run", workspace_id="t", task="Go", mock_responses=[{"output": TASK}]
+        )
+        assert "all 1 mock responses are used" in dry["error"]
+        assert dry["mock_responses_consumed"] == 1
+
+        late = await ask(
+            client,
+            "test_run",
+            workspace_id="t",
+            task="Go",
+            mock_responses=slow,
+            max_runtime_secs=0.1,
+        )
+        assert late["termination_reason"] == "MaxRuntime"
+        assert late["events_count"] > 0
+        assert "was used before" in late["warnings"][0]
+
+        wanted = [{"type": "file_contains", "path": "gone.py", "pattern": "x"}]
+        checked = await ask(client, "test_assert", workspace_id="t", assertions=wanted)
+        assert checked["results"][0]["message"] == "gone.py is missing"
+
+        break_line(Path(made["workspace_path"]) / "session.jsonl", 3)
+        told = await complain(client, "test_assert", workspace_id="t", assertions=wanted)
+        assert "session.jsonl:3: the session is corrupt" in told
+
+
+def break_line(path: Path, number: int) -> None:
+    lines = path.read_text().splitlines()
+    lines[number - 1] = "{oops"
+    path.write_text("\n".join(lines) + "\n")
