@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from offbook.runs.rehearsal import drive as drive
     from offbook.runs.rehearsal import session as session
     from offbook.sources.cassette.replay import Replay as Replay
+    from offbook.sources.mocks.mocks import Mocks as Mocks
     from offbook.sources.playbook import Playbook as Playbook
     from offbook.sources.playbook import call as call
     from offbook.sources.playbook import fail as fail
@@ -92,6 +93,7 @@ _HOMES = {
     "runs.goldens.harness": "Harness",
     "runs.goldens.scenario": "scenario",
     "runs.rehearsal": "Rehearsal Run drive session",
+    "sources.mocks.mocks": "Mocks",
     "sources.playbook": "Playbook call fail role say think when",
     "sources.server.pacing": "Pacing",
     "sources.server.server": "Server",
@@ -131,6 +133,7 @@ __all__ = [
     "Image",
     "IsolationError",
     "Message",
+    "Mocks",
     "ModelError",
     "ModelSource",
     "Offbook",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -10,6 +11,7 @@ from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import PlaybookError, ScriptError, UsageError
 from offbook.exchange.source import ModelSource
 from offbook.runs.bridge import Bridge, in_loop
+from offbook.runs.enclosure import Enclosure, answer_clients
 from offbook.runs.folder import make_folder, remove_folder
 from offbook.runs.serving import serve
 from offbook.sources.playbook import Playbook, Role, Turn, validate
@@ -25,6 +27,7 @@ from offbook.trace.verdicts import Verdict, deliver
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from contextlib import AbstractContextManager
 
     from offbook.sources.server.endpoint import Endpoint
     from offbook.trace.query import ToolCallRecord, ToolResultRecord
@@ -104,6 +107,8 @@ class Rehearsal:
         trace: Path | str | None = None,
         auto_assert: bool = True,
         clock: Clock | None = None,
+        urls: Iterable[str] = (),
+        allow: Iterable[str] = (),
     ) -> None:
         self.subject = subject
         given = isinstance(source, Playbook)
@@ -118,6 +123,7 @@ class Rehearsal:
         self._hub = Hub(self._clock)
         self._events: Events | None = None
         self._bridge = Bridge()
+        self._enclosure = Enclosure(self._hub, urls=tuple(urls), allow=tuple(allow))
         self._endpoint: Endpoint | None = None
         self._runs: list[Run] = []
         self._opened = False
@@ -228,9 +234,10 @@ class Rehearsal:
 
     def _set_stage(self) -> Stage:
         tools = not self.subject.tells
-        if self.subject.reach != "endpoint":
+        if self.subject.reach == "call":
             return Stage(Observed(self._source, self._hub, tools=tools), self._hub, self.cwd)
-        self._endpoint = serve(self._source, self._hub, tools=tools)
+        reach = answer_clients if self.subject.reach == "transport" else serve
+        self._endpoint = reach(self._source, self._hub, tools=tools)
         return Stage(self._endpoint.source, self._hub, self.cwd, self._endpoint.url)
 
     async def _give_up(self, error: BaseException) -> None:
@@ -295,13 +302,21 @@ class Rehearsal:
     async def _prompt(self, text: str) -> None:
         """Prompt the subject; what its source raised says more than what it made of it."""
         try:
-            await self.subject.prompt(text)
+            with self._surroundings():
+                await self.subject.prompt(text)
         except Exception as error:
+            if self._failure is None and self._enclosure.refused:
+                raise self._enclosure.refused[0]  # noqa: B904 - the agent's error is made of it
             if self._failure is None or self._failure is error:
                 raise
             raise self._failure from error
         if self._failure is not None:
             raise self._failure
+
+    def _surroundings(self) -> AbstractContextManager[None]:
+        if self._endpoint is None or self.subject.reach != "transport":
+            return nullcontext()
+        return self._enclosure.around(self._endpoint)
 
     @property
     def _failure(self) -> BaseException | None:
@@ -311,6 +326,9 @@ class Rehearsal:
     def _judge(self) -> None:
         """The automatic assertions: the first that does not hold is raised."""
         self._hear_listeners()
+        if refused := self._enclosure.refused:
+            told = f"refused, and the agent went on: {refused[0]}"
+            deliver(self._hub, Verdict("nothing leaves the machine", "warn", told))
         if self._source is not self.playbook:
             return
         unfinished = self.playbook.unfinished()
@@ -454,17 +472,49 @@ def session(  # noqa: PLR0913 - the options of a session
 
 
 def drive(
-    subject: Subject,
+    subject: object,
     *,
     source: ModelSource | None = None,
     cwd: Path | str | None = None,
     auto_assert: bool = True,
     trace: Path | str | None = None,
+    mock_tools: Mapping[str, Any] | None = None,
+    urls: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    **options: Any,
 ) -> Rehearsal:
-    """Any subject with a scripted model."""
+    """Any agent with a scripted model: a `Subject`, one of a framework, or a function of a prompt.
+
+    An agent of a framework is driven as it is: its clients are answered in this process, whatever
+    else it would send anywhere is refused, but for the addresses that `allow` names. `urls` are
+    base URLs at which it expects a model, where that is not a provider's own. `mock_tools` stand in
+    for its tools, and `options` go to the framework's own way of running an agent.
+    """
     if not isinstance(subject, Subject):
+        subject = _recognise(subject, mock_tools, options)
+    elif mock_tools or options:
+        given = ", ".join([*options, *(["mock_tools"] if mock_tools else [])])
+        raise UsageError(f"a {subject.name} takes its own options, not {given}")
+    return Rehearsal(
+        subject,
+        source=source,
+        cwd=cwd,
+        trace=trace,
+        auto_assert=auto_assert,
+        urls=urls,
+        allow=allow,
+    )
+
+
+def _recognise(
+    agent: object, mock_tools: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> Subject:
+    from offbook.subjects.frameworks.recognition import recognise
+
+    found = None if isinstance(agent, type) else recognise(agent, mock_tools, options)
+    if found is None:
         raise UsageError(
-            f"a {type(subject).__name__} cannot be driven",
-            hint="give a Subject: something to open, prompt and close",
+            f"a {type(agent).__name__} cannot be driven",
+            hint="give an agent of a framework, a function of the prompt, or a Subject",
         )
-    return Rehearsal(subject, source=source, cwd=cwd, trace=trace, auto_assert=auto_assert)
+    return found

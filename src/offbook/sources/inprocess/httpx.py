@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.patches import lay
@@ -54,12 +55,14 @@ def _port(url: Any) -> int | None:
 
 
 def _wire(request: Any) -> Wire:
-    headers = {
-        name.decode("latin-1").lower(): value.decode("latin-1")
-        for name, value in request.headers.raw
-    }
+    headers = {_name(name): value.decode("latin-1") for name, value in request.headers.raw}
     url = request.url
     return Wire(request.method, url.path, headers, request.content, url.query.decode("ascii"))
+
+
+@lru_cache(512)
+def _name(raw: bytes) -> str:
+    return raw.decode("latin-1").lower()
 
 
 def _responder(module: Any) -> Callable[[Any, Answer], Any]:

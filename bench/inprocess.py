@@ -1,0 +1,106 @@
+"""The OpenAI SDK's call, answered in process: against its own mock transport with the same bytes.
+
+Budget: at most 10 % more CPU, with the whole of it on (a closed border, the dialect, the playbook,
+the trace on disk), for 1 and for 10,000 scripted replies.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+
+from offbook.determinism.isolation import closed
+from offbook.exchange.dialects.all import recognise
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request
+from offbook.sources.inprocess.interception import intercepted
+from offbook.sources.playbook import Playbook, say, when
+from offbook.sources.server.endpoint import Endpoint
+from offbook.trace.hub import Hub
+from offbook.trace.recorder import Recorder
+
+CALLS, ROUNDS, BUDGET = 200, 9, 1.10
+ASKED: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def ask(client: openai.OpenAI) -> None:
+    """One call."""
+    client.chat.completions.create(model="gpt-5", messages=ASKED)
+
+
+def cost(once: Callable[[], None]) -> float:
+    """CPU microseconds of one call."""
+    gc.collect()
+    start = time.process_time()
+    for _ in range(CALLS):
+        once()
+    return (time.process_time() - start) / CALLS * 1e6
+
+
+class Turns:
+    """A playbook that opens a turn for each request."""
+
+    def __init__(self, number: int) -> None:
+        self._playbook = Playbook()
+        self._turns = [when("What?", [say("Paris.")]) for _ in range(number)]
+        self._playbook.load(*self._turns)
+
+    async def reply(self, request: Request, /) -> Reply:
+        """The next turn's."""
+        self._playbook.open(self._turns[self._playbook.consumed])
+        return await self._playbook.reply(request)
+
+
+def ours(client: openai.OpenAI, number: int) -> float:
+    """In process, with everything on."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        hub = Hub()
+        recorder = Recorder(Path(folder) / "trace.jsonl", ts=0, subject="bench")
+        stack.callback(recorder.close)
+        hub.subscribe(recorder.record)
+        endpoint = Endpoint(Turns(number), url="", recognise=recognise, hub=hub)
+        stack.enter_context(closed())
+        stack.enter_context(intercepted(endpoint.answer))
+        return cost(lambda: ask(client))
+
+
+def main() -> int:
+    """Measure in turns, so that a busy machine is busy for both."""
+    plain = openai.OpenAI(api_key="none")
+    raw = _answer(plain)
+    mock = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=raw[0], content=raw[1]))
+    mocked = openai.OpenAI(api_key="none", http_client=httpx2.Client(transport=mock))
+    few: list[float] = []
+    many: list[float] = []
+    base: list[float] = []
+    for _ in range(ROUNDS):
+        base.append(cost(lambda: ask(mocked)))
+        few.append(ours(plain, CALLS))
+        many.append(ours(plain, 10_000))
+    floor = min(base)
+    print(f"the SDK over its mock transport   {floor:7.0f} µs")
+    print(f"in process                        {min(few):7.0f} µs   {min(few) / floor:.3f}")
+    print(f"in process, 10,000 replies        {min(many):7.0f} µs   {min(many) / floor:.3f}")
+    return int(max(min(few), min(many)) / floor > BUDGET)
+
+
+def _answer(client: openai.OpenAI) -> tuple[dict[str, str], bytes]:
+    """What our dialect answers, for the other side to answer too."""
+    endpoint = Endpoint(Turns(1), url="", recognise=recognise)
+    with closed(), intercepted(endpoint.answer):
+        raw = client.chat.completions.with_raw_response.create(model="gpt-5", messages=ASKED)
+    return dict(raw.headers), raw.content
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Agents that are written in some framework, driven as they are."""

@@ -1,0 +1,138 @@
+"""What has to be known about a framework: how to prompt its agents, and how to swap their tools.
+
+To add one, write a file with an `Adapter`, and name it in `recognition.KNOWN`. The model is no
+business of an adapter: the agent's own client asks for it, and is answered. Tool calls and results
+are read off those exchanges; an adapter tells only what does not show there.
+"""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from offbook.errors import UsageError, nearest
+from offbook.trace.events import ERROR
+from offbook.trace.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+
+    from offbook.subjects.subject import Reach, Stage
+    from offbook.trace.hub import Hub
+
+    StandIn = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+class Adapter(Protocol):
+    """One agent of one framework, with its conversation."""
+
+    @property
+    def name(self) -> str:
+        """What the framework is called in a trace."""
+        ...
+
+    async def prompt(self, text: str, hub: Hub, /) -> object:
+        """Say this to the agent, after all that was said before; what the framework gives back."""
+        ...
+
+    def tools(self) -> Mapping[str, Any]:
+        """The tools that can be swapped, by the name under which the model knows them."""
+        ...
+
+    def swap(self, tool: Any, stand_in: StandIn, /) -> Callable[[], None]:
+        """Let the stand-in run in the place of this tool's own code; how to undo it."""
+        ...
+
+
+class Framework:
+    """An agent of a framework as a subject.
+
+    `mock_tools` stand in for tools while it is on stage: a value, or a function of the parameters.
+    The model still sees the tool's own schema. `result` is what the framework gave back last.
+
+    An agent that gives up because its provider refused has done what it was rehearsed to do: that
+    ends the turn, and what it raised is kept in `error`. Whatever else it raises fails the run.
+    """
+
+    reach: Reach = "transport"
+    tells = False
+
+    def __init__(self, adapter: Adapter, mock_tools: Mapping[str, Any] | None = None) -> None:
+        self.adapter = adapter
+        self.result: object = None
+        self.error: Exception | None = None
+        self._mocks = {name: _StandIn(value) for name, value in (mock_tools or {}).items()}
+        self._undo: list[Callable[[], None]] = []
+
+    @property
+    def name(self) -> str:
+        """What it is called in a trace."""
+        return self.adapter.name
+
+    async def open(self, stage: Stage, /) -> None:
+        """Put the stand-ins in the place of their tools."""
+        self._hub = stage.hub
+        try:
+            for name, mock in self._mocks.items():
+                self._undo.append(self.adapter.swap(self._find(name), mock.run))
+        except BaseException:
+            await self.close()
+            raise
+
+    def _find(self, name: str) -> Any:
+        tools = self.adapter.tools()
+        if name not in tools:
+            raise UsageError(
+                f"mock_tools: the agent has no tool {name!r}", hint=nearest(name, tools)
+            )
+        return tools[name]
+
+    async def prompt(self, text: str, /) -> None:
+        """Say this to the agent, and wait for what comes of it."""
+        last: list[str] = []
+        stop_listening = self._hub.subscribe(lambda event: last.append(event.event), "model.*")
+        self.result, self.error = None, None
+        self._hub.emit("agent.start", {"prompt": text})
+        try:
+            self.result = await self.adapter.prompt(text, self._hub)
+        except Exception as error:
+            if ERROR not in last[-1:]:
+                raise
+            self.error = error
+            self._hub.emit("agent.error", {"error": f"{type(error).__name__}: {error}"})
+        finally:
+            stop_listening()
+        self._hub.emit("agent.end", {"stop": "stop" if self.error is None else "error"})
+
+    async def close(self) -> None:
+        """Give the tools their own code back."""
+        while self._undo:
+            self._undo.pop()()
+
+    def tools(self) -> Collection[str] | None:
+        """None: an agent may have more than can be swapped, and its requests tell all of them."""
+        return None
+
+    def commands(self) -> Collection[str]:
+        """None at all."""
+        return ()
+
+    def verdicts(self) -> Iterable[Verdict]:
+        """Which mocks nobody used."""
+        unused = [name for name, mock in self._mocks.items() if not mock.used]
+        if unused:
+            told = f"never used: mock_tools {', '.join(unused)}"
+            yield Verdict("mocks used", "warn", told, actual=unused)
+
+
+class _StandIn:
+    """A value, or what a function makes of the parameters."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self.used = 0
+
+    async def run(self, params: dict[str, Any]) -> Any:
+        self.used += 1
+        answer = self._value(params) if callable(self._value) else self._value
+        return await answer if isawaitable(answer) else answer

@@ -1,0 +1,1 @@
+"""Agents of real frameworks, driven as they are."""

@@ -1,0 +1,267 @@
+"""An agent of a framework runs untouched: its model is scripted, its tools are its own."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import agents
+import openai
+import pydantic_ai
+import pytest
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from offbook import call, drive, fail, say, when
+from offbook.errors import (
+    IsolationError,
+    ScriptExhausted,
+    ScriptMismatch,
+    UsageError,
+)
+from offbook.subjects.frameworks.framework import Framework
+
+Found = list[int]
+Make = Callable[[Found], Any]
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.setenv(name, "none")
+
+
+def pydantic_agent(model: Any) -> Make:
+    def make(found: Found) -> Any:
+        agent = pydantic_ai.Agent(model)
+
+        @agent.tool_plain
+        def find_order(number: int) -> str:  # pyright: ignore[reportUnusedFunction]
+            """Find an order."""
+            found.append(number)
+            return f"order {number}"
+
+        return agent
+
+    return make
+
+
+def openai_agent(api: str) -> Make:
+    def make(found: Found) -> Any:
+        @agents.function_tool
+        def find_order(number: int) -> str:
+            """Find an order."""
+            found.append(number)
+            return f"order {number}"
+
+        client = openai.AsyncOpenAI()
+        chat = agents.OpenAIChatCompletionsModel("m", openai_client=client)
+        model = chat if api == "chat" else agents.OpenAIResponsesModel("m", openai_client=client)
+        return agents.Agent(name="shop", tools=[find_order], model=model)
+
+    return make
+
+
+AGENTS = {
+    "pydantic-ai, chat": pydantic_agent("openai-chat:m"),
+    "pydantic-ai, responses": pydantic_agent("openai:m"),
+    "pydantic-ai, messages": pydantic_agent("anthropic:m"),
+    "pydantic-ai, gemini": pydantic_agent("google:m"),
+    "openai-agents, chat": openai_agent("chat"),
+    "openai-agents, responses": openai_agent("responses"),
+}
+
+
+@pytest.fixture(params=AGENTS)
+def make(request: pytest.FixtureRequest) -> Make:
+    return AGENTS[request.param]
+
+
+def test_the_model_is_scripted_and_the_tool_is_real(make: Make):
+    found: Found = []
+    heard: list[str] = []
+    script = [
+        call("find_order", {"number": 7}).then(lambda result: heard.append(result.text)),
+        say("Done."),
+    ]
+    with drive(make(found)) as rehearsal:
+        run = rehearsal.run(when("Find order 7", script))
+        assert run.tools == ["find_order"]
+        assert run.calls("find_order")[0].input == {"number": 7}
+        assert [result.text for result in run.results("find_order")] == ["order 7"]
+        assert run.text == "Done."
+    assert (found, heard) == ([7], ["order 7"])
+
+
+async def test_it_is_the_same_where_one_awaits(make: Make):
+    found: Found = []
+    async with drive(make(found)) as rehearsal:
+        run = await rehearsal.run(
+            when("Find order 7", [call("find_order", {"number": 7}), say("Done.")])
+        )
+        assert run.tools == ["find_order"]
+    assert found == [7]
+
+
+def test_two_calls_in_one_message_are_both_run(make: Make):
+    found: Found = []
+    both = [call("find_order", {"number": 1}), call("find_order", {"number": 2})]
+    with drive(make(found)) as rehearsal:
+        run = rehearsal.run(when("Find both", [both, say("Done.")]))
+        assert run.tools == ["find_order", "find_order"]
+    assert sorted(found) == [1, 2]
+
+
+def test_the_conversation_goes_on(make: Make):
+    with drive(make([])) as rehearsal:
+        rehearsal.run(
+            when("Find order 7", [call("find_order", {"number": 7}), say("Done.")]),
+            when("And now?", [say("Nothing.")]),
+        )
+        rehearsal.run(when("Bye", [say("Bye.")]))
+        said = [(m.role, m.text) for m in rehearsal.events.messages if m.role == "user"]
+        counts = [e.data["count"] for e in rehearsal.events.named("model.request")]
+    assert said == [("user", "Find order 7"), ("user", "And now?"), ("user", "Bye")]
+    assert counts == sorted(counts)
+    assert counts[-1] >= 7
+
+
+def test_a_tool_is_mocked_in_place_and_restored(make: Make):
+    found: Found = []
+    agent = make(found)
+    script = when("Find it", [call("find_order", {"number": 7}), say("Done.")])
+    asked: list[Any] = []
+
+    def mock(params: dict[str, Any]) -> str:
+        asked.append(params)
+        return "mocked"
+
+    with drive(agent, mock_tools={"find_order": mock}) as mocked:
+        results = mocked.run(script).results("find_order")
+        assert [result.text for result in results] == ["mocked"]
+    assert (found, asked) == ([], [{"number": 7}])
+    with drive(agent) as real:
+        real.run(script)
+    assert found == [7]
+
+
+def test_an_async_mock_a_plain_value_and_an_unused_one(make: Make):
+    async def answer(params: dict[str, Any]) -> str:
+        return f"late {params['number']}"
+
+    script = when("Find it", [call("find_order", {"number": 7}), say("Done.")])
+    with drive(make([]), mock_tools={"find_order": answer}) as rehearsal:
+        assert rehearsal.run(script).results("find_order")[0].text == "late 7"
+    with drive(make([]), mock_tools={"find_order": "plain"}) as rehearsal:
+        assert rehearsal.run(script).results("find_order")[0].text == "plain"
+    with drive(make([]), mock_tools={"find_order": "plain"}) as rehearsal:
+        rehearsal.run(when("Hi", [say("Hi.")]))
+    told = [verdict.message for verdict in rehearsal.events.verdicts if verdict.status == "warn"]
+    assert told == ["never used: mock_tools find_order"]
+
+
+def test_a_mock_for_a_tool_that_is_not_there_names_the_nearest(make: Make):
+    with pytest.raises(UsageError, match="did you mean 'find_order'"):
+        drive(make([]), mock_tools={"find_ordr": "x"})
+
+
+def test_a_tool_that_the_agent_does_not_offer_fails_the_run_at_once(make: Make):
+    with drive(make([])) as rehearsal:
+        with pytest.raises(ScriptMismatch, match="did you mean 'find_order'"):
+            rehearsal.run(when("Find it", [call("find_ordr", {}), say("Done.")]))
+        assert len(rehearsal.events.named("model.request")) == 1
+
+
+def test_an_agent_that_asks_for_more_fails_the_run(make: Make):
+    with drive(make([])) as rehearsal, pytest.raises(ScriptExhausted):
+        rehearsal.run(when("Find it", [call("find_order", {"number": 7})]))
+
+
+def test_what_a_callback_raises_fails_the_run_as_it_is(make: Make):
+    def complain(_: object) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    with drive(make([])) as rehearsal, pytest.raises(ZeroDivisionError, match="on purpose"):
+        rehearsal.run(
+            when("Find it", [call("find_order", {"number": 7}).then(complain), say("Done.")])
+        )
+
+
+def test_an_agent_that_gives_up_because_its_provider_refused_ends_the_turn(make: Make):
+    with drive(make([])) as rehearsal:
+        run = rehearsal.run(when("Find it", [fail("no such key", status=401)]))
+        [told] = run.events.named("agent.error")
+        error = cast("Framework", rehearsal.subject).error
+    assert "no such key" in told.data["error"]
+    assert "no such key" in str(error)
+
+
+def test_what_the_agent_itself_raises_fails_the_run():
+    agent = pydantic_ai.Agent("openai:m")
+
+    @agent.tool_plain
+    def explode() -> str:  # pyright: ignore[reportUnusedFunction]
+        """Explode."""
+        raise ZeroDivisionError("on purpose")
+
+    with drive(agent) as rehearsal, pytest.raises(ZeroDivisionError, match="on purpose"):
+        rehearsal.run(when("Go", [call("explode"), say("Done.")]))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_handoff_is_in_the_trace(*, wrapped: bool):
+    refunds: Any = agents.Agent(name="refunds", model="m")
+    target: Any = agents.handoff(refunds) if wrapped else refunds
+    agent: Any = agents.Agent(name="triage", model="m", handoffs=[target])
+    with drive(agent) as rehearsal:
+        rehearsal.run(
+            when("Refund", [call("transfer_to_refunds"), say("Refunded.")]),
+            when("Thanks", [say("Welcome.")]),
+        )
+        [told] = rehearsal.events.named("handoff")
+    assert told.data == {"from": "triage", "to": "refunds"}
+
+
+def test_a_tool_behind_a_handoff_can_be_mocked():
+    @agents.function_tool
+    def refund(number: int) -> str:
+        """Refund it."""
+        return f"refunded {number}"
+
+    agent = agents.Agent(
+        name="triage",
+        model="m",
+        handoffs=[agents.Agent(name="refunds", model="m", tools=[refund])],
+    )
+    script = [call("transfer_to_refunds"), call("refund", {"number": 7}), say("Done.")]
+    with drive(agent, mock_tools={"refund": "not really"}) as rehearsal:
+        assert rehearsal.run(when("Go", script)).results("refund")[0].text == "not really"
+
+
+def test_options_go_to_the_framework():
+    agent = pydantic_ai.Agent("openai:m", deps_type=str)
+
+    @agent.tool
+    def whoami(ctx: pydantic_ai.RunContext[str]) -> str:  # pyright: ignore[reportUnusedFunction]
+        """Tell."""
+        return ctx.deps
+
+    with drive(agent, deps="somebody") as rehearsal:
+        run = rehearsal.run(when("Who?", [call("whoami"), say("You.")]))
+        assert run.results("whoami")[0].text == "somebody"
+
+
+def test_what_the_framework_gave_back_is_kept():
+    agent = pydantic_ai.Agent("openai:m", output_type=int)
+    with drive(agent) as rehearsal:
+        rehearsal.run(when("How many?", [call("final_result", {"response": 7})]))
+        result = cast("Any", cast("Framework", rehearsal.subject).result)
+    assert result.output == 7
+
+
+def test_a_base_url_that_is_no_providers_is_answered_when_it_is_given():
+    provider = OpenAIProvider(base_url="https://gateway.example/llm/v1", api_key="none")
+    agent = pydantic_ai.Agent(OpenAIChatModel("m", provider=provider))
+    script = when("Hi", [say("Hello.")])
+    with drive(agent, urls=["https://gateway.example/llm/v1"]) as rehearsal:
+        assert rehearsal.run(script).text == "Hello."
+    with drive(agent) as rehearsal, pytest.raises(IsolationError, match=r"gateway\.example"):
+        rehearsal.run(script)

@@ -1,0 +1,57 @@
+"""Agents of frameworks keep what every subject promises."""
+
+from typing import Any
+
+import agents
+import openai
+import pydantic_ai
+import pytest
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from offbook import Subject
+from offbook.subjects.frameworks.recognition import recognise
+from offbook.testing import SubjectConformance
+
+
+def driven(agent: object) -> Subject:
+    subject = recognise(agent, None, {})
+    assert subject is not None
+    return subject
+
+
+class TestPydanticAI(SubjectConformance):
+    def subject(self) -> Subject:
+        client = openai.AsyncOpenAI(api_key="none", max_retries=0)
+        model = OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
+        agent = pydantic_ai.Agent(model)
+
+        @agent.tool_plain
+        def echo(text: str) -> str:  # pyright: ignore[reportUnusedFunction]
+            """Say it again."""
+            return text
+
+        return driven(agent)
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        return "echo", {"text": "hi"}
+
+
+class TestOpenAIAgents(SubjectConformance):
+    def subject(self) -> Subject:
+        @agents.function_tool
+        def echo(text: str) -> str:
+            """Say it again."""
+            return text
+
+        client = openai.AsyncOpenAI(api_key="none", max_retries=0)
+        model = agents.OpenAIResponsesModel("m", openai_client=client)
+        return driven(agents.Agent(name="echo", tools=[echo], model=model))
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        return "echo", {"text": "hi"}
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
