@@ -39,6 +39,10 @@ def result(*ids: str, text: str = "") -> Any:
     }
 
 
+def text_first(turn: Any) -> Any:
+    return {**turn, "content": [{"type": "text", "text": "here"}, *turn["content"]]}
+
+
 def told(text: str = "go") -> Any:
     return {"role": "user", "content": text}
 
@@ -185,6 +189,7 @@ REFUSED: dict[str, list[tuple[list[Any], str]]] = {
         ([told(), use("t1")], "messages.1: `tool_use` ids were found without"),
         ([told(), use("t1"), told()], "immediately after: t1"),
         ([told(), use("t1", "t2"), result("t2", text="and")], "immediately after: t1"),
+        ([told(), use("t1"), text_first(result("t1"))], "immediately after: t1"),
         ([told(), use("t1"), {"role": "user", "content": []}, use("t2"), result("t2")], "t1"),
     ],
     "duplicate_id": [
@@ -399,6 +404,8 @@ def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch)
     assert second.messages[-1].results[0].name == "look"
     with pytest.raises(ModelError, match=r"messages\.6\.content\.0: unexpected"):
         decode(post(*longer, told(), result("t1")), dialect=dialect)
+    with pytest.raises(ModelError, match="ids must be unique"):
+        decode(post(*longer, use("t1"), result("t1")), dialect=dialect)
 
 
 # ------------------------------------------------------------------------------- both ways agree

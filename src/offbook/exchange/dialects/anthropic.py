@@ -575,7 +575,7 @@ class _Walk:
                 self._add("tool", (self._answer(part, at, place),))
                 answered = True
                 continue
-            if self._waiting:  # results come first, and nothing in between
+            if self._waiting and "missing_result" in self._rules:  # results come first
                 self._settle()
             block = _read_block(part)
             if block is not None:
