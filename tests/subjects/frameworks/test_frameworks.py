@@ -7,6 +7,10 @@ import agents
 import openai
 import pydantic_ai
 import pytest
+from anthropic import Anthropic, AsyncAnthropic, beta_async_tool, beta_tool
+from google import genai
+from langchain import agents as langchain
+from langchain_core.tools import tool
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -21,6 +25,10 @@ from offbook.subjects.frameworks.framework import Framework
 
 Found = list[int]
 Make = Callable[[Found], Any]
+CLIENTS: list[genai.Client] = []
+
+# google-genai extends a class of aiohttp, which does not like it.
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession")
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +68,71 @@ def openai_agent(api: str) -> Make:
     return make
 
 
+def langchain_agent(model: str) -> Make:
+    def make(found: Found) -> Any:
+        @tool
+        def find_order(number: int) -> str:
+            """Find an order."""
+            found.append(number)
+            return f"order {number}"
+
+        create_agent: Any = cast("Any", langchain).create_agent
+        return create_agent(model, tools=[find_order])
+
+    return make
+
+
+def kept(client: genai.Client) -> genai.Client:
+    """One that lives on: it closes itself as soon as nobody holds it, whatever its chats do."""
+    CLIENTS.append(client)
+    return client
+
+
+def google_chat(found: Found) -> Any:
+    def find_order(number: int) -> str:
+        """Find an order."""
+        found.append(number)
+        return f"order {number}"
+
+    return kept(genai.Client()).chats.create(model="m", config={"tools": [find_order]})
+
+
+def google_chat_async(found: Found) -> Any:
+    async def find_order(number: int) -> str:
+        """Find an order."""
+        found.append(number)
+        return f"order {number}"
+
+    return kept(genai.Client()).aio.chats.create(model="m", config={"tools": [find_order]})
+
+
+def anthropic_runner(*, stream: bool) -> Make:
+    def make(found: Found) -> Any:
+        @beta_tool
+        def find_order(number: int) -> str:
+            """Find an order."""
+            found.append(number)
+            return f"order {number}"
+
+        return Anthropic().beta.messages.tool_runner(
+            model="m", max_tokens=100, tools=[find_order], messages=[], stream=stream
+        )
+
+    return make
+
+
+def anthropic_runner_async(found: Found) -> Any:
+    @beta_async_tool
+    async def find_order(number: int) -> str:
+        """Find an order."""
+        found.append(number)
+        return f"order {number}"
+
+    return AsyncAnthropic().beta.messages.tool_runner(
+        model="m", max_tokens=100, tools=[find_order], messages=[]
+    )
+
+
 AGENTS = {
     "pydantic-ai, chat": pydantic_agent("openai-chat:m"),
     "pydantic-ai, responses": pydantic_agent("openai:m"),
@@ -67,6 +140,13 @@ AGENTS = {
     "pydantic-ai, gemini": pydantic_agent("google:m"),
     "openai-agents, chat": openai_agent("chat"),
     "openai-agents, responses": openai_agent("responses"),
+    "langchain, chat": langchain_agent("openai:m"),
+    "langchain, messages": langchain_agent("anthropic:m"),
+    "google-genai": google_chat,
+    "google-genai, async": google_chat_async,
+    "anthropic": anthropic_runner(stream=False),
+    "anthropic, streamed": anthropic_runner(stream=True),
+    "anthropic, async": anthropic_runner_async,
 }
 
 

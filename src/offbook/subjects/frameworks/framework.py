@@ -7,6 +7,9 @@ are read off those exchanges; an adapter tells only what does not show there.
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,12 +18,12 @@ from offbook.trace.events import ERROR
 from offbook.trace.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
     from offbook.subjects.subject import Reach, Stage
     from offbook.trace.hub import Hub
 
-    StandIn = Callable[[dict[str, Any]], Awaitable[Any]]
+    StandIn = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
 
 class Adapter(Protocol):
@@ -123,6 +126,17 @@ class Framework:
         if unused:
             told = f"never used: mock_tools {', '.join(unused)}"
             yield Verdict("mocks used", "warn", told, actual=unused)
+
+
+def blocking(stand_in: StandIn) -> Callable[[dict[str, Any]], Any]:
+    """The same stand-in for a tool that is called without being awaited, wherever that happens."""
+
+    def wait(params: dict[str, Any]) -> Any:
+        # The caller's thread may have a loop already, so that another one is needed to wait in.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(copy_context().run, asyncio.run, stand_in(params)).result()
+
+    return wait
 
 
 class _StandIn:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 KNOWN = {  # the module and name of a type -> the adapter's module and name
     "pydantic_ai.agent.abstract.AbstractAgent": "pydantic_ai.PydanticAI",
     "agents.agent.Agent": "openai_agents.OpenAIAgents",
+    "langgraph.pregel.main.Pregel": "langgraph.LangGraph",
+    "google.genai.chats._BaseChat": "google_genai.GoogleGenAI",
+    "anthropic.lib.tools._beta_runner.BaseToolRunner": "anthropic_runner.AnthropicRunner",
+    "smolagents.agents.MultiStepAgent": "smolagents.SmolAgents",
 }
 
 

@@ -1,0 +1,144 @@
+"""A graph is told node by node, and keeps its own memory where it has one."""
+
+from typing import Annotated, Any, cast
+
+import pytest
+from langchain import agents
+from langchain_core.tools import BaseTool, InjectedToolArg, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs]
+from typing_extensions import TypedDict
+
+from offbook import call, drive, say, when
+from offbook.errors import UsageError
+from offbook.trace.query import Events
+
+create_agent: Any = cast("Any", agents).create_agent
+SCRIPT = when("Find order 7", [call("find_order", {"number": 7}), say("Done.")])
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+
+@tool
+def find_order(number: int, shop: Annotated[str, InjectedToolArg] = "corner") -> str:
+    """Find an order."""
+    return f"order {number} of {shop}"
+
+
+def agent(**options: Any) -> Any:
+    return create_agent("openai:m", tools=[find_order], **options)
+
+
+def graph_of(node: Any, state: Any = MessagesState) -> Any:
+    graph: Any = StateGraph(state)
+    graph.add_node("outer", node)
+    graph.set_entry_point("outer")
+    return graph.compile()
+
+
+def nodes(events: Events) -> list[tuple[str, str]]:
+    return [(e.event, e.data["node"]) for e in events.all if e.event.startswith("step.")]
+
+
+def test_nodes_are_steps_in_the_trace():
+    with drive(agent()) as rehearsal:
+        run = rehearsal.run(SCRIPT)
+        told = nodes(run.events)
+    both = ("step.start", "step.end")
+    assert told == [(event, node) for node in ("model", "tools", "model") for event in both]
+
+
+def test_the_nodes_of_a_graph_within_are_told_with_their_way():
+    with drive(graph_of(agent())) as rehearsal:
+        told = nodes(rehearsal.run(SCRIPT).events)
+    assert told[0] == ("step.start", "outer")
+    assert ("step.end", "outer/tools") in told
+
+
+def test_a_tool_of_a_graph_within_is_mocked():
+    with drive(graph_of(agent()), mock_tools={"find_order": "mocked"}) as rehearsal:
+        assert rehearsal.run(SCRIPT).results("find_order")[0].text == "mocked"
+
+
+def test_a_checkpointer_remembers_and_runs_do_not_share_it():
+    saved = agent(checkpointer=InMemorySaver())
+    for _ in range(2):
+        with drive(saved) as rehearsal:
+            rehearsal.run(SCRIPT, when("And now?", [say("Nothing.")]))
+            counts = [e.data["count"] for e in rehearsal.events.named("model.request")]
+        assert counts == [1, 3, 5]
+
+
+def test_a_thread_that_is_given_goes_on():
+    saved = agent(checkpointer=InMemorySaver())
+    for expected in ([1], [3]):
+        with drive(saved, config={"configurable": {"thread_id": "mine"}}) as rehearsal:
+            rehearsal.run(when("Hi", [say("Hello.")]))
+            counts = [e.data["count"] for e in rehearsal.events.named("model.request")]
+        assert counts == expected
+
+
+@pytest.mark.parametrize("response_format", ["content", "content_and_artifact"])
+def test_a_mock_sees_what_the_model_gave_and_nothing_injected(response_format: Any):
+    @tool(response_format=response_format)
+    def find_it(number: int, shop: Annotated[str, InjectedToolArg] = "corner") -> Any:
+        """Find it."""
+        raise AssertionError(number, shop)
+
+    asked: list[Any] = []
+
+    def mock(params: dict[str, Any]) -> str:
+        asked.append(params)
+        return "mocked"
+
+    found = create_agent("openai:m", tools=[find_it])
+    with drive(found, mock_tools={"find_it": mock}) as rehearsal:
+        run = rehearsal.run(when("Go", [call("find_it", {"number": 7}), say("Done.")]))
+        assert run.results("find_it")[0].text == "mocked"
+    assert asked == [{"number": 7}]
+
+
+def test_a_tool_is_itself_again():
+    before = dict(vars(find_order))
+    with drive(agent(), mock_tools={"find_order": "mocked"}):
+        assert vars(find_order) != before
+        assert find_order.invoke({"number": 7}) == "mocked"
+    assert vars(find_order) == before
+
+
+def test_a_tool_written_as_a_class_is_mocked():
+    class Find(BaseTool):
+        name: str = "find_order"
+        description: str = "Find an order."
+
+        def _run(self, number: int) -> str:
+            raise AssertionError(number)
+
+    found = create_agent("openai:m", tools=[Find()])
+    with drive(found, mock_tools={"find_order": "7"}) as rehearsal:
+        assert rehearsal.run(SCRIPT).results("find_order")[0].text == "7"
+
+
+def test_a_node_that_fails_is_told_and_fails_the_run():
+    def explode(_: Any) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    with drive(graph_of(explode)) as rehearsal:
+        with pytest.raises(ZeroDivisionError, match="on purpose"):
+            rehearsal.run(when("Go", [say("Done.")]))
+        [end] = rehearsal.events.named("step.end")
+    assert "on purpose" in end.data["error"]
+
+
+def test_a_graph_without_messages_is_refused():
+    class State(TypedDict):
+        question: str
+
+    def stay(state: Any) -> Any:
+        return state
+
+    with drive(graph_of(stay, State)) as rehearsal, pytest.raises(UsageError, match="question"):
+        rehearsal.run(when("Go", [say("Done.")]))

@@ -1,0 +1,75 @@
+"""Agents of smolagents say everything in calls, and end with one."""
+
+from typing import Any
+
+import pytest
+from smolagents import (  # pyright: ignore[reportMissingTypeStubs]
+    OpenAIServerModel,
+    Tool,
+    ToolCallingAgent,
+)
+
+from offbook import call, drive, when
+
+SCRIPT = when(
+    "Find order 7",
+    [call("find_order", {"number": 7}), call("final_answer", {"answer": "Done."})],
+)
+
+
+class FindOrder(Tool):
+    name = "find_order"
+    description = "Find an order."
+    inputs = {"number": {"type": "integer", "description": "its number"}}  # noqa: RUF012 - so it wants it
+    output_type = "string"
+
+    def __init__(self) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self.found: list[int] = []
+
+    def forward(self, number: int) -> str:
+        self.found.append(number)
+        return f"order {number}"
+
+
+def agent(tool: Any, **options: Any) -> Any:
+    model = OpenAIServerModel("m", api_key="none")
+    return ToolCallingAgent([tool], model, verbosity_level=0, **options)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_model_is_scripted_and_the_tool_is_real(*, streamed: bool):
+    tool = FindOrder()
+    with drive(agent(tool, stream_outputs=streamed)) as rehearsal:
+        run = rehearsal.run(SCRIPT)
+        assert run.tools == ["find_order", "final_answer"]
+        assert rehearsal.subject.result == "Done."  # pyright: ignore[reportAttributeAccessIssue,reportUnknownMemberType]
+    assert tool.found == [7]
+
+
+def test_the_conversation_goes_on_and_a_new_one_starts_anew():
+    one = agent(FindOrder())
+    for _ in range(2):
+        with drive(one) as rehearsal:
+            rehearsal.run(SCRIPT, when("And now?", [call("final_answer", {"answer": "Nothing."})]))
+            counts = [e.data["count"] for e in rehearsal.events.named("model.request")]
+        assert counts[0] == 1
+        assert counts == sorted(set(counts))
+
+
+def test_a_tool_is_mocked_in_place_and_restored():
+    tool, asked = FindOrder(), list[Any]()
+    one = agent(tool)
+
+    def mock(params: dict[str, Any]) -> str:
+        asked.append(params)
+        return "mocked"
+
+    with drive(one, mock_tools={"find_order": mock}) as rehearsal:
+        rehearsal.run(SCRIPT)
+        said = str(rehearsal.events.messages)
+    assert (tool.found, asked) == ([], [{"number": 7}])
+    assert "mocked" in said
+    with drive(one) as rehearsal:
+        rehearsal.run(SCRIPT)
+    assert tool.found == [7]
