@@ -141,6 +141,7 @@ def test_the_folder_of_the_shell_is_no_password():
 
 
 def test_secrets_of_the_environment_are_hidden_in_every_spelling():
+    assert known_secrets({"PWD": "/home/somebody", "OLDPWD": "/home/somebody/else"}) == ()
     known = known_secrets({"MY_TOKEN": "plain-looking-word", "HOME": "/home/somebody"})
     wrapped = base64.b64encode(b"plain-looking-word").decode()
     text = f"plain-looking-word {wrapped} {b'plain-looking-word'.hex()} /home/somebody"

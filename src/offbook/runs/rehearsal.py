@@ -180,6 +180,7 @@ class Rehearsal:
 
     def run(self, *script: Script) -> Run:
         """Play these turns. In an `async def`, await what comes back."""
+        self._refuse_late()
         run = Run(self, self._run(script))
         self._runs = [other for other in self._runs if not other.awaited]
         self._runs.append(run)
@@ -217,8 +218,7 @@ class Rehearsal:
     async def _open(self) -> None:
         if self._opened:
             return
-        if self._disposed:
-            raise UsageError("the rehearsal is over", hint="make a new one for more runs")
+        self._refuse_late()
         try:
             self._recorder = Recorder(
                 self.trace, ts=self._clock.millis(), subject=self.subject.name
@@ -239,6 +239,10 @@ class Rehearsal:
         reach = answer_clients if self.subject.reach == "transport" else serve
         self._endpoint = reach(self._source, self._hub, tools=tools)
         return Stage(self._endpoint.source, self._hub, self.cwd, self._endpoint.url)
+
+    def _refuse_late(self) -> None:
+        if self._disposed:
+            raise UsageError("the rehearsal is over", hint="make a new one for more runs")
 
     async def _give_up(self, error: BaseException) -> None:
         """Leave nothing behind of a subject that could not be opened."""

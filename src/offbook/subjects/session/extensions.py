@@ -280,8 +280,12 @@ async def install(
 ) -> tuple[str, Factory]:
     """Load an extension and let it register what it brings; its name and entry come back."""
     name, factory = resolve(spec)
-    with _reported(name):
-        answer = factory(Api(name, tools, hooks, commands))
-        if isawaitable(answer):
-            await answer
+    try:
+        with _reported(name):
+            answer = factory(Api(name, tools, hooks, commands))
+            if isawaitable(answer):
+                await answer
+    except BaseException:
+        release(factory)
+        raise
     return name, factory

@@ -1,0 +1,353 @@
+"""Extensions are loaded for real, from wherever they live; what cannot be loaded says why."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook import ExtensionError, UsageError, call, say, session, when
+from offbook.errors import OffbookError
+from offbook.subjects.session.context import Context
+from offbook.subjects.session.extensions import Api
+
+JSON = dict[str, Any]
+
+HELLO = """
+def extension(api):
+    @api.tool("hello")
+    def hello(params, ctx):
+        return GREETING
+"""
+
+
+def said(extension: object) -> str:
+    """What the tool `hello` of this extension says."""
+    with session(extensions=[extension]) as t:
+        t.run(when("x", [call("hello"), say("ok")]))
+        return t.events.tool_results[0].text
+
+
+def reach(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let the modules in this folder be imported."""
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    importlib.invalidate_caches()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "greeter.py"
+    path.write_text(HELLO.replace("GREETING", "'from a file'"))
+    return path
+
+
+def test_an_extension_is_loaded_from_the_path_of_its_file(file: Path):
+    assert said(str(file)) == "from a file"
+    assert said(file) == "from a file"
+
+
+def test_a_relative_path_is_taken_from_where_the_test_runs(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(file.parent)
+    assert said("greeter.py") == "from a file"
+    assert said("./greeter.py") == "from a file"
+
+
+def test_an_extension_is_loaded_from_a_folder_that_is_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    package = tmp_path / "greeter"
+    package.mkdir()
+    (package / "words.py").write_text("GREETING = 'from a package'\n")
+    (package / "late.py").write_text("GREETING = 'imported late'\n")
+    (package / "__init__.py").write_text(
+        "from .words import GREETING\n"
+        + HELLO
+        + "    @api.tool('later')\n"
+        + "    def later(params, ctx):\n"
+        + "        from .late import GREETING\n"
+        + "        return GREETING\n"
+    )
+    assert said(str(package)) == "from a package"
+    monkeypatch.chdir(tmp_path)
+    assert said("greeter") == "from a package"
+    with session(extensions=[package]) as t:
+        t.run(when("x", [call("later"), say("ok")]))
+        assert t.events.tool_results[0].text == "imported late"
+
+
+def test_an_extension_is_loaded_from_a_module_and_its_attribute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "offbook_test_module.py").write_text(
+        HELLO.replace("GREETING", "'from a module'") + "other = extension\n"
+    )
+    reach(monkeypatch, tmp_path)
+    try:
+        assert said("offbook_test_module:other") == "from a module"
+        assert said("offbook_test_module:") == "from a module"
+    finally:
+        sys.modules.pop("offbook_test_module", None)
+
+
+def install(tmp_path: Path, target: str) -> None:
+    """A package beside others that offers an extension."""
+    info = tmp_path / "greeter-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeter\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[offbook.extensions]\ngreeter = {target}\n")
+
+
+def test_an_extension_is_loaded_from_an_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "offbook_test_entry.py").write_text(
+        HELLO.replace("GREETING", "'from an entry point'") + "nothing = 5\n"
+    )
+    install(tmp_path, "offbook_test_entry:extension")
+    reach(monkeypatch, tmp_path)
+    try:
+        assert said("greeter") == "from an entry point"
+        with pytest.raises(ExtensionError, match="did you mean 'greeter'"):
+            session(extensions=["greter"])
+    finally:
+        sys.modules.pop("offbook_test_entry", None)
+
+
+@pytest.mark.parametrize(
+    "target, says",
+    [
+        ("offbook_test_bad:nothing", "the entry point is a int"),
+        ("no_such_module:x", "install 'no_"),
+    ],
+)
+def test_an_entry_point_that_leads_nowhere_is_an_error_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, says: str
+):
+    (tmp_path / "offbook_test_bad.py").write_text("nothing = 5\n")
+    install(tmp_path, target)
+    reach(monkeypatch, tmp_path)
+    try:
+        with pytest.raises(ExtensionError) as caught:
+            session(extensions=["greeter"])
+        assert says in str(caught.value)
+        assert caught.value.where == "greeter"
+    finally:
+        sys.modules.pop("offbook_test_bad", None)
+
+
+def test_an_extension_is_a_function_or_whatever_can_be_called_like_one():
+    def function(api: Api) -> None:
+        @api.tool("hello")
+        def hello(params: JSON, ctx: Context) -> str:
+            return "from a function"
+
+    async def coroutine(api: Api) -> None:
+        function(api)
+
+    class Object:
+        def __call__(self, api: Api) -> None:
+            function(api)
+
+    for extension in (function, coroutine, Object()):
+        assert said(extension) == "from a function"
+
+
+def test_each_session_loads_a_file_afresh_and_with_it_its_neighbours(tmp_path: Path):
+    (tmp_path / "state.py").write_text("count = []\n")
+    (tmp_path / "counting.py").write_text(
+        "import state\nstate.count.append(1)\n" + HELLO.replace("GREETING", "str(state.count)")
+    )
+    assert [said(tmp_path / "counting.py") for _ in range(2)] == ["[1]", "[1]"]
+    assert "state" not in sys.modules
+
+
+def test_nothing_of_a_loaded_file_stays_behind(file: Path):
+    before, path = set(sys.modules), list(sys.path)
+    said(file)
+    assert {name for name in set(sys.modules) - before if "offbook_extension" in name} == set()
+    assert sys.path == path
+
+
+def test_a_file_is_a_module_like_any_other_while_its_session_lives(tmp_path: Path):
+    file = tmp_path / "typed.py"
+    file.write_text(
+        "from __future__ import annotations\n"
+        "import dataclasses, typing\n"
+        "@dataclasses.dataclass\n"
+        "class Point:\n    x: int\n"
+        "def extension(api):\n"
+        "    @api.tool('hello')\n"
+        "    def hello(params, ctx):\n"
+        "        return str(typing.get_type_hints(Point))\n"
+    )
+    assert "int" in said(file)
+
+
+# -------------------------------------------------------------------------- what cannot be loaded
+
+
+def source(tmp_path: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path / "main.py"
+
+
+@pytest.mark.parametrize(
+    "files, says",
+    [
+        ({"main": "x = 1\n"}, ["there is no function 'extension'", "define `def extension(api)"]),
+        ({"main": "def extnsion(api): ...\n"}, ["did you mean 'extnsion'?"]),
+        ({"main": "extension = 5\n"}, ["'extension' is a int, no function"]),
+        ({"main": "def extension(api:\n"}, ["SyntaxError", "main.py:1"]),
+        ({"main": "import no_such_thing\n"}, ["main.py:1", "install 'no_such_thing'"]),
+        ({"main": "\n1 / 0\n"}, ["ZeroDivisionError", "main.py:2"]),
+        ({"main": "def extension(api):\n    {}['x']\n"}, ["KeyError: 'x'", "main.py:2"]),
+        ({"main": "async def extension(api):\n    {}['x']\n"}, ["KeyError: 'x'", "main.py:2"]),
+        ({"main": "def extension(): ...\n"}, ["takes 0 positional arguments but 1 was given"]),
+        ({"main": "raise SystemExit(1)\n"}, ["SystemExit: 1", "must not exit"]),
+        (
+            {"main": "from other import a\nb = 1\n", "other": "from main import b\na = 1\n"},
+            ["circular import", "main.py", "move what both need into a third"],
+        ),
+    ],
+    ids=[
+        "no entry",
+        "misspelled entry",
+        "entry is no function",
+        "syntax error",
+        "missing dependency",
+        "raises on import",
+        "raises in the entry",
+        "raises in an async entry",
+        "entry takes nothing",
+        "exits",
+        "circular import",
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_an_error_with_the_place_and_the_mend(
+    tmp_path: Path, files: dict[str, str], says: list[str]
+):
+    main = source(tmp_path, **files)
+    modules, path = set(sys.modules), list(sys.path)
+    with pytest.raises(ExtensionError) as caught:
+        session(extensions=[main])
+    assert str(main) in str(caught.value)
+    for words in says:
+        assert words in str(caught.value)
+    left = {name for name in set(sys.modules) - modules if "offbook_extension" in name}
+    assert (left, sys.path) == (set(), path)
+
+
+def test_the_original_error_is_the_cause(tmp_path: Path):
+    with pytest.raises(ExtensionError) as caught:
+        session(extensions=[source(tmp_path, main="1 / 0\n")])
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_missing_file_is_an_error_with_the_nearest_one(file: Path):
+    with pytest.raises(ExtensionError) as caught:
+        session(extensions=[str(file.with_name("greter.py"))])
+    assert "there is no such file" in str(caught.value)
+    assert "did you mean 'greeter.py'?" in str(caught.value)
+
+
+def test_a_folder_without_an_init_is_an_error(tmp_path: Path):
+    with pytest.raises(ExtensionError, match="there is no such file") as caught:
+        session(extensions=[tmp_path])
+    assert "__init__.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("spec", [5, None, b"x", ["a.py"]])
+def test_what_is_no_extension_is_refused(spec: object):
+    with pytest.raises(ExtensionError, match="an extension is a path"):
+        session(extensions=[spec])
+
+
+# --------------------------------------------------------------------- what an extension may not do
+
+
+def nothing(*_: object) -> None: ...
+
+
+def new(_params: JSON, _ctx: Context) -> str:
+    return "I am new"
+
+
+MISTAKES: list[tuple[Callable[[Any], object], str]] = [
+    (lambda api: api.register_tool("", nothing), "a tool needs a name"),
+    (lambda api: api.register_tool("a", 5), "the tool 'a' is no function"),
+    (
+        lambda api: api.register_tool("a", nothing, parameters=[1]),
+        "parameters of 'a' are a list",
+    ),
+    (
+        lambda api: api.register_tool("a", nothing, parameters={"type": "nope"}),
+        "schema is wrong",
+    ),
+    (lambda api: api.register_tool("a", nothing, parameters={"x": object}), "is not JSON"),
+    (lambda api: [api.register_tool("a", nothing) for _ in "ab"], "registered twice"),
+    (lambda api: api.on("tool_cal")(nothing), "did you mean 'tool_call'"),
+    (lambda api: api.on("tool_call")(5), "the hook for 'tool_call' is a int"),
+    (lambda api: api.command(5), "a command needs a name"),
+    (lambda api: api.command("/"), "a command needs a name"),
+    (lambda api: api.command("a")(5), "the command /a is no function"),
+    (lambda api: [api.command("a")(nothing) for _ in "ab"], "/a is registered twice"),
+    (lambda api: api.set_active_tools(["bsh"]), "did you mean 'bash'"),
+    (lambda api: api.set_active_tools("bash"), "takes a list of names"),
+]
+
+
+@pytest.mark.parametrize("load, says", MISTAKES)
+def test_what_an_extension_registers_wrongly_is_an_error_where_it_does(
+    load: Callable[[Any], object], says: str
+):
+    def extension(api: Api) -> None:
+        load(api)
+
+    with pytest.raises(OffbookError) as caught:
+        session(extensions=[extension])
+    assert says in str(caught.value)
+
+
+def test_two_extensions_cannot_register_the_same_tool():
+    def one(api: Api) -> None:
+        api.register_tool("plan", nothing)
+
+    def two(api: Api) -> None:
+        api.register_tool("plan", nothing)
+
+    with pytest.raises(UsageError, match="'plan' is registered twice") as caught:
+        session(extensions=[one, two])
+    assert "one has it already" in str(caught.value)
+
+
+def test_an_extension_may_put_its_own_tool_in_the_place_of_a_built_in():
+    def extension(api: Api) -> None:
+        @api.tool("bash")
+        def bash(params: JSON, ctx: Context) -> str:
+            return "my own"
+
+    with session(extensions=[extension]) as t:
+        t.run(when("x", [call("bash", {"anything": 1}), say("ok")]))
+        assert t.events.tool_results[0].text == "my own"
+
+
+def test_an_extension_knows_all_tools_and_may_bring_more_while_it_runs():
+    def extension(api: Api) -> None:
+        @api.tool("grow")
+        def grow(params: JSON, ctx: Context) -> str:
+            api.register_tool("grown", new)
+            return ", ".join(api.tools)
+
+    with session(extensions=[extension]) as t:
+        t.run(when("x", [call("grow"), say("ok")]))
+        assert t.events.tool_results[0].text == "bash, edit, grow, grown, read, write"
+        t.run(when("y", [call("grown"), say("ok")]))
+        assert t.events.tool_results[1].text == "I am new"
+        assert [e.data["extension"] for e in t.events.named("session.extension")] == [
+            extension.__qualname__
+        ]
