@@ -142,7 +142,9 @@ def test_a_mock_may_be_a_tool_of_its_own():
         assert t.events.tool_results[0].text == "found eggs"
 
 
-@pytest.mark.parametrize("details", [object(), {1: {2}}, {(1,): "x"}], ids=str)
+@pytest.mark.parametrize(
+    "details", [object(), {1: {2}}, {(1,): "x"}], ids=["object", "number keys", "tuple keys"]
+)
 def test_details_that_are_no_json_reach_then_as_they_are_and_the_trace_as_words(details: Any):
     heard: list[Any] = []
 
