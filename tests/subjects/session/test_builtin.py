@@ -85,13 +85,19 @@ def test_bash_ends_the_whole_group_when_its_time_is_over(tmp_path: Path):
     assert all(gone(int(pid)) for pid in pids)
 
 
-async def test_bash_ends_the_whole_group_when_it_is_cancelled(tmp_path: Path):
+@pytest.mark.parametrize("when_", ["while it starts", "while it runs"])
+async def test_bash_ends_the_whole_group_when_it_is_cancelled(tmp_path: Path, when_: str):
     os.mkfifo(tmp_path / "pipe")
     nobody: Any = None
     context = Context(tmp_path, nobody, {}, nobody)
     command = "sleep 1000 & echo $$ $! > pipe; wait"
     task = asyncio.ensure_future(run_bash({"command": command}, context))
-    pids = await asyncio.to_thread((tmp_path / "pipe").read_text)  # comes when both are running
+    if when_ == "while it starts":
+        for _ in range(4):
+            await asyncio.sleep(0)
+        pids = (tmp_path / "pipe").read_text()  # the loop stands still: it cannot hear of it
+    else:
+        pids = await asyncio.to_thread((tmp_path / "pipe").read_text)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

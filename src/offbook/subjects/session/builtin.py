@@ -59,14 +59,7 @@ async def run_bash(params: dict[str, Any], ctx: Context) -> Outcome:
     """Run a command in its own process group, and end the whole group with it."""
     timeout = params.get("timeout", TIMEOUT)
     with TemporaryFile() as output:  # a pipe would wait for whoever else holds it, too
-        process = await asyncio.create_subprocess_shell(
-            params["command"],
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=asyncio.subprocess.STDOUT,
-            cwd=ctx.cwd,
-            start_new_session=True,
-        )
+        process = await _start(params["command"], ctx.cwd, output)
         try:
             await asyncio.wait_for(process.wait(), timeout)
         except TimeoutError:
@@ -80,6 +73,27 @@ async def run_bash(params: dict[str, Any], ctx: Context) -> Outcome:
     if code:
         text = f"{text}\n(exit code {code})".lstrip("\n")
     return Outcome((Text(text),), {"exit_code": code}, bool(code))
+
+
+async def _start(command: str, cwd: Path, output: IO[bytes]) -> asyncio.subprocess.Process:
+    """Start a command; who is cancelled meanwhile leaves nothing half started behind."""
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_shell(
+            command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=cwd,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        process = await starting
+        _end_group(process.pid)
+        await process.wait()
+        raise
 
 
 def _read_back(output: IO[bytes]) -> str:
