@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError, ModelError
@@ -103,6 +103,7 @@ def request_lists(draw: st.DrawFn) -> list[Request]:
     return asked
 
 
+@settings(max_examples=40)  # each writes a file
 @given(request_lists(), st.sampled_from([1, 1024]))
 def test_every_request_of_a_trace_comes_back_whole(
     tmp_path_factory: pytest.TempPathFactory, asked: list[Request], remembered: int
@@ -173,7 +174,7 @@ def long_talk(path: Path, turns: int) -> int:
 
 
 def test_a_trace_grows_with_what_happened_not_with_its_square(tmp_path: Path):
-    sizes = [long_talk(tmp_path / f"{turns}.jsonl", turns) for turns in (50, 100, 200)]
+    sizes = [long_talk(tmp_path / f"{turns}.jsonl", turns) for turns in (20, 40, 80)]
     first, second = sizes[1] - sizes[0], sizes[2] - sizes[1]
     assert second == pytest.approx(2 * first, rel=0.05)
 
