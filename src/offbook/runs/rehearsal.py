@@ -494,7 +494,7 @@ def drive(
     base URLs at which it expects a model, where that is not a provider's own. `mock_tools` stand in
     for its tools, and `options` go to the framework's own way of running an agent.
     """
-    if not isinstance(subject, Subject):
+    if isinstance(subject, type) or not isinstance(subject, Subject):
         subject = _recognise(subject, mock_tools, options)
     elif mock_tools or options:
         given = ", ".join([*options, *(["mock_tools"] if mock_tools else [])])
