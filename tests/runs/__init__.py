@@ -1,1 +1,1 @@
-"""Runs introduce sources and subjects to each other."""
+"""Runs."""

@@ -178,7 +178,7 @@ def folded(raw: bytes, lines: list[Line], metadata: Mapping[str, Any], path: Pat
         raw = begin_text(opening.title if opening else Title(path.name))
     new = [line.interaction for line in sorted(done, key=lambda line: line.place)]
     raw = add_items(raw, new)
-    if not new:
+    if not new and not metadata:
         return raw
     tape = Tape(raw, path)
     return revise_header(

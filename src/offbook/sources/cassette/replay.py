@@ -109,13 +109,24 @@ class Replay:
 
     async def reply(self, request: Request, /) -> Reply:
         """What was answered when this was recorded."""
-        hat = hat_of(request)
-        entry = self._choose(hat, self._hash(request), request)
+        entry = self.take(request)
         if entry is None:
             assert self._passthrough is not None  # noqa: S101 - or there would have been an error
             return await self._passthrough.reply(request)
         response = self._answer(entry).response
-        return read_reply(response, number=entry.number, role="" if hat == MAIN else hat)
+        return read_reply(
+            response, number=entry.number, role="" if entry.hat == MAIN else entry.hat
+        )
+
+    def take(self, request: Request) -> Entry | None:
+        """The interaction that answers this request, from now on given; None to pass it on."""
+        return self._choose(hat_of(request), self._hash(request), request)
+
+    def next_number(self, request: Request) -> int:
+        """The number of the interaction whose turn it is; 0 where there is none left."""
+        with self._cursor.turn() as taken:
+            queue = _without(self._queues.get(hat_of(request)), taken)
+            return queue[0].number if queue else 0
 
     def output(self, prompt: str, hat: str = MAIN) -> Answered | None:
         """What a command answered to a prompt; None where it has to be asked for real."""

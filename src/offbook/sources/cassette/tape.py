@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from offbook.sources.cassette.normal import Normal
 
 KEPT = 8
+INDENT = 2
 _ITEMS = re.compile(rb"^interactions:[ \t]*(?:#[^\n]*)?\n", re.MULTILINE)
 _FIRST = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*( *)- ")
+_KEY = re.compile(rb"^[^\s#]", re.MULTILINE)
+_BLANK = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(?:#[^\n]*)?")
 _HEX = re.compile(r"sha256:[0-9a-f]{64}")
 _MEND = "compare it with docs/record-replay.md, or record it anew"
 
@@ -353,8 +356,13 @@ def _find_items(raw: bytes) -> Span | None:
     """Where the interactions stand, when they are written one below the other."""
     opened = _ITEMS.search(raw)
     first = _FIRST.match(raw, opened.end()) if opened else None
-    if opened is None or first is None:
+    if opened is None:
         return None
+    if first is None:  # none yet, or written in some other way
+        rest = _KEY.search(raw, opened.end())
+        end = rest.start() if rest else len(raw)
+        blank = _BLANK.fullmatch(raw, opened.end(), end)
+        return Span(opened.end(), end, INDENT) if blank else None
     indent = len(first[1])
     after = rb"^[^\s#-]" if indent == 0 else rb"^[^\s#]"
     closed = re.compile(after, re.MULTILINE).search(raw, opened.end())
@@ -365,7 +373,7 @@ def _find_items(raw: bytes) -> Span | None:
 def _items(raw: bytes, span: Span) -> list[tuple[int, int]]:
     dash = re.compile(rb"^ {%d}- " % span.indent, re.MULTILINE)
     starts = [found.start() for found in dash.finditer(raw, span.start, span.end)]
-    return list(zip(starts, [*starts[1:], span.end], strict=True))
+    return list(zip(starts, [*starts[1:], *([span.end] if starts else [])], strict=True))
 
 
 def _line_of(text: str, key: str) -> int | None:

@@ -21,16 +21,21 @@ if TYPE_CHECKING:
 # What `offbook --help` says of a command, so that help imports none of them.
 COMMANDS = {
     "assert": "Hold assertions against a run.",
+    "cassette": "List, show, edit, trim, upgrade and verify cassettes.",
     "clean": "Remove workspaces that were forgotten.",
     "cleanup": "Remove a workspace.",
     "demo": "See a rehearsal: one that passes, and one that fails.",
+    "determinism": "Run a target several times with the same model, and name what differs.",
     "diff": "Show what changed in a workspace.",
     "doctor": "Say which clients and SDKs are installed, and which versions were tested.",
     "evaluate": "Let a model judge a run.",
     "fixture": "Record, look at, promote and check golden fixtures.",
+    "import": "Turn a trace of another tool into a cassette or into mocks.",
     "inspect": "Look into a run: records, summary, timeline.",
     "live": "Play the scenarios of live scripts on the real thing.",
     "mcp": "Serve the test tools to agents.",
+    "record": "Run a command with the real model, and record a cassette.",
+    "replay": "Run a command whose model is a cassette.",
     "report": "Write verdicts for CI: junit, tap, ctrf, json.",
     "run": "Run scenarios, the loop, or any command.",
     "serve": "Serve a scripted model to any client.",
@@ -39,7 +44,8 @@ COMMANDS = {
     "snapshot": "Keep a workspace as it is now.",
     "spec": "Write and check test specs.",
 }
-MODULES = {"assert": "check"}  # a module cannot be called what is a word of the language
+# A module cannot be called what is a word of the language.
+MODULES = {"assert": "check", "import": "importing"}
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 

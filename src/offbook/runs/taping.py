@@ -1,0 +1,200 @@
+"""Records and replays whole commands: their clients find the model in their environment.
+
+To record is to serve a recording source in front of a live one; to replay is to serve a replay.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.determinism.clock import SystemClock
+from offbook.errors import DeadlineExceeded, UsageError
+from offbook.sources.cassette.care import exchange
+from offbook.sources.cassette.journal import load
+from offbook.sources.cassette.replay import Replay
+from offbook.sources.recording import Recording
+from offbook.sources.server.server import Server
+from offbook.trace.hub import Hub
+from offbook.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+    from pathlib import Path
+
+    from offbook.exchange.reply import Reply
+    from offbook.exchange.request import Request
+    from offbook.exchange.source import ModelSource
+    from offbook.sources.cassette.replay import Summary as Replayed
+    from offbook.sources.recording import Summary as Recorded
+
+DEADLINE = 600.0
+KEPT = 64 * 1024
+INTERRUPTED = 130
+
+
+class Done(msgspec.Struct, frozen=True):
+    """How a command went: its exit code, what it printed, and what its model complained about."""
+
+    code: int
+    output: str
+    duration_ms: int
+    failure: BaseException | None = None
+
+
+@contextmanager
+def tracing(path: Path | None, subject: str) -> Generator[Hub]:
+    """A hub whose events go to a file, if one is named."""
+    clock = SystemClock()
+    hub = Hub(clock)
+    recorder = None if path is None else Recorder(path, ts=clock.millis(), subject=subject)
+    if recorder is not None:
+        hub.subscribe(recorder.record)
+    try:
+        yield hub
+    finally:
+        if recorder is not None:
+            recorder.close()
+
+
+def run_with(
+    source: ModelSource,
+    command: Sequence[str],
+    *,
+    hub: Hub | None = None,
+    deadline: float = DEADLINE,
+    echo: bool = True,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Done:
+    """Run a command with this source as its model."""
+    began = time.perf_counter()
+    with Server() as server:
+        endpoint = server.mount(source, run="", hub=hub)
+        env = {**(os.environ if environment is None else environment), **endpoint.variables}
+        code, output = _run(command, env, deadline, echo=echo, cwd=cwd)
+        failure = endpoint.failure
+    return Done(code, output, round((time.perf_counter() - began) * 1000), failure)
+
+
+def _run(
+    command: Sequence[str], env: dict[str, str], deadline: float, *, echo: bool, cwd: Path | None
+) -> tuple[int, str]:
+    try:
+        process = subprocess.Popen(  # noqa: S603 - it is what was asked for
+            command, env=env, cwd=cwd, stdout=subprocess.PIPE, start_new_session=True
+        )
+    except OSError as error:
+        raise UsageError(f"cannot be started: {error.strerror}", where=command[0]) from error
+    said: list[bytes] = []
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    reader = threading.Thread(target=_tee, args=(process.stdout, said, echo), daemon=True)
+    reader.start()
+    try:
+        code = process.wait(deadline)
+    except subprocess.TimeoutExpired as error:
+        raise DeadlineExceeded(
+            f"the command still ran after {deadline:g} s", where=command[0]
+        ) from error
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        reader.join(1)
+        process.stdout.close()
+    return code, b"".join(said).decode(errors="replace")
+
+
+def _tee(pipe: IO[bytes], said: list[bytes], echo: bool) -> None:  # noqa: FBT001 - a thread's
+    """Show what the command prints, and keep the beginning of it."""
+    kept = 0
+    while part := os.read(pipe.fileno(), 8192):
+        if echo:
+            sys.stdout.buffer.write(part)
+            sys.stdout.buffer.flush()
+        if kept < KEPT:
+            said.append(part[: KEPT - kept])
+            kept += len(said[-1])
+
+
+def record_command(
+    recording: Recording, command: Sequence[str], *, hub: Hub | None = None, **options: Any
+) -> tuple[Done, Recorded]:
+    """Run a command and keep what it asks, what it is answered, what it prints and how it ends."""
+    about: dict[str, Any] = {}
+    try:
+        done = run_with(recording, command, hub=hub, **options)
+        recording.interrupted = recording.interrupted or done.code == INTERRUPTED
+        about["command"] = {
+            "argv": list(command),
+            "exit_code": done.code,
+            "output": done.output,
+            "duration_ms": done.duration_ms,
+        }
+    except BaseException:
+        recording.interrupted = True
+        raise
+    finally:
+        summary = recording.close(about)
+    return done, summary
+
+
+def replay_command(
+    replay: Replay, command: Sequence[str], *, hub: Hub | None = None, **options: Any
+) -> tuple[Done, Replayed]:
+    """Run a command whose model is a cassette."""
+    try:
+        done = run_with(replay, command, hub=hub, **options)
+        return done, replay.summary()
+    finally:
+        replay.close()
+
+
+class Renewing:
+    """A replay that asks the real model for one interaction only, and keeps that."""
+
+    def __init__(self, cassette: Path, number: int, live: ModelSource) -> None:
+        tape = load(cassette)
+        if not 1 <= number <= len(tape):
+            raise UsageError(
+                f"there is no interaction {number}",
+                where=str(cassette),
+                hint=f"they are numbered from 1 to {len(tape)}",
+            )
+        self._path = cassette
+        self._number = number
+        self._live = live
+        self._replay = Replay(tape, strict=False)
+        self._apart = cassette.with_name(f".{cassette.name}.renewed")
+        self.renewed = False
+
+    async def reply(self, request: Request, /) -> Reply:
+        """The recorded reply, or for the one interaction a new one."""
+        if self._replay.next_number(request) != self._number:
+            return await self._replay.reply(request)
+        self._replay.take(request)
+        self.renewed = True
+        rules = self._replay.tape.header.redactions
+        with Recording(self._live, self._apart, redactions=rules, replace=True) as recording:
+            return await recording.reply(request)
+
+    def close(self) -> None:
+        """Put the new interaction in the place of the old one."""
+        if not self.renewed:
+            return
+        (new,) = load(self._apart)
+        old = self._replay.tape.read(self._replay.tape.entries[self._number - 1])
+        kept = msgspec.structs.replace(new, id=self._replay.tape.entries[self._number - 1].id)
+        kept = msgspec.structs.replace(kept, at_ms=old.at_ms)
+        exchange(self._path, self._number, kept)
+        self._apart.unlink(missing_ok=True)

@@ -1,0 +1,148 @@
+"""`offbook record CASSETTE -- COMMAND …`: the real model, once, for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from offbook.errors import UsageError
+from offbook.surfaces.cli.output import print_json
+
+EXAMPLE = """\b
+Example:
+  offbook record tests/refund.yaml -- python agent.py
+  offbook record tests/refund.yaml --upstream http://127.0.0.1:8080/v1 -- python agent.py
+  offbook record tests/refund.yaml --only 2 -- python agent.py
+
+\b
+Keys come from your environment and are written nowhere. Base URLs that it
+names (OPENAI_BASE_URL, …) are where the requests go.
+
+\b
+Exit codes:
+  0  recorded
+  1  the command failed; what it asked until then is kept
+  2  the cassette exists already, is being recorded, or cannot be read
+"""
+
+
+def read_redactions(given: tuple[str, ...], presets: tuple[str, ...]) -> dict[str, Any]:
+    """Redactions as people paste them: JSON objects, one after the other, and presets."""
+    patterns: dict[str, Any] = {}
+    paths: list[str] = []
+    named = [*presets]
+    for text in given:
+        try:
+            rules = msgspec.json.decode(text, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise UsageError(
+                f"--redact {text!r} is no JSON object: {error}",
+                hint='write --redact \'{"patterns": {"user_id": "user_[a-z0-9]+"}}\'',
+            ) from error
+        patterns.update(rules.pop("patterns", {}))
+        paths += rules.pop("paths", [])
+        named += rules.pop("presets", [])
+        if rules:
+            raise UsageError(
+                f"--redact knows no {next(iter(rules))!r}", hint="it has patterns, paths, presets"
+            )
+    return {"patterns": patterns, "paths": paths, "presets": named}
+
+
+@click.command("record", epilog=EXAMPLE)
+@click.argument("cassette", type=click.Path(path_type=Path))
+@click.argument("command_", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--append", is_flag=True, help="Add to a cassette that is there already.")
+@click.option("--replace", is_flag=True, help="Begin a cassette that is there already anew.")
+@click.option("--only", type=int, metavar="N", help="Record only interaction N again.")
+@click.option("--upstream", metavar="URL", help="The base URL of the real model.")
+@click.option("--redact", multiple=True, metavar="JSON", help="Redactions to keep in it.")
+@click.option("--preset", multiple=True, metavar="CLIENT", help="What is known of a client.")
+@click.option("--task", default="", help="What it was recorded for; a replay checks it.")
+@click.option("--price", multiple=True, metavar="MODEL=IN/OUT", help="Dollars a million tokens.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
+@click.option("--deadline", default=600.0, show_default=True, help="Seconds it may take.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def command(  # noqa: PLR0913 - one for each option
+    cassette: Path,
+    command_: tuple[str, ...],
+    *,
+    append: bool,
+    replace: bool,
+    only: int | None,
+    upstream: str | None,
+    redact: tuple[str, ...],
+    preset: tuple[str, ...],
+    task: str,
+    price: tuple[str, ...],
+    trace: Path | None,
+    deadline: float,
+    as_json: bool,
+) -> int:
+    """Run a command with the real model, and keep what it asks and is answered."""
+    from offbook.runs.taping import record_command, tracing
+    from offbook.sources.live import Live
+    from offbook.sources.recording import Recording, price_table
+
+    live = Live(upstream)
+    if only is not None:
+        return _renew(cassette, only, live, command_, deadline)
+    recording = Recording(
+        live,
+        cassette,
+        redactions=read_redactions(redact, preset),
+        append=append,
+        replace=replace,
+        backend=command_[0],
+        task=task,
+        price=price_table(_read_price(one) for one in price),
+    )
+    with tracing(trace, str(cassette)) as hub:
+        done, summary = record_command(
+            recording, command_, hub=hub, deadline=deadline, echo=not as_json
+        )
+    if as_json:
+        print_json({**msgspec.to_builtins(summary), "exit_code": done.code})
+    else:
+        cost = "unknown" if summary.cost_dollars is None else f"${summary.cost_dollars:.4f}"
+        kept = "interrupted: kept" if summary.interrupted else "recorded"
+        click.echo(
+            f"offbook: {kept} {summary.interactions} interactions in {cassette} "
+            f"({summary.total_tokens} tokens, cost {cost})",
+            err=True,
+        )
+    if done.failure is not None:
+        raise done.failure
+    return int(done.code != 0)
+
+
+def _renew(
+    cassette: Path, number: int, live: Any, command_: tuple[str, ...], deadline: float
+) -> int:
+    from offbook.runs.taping import Renewing, run_with
+
+    renewing = Renewing(cassette, number, live)
+    done = run_with(renewing, command_, deadline=deadline)
+    renewing.close()
+    if not renewing.renewed:
+        raise UsageError(
+            f"the command never came to interaction {number}",
+            where=str(cassette),
+            hint="nothing was changed",
+        )
+    click.echo(f"offbook: recorded interaction {number} of {cassette} again", err=True)
+    return int(done.code != 0)
+
+
+def _read_price(text: str) -> tuple[str, float, float]:
+    model, _, dollars = text.partition("=")
+    given, _, taken = dollars.partition("/")
+    try:
+        return model, float(given), float(taken)
+    except ValueError as error:
+        raise UsageError(
+            f"--price {text!r} is not MODEL=IN/OUT", hint="write --price gpt-5=1.25/10"
+        ) from error

@@ -1,0 +1,126 @@
+"""Forty secrets are planted in every place that can hold one; none of them reaches the disk."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from offbook.errors import ModelError, ReplayMismatch
+from offbook.exchange.history import History
+from offbook.exchange.messages import Message, Text, Thinking, ToolCall, ToolResult, user
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request, Tool
+from offbook.sources.cassette.format import Answered
+from offbook.sources.cassette.journal import beside
+from offbook.sources.cassette.replay import Replay
+from offbook.sources.recording import Recording
+from offbook.trace.hub import Hub
+from offbook.trace.observe import Observed
+from offbook.trace.recorder import Recorder
+from tests.sources.cassette.talks import Counting, ask
+
+BODY = "{0:02}aB3dE5gH7jK9mN1pQ3sT5vW7yZ{0:02}"
+SHAPES = (
+    *("sk-proj-{}", "sk-ant-api03-{}", "AIza{}12345", "ya29.{}", "GOCSPX-{}", "ghp_{}", "ghs_{}"),
+    *("github_pat_{}", "glpat-{}", "xoxb-{}", "sk_live_{}", "rk_test_{}", "whsec_{}", "hf_{}"),
+    *("gsk_{}", "xai-{}", "r8_{}", "pplx-{}", "nvapi-{}", "npm_{}", "pypi-{}", "dckr_pat_{}"),
+    *("lsv2_pt_{}", "eyJhbGciOiJI.eyJzdWIiOiIx.{}"),
+)
+NAMED = (
+    *("Authorization: Bearer {}", "Cookie: sid={}", "password={}", "client_secret: {}"),
+    *("postgres://user:{}@host/db", "https://host/v1?api_key={}", "tool --api-key {}"),
+    *('{{"accessJwt": "{}"}}', "export AWS_SECRET_ACCESS_KEY={}", "--token {}"),
+)
+ENVIRONMENT = ("SHOP_PASSWORD", "SHOP_API_KEY", "DB_SECRET", "MY_TOKEN", "SERVICE_CREDENTIALS")
+
+
+def secrets() -> tuple[list[str], list[str]]:
+    """The bodies of forty secrets, and the texts that hold those which need a place."""
+    bodies = [BODY.format(at) for at in range(40)]
+    texts = [shape.format(body) for shape, body in zip(SHAPES + NAMED, bodies, strict=False)]
+    return bodies, texts
+
+
+def everywhere(folder: Path) -> list[Path]:
+    """Every file below a folder."""
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_there_are_enough_secrets():
+    bodies, texts = secrets()
+    assert len(set(bodies)) == 40
+    assert len(texts) + len(ENVIRONMENT) + 1 == 40
+
+
+async def test_no_secret_reaches_the_disk_by_any_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    bodies, texts = secrets()
+    kept = bodies[len(texts) :]
+    for name, value in zip(ENVIRONMENT, kept, strict=False):
+        monkeypatch.setenv(name, value)
+    encoded = base64.b64encode(kept[0].encode()).decode()
+    texts += [*kept[: len(ENVIRONMENT)], encoded, f"password: {kept[-1]}"]
+    told = "\n".join(texts)
+    call = ToolCall("toolu_01", "login", {"password": kept[-1], "note": told, "deep": [texts]})
+    request = Request(
+        History(
+            [
+                user(told),
+                Message("assistant", (Thinking(told), call)),
+                Message("tool", (ToolResult("toolu_01", (Text(told),)),)),
+            ]
+        ),
+        f"You know {told}",
+        (Tool("login", told, {"description": told}),),
+        "gpt-5",
+        {"extra": told, "api_key": kept[-1], "response_format": {"name": told}},
+        {"authorization": f"Bearer {bodies[0]}", "note": told},
+    )
+    split = tuple(told[at : at + 7] for at in range(0, len(told), 7))
+    replies = (
+        Reply((Text(told), call), "tool_use", chunks=split),
+        ModelError(f"wrong key: {told}", status=401),
+        Reply((Text(told),)),
+    )
+    cassette, trace = tmp_path / "leaky.yaml", tmp_path / "trace.jsonl"
+    hub = Hub()
+    recorder = Recorder(trace, ts=0)
+    hub.subscribe(recorder.record)
+    messages: list[str] = []
+    with Recording(Counting(*replies), cassette, task=told) as recording:
+        source = Observed(recording, hub, tools=True)
+        for _ in replies:
+            with suppress(ModelError):
+                await source.reply(request)
+        recording.output(told, Answered(output=told, exit_code=1), hat="shell")
+        journal = beside(cassette).read_bytes()
+        recording.close({"command": {"argv": ["agent", *texts], "output": told}})
+    replay = Replay(cassette, cursor=tmp_path / "cursor", hub=hub)
+    for _ in replies:
+        with suppress(ModelError):
+            await Observed(replay, hub).reply(request)
+    with pytest.raises(ReplayMismatch) as failed:
+        replay.output(f"{told} and more", "shell")
+    messages += [str(failed.value), replay.verdict().message]
+    with pytest.raises(ReplayMismatch) as other:
+        await Replay(cassette).reply(ask(told, system=told))
+    messages.append(str(other.value))
+    recorder.close()
+    written = [path.read_bytes() for path in everywhere(tmp_path)]
+    assert len(written) >= 3
+    everything = b"\n".join([*written, journal, *(message.encode() for message in messages)])
+    found = [body for body in bodies if body.encode() in everything]
+    assert found == []
+    assert encoded.rstrip("=").encode() not in everything
+    assert b"[API_KEY]" in everything
+
+
+async def test_a_mask_in_the_agents_own_words_survives(tmp_path: Path):
+    path = tmp_path / "one.yaml"
+    with Recording(Counting(Reply((Text("it says [API_KEY] here"),))), path) as recording:
+        await recording.reply(ask("what is [API_KEY]?"))
+    assert (await Replay(path).reply(ask("what is [API_KEY]?"))).text == "it says [API_KEY] here"

@@ -1,0 +1,134 @@
+"""The commands that record, replay, import and look after cassettes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from offbook.sources.server.server import Server
+from tests.sources.cassette.talks import Counting, record_prompts
+
+AGENT = """
+import json, os, sys, urllib.request
+for prompt in sys.argv[1:]:
+    body = json.dumps({"model": "gpt-5", "messages": [{"role": "user", "content": prompt}]})
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    request = urllib.request.Request(url, body.encode(), {"content-type": "application/json"})
+    print(json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"])
+"""
+
+
+def offbook(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "offbook", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> list[str]:
+    (tmp_path / "agent.py").write_text(AGENT)
+    return ["--", sys.executable, "agent.py"]
+
+
+def test_record_replay_and_record_one_again(tmp_path: Path, agent: list[str]):
+    model = Counting()
+    with Server() as server:
+        url = server.mount(model, run="").openai
+        done = offbook("record", "a.yaml", "--upstream", url, *agent, "one", "two", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "answer 1\nanswer 2\n"), done.stderr
+        assert "recorded 2 interactions in a.yaml" in done.stderr
+        again = offbook("record", "a.yaml", "--upstream", url, *agent, "one", cwd=tmp_path)
+        assert again.returncode == 2
+        assert "recording already" in again.stderr
+        only = ("--only", "2", "--upstream", url)
+        renewed = offbook("record", "a.yaml", *only, *agent, "one", "zwei", cwd=tmp_path)
+        assert renewed.returncode == 0, renewed.stderr
+    replayed = offbook("replay", "a.yaml", *agent, "one", "zwei", cwd=tmp_path)
+    assert (replayed.returncode, replayed.stdout) == (0, "answer 1\nanswer 3\n"), replayed.stderr
+    assert model.asked == 3
+
+
+def test_a_replay_that_does_not_fit_fails_with_the_message(tmp_path: Path, agent: list[str]):
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        offbook("record", "a.yaml", "--upstream", url, *agent, "one", "two", cwd=tmp_path)
+    other = offbook("replay", "a.yaml", *agent, "one", "three", cwd=tmp_path)
+    assert other.returncode == 1
+    assert "Replay mismatch at interaction 2 (hat: main)" in other.stderr
+    assert "offbook record a.yaml --only 2 -- COMMAND" in other.stderr
+    fewer = offbook("replay", "a.yaml", *agent, "one", cwd=tmp_path)
+    assert fewer.returncode == 1
+    assert "1 of 2 interactions unused" in fewer.stderr
+    loose = offbook("replay", "a.yaml", "--loose", *agent, "one", "three", cwd=tmp_path)
+    assert (loose.returncode, loose.stdout) == (0, "answer 1\nanswer 2\n")
+
+
+def test_a_cursor_goes_on_where_the_last_command_ended(tmp_path: Path, agent: list[str]):
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        offbook("record", "a.yaml", "--upstream", url, *agent, "go", "go", "go", cwd=tmp_path)
+    options = ("a.yaml", "--cursor", "cursor", *agent)
+    told = [offbook("replay", *options, "go", cwd=tmp_path).stdout for _ in range(2)]
+    assert told == ["answer 1\n", "answer 2\n"]
+    trimmed = offbook("cassette", "trim", "a.yaml", "--unused-by", "cursor", cwd=tmp_path)
+    assert trimmed.stdout == "a.yaml: took out 1 interactions\n"
+
+
+def test_an_import_says_how_many(tmp_path: Path):
+    (tmp_path / "t.jsonl").write_text('{"prompt": "q", "response": "a"}\n')
+    done = offbook("import", "t.jsonl", "-o", "t.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "t.yaml: 1 interactions\n")
+    assert offbook("import", "t.jsonl", "-o", "t.yaml", cwd=tmp_path).returncode == 2
+    assert offbook("import", "t.jsonl", "-o", "t.txt", cwd=tmp_path).returncode == 2
+
+
+def test_looking_after_cassettes(tmp_path: Path):
+    record_prompts(tmp_path / "a.yaml", [("planner", "plan it"), ("builder", "build it")])
+    listed = offbook("cassette", "list", cwd=tmp_path)
+    assert listed.stdout == "a.yaml  2 interactions (planner 1, builder 1)\n"
+    shown = offbook("cassette", "show", "a.yaml", cwd=tmp_path)
+    assert shown.stdout.splitlines()[1] == "2. (builder) build it -> output 2"
+    assert "prompt: build it" in offbook("cassette", "show", "a.yaml", 2, cwd=tmp_path).stdout
+    stats = msgspec.json.decode(
+        offbook("cassette", "stats", "a.yaml", "--json", cwd=tmp_path).stdout
+    )
+    assert (stats["interactions"], stats["tokens"]) == (2, 3)
+    assert offbook("cassette", "upgrade", "a.yaml", cwd=tmp_path).returncode == 0
+    verified = offbook("cassette", "verify", "a.yaml", "--against", "a.yaml", cwd=tmp_path)
+    assert (verified.returncode, verified.stdout) == (0, "a.yaml: no drift\n")
+    assert offbook("cassette", "verify", "a.yaml", cwd=tmp_path).returncode == 2
+
+
+def test_a_cassette_that_cannot_be_read_is_a_misuse(tmp_path: Path):
+    (tmp_path / "a.yaml").write_text("interactions: [")
+    done = offbook("replay", "a.yaml", "--", "true", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "a.yaml:1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--redact", "{"], "no JSON object"),
+        (["--redact", '{"pattern": {}}'], "knows no 'pattern'"),
+        (["--price", "gpt-5"], "MODEL=IN/OUT"),
+        (["--preset", "codexx"], "did you mean 'codex'"),
+        (["--upstream", "nowhere"], "not a base URL"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(
+    tmp_path: Path, options: list[str], message: str
+):
+    done = offbook("record", "a.yaml", *options, "--", "touch", "ran", cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tmp_path / "ran").exists()
