@@ -44,7 +44,6 @@ PREFIX = "sha256:"
 
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 _LINES = re.compile(r"[ \t]+$", re.MULTILINE)
-_SPACES = re.compile(r"\s+")
 _INDEX = re.compile(r"\[\s*-?\d")
 _SMALLEST_ROOT = 2
 
@@ -113,6 +112,9 @@ class Normal:
 
     def message(self, message: Message, at: int = 0) -> Message:
         """A message, its ids counted already, as it is kept."""
+        if not self._wraps and all(isinstance(block, Text) for block in message.blocks):
+            texts = (cast("Text", block).text for block in message.blocks)
+            return Message(message.role, tuple(Text(self.tidy(text)) for text in texts))
         value = _plain(_bare(message))
         if self._wraps:
             before = [None] * at if self._counts else []
@@ -233,13 +235,16 @@ def _plain(value: object) -> Any:
 
 def squeeze(text: str) -> str:
     """A text with each run of white space as one sign: a line end if there was one in it."""
-    return _SPACES.sub(lambda run: "\n" if "\n" in run[0] else " ", text).strip()
+    lines = (" ".join(line.split()) for line in text.split("\n"))
+    return "\n".join(filter(None, lines))
 
 
 def _tidy(text: str) -> str:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _LINES.sub("", text).strip()
+    if " \n" in text or "\t\n" in text:
+        text = _LINES.sub("", text)
+    return text.strip()
 
 
 def _each_text(change: Any, value: Any) -> Any:

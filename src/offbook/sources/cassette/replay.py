@@ -16,7 +16,7 @@ import msgspec
 from offbook.errors import FormatError, ReplayMismatch, ScriptExhausted, ScriptUnfinished
 from offbook.exchange.request import Request
 from offbook.sources.cassette.cursor import Cursor
-from offbook.sources.cassette.format import MAIN, Answered, Interaction, read_reply
+from offbook.sources.cassette.format import MAIN, Answered, read_reply
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.mismatch import Asking, explain
 from offbook.sources.cassette.normal import Normal, count_ids, merge_rules, show_roots, view
@@ -113,7 +113,7 @@ class Replay:
         if entry is None:
             assert self._passthrough is not None  # noqa: S101 - or there would have been an error
             return await self._passthrough.reply(request)
-        response = self._answer(entry).response
+        response = self._answer(entry)
         return read_reply(
             response, number=entry.number, role="" if entry.hat == MAIN else entry.hat
         )
@@ -132,7 +132,7 @@ class Replay:
         """What a command answered to a prompt; None where it has to be asked for real."""
         hashes = Hashes("", self._normal.hash_prompt(prompt))
         entry = self._choose(hat, hashes, prompt)
-        return None if entry is None else self._answer(entry).response
+        return None if entry is None else self._answer(entry)
 
     def _hash(self, request: Request) -> Hashes:
         return Hashes(
@@ -200,13 +200,12 @@ class Replay:
             return bool(hash_) and hash_.startswith(recorded[:-3])
         return recorded == hash_
 
-    def _answer(self, entry: Entry) -> Interaction:
-        item = self.tape.read(entry)
-        if not item.response.roots or not self._normal.roots:
-            return item
-        value = msgspec.to_builtins(item.response)
-        shown = show_roots(value, item.response.roots, self._normal.roots)
-        return msgspec.structs.replace(item, response=msgspec.convert(shown, Answered))
+    def _answer(self, entry: Entry) -> Answered:
+        response = self.tape.answer(entry)
+        if not response.roots or not self._normal.roots:
+            return response
+        value = msgspec.to_builtins(response)
+        return msgspec.convert(show_roots(value, response.roots, self._normal.roots), Answered)
 
     def _tell(self, event: str, **data: Any) -> None:
         if self._hub is not None:

@@ -20,6 +20,7 @@ from offbook.files import LONGEST, convert, parse_yaml
 from offbook.sources.cassette.format import (
     FORMAT,
     VERSION,
+    Answered,
     Asked,
     Header,
     Interaction,
@@ -84,6 +85,9 @@ class Tape:
         self.digest = blake2b(raw, digest_size=16).hexdigest()
         self.span = _find_items(raw)
         self._values: list[Interaction] | None = None
+        self._response = self.span and re.compile(
+            rb"^ {%d}response:" % (self.span.indent + INDENT), re.MULTILINE
+        )
         self.header, self.entries = self._read()
         self._numbers = self._check_ids()
         self._check_references()
@@ -276,6 +280,17 @@ class Tape:
         if self._values is not None:
             return self._values[entry.number - 1]
         return self._parse(entry.start, entry.end, entry.line)
+
+    def answer(self, entry: Entry) -> Answered:
+        """The response of an interaction, without its request being read again."""
+        begins = self._response.search(self.raw, entry.start, entry.end) if self._response else None
+        if begins is None or self._values is not None:
+            return self.read(entry).response
+        text = self.raw[begins.start() : entry.end].decode()
+        try:
+            return msgspec.convert(parse_yaml(text)["response"], Answered)
+        except (FormatError, msgspec.ValidationError):
+            return self.read(entry).response
 
     def __iter__(self) -> Iterator[Interaction]:
         return (self.read(entry) for entry in self.entries)

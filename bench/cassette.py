@@ -1,0 +1,276 @@
+"""Cassettes: opening them, replaying them, and what they weigh.
+
+Budgets, each against something measured in the same run: opening 1,000 chat interactions takes at
+most a quarter of vcrpy's time and no more than cassetter's, where those are installed; a second
+opening less than a hundredth of the first; a call costs the same in a cassette of 10 and of
+10,000; replaying through the OpenAI SDK costs at most a tenth more than the SDK over its own mock
+transport; 10,000 interactions weigh less than twice their file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import sys
+import tempfile
+import time
+import tracemalloc
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.exchange.dialects.all import recognise
+from offbook.exchange.dialects.dialect import Wire
+from offbook.exchange.reply import Reply, Usage
+from offbook.exchange.threads import Threads
+from offbook.sources.cassette.edit import Title, add_items, begin_text
+from offbook.sources.cassette.format import Answered, Asked, Interaction
+from offbook.sources.cassette.journal import load
+from offbook.sources.cassette.normal import Normal
+from offbook.sources.cassette.replay import Replay
+from offbook.sources.cassette.tape import Tape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from offbook.exchange.request import Request
+
+ROUNDS = 5
+CALLS = 200
+ANSWER = "The order was delivered on time, and the refund is on its way. " * 12
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": f"tool_{at}",
+            "description": "Looks something up. " * 5,
+            "parameters": {"type": "object", "properties": {"id": {"type": "integer"}}},
+        },
+    }
+    for at in range(3)
+]
+
+
+def body(number: int) -> dict[str, Any]:
+    """A request of about 1.5 kB."""
+    content = f"Refund order {number}. " + "Please be kind. " * 20
+    return {
+        "model": "gpt-5",
+        "messages": [{"role": "user", "content": content}],
+        "tools": TOOLS,
+    }
+
+
+def decode(number: int) -> Request:
+    """The neutral request."""
+    wire = Wire("POST", "/v1/chat/completions", {}, msgspec.json.encode(body(number)))
+    dialect = recognise(wire)
+    assert dialect is not None
+    return dialect.decode(wire, Threads())
+
+
+def make(path: Path, count: int) -> Path:
+    """A cassette of so many chat interactions, each with all of its request."""
+    normal = Normal()
+    items: list[Interaction] = []
+    for number in range(1, count + 1):
+        request = decode(number)
+        head = msgspec.structs.asdict(normal.head(request))
+        asked = Asked(
+            prompt_hash=normal.hash_request(request),
+            prompt_preview=request.prompt[:90],
+            dialect="openai-chat",
+            messages=tuple(normal.message(message) for message in request.messages),
+            **head,
+        )
+        answered = Answered(output=ANSWER, tokens=300, usage=Usage(200, 100), duration_ms=900)
+        items.append(Interaction(id=number, at_ms=number, request=asked, response=answered))
+    path.write_bytes(add_items(begin_text(Title(path.name, hashed=normal.seal)), items))
+    return path
+
+
+def timed(work: Callable[[], object]) -> float:
+    """CPU seconds, the best of some rounds."""
+    found: list[float] = []
+    for _ in range(ROUNDS):
+        gc.collect()
+        before = time.process_time()
+        work()
+        found.append(time.process_time() - before)
+    return min(found)
+
+
+def per_call(path: Path, count: int) -> float:
+    """CPU seconds of a replayed call, near the end of the cassette, request included."""
+    requests = [decode(number) for number in range(1, count + 1)]
+    source = Replay(path)
+    for number in range(1, count - CALLS + 1):
+        source._cursor.take(number)  # noqa: SLF001 - what came before is not measured
+    last = requests[-CALLS:] if count >= CALLS else requests
+
+    async def play() -> float:
+        costs: list[float] = []
+        for request in last:
+            before = time.process_time()
+            await source.reply(request)
+            costs.append(time.process_time() - before)
+        return statistics.median(costs)
+
+    return asyncio.run(play())
+
+
+def peers(folder: Path, count: int) -> dict[str, float]:
+    """How long the others take to open the same content."""
+    found: dict[str, float] = {}
+    if find_spec("vcr") is not None:
+        found["vcrpy"] = _time_vcrpy(folder / "vcr.yaml", count)
+    if find_spec("cassetter") is not None:
+        found["cassetter"] = _time_cassetter(folder / "vcr.yaml", count)
+    return found
+
+
+def _vcr_text(count: int) -> str:
+    from offbook.files import dump_yaml
+
+    answer = {"id": "c", "object": "chat.completion", "choices": [{"message": {"content": ANSWER}}]}
+    interactions = [
+        {
+            "request": {
+                "body": msgspec.json.encode(body(number)).decode(),
+                "headers": {"content-type": ["application/json"]},
+                "method": "POST",
+                "uri": "https://api.openai.com/v1/chat/completions",
+            },
+            "response": {
+                "body": {"string": msgspec.json.encode(answer).decode()},
+                "headers": {"content-type": ["application/json"]},
+                "status": {"code": 200, "message": "OK"},
+            },
+        }
+        for number in range(1, count + 1)
+    ]
+    return dump_yaml({"interactions": interactions, "version": 1})
+
+
+def _time_vcrpy(path: Path, count: int) -> float:
+    import vcr.cassette
+
+    path.write_text(_vcr_text(count))
+    return timed(lambda: vcr.cassette.Cassette.load(path=str(path)))
+
+
+def _time_cassetter(path: Path, count: int) -> float:
+    import cassetter
+
+    if not path.exists():
+        path.write_text(_vcr_text(count))
+    return timed(lambda: cassetter.Cassette.load(str(path)))
+
+
+def sdk_costs(path: Path) -> tuple[float, float]:
+    """CPU seconds of a call of the OpenAI SDK: over its mock transport, and replayed in process."""
+    import httpx2
+    import openai
+
+    whole = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "gpt-5",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": ANSWER},
+            }
+        ],
+        "usage": {"prompt_tokens": 200, "completion_tokens": 100, "total_tokens": 300},
+    }
+    raw = msgspec.json.encode(whole)
+    headers = {"content-type": "application/json"}
+
+    def answer(_: Any) -> Any:
+        return httpx2.Response(200, headers=headers, content=raw)
+
+    client = httpx2.Client(transport=httpx2.MockTransport(answer))
+    plain = openai.OpenAI(api_key="none", http_client=client)
+    source = Replay(path)
+    dialect = recognise(Wire("POST", "/v1/chat/completions"))
+    assert dialect is not None
+    loop = asyncio.new_event_loop()
+
+    def replayed(request: Any) -> Any:
+        wire = Wire("POST", request.url.path, dict(request.headers), request.read())
+        asked = dialect.decode(wire, Threads())
+        reply: Reply = loop.run_until_complete(source.reply(asked))
+        out = dialect.encode(reply, asked)
+        return httpx2.Response(out.status, headers=out.headers, content=out.body)
+
+    client = httpx2.Client(transport=httpx2.MockTransport(replayed))
+    replaying = openai.OpenAI(api_key="none", http_client=client)
+    costs: tuple[list[float], list[float]] = ([], [])
+    for number in range(1, CALLS + 1):
+        for found, sdk in zip(costs, (plain, replaying), strict=True):
+            before = time.process_time()
+            sdk.chat.completions.create(**body(number))
+            found.append(time.process_time() - before)
+    loop.close()
+    return statistics.median(costs[0]), statistics.median(costs[1])
+
+
+def weigh(path: Path) -> float:
+    """How many times its file an open cassette weighs, at its heaviest."""
+    size = path.stat().st_size
+    gc.collect()
+    tracemalloc.start()
+    source = Replay(Tape(path.read_bytes(), path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(source.tape)
+    return peak / size
+
+
+def main() -> int:
+    """Measure, print, and tell whether the budgets hold."""
+    broken: list[str] = []
+
+    def hold(kept: bool, what: str) -> None:  # noqa: FBT001 - a budget holds or not
+        print(f"{'  ' if kept else '! '}{what}")
+        if not kept:
+            broken.append(what)
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cassettes = {count: make(folder / f"{count}.yaml", count) for count in (10, 1000, 10_000)}
+        raw = cassettes[1000].read_bytes()
+        first = timed(lambda: Tape(raw))
+        load(cassettes[1000])
+        second = timed(lambda: load(cassettes[1000]))
+        print(f"opening 1,000 interactions ({len(raw) >> 10} kB): {first * 1e3:.0f} ms of CPU")
+        hold(second < first / 100, f"a second opening: {second * 1e3:.3f} ms (under a hundredth)")
+        others = peers(folder, 1000)
+        for peer, allowed in (("vcrpy", 0.25), ("cassetter", 1.0)):
+            if peer in others:
+                share = first / others[peer]
+                told = (
+                    f"against {peer}'s {others[peer] * 1e3:.0f} ms: {share:.2f} (at most {allowed})"
+                )
+                hold(share <= allowed, told)
+            else:
+                print(f"  {peer} is not installed")
+        costs = {count: per_call(path, count) for count, path in cassettes.items()}
+        shown = ", ".join(f"{count:,}: {cost * 1e6:.0f} µs" for count, cost in costs.items())
+        hold(costs[10_000] < 1.5 * costs[1000], f"a call in cassettes of {shown} (flat)")
+        plain, replayed = sdk_costs(cassettes[1000])
+        told = f"a call of the OpenAI SDK: {plain * 1e6:.0f} µs, replayed {replayed * 1e6:.0f} µs"
+        hold(replayed <= 1.1 * plain, f"{told} ({replayed / plain:.2f}, at most 1.10)")
+        weight = weigh(cassettes[10_000])
+        hold(weight < 2, f"10,000 interactions weigh {weight:.2f} times their file (under 2)")
+    return int(bool(broken))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
