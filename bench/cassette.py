@@ -34,7 +34,7 @@ from offbook.sources.cassette.replay import Replay
 from offbook.sources.cassette.tape import Tape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from offbook.exchange.request import Request
 
@@ -73,12 +73,12 @@ def decode(number: int) -> Request:
 
 
 def make(path: Path, count: int) -> Path:
-    """A cassette of so many chat interactions, each with all of its request."""
+    """A cassette of so many chat interactions, as a recording would have written it."""
     normal = Normal()
     items: list[Interaction] = []
     for number in range(1, count + 1):
         request = decode(number)
-        head = msgspec.structs.asdict(normal.head(request))
+        head = msgspec.structs.asdict(normal.head(request)) if number == 1 else {"head": 1}
         asked = Asked(
             prompt_hash=normal.hash_request(request),
             prompt_preview=request.prompt[:90],
@@ -167,7 +167,16 @@ def _time_cassetter(path: Path, count: int) -> float:
 
     if not path.exists():
         path.write_text(_vcr_text(count))
-    return timed(lambda: cassetter.Cassette.load(str(path)))
+    return timed(lambda: cassetter.Cassette(str(path)).load())
+
+
+def finish(work: Coroutine[Any, Any, Reply]) -> Reply:
+    """The result of a coroutine that waits for nobody, as the transports of a process do it."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("a replay waits for nobody")
 
 
 def sdk_costs(path: Path) -> tuple[float, float]:
@@ -200,12 +209,11 @@ def sdk_costs(path: Path) -> tuple[float, float]:
     source = Replay(path)
     dialect = recognise(Wire("POST", "/v1/chat/completions"))
     assert dialect is not None
-    loop = asyncio.new_event_loop()
 
     def replayed(request: Any) -> Any:
         wire = Wire("POST", request.url.path, dict(request.headers), request.read())
         asked = dialect.decode(wire, Threads())
-        reply: Reply = loop.run_until_complete(source.reply(asked))
+        reply = finish(source.reply(asked))
         out = dialect.encode(reply, asked)
         return httpx2.Response(out.status, headers=out.headers, content=out.body)
 
@@ -217,7 +225,6 @@ def sdk_costs(path: Path) -> tuple[float, float]:
             before = time.process_time()
             sdk.chat.completions.create(**body(number))
             found.append(time.process_time() - before)
-    loop.close()
     return statistics.median(costs[0]), statistics.median(costs[1])
 
 

@@ -5,6 +5,7 @@ The door of regex, whose matching can be stopped; the standard library's cannot.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,30 @@ if TYPE_CHECKING:
     import regex
 
 SECONDS = 2.0
+
+
+class Literal:
+    """A text to be found as it stands."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def replace(self, replacement: str, text: str) -> str:
+        """The text with each place that it is found replaced."""
+        return text.replace(self._text, replacement)
+
+
+class Trusted:
+    """A pattern of our own, which is known not to run away and so needs no watch."""
+
+    def __init__(self, source: str) -> None:
+        self._compiled = re.compile(source)
+
+    def replace(self, replacement: str, text: str) -> str:
+        """The text with each place that it is found replaced."""
+        if self._compiled.search(text) is None:
+            return text
+        return self._compiled.sub(lambda _: replacement, text)
 
 
 class Pattern:
@@ -49,6 +74,12 @@ class Pattern:
             where=self._where,
             hint="repeat no group that repeats something itself, as in (a+)+",
         )
+
+
+@lru_cache(maxsize=256)
+def trust_pattern(source: str) -> Trusted:
+    """A pattern of our own."""
+    return Trusted(source)
 
 
 @lru_cache(maxsize=1024)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import UsageError, nearest
-from offbook.trace.patterns import Pattern, compile_pattern
+from offbook.trace.patterns import Literal, Pattern, Trusted, compile_pattern, trust_pattern
 from offbook.trace.secrets import MASK, hide_secrets, known_secrets, names_secret
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
     ),
 }
 REDACTED = "[REDACTED]"
-Rule = tuple[Pattern, str]
+Rule = tuple[Pattern | Trusted | Literal, str]
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,7 +144,7 @@ def _rules(read: Rules) -> list[Rule]:
             raise UsageError(
                 f"there is no redaction preset {preset!r}", hint=nearest(preset, PRESETS)
             )
-        found += [(compile_pattern(source), text) for source, text in PRESETS[preset][0]]
+        found += [(trust_pattern(source), text) for source, text in PRESETS[preset][0]]
     for name, source in read.patterns.items():
         if source is False:
             continue
@@ -158,7 +158,7 @@ def _builtin(name: str) -> list[Rule]:
             f"there is no built-in redaction {name!r}",
             hint=f"{nearest(name, BUILTIN)}; for your own, write {{{name!r}: 'a pattern'}}",
         )
-    return [(compile_pattern(source), text) for source, text in BUILTIN[name]]
+    return [(trust_pattern(source), text) for source, text in BUILTIN[name]]
 
 
 def _custom(name: str, source: str) -> Rule:
@@ -179,7 +179,7 @@ def _root_rules(roots: Mapping[str, Path]) -> list[Rule]:
     for name, root in roots.items():
         for text in dict.fromkeys((str(root), str(root.resolve()))):
             slug = re.sub(r"[^A-Za-z0-9]", "-", text)
-            found += [(compile_pattern(re.escape(one)), f"[{name}]") for one in (text, slug)]
+            found += [(Literal(one), f"[{name}]") for one in (text, slug)]
     return found
 
 

@@ -90,11 +90,11 @@ class Replay:
         self._hashes = self.tape.hashes(self._normal)
         self._cursor = Cursor(cursor, cassette=self.tape.digest)
         self._queues: dict[str, deque[Entry]] = {}
-        self._equals: dict[tuple[str, str], deque[Entry]] = {}
+        self._equals: dict[tuple[str, str], list[Entry]] = {}
         for entry in self.tape.entries:
             key = (entry.hat, self._hashes[entry.number - 1])
             self._queues.setdefault(entry.hat, deque()).append(entry)
-            self._equals.setdefault(key, deque()).append(entry)
+            self._equals.setdefault(key, []).append(entry)
         self._prompted = any(entry.prompted for entry in self.tape.entries)
         self._times = self._conversation_times()
         self._given = 0
@@ -184,13 +184,14 @@ class Replay:
     ) -> Entry | None:
         """The same request further on, if all before it ran beside its conversation."""
         for hash_ in filter(None, (hashes.request, hashes.prompt)):
-            equal = _without(self._equals.get((hat, hash_)), taken)
-            if equal and all(
-                self._side_by_side(earlier, equal[0])
+            known = self._equals.get((hat, hash_), ())
+            equal = next((entry for entry in known if entry.number not in taken), None)
+            if equal is not None and all(
+                self._side_by_side(earlier, equal)
                 for earlier in queue
-                if earlier.number < equal[0].number and earlier.number not in taken
+                if earlier.number < equal.number and earlier.number not in taken
             ):
-                return equal[0]
+                return equal
         return None
 
     def _agree(self, entry: Entry, hashes: Hashes) -> bool:
