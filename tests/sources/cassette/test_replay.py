@@ -15,11 +15,12 @@ from offbook.errors import (
     ReplayMismatch,
     ScriptExhausted,
 )
+from offbook.exchange.dialects.dialect import Wire, introduce
 from offbook.exchange.messages import Text
 from offbook.exchange.reply import Reply, Usage
 from offbook.exchange.request import Request
 from offbook.sources.cassette.journal import load
-from offbook.sources.cassette.replay import Replay
+from offbook.sources.cassette.replay import Replay, hat_of
 from offbook.sources.recording import Recording
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub
@@ -216,7 +217,7 @@ def test_the_first_cassettes_are_read_and_replayed_by_position(path: Path):
 STEP = """
 import sys
 from pathlib import Path
-from offbook.sources.cassette.replay import Replay
+from offbook.sources.cassette.replay import Replay, hat_of
 given = Replay(Path(sys.argv[1]), cursor=Path(sys.argv[2])).output("go on", "worker")
 print(given.output, end="")
 """
@@ -282,3 +283,9 @@ def test_a_second_opening_of_an_unchanged_file_is_the_first_one(path: Path):
     assert load(path) is load(path)
     path.write_text(path.read_text().replace("go on", "go off"))
     assert "go off" in load(path).raw.decode()
+
+
+def test_who_asks_over_a_wire_may_say_which_hat_it_wears():
+    wire = Wire("POST", "/v1/chat/completions", {"x-offbook-hat": "planner"})
+    assert hat_of(Request(metadata=introduce(wire, "openai-chat"))) == "planner"
+    assert hat_of(Request()) == "main"

@@ -39,6 +39,7 @@ class Answer(msgspec.Struct, frozen=True):
     chunks: tuple[bytes, ...] = ()
 
 
+HAT = "x-offbook-hat"  # who asks, where an orchestrator knows it
 SESSION_HEADERS = (
     "session-id",
     "thread-id",
@@ -60,6 +61,8 @@ def introduce(wire: Wire, dialect: str) -> JSON:
     """What is known about the asker: the dialect, the endpoint and the headers of its session."""
     about: JSON = {"dialect": dialect, "endpoint": wire.path}
     headers = wire.headers
+    if HAT in headers:
+        about["hat"] = headers[HAT]
     for name in SESSION_HEADERS:
         if name in headers:
             about[name] = headers[name]

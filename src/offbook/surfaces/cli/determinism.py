@@ -43,7 +43,7 @@ def command(
     deadline: float,
     as_json: bool,
 ) -> int:
-    """Run a target several times with the same model, and name the first thing that differs."""
+    """Run a target several times with the same model, and name what differs."""
     from offbook.runs.determinism import check_determinism, find_command
     from offbook.sources.live import Live
 

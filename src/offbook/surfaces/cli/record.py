@@ -82,7 +82,7 @@ def command(  # noqa: PLR0913 - one for each option
     deadline: float,
     as_json: bool,
 ) -> int:
-    """Run a command with the real model, and keep what it asks and is answered."""
+    """Run a command with the real model, and record a cassette."""
     from offbook.runs.taping import record_command, tracing
     from offbook.sources.live import Live
     from offbook.sources.recording import Recording, price_table

@@ -55,7 +55,10 @@ def command(  # noqa: PLR0913 - one for each option
     deadline: float,
     as_json: bool,
 ) -> int:
-    """Run a command whose model is a cassette, and check that all of it was used."""
+    """Run a command whose model is a cassette.
+
+    All of it must be used, and nothing else asked.
+    """
     from offbook.runs.taping import replay_command, tracing
     from offbook.sources.cassette.replay import Replay
     from offbook.sources.live import Live
