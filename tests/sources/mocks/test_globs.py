@@ -50,6 +50,11 @@ def test_a_thousand_patterns_are_not_looked_at():
     assert len(looked) < 20
 
 
+def test_a_word_as_long_as_a_page_is_searched_too():
+    globs = Globs((place, Glob(f"*needle-{place}*")) for place in range(1000))
+    assert list(globs.fitting("x" * 5000 + "needle-815")) == [8, 81, 815]
+
+
 @pytest.mark.parametrize(
     "pattern,text", [("*[demo]*", "a [demo] b"), ("a?c", "a?c"), ("*{x}*", "{x}"), ("**", "")]
 )

@@ -1,22 +1,20 @@
 """Patterns with stars, and how to find those that fit a text among thousands.
 
-A star stands for anything, every other sign for itself. A pattern is filed under three letters
-that it holds within one word: a text can only fit it if one of its words has them too. So a
-request costs what its own words cost, however many patterns there are.
+A star stands for anything, every other sign for itself. A pattern is filed under the rarest of its
+words, whole or cut off by a star: a text can only fit if one of its own words holds that one. So a
+request costs what its words cost, however many patterns there are.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-WORD = re.compile(r"\w+")
-GRAM = 3
+SHORTEST, LONGEST = 3, 12
+MONSTROUS = 256
 FEW = 8
 REMEMBERED = 1 << 16
 
@@ -52,9 +50,10 @@ class Glob:
         """Whether everything that fits the other fits this one too."""
         return self.fits(other.pattern)
 
-    def grams(self) -> set[str]:
-        """All that it holds of three letters within a word."""
-        return {gram for word in WORD.findall(self.pattern) for gram in _grams(word)}
+    def words(self) -> set[str]:
+        """The words that it holds, or what it says of them; none that is too short to tell."""
+        found = self.pattern.replace("*", " ").split()
+        return {word[:LONGEST] for word in found if len(word) >= SHORTEST}
 
 
 class Globs:
@@ -67,18 +66,19 @@ class Globs:
         self._few = len(self._globs) <= FEW
         if not self._few:
             self._file_all()
-        self._of_word = lru_cache(REMEMBERED)(self._look_up)
+        self._dull: set[str] = set()
 
     def _file_all(self) -> None:
-        """File each under the rarest of its grams, so that no file grows long."""
-        grams = [glob.grams() for _, glob in self._globs]
-        counts = Counter(gram for found in grams for gram in found)
-        for index, found in enumerate(grams):
+        """File each under the rarest of its words, so that no file grows long."""
+        words = [glob.words() for _, glob in self._globs]
+        counts = Counter(word for found in words for word in found)
+        for index, found in enumerate(words):
             if found:
-                rarest = min(found, key=lambda gram: (counts[gram], gram))
+                rarest = min(found, key=lambda word: (counts[word], -len(word), word))
                 self._files.setdefault(rarest, []).append(index)
             else:
                 self._everywhere.append(index)
+        self._lengths = sorted({len(word) for word in self._files})
 
     def fitting(self, text: str) -> Iterator[int]:
         """The places of the patterns that fit, in their order."""
@@ -92,15 +92,20 @@ class Globs:
         if self._few:
             return range(len(self._globs))
         found = set(self._everywhere)
-        for word in set(WORD.findall(text)):
-            if indices := self._of_word(word):
+        # nearly all words of a conversation lead nowhere: those are left out all at once
+        for word in set(text.split()) - self._dull:
+            if len(word) > MONSTROUS:  # no word at all: to look at each pattern costs less
+                return range(len(self._globs))
+            if indices := self._look_up(word):
                 found.update(indices)
+            elif len(self._dull) < REMEMBERED:
+                self._dull.add(word)
         return sorted(found)
 
-    def _look_up(self, word: str) -> tuple[int, ...]:
+    def _look_up(self, word: str) -> list[int]:
         files = self._files
-        return tuple(index for gram in _grams(word) for index in files.get(gram, ()))
-
-
-def _grams(word: str) -> set[str]:
-    return {word[at : at + GRAM] for at in range(len(word) - GRAM + 1)}
+        found: list[int] = []
+        for length in self._lengths:
+            for at in range(len(word) - length + 1):
+                found += files.get(word[at : at + length], ())
+        return found
