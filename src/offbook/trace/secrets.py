@@ -91,7 +91,6 @@ NAMES = (
     *("refreshtoken", "refreshjwt", "id_token", "session_token", "auth_token", "authtoken"),
     *("auth-token", "_token", "-token", "webhook_url"),
 )
-FOLDERS = {"PWD", "OLDPWD"}  # where a shell stands, which is no password
 WHOLE = ("authorization", "cookie")  # everything behind them is secret, spaces and all
 QUERY = ("key", "token", "sig", "signature", "auth", "code")
 OPEN = r"\s*[:=]\s*"
