@@ -59,6 +59,7 @@ def test_an_iteration_without_events_is_told_too(tmp_path: Path):
         {"ts": 10, "event": "bus.publish", "data": {"topic": "x.y"}},
         {"ts": 30, "event": "_meta.iteration", "data": {"n": 2, "hat": "b"}},
         {"ts": 50, "event": "_meta.termination", "data": {}},
+        {"ts": 900, "event": "check.verdict", "data": {}},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     told = tell_timeline(Trace(path), Filter())

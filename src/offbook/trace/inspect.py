@@ -148,6 +148,10 @@ def tell_timeline(events: Iterable[Event], wanted: Filter) -> list[Moment]:
         elif event.event == BUS and current is not None and any(wanted.select([event])):
             heard.append(str(event.data.get("topic", "")))
         last = event.ts
+        if (
+            event.event == TERMINATION
+        ):  # what comes later, such as verdicts, took no iteration's time
+            break
     if current is not None:
         moments.append(Moment(*current[:2], heard, last - current[2]))
     return moments
