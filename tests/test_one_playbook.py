@@ -6,12 +6,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, function_tool
+from langchain import agents as langchain_agents
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI
+from pydantic import SecretStr
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -24,6 +28,7 @@ from offbook.subjects.subject import Reach, Stage, Subject
 from offbook.trace.events import REPLY, TOOL_CALL, TOOL_RESULT
 from tests.clients import CLAUDE, CODEX, Shell, marks_of
 
+create_agent: Any = cast("Any", langchain_agents).create_agent
 Answer = Callable[[str], Awaitable[object]]
 PLAYBOOK = Path(__file__).with_name("one_playbook.yaml")
 
@@ -108,6 +113,24 @@ def build_agents(client: AsyncOpenAI, cwd: Path) -> Answer:
     return answer
 
 
+def build_langgraph(client: AsyncOpenAI, cwd: Path) -> Answer:
+    @tool
+    async def shell(command: str) -> str:
+        """Run a command."""
+        return await asyncio.to_thread(run_shell, command, cwd)
+
+    url = str(client.base_url)
+    model = ChatOpenAI(model="m", base_url=url, api_key=SecretStr("x"), max_retries=0)
+    agent: Any = create_agent(model, tools=[shell])
+    history: list[Any] = []
+
+    async def answer(text: str) -> None:
+        asked = [*history, {"role": "user", "content": text}]
+        history[:] = (await agent.ainvoke({"messages": asked}))["messages"]
+
+    return answer
+
+
 @dataclass(frozen=True)
 class Part:
     """An agent, and what the playbook's `shell` is called there."""
@@ -154,6 +177,7 @@ PARTS = [
     pytest.param(Part(AgentSession, "bash"), id="session"),
     pytest.param(Part(lambda: Framework("pydantic-ai", build_pydantic)), id="pydantic-ai"),
     pytest.param(Part(lambda: Framework("openai-agents", build_agents)), id="openai-agents"),
+    pytest.param(Part(lambda: Framework("langgraph", build_langgraph)), id="langgraph"),
     of_client(CODEX),
     of_client(CLAUDE),
 ]
