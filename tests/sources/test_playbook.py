@@ -181,6 +181,21 @@ async def test_then_hears_the_result_of_its_own_call():
     assert heard == ["a: from a", "b: from b"]
 
 
+async def test_callbacks_hear_results_in_the_order_of_the_calls_whichever_came_first():
+    heard: list[str] = []
+    calls = [call("t").then(lambda r: heard.append(r.text)) for _ in range(3)]
+    playbook = Playbook()
+    turn = when("Go", [calls, say("Done.")])
+    playbook.load(turn)
+    playbook.open(turn)
+    history = History([user("Go")])
+    made = await playbook.reply(Request(history))
+    results = [ToolResult(one.id, (Text(str(n)),)) for n, one in enumerate(made.calls)]
+    late = [Message("tool", (result,)) for result in reversed(results)]
+    await playbook.reply(Request(history.plus(made.message, *late)))
+    assert heard == ["0", "1", "2"]
+
+
 async def test_then_may_be_async_and_there_may_be_several():
     heard: list[str] = []
 

@@ -469,11 +469,15 @@ class Playbook:
             raise
 
     async def _hear(self, request: Request) -> None:
-        """Give the tool results that came back to the callbacks that wait for them."""
-        for result in (found for message in request.fresh for found in message.results):
-            step, action = self._waiting.pop(result.call_id, (None, None))
-            if step is None or action is None:
-                continue
+        """Give the tool results that came back to the callbacks that wait for them.
+
+        They hear them in the order of the calls: some clients report whichever ended first.
+        """
+        fresh = (found for message in request.fresh for found in message.results)
+        results = {found.call_id: found for found in fresh if found.call_id in self._waiting}
+        for call_id in [waiting for waiting in self._waiting if waiting in results]:
+            step, action = self._waiting.pop(call_id)
+            result = results[call_id]
             try:
                 for callback in action.callbacks:
                     answer = callback(result)
