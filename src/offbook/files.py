@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
@@ -141,6 +142,11 @@ def _find_item(lines: list[str], at: int, index: int) -> tuple[int, int] | None:
             if seen == index:
                 return number, dash
     return None
+
+
+def run_source(module: ModuleType, path: Path) -> None:
+    """Run a Python file as this module: as it is now, never as old bytecode has it."""
+    exec(compile(path.read_bytes(), path, "exec"), module.__dict__)  # noqa: S102 - that is what a loader does
 
 
 def write_whole(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:

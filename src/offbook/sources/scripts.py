@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import FormatError, OffbookError, PlaybookError
-from offbook.files import read_document, read_text
+from offbook.files import read_document, read_text, run_source
 from offbook.sources.playbook import (
     Action,
     Playbook,
@@ -88,7 +88,7 @@ def _run_python(path: Path) -> tuple[Turn | Role, ...]:
     module = module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        spec.loader.exec_module(module)
+        run_source(module, path)
     except OffbookError:
         raise
     except Exception as error:

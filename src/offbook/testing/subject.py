@@ -92,8 +92,11 @@ class SubjectConformance:
         with self._rehearsed() as rehearsal:
             rehearsal.run(when(HELLO, [calls, say("Done.")]))
             made = [record.tool_call_id for record in rehearsal.events.tool_calls]
+            messages = rehearsal.events.messages
+            ours = rehearsal.subject.tells  # a client of others may report whichever ended first
         hold(sorted(heard) == sorted(made), "every call gets its result", heard)
-        hold(heard == made, "results come back in the order of the calls", heard)
+        told = [result.call_id for message in messages for result in message.results]
+        hold(told == made or not ours, "results come back in the order of the calls", told)
 
     def test_the_second_prompt_goes_on_from_the_first(self) -> None:
         if not self.remembers:

@@ -10,6 +10,7 @@ from inspect import isclass
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import UsageError, nearest
+from offbook.files import run_source
 from offbook.runs.goldens.component import Component
 from offbook.runs.goldens.scenario import Take, scenario_of
 
@@ -111,7 +112,7 @@ class Registry:
         module = module_from_spec(spec)
         sys.modules[module.__name__] = module
         try:
-            spec.loader.exec_module(module)
+            run_source(module, path)
         except Exception as error:
             raise UsageError(
                 f"the live script raised {type(error).__name__}: {error}", where=_line(error, path)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from offbook.errors import ExtensionError, OffbookError, UsageError, nearest
 from offbook.exchange.request import Tool
+from offbook.files import run_source
 from offbook.subjects.session.tools import describe_raise
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _from_file(path: Path) -> tuple[str, Factory]:
     try:
         with _neighbours(root, title), _reported(name):
             sys.modules[title] = module
-            spec.loader.exec_module(module)
+            run_source(module, file)
         return name, _entry(module, ENTRY, name)
     except BaseException:
         _forget(title)
