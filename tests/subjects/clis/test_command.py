@@ -1,6 +1,7 @@
 """Any command is a subject: its prompt, its environment, its end."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,16 @@ def test_a_command_that_is_not_there_is_named():
     with drive(Command("no-such-agent")) as rehearsal, pytest.raises(UsageError) as caught:
         rehearsal.run(when("go", [say("x")]))
     assert "no-such-agent" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "servers, told",
+    [
+        ({"a": "offbook mcp"}, "the MCP server 'a' is no command"),
+        ({"a": []}, "the MCP server 'a' is no command"),
+        ({"a": ["offbook", "mcp"]}, "a command has its own way to its MCP servers"),
+    ],
+)
+def test_servers_that_would_be_ignored_are_refused(servers: Mapping[str, Sequence[str]], told: str):
+    with pytest.raises(UsageError, match=told):
+        Command("true", mcp=servers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
+import msgspec
+
 from offbook.subjects.clis.cli import Cli, Client, Options, Said
 
 
@@ -34,12 +36,16 @@ class ClaudeCode(Cli):
         """`claude --print`, resumed by the name of its session."""
         options = ["--model", self._model, "--output-format", "stream-json", "--verbose"]
         options += ["--permission-mode", self._permissions, "--strict-mcp-config"]
+        if self.servers:
+            servers = msgspec.json.encode({"mcpServers": self.servers}).decode()
+            options.append(f"--mcp-config={servers}")
         resumed = ["--resume", session] if session else []
         return [self.program, "--print", *options, *resumed, *self.arguments, "--", text]
 
     def environment(self, endpoint: str) -> dict[str, str]:
-        """Root may skip permissions only where the machine counts as a sandbox."""
-        return {**super().environment(endpoint), "IS_SANDBOX": "1"}
+        """Root may skip permissions only in what counts as a sandbox; no tool need be searched."""
+        search = {"ENABLE_TOOL_SEARCH": "false"} if self.servers else {}
+        return {**super().environment(endpoint), **search, "IS_SANDBOX": "1"}
 
     def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - it prints JSON
         """Its result, and the session of it."""

@@ -69,6 +69,7 @@ class Options(TypedDict, total=False):
     env: Mapping[str, str] | None
     deadline: float
     codes: Collection[int]
+    mcp: Mapping[str, Sequence[str]]
 
 
 class Cli(ABC):
@@ -76,7 +77,8 @@ class Cli(ABC):
 
     `program` is where it is, if not on the PATH; `arguments` and `env` are added to the recipe's
     own. A prompt fails the run when it takes longer than `deadline` seconds, or ends with an exit
-    code that is not among `codes`.
+    code that is not among `codes`. `mcp` has servers of the Model Context Protocol for it, the
+    command of each by its name: `mcp={"offbook": ["offbook", "mcp"]}`.
     """
 
     name: str = ""
@@ -95,6 +97,7 @@ class Cli(ABC):
         self._extra = dict(options.get("env") or {})
         self._deadline = deadline
         self._codes = frozenset(options.get("codes", (0,)))
+        self.servers = _list_servers(options.get("mcp", {}))
         self._env: dict[str, str] = {}
         self._home: Path | None = None
         self._stage: Stage | None = None
@@ -214,6 +217,18 @@ def _locate(client: Client, program: str | None) -> str:
             hint=f"do: npm install -g {client.pinned}, or name it: program=…",
         )
     return found
+
+
+def _list_servers(given: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """Each server as every client's configuration has it: a program, and its arguments."""
+    servers: dict[str, dict[str, Any]] = {}
+    for name, command in given.items():
+        if isinstance(command, str) or not command:
+            raise UsageError(
+                f"the MCP server {name!r} is no command", hint='mcp={"offbook": ["offbook", "mcp"]}'
+            )
+        servers[name] = {"command": command[0], "args": list(command[1:])}
+    return servers
 
 
 def _as_event(line: str) -> dict[str, Any] | None:

@@ -66,6 +66,11 @@ class Codex(Cli):
             "[model_providers.offbook]",
             *(f"{key} = {_toml(value)}" for key, value in provider.items()),
         ]
+        for name, server in self.servers.items():
+            # Not required, a server that is slow to start is left out of the first request.
+            told = {**server, "required": True, "startup_timeout_sec": 30}
+            lines.append(f"[mcp_servers.{_toml(name)}]")
+            lines += [f"{key} = {_toml(value)}" for key, value in told.items()]
         return {".codex/config.toml": "\n".join(lines) + "\n"}
 
     def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - it prints JSON
@@ -76,6 +81,6 @@ class Codex(Cli):
         return Said(texts[-1] if texts else "", threads[0] if threads else "")
 
 
-def _toml(value: str | int) -> str:
-    """A string or a number, in TOML as in JSON."""
+def _toml(value: str | int | list[str]) -> str:
+    """A string, a number or a list, in TOML as in JSON."""
     return msgspec.json.encode(value).decode()

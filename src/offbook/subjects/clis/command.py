@@ -33,6 +33,8 @@ class Command(Cli):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(**options)
+        if self.servers:
+            raise UsageError("a command has its own way to its MCP servers", hint="leave out mcp=")
         self._first = _split(command)
         self._following = self._first if following is None else _split(following)
         self.name = name or Path(self._first[0]).name

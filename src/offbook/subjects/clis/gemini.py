@@ -46,7 +46,9 @@ class GeminiCli(Cli):
 
     def files(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - it takes the base URL from the environment
         """Its settings."""
-        return {".gemini/settings.json": msgspec.json.encode(SETTINGS).decode()}
+        servers = {name: {**server, "trust": True} for name, server in self.servers.items()}
+        settings = {**SETTINGS, **({"mcpServers": servers} if servers else {})}
+        return {".gemini/settings.json": msgspec.json.encode(settings).decode()}
 
     def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - it prints JSON
         """The pieces of its last message, and the session."""
