@@ -8,4 +8,4 @@ prompt = sys.stdin.read()
 task = re.search(r"## Task\n(.*)", prompt)[1]
 with pathlib.Path("notes.md").open("a") as notes:
     notes.write(f"- {task}\n")
-print(f'<event topic="note.taken">{task}</event>\nLOOP_COMPLETE')
+sys.stdout.write(f'<event topic="note.taken">{task}</event>\nLOOP_COMPLETE\n')
