@@ -1,7 +1,7 @@
 """The clients of others that the tests drive, each with its own shell tool."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ class Shell:
     word: str
     more: tuple[tuple[str, str], ...] = ()
     slow: bool = False
+    edit: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def client(self) -> Client:
@@ -37,7 +38,9 @@ class Shell:
 
 CODEX = Shell(Codex, "exec_command", "cmd")
 CLAUDE = Shell(ClaudeCode, "Bash", "command", (("description", "Try it"),))
-GEMINI = Shell(GeminiCli, "run_shell_command", "command", slow=True)
+GEMINI = Shell(
+    GeminiCli, "run_shell_command", "command", slow=True, edit={"instruction": "Make it two"}
+)
 
 
 def needs(shell: Shell) -> Callable[[Any], Any]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from offbook.exchange.messages import Thinking as Thinking
     from offbook.exchange.messages import ToolCall as ToolCall
     from offbook.exchange.messages import ToolResult as ToolResult
+    from offbook.exchange.names import Name as Name
     from offbook.exchange.reply import Reply as Reply
     from offbook.exchange.reply import Usage as Usage
     from offbook.exchange.request import Request as Request
@@ -86,6 +87,7 @@ _HOMES = {
         "ScriptUnfinished ToolBlocked ToolFailed UsageError"
     ),
     "exchange.messages": "Image Message Text Thinking ToolCall ToolResult",
+    "exchange.names": "Name",
     "exchange.reply": "Reply Usage",
     "exchange.request": "Request Tool",
     "exchange.source": "ModelSource",
@@ -136,6 +138,7 @@ __all__ = [
     "Mocks",
     "ModelError",
     "ModelSource",
+    "Name",
     "Offbook",
     "OffbookError",
     "Outcome",

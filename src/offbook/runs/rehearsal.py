@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import PlaybookError, ScriptError, UsageError
+from offbook.exchange.names import Name, Names, Translated, read_names
 from offbook.exchange.source import ModelSource
 from offbook.runs.bridge import Bridge, in_loop
 from offbook.runs.enclosure import Enclosure, answer_clients
 from offbook.runs.folder import make_folder, remove_folder
 from offbook.runs.serving import serve
-from offbook.sources.playbook import Playbook, Role, Turn, validate
+from offbook.sources.playbook import Playbook, Role, Turn, list_called, validate
 from offbook.subjects.session.session import MINIMAL, AgentSession, Skill, listed
-from offbook.subjects.subject import Stage, Subject
+from offbook.subjects.subject import Named, Stage, Subject
 from offbook.trace.events import RUN_END, RUN_START
 from offbook.trace.hub import Hub
 from offbook.trace.observe import Observed
@@ -98,7 +99,7 @@ class Rehearsal:
     temporary folder removed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as drive() takes them
         self,
         subject: Subject,
         *,
@@ -109,8 +110,12 @@ class Rehearsal:
         clock: Clock | None = None,
         urls: Iterable[str] = (),
         allow: Iterable[str] = (),
+        names: Mapping[str, str | Name] | None = None,
     ) -> None:
         self.subject = subject
+        self._known: Names = subject.names if isinstance(subject, Named) else {}
+        self._given = read_names(names, self._known)
+        self._words: Translated | None = None
         given = isinstance(source, Playbook)
         self.playbook = source if given else Playbook(strict=auto_assert)
         self._source = self.playbook if source is None else _source(source)
@@ -235,10 +240,17 @@ class Rehearsal:
     def _set_stage(self) -> Stage:
         tools = not self.subject.tells
         if self.subject.reach == "call":
-            return Stage(Observed(self._source, self._hub, tools=tools), self._hub, self.cwd)
+            words = self._translate(Observed(self._source, self._hub, tools=tools))
+            return Stage(words, self._hub, self.cwd, told=words.told)
         reach = answer_clients if self.subject.reach == "transport" else serve
         self._endpoint = reach(self._source, self._hub, tools=tools)
-        return Stage(self._endpoint.source, self._hub, self.cwd, self._endpoint.url)
+        self._endpoint.source = words = self._translate(self._endpoint.source)
+        return Stage(words, self._hub, self.cwd, self._endpoint.url, words.told)
+
+    def _translate(self, source: ModelSource) -> Translated:
+        """The script's names on this side of the source, the agent's on that."""
+        self._words = Translated(source, given=self._given, known=self._known)
+        return self._words
 
     def _refuse_late(self) -> None:
         if self._disposed:
@@ -290,7 +302,11 @@ class Rehearsal:
         turns = _only(script, (Turn, Role), "turns and roles")
         if not any(isinstance(item, Turn) for item in turns):
             raise PlaybookError("there is nothing to run", hint='write run(when("…", […]))')
-        validate(turns, tools=self.subject.tools(), commands=self.subject.commands())
+        tools = self.subject.tools()
+        if self._words is not None:
+            self._words.expect(list_called(turns))
+            tools = None if tools is None else {*tools, *self._words.words}
+        validate(turns, tools=tools, commands=self.subject.commands())
         self.playbook.load(*turns)
         return [item for item in turns if isinstance(item, Turn)]
 
@@ -475,7 +491,7 @@ def session(  # noqa: PLR0913 - the options of a session
     return Rehearsal(subject, source=source, cwd=cwd, trace=trace, auto_assert=auto_assert)
 
 
-def drive(
+def drive(  # noqa: PLR0913 - the options of a rehearsal
     subject: object,
     *,
     source: ModelSource | None = None,
@@ -485,6 +501,7 @@ def drive(
     mock_tools: Mapping[str, Any] | None = None,
     urls: Iterable[str] = (),
     allow: Iterable[str] = (),
+    names: Mapping[str, str | Name] | None = None,
     **options: Any,
 ) -> Rehearsal:
     """Any agent with a scripted model: a `Subject`, one of a framework, or a function of a prompt.
@@ -493,6 +510,9 @@ def drive(
     else it would send anywhere is refused, but for the addresses that `allow` names. `urls` are
     base URLs at which it expects a model, where that is not a provider's own. `mock_tools` stand in
     for its tools, and `options` go to the framework's own way of running an agent.
+
+    `names` says what the agent calls the tools of the script: `{"shell": "run_command"}`, or
+    `{"shell": Name("run_command", {"command": "line"})}` where parameters differ, too.
     """
     if isinstance(subject, type) or not isinstance(subject, Subject):
         subject = _recognise(subject, mock_tools, options)
@@ -507,6 +527,7 @@ def drive(
         auto_assert=auto_assert,
         urls=urls,
         allow=allow,
+        names=names,
     )
 
 

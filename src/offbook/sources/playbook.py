@@ -758,6 +758,17 @@ def validate(
             _check_tools(item.actions, f"when({_cut(item.text, SAID)!r})", known)
 
 
+def list_called(script: Iterable[Turn | Role]) -> set[str]:
+    """The tools that a script calls."""
+    return {
+        part.tool
+        for item in script
+        for action in item.actions
+        for part in ((action,) if isinstance(action, (Call, Say, Think, Fail)) else action)
+        if isinstance(part, Call)
+    }
+
+
 def _check_turn(turn: Turn, commands: set[str]) -> None:
     place = f"when({_cut(turn.text, SAID)!r})"
     command = turn.text.startswith("/") and turn.text[1:].partition(" ")[0] in commands

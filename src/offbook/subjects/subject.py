@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from pathlib import Path
 
+    from offbook.exchange.messages import ToolCall
+    from offbook.exchange.names import Names
     from offbook.exchange.source import ModelSource
     from offbook.trace.hub import Hub
     from offbook.trace.verdicts import Verdict
@@ -21,13 +24,15 @@ class Stage(msgspec.Struct, frozen=True):
     """What a subject is given: the model, someone to tell, and a place to work in.
 
     `endpoint` is the base URL under which the model is served, for subjects that are reached so:
-    as clients of Anthropic and Gemini take it; those of OpenAI add `/v1`.
+    as clients of Anthropic and Gemini take it; those of OpenAI add `/v1`. `told` gives a call as
+    the script has it, for subjects that tell their tool calls themselves.
     """
 
     source: ModelSource
     hub: Hub
     cwd: Path
     endpoint: str = ""
+    told: Callable[[ToolCall], ToolCall] = lambda call: call
 
 
 @runtime_checkable
@@ -77,4 +82,18 @@ class Subject(Protocol):
 
     def verdicts(self) -> Iterable[Verdict]:
         """What it has to say about itself at the end."""
+        ...
+
+
+@runtime_checkable
+class Named(Protocol):
+    """A subject that knows what it calls the tools that most agents have.
+
+    The words are those of the built-in session: `bash` (or `shell`) with `command`, `read` with
+    `path`, `write` with `path` and `content`, `edit` with `path`, `old` and `new`.
+    """
+
+    @property
+    def names(self) -> Names:
+        """Its own names, by those words."""
         ...

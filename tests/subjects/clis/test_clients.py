@@ -62,6 +62,28 @@ def test_its_own_tool_runs_for_real(shell: Shell):
         assert first.text == said(rehearsal.subject) == "Made."
 
 
+@pytest.mark.parametrize("shell", [installed(CLAUDE), installed(GEMINI)])
+def test_its_tools_answer_to_the_words_of_every_agent(shell: Shell, tmp_path: Path):
+    note = str(tmp_path / "note.txt")
+    with drive(shell.make(), cwd=tmp_path) as rehearsal:
+        run = rehearsal.run(
+            when(
+                "Note it",
+                [
+                    call("write", {"path": note, "content": "one\n"}),
+                    call("edit", {"path": note, "old": "one", "new": "two", **shell.edit}),
+                    call("read", {"path": note}),
+                    call("bash", {"command": f"cat {note}"}),
+                    say("Noted."),
+                ],
+            )
+        )
+        assert run.tools == ["write", "edit", "read", "bash"]
+        assert not any(run.results(tool)[0].is_error for tool in run.tools)
+        assert "two" in run.results("read")[0].text
+        assert "two" in run.results("bash")[0].text
+
+
 @pytest.mark.parametrize("shell", QUICK)
 def test_the_next_prompt_goes_on_after_a_tool(shell: Shell):
     with drive(shell.make()) as rehearsal:

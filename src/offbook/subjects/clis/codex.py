@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import msgspec
 
+from offbook.exchange.names import Name, Names
 from offbook.subjects.clis.cli import Cli, Client, Options, Said
 
 ITEM = "item.completed"
@@ -23,6 +24,10 @@ class Codex(Cli):
 
     name = "codex"
     client = Client("Codex", "codex", "@openai/codex", "0.166.0")
+    names: ClassVar[Names] = {
+        "shell": Name("exec_command", {"command": "cmd"}),
+        "bash": Name("exec_command", {"command": "cmd"}),
+    }
 
     def __init__(
         self,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import msgspec
 
+from offbook.exchange.names import Name, Names
 from offbook.subjects.clis.cli import Cli, Client, Options, Said
 
 SETTINGS = {  # without a chosen way to sign in, it refuses a base URL of ours
@@ -25,6 +26,13 @@ class GeminiCli(Cli):
 
     name = "gemini-cli"
     client = Client("Gemini CLI", "gemini", "@google/gemini-cli", "0.61.0")
+    names: ClassVar[Names] = {
+        "shell": Name("run_shell_command"),
+        "bash": Name("run_shell_command"),
+        "read": Name("read_file", {"path": "file_path"}),
+        "write": Name("write_file", {"path": "file_path"}),
+        "edit": Name("replace", {"path": "file_path", "old": "old_string", "new": "new_string"}),
+    }
 
     def __init__(
         self,

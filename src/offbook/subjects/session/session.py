@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
 from offbook.errors import ModelError, RunError, ToolFailed, UsageError, nearest
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON, Message, Text, ToolCall, ToolResult, user
+from offbook.exchange.names import Name, Names
 from offbook.exchange.request import Request
 from offbook.subjects.session import builtin
 from offbook.subjects.session.context import Context
@@ -59,6 +60,7 @@ class AgentSession:
     name = "session"
     reach: Reach = "call"
     tells = True
+    names: ClassVar[Names] = {"shell": Name("bash")}
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class AgentSession:
     async def open(self, stage: Stage, /) -> None:
         """Load the extensions and start the session."""
         self._source = stage.source
+        self._told = stage.told
         self._hub = stage.hub
         ui = UI(self._mock_ui, stage.hub)
         self._context = Context(stage.cwd, ui, self._raw, stage.source)
@@ -222,7 +225,8 @@ class AgentSession:
 
     async def _run_call(self, call: ToolCall, step: int) -> tuple[Outcome, bool]:
         """Check, ask the hooks, run, ask the hooks again; and whether a mock answered."""
-        about: JSON = {"call_id": call.id, "tool": call.name, "input": call.arguments, "step": step}
+        told = self._told(call)
+        about: JSON = {"call_id": call.id, "tool": told.name, "input": told.arguments, "step": step}
         self._hub.emit(TOOL_CALL, about)
         found = self._tools.find(call.name)
         if found is None:
@@ -238,12 +242,12 @@ class AgentSession:
             if isinstance(reason, Outcome):
                 return reason, False
             if reason is not None:
-                about = {"call_id": call.id, "tool": call.name, "reason": reason, "step": step}
+                about = {"call_id": call.id, "tool": told.name, "reason": reason, "step": step}
                 self._hub.emit(TOOL_BLOCKED, about)
                 return _wrong(reason), False
             params = moment.input
             if params != call.arguments:
-                about = {"call_id": call.id, "tool": call.name, "input": params, "step": step}
+                about = {"call_id": call.id, "tool": told.name, "input": params, "step": step}
                 self._hub.emit("hook.tool_call", about)
                 wrong = found.validator(params)
                 if wrong:
@@ -293,7 +297,8 @@ class AgentSession:
         result = ToolResult(
             call.id, outcome_.content, outcome_.is_error, call.name, outcome_.details
         )
-        told = describe_result(result, tool=call.name, step=step, mocked=mocked)
+        tool = self._told(call).name
+        told = describe_result(result, tool=tool, step=step, mocked=mocked)
         self._hub.emit(TOOL_RESULT, told)
         return result
 
