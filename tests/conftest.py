@@ -1,6 +1,7 @@
 """What every test may ask for."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ from hypothesis import HealthCheck, settings
 # how long an example takes is the machine's matter, and no test asserts time
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+# started in the background, a shell lets its child ignore Ctrl-C, and the child's children as well
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_DATA = ROOT.parent / "shared" / "data"
