@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from offbook.errors import ModelError
 from offbook.exchange import memory
-from offbook.exchange.dialects.chat import OPTIONS, Chat
+from offbook.exchange.dialects.chat import Chat
+from offbook.exchange.dialects.chat.forms import OPTIONS
 from offbook.exchange.dialects.dialect import Wire
 from offbook.exchange.dialects.responses import Responses
 from offbook.exchange.history import History

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from offbook.exchange.messages import JSON
+from offbook.exchange.messages import JSON, to_json
 
 RAW = "$raw"
 
 _decode = msgspec.json.Decoder(dict).decode
-_encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 def read_arguments(text: str) -> JSON:
@@ -31,7 +30,7 @@ def write_arguments(arguments: JSON) -> str:
     raw = arguments.get(RAW)
     if isinstance(raw, str) and len(arguments) == 1:
         return raw
-    return _encode(arguments).decode()
+    return to_json(arguments).decode()
 
 
 def read_input(text: str) -> JSON:

@@ -12,6 +12,9 @@ import msgspec
 
 JSON = dict[str, Any]
 
+to_json = msgspec.json.Encoder(enc_hook=repr).encode
+"""The bytes of a value as JSON; what that has no words for goes by its `repr`."""
+
 
 class Block(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
     """One piece of a message."""

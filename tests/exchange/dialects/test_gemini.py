@@ -11,7 +11,8 @@ from hypothesis import given
 from offbook.errors import ModelError
 from offbook.exchange import sse
 from offbook.exchange.dialects.dialect import Answer, Wire
-from offbook.exchange.dialects.gemini import SKIP, Gemini
+from offbook.exchange.dialects.gemini import Gemini
+from offbook.exchange.dialects.gemini.decode import SKIP
 from offbook.exchange.history import History
 from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.reply import Reply, Usage

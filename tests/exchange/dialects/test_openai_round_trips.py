@@ -18,7 +18,7 @@ DIALECTS = {"chat": chat.Chat(), "responses": responses.Responses()}
 BASE = "http://127.0.0.1/v1"
 
 
-@given(conversations.requests(responses=False, options=chat.OPTIONS))
+@given(conversations.requests(responses=False, options=chat.forms.OPTIONS))
 def test_a_request_comes_back_through_chat(request: Request) -> None:
     wire = DIALECTS["chat"].ask(request, BASE, "key")
     back = DIALECTS["chat"].decode(wire, Threads())
@@ -29,7 +29,7 @@ def test_a_request_comes_back_through_chat(request: Request) -> None:
     assert replace(back, metadata={}) == expected
 
 
-@given(conversations.requests(responses=True, options=responses.OPTIONS))
+@given(conversations.requests(responses=True, options=responses.forms.OPTIONS))
 def test_a_request_comes_back_through_responses(request: Request) -> None:
     wire = DIALECTS["responses"].ask(request, BASE, "key")
     back = DIALECTS["responses"].decode(wire, Threads())

@@ -1,0 +1,235 @@
+"""OpenAI's chat completions, with the list of models and the embeddings beside them.
+
+What this dialect cannot say is made uniform on the way: the system messages at the start become
+the one `system`; a reply's texts become one, its thoughts come first and its calls last; whether a
+tool's result is an error is not told.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from offbook.determinism.clock import EPOCH
+from offbook.errors import ModelError
+from offbook.exchange import rules
+from offbook.exchange.dialects import openai
+from offbook.exchange.dialects.chat import forms
+from offbook.exchange.dialects.chat.asides import (
+    MODELS,
+    answer_aside,
+    answer_vectors,
+    describe_model,
+    embedding,
+)
+from offbook.exchange.dialects.chat.asking import (
+    gather_reply,
+    read_completion,
+    read_reply,
+    write_messages,
+    write_tool,
+)
+from offbook.exchange.dialects.chat.decode import (
+    find_messages,
+    read_content,
+    read_spoken,
+    read_tool,
+)
+from offbook.exchange.dialects.chat.encode import COMPLETION, Said, write_spoken, write_usage
+from offbook.exchange.dialects.chat.refusals import require, say_breach, say_role
+from offbook.exchange.dialects.chat.stream import write_events
+from offbook.exchange.dialects.dialect import Answer, Wire, introduce
+from offbook.exchange.history import History, extend_digest
+from offbook.exchange.memory import Known, Memory
+from offbook.exchange.messages import JSON, Content, Message, ToolResult, to_json
+from offbook.exchange.request import Request, Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from offbook.exchange.reply import Reply
+    from offbook.exchange.threads import Threads
+
+
+class Chat:
+    """The dialect of `/v1/chat/completions`."""
+
+    name = forms.NAME
+
+    def __init__(self, refused: frozenset[str] = rules.ALL) -> None:
+        self._rules = refused
+        self._offer = lru_cache(maxsize=64)(self._read_tools)
+        self._memory: Memory[forms.Read] = Memory(find_messages)
+
+    def claims(self, wire: Wire) -> bool:
+        """Whether this is a completion, an embedding or a question for models."""
+        path = wire.path
+        if path.endswith(("/chat/completions", "/embeddings")):
+            return True
+        if path.endswith("/models") or "/models/" in path:
+            headers = wire.headers
+            return (
+                wire.method == "GET"
+                and "x-goog-api-key" not in headers
+                and "anthropic-version" not in headers
+            )
+        return False
+
+    def aside(self, wire: Wire, threads: Threads) -> Answer | None:
+        """The models, or vectors for texts; None for a completion."""
+        del threads
+        path = wire.path
+        if path.endswith("/chat/completions"):
+            return None
+        try:
+            if path.endswith("/embeddings"):
+                return answer_vectors(openai.read_body(embedding, wire.body))
+        except ModelError as error:
+            return self.refuse(error)
+        if path.endswith("/models"):
+            return answer_aside(
+                {"object": "list", "data": [describe_model(name) for name in MODELS]}
+            )
+        return answer_aside(describe_model(path.rpartition("/models/")[2]))
+
+    # ------------------------------------------------------------------ what the agent sent
+
+    def decode(self, wire: Wire, threads: Threads) -> Request:
+        """The neutral request."""
+        del threads
+        found = self._memory.recall(wire.body)
+        if found is not None:
+            try:
+                return self._decode(wire, found[1], found[0])
+            except ModelError:  # read it whole, so that the error names the right place
+                pass
+        return self._decode(wire, wire.body)
+
+    def _decode(self, wire: Wire, text: bytes, known: Known[forms.Read] | None = None) -> Request:
+        body = openai.read_body(forms.body, text)
+        if "missing_field" in self._rules:
+            require(body, known)
+        read = known.state if known else forms.NOTHING
+        if body.messages:
+            read = self._read_messages(body.messages, read)
+            breach = rules.pair_calls(read.history, self._rules)
+            if breach is not None:
+                raise say_breach(breach, len(read.system))
+            self._memory.keep(wire.body, text, read, known)
+        given = zip(forms.OPTIONS, forms.options(body), strict=True)
+        return Request(
+            read.history,
+            "\n\n".join(read.system),
+            self._offer(bytes(body.tools)) if body.tools else (),
+            body.model or "",
+            {name: value for name, value in given if value is not msgspec.UNSET},
+            introduce(wire, forms.NAME),
+            body.stream is True,
+        )
+
+    def _read_messages(self, wired: Sequence[forms.Message], before: forms.Read) -> forms.Read:
+        system = list(before.system)
+        messages: list[Message] = []
+        names = dict(before.names)
+        begun = len(before.history) > 0
+        for at, said in enumerate(wired):
+            role = said.role
+            if role == "tool":
+                id_ = said.tool_call_id or ""
+                content = cast("tuple[Content, ...]", read_content(said.content))
+                result = ToolResult(id_, content, name=names.get(id_, ""))
+                messages.append(Message("tool", (result,)))
+            elif role == "assistant":
+                messages.append(Message("assistant", read_spoken(said, names)))
+            elif role == "user":
+                messages.append(Message("user", read_content(said.content)))
+            elif role in {"system", "developer"}:
+                message = Message("system", read_content(said.content))
+                if messages or begun:
+                    messages.append(message)
+                else:
+                    system.append(message.text)
+            elif "unknown_role" in self._rules:
+                raise say_role(role, at)
+            else:
+                messages.append(Message("user", read_content(said.content)))
+        history = before.history.plus(*messages) if begun else History(messages)
+        return forms.Read(tuple(system), history, names)
+
+    def _read_tools(self, raw: bytes) -> tuple[Tool, ...]:
+        wired = openai.read_body(forms.tools, raw)
+        tools = tuple(map(read_tool, wired or ()))
+        breach = rules.find_schema(tools, self._rules)
+        if breach is not None:
+            given = tools[breach.at].schema.get("type")
+            raise rules.reject(
+                breach.rule,
+                f"Invalid schema for function '{breach.ids[0]}': schema must be a JSON Schema of "
+                f"'type: \"object\"', got 'type: {to_json(given).decode()}'.",
+                param=f"tools[{breach.at}].function.parameters",
+                code="invalid_function_parameters",
+            )
+        return tools
+
+    # ---------------------------------------------------------------- what the model answers
+
+    def identify(self, reply: Reply, request: Request) -> str:
+        """The id of the completion: the reply's own, or one made of what was asked last."""
+        if reply.id.startswith("chatcmpl-"):
+            return reply.id
+        messages = request.messages
+        length = len(messages)
+        seed = f"{reply.id}\0{request.model}\0{length}\0{reply.step}\0{request.system}"
+        return f"chatcmpl-{extend_digest(seed, messages[-1] if length else Message('user'))}"
+
+    def encode(self, reply: Reply, request: Request) -> Answer:
+        """The completion, whole or as a stream."""
+        id_ = self.identify(reply, request)
+        headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
+        if request.stream:
+            headers["content-type"] = openai.STREAM_TYPE
+            return Answer(200, headers, chunks=tuple(write_events(id_, reply, request)))
+        if reply.stop == "error":
+            return self.refuse(ModelError(openai.FAILURE, status=500))
+        said = Said(reply)
+        body = COMPLETION % (
+            to_json(id_),
+            EPOCH,
+            to_json(reply.model or request.model),
+            to_json(write_spoken(said, request)),
+            said.finish,
+            write_usage(reply.usage),
+        )
+        return Answer(200, headers, body)
+
+    def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
+        """The error, as OpenAI words it."""
+        del request
+        return openai.refuse(error)
+
+    # ------------------------------------------------------------------- asking for ourselves
+
+    def ask(self, request: Request, base_url: str, key: str) -> Wire:
+        """A request to a provider; its base URL ends as the client libraries take it: `…/v1`."""
+        body: JSON = {"model": request.model, "messages": write_messages(request)}
+        if request.tools:
+            body["tools"] = [write_tool(tool) for tool in request.tools]
+        body.update(request.parameters)
+        if request.stream:
+            body["stream"] = True  # and with the usage, which would not come else
+            body["stream_options"] = {"include_usage": True, **body.get("stream_options", {})}
+        headers = {"authorization": f"Bearer {key}", "content-type": openai.JSON_TYPE}
+        url = f"{base_url.rstrip('/')}/chat/completions"
+        return Wire("POST", url, headers, to_json(body))
+
+    def parse(self, answer: Answer, request: Request) -> Reply:
+        """The provider's reply."""
+        if answer.status >= 400:  # noqa: PLR2004 - HTTP's own
+            raise openai.read_refusal(answer)
+        if openai.is_stream(answer):
+            return gather_reply(openai.join_stream(answer), request)
+        whole = read_completion(answer.body)
+        choice = whole.choices[0] if whole.choices else forms.Choice()
+        return read_reply(whole, choice.message, choice.finish_reason, request)

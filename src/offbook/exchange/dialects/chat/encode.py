@@ -1,0 +1,112 @@
+"""What the model answers, as one completion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offbook.errors import UsageError
+from offbook.exchange.arguments import write_arguments, write_input
+from offbook.exchange.dialects.chat import forms
+from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
+
+if TYPE_CHECKING:
+    from offbook.exchange.reply import Reply, Stop, Usage
+    from offbook.exchange.request import Request
+
+FINISH: dict[Stop, bytes] = {
+    "stop": b"stop",
+    "tool_use": b"tool_calls",
+    "length": b"length",
+    "stop_sequence": b"stop",
+    "refusal": b"stop",
+    "error": b"stop",
+}
+
+
+def cannot_say(block: AnyBlock) -> UsageError:
+    """The error for a block that has no place here."""
+    return UsageError(
+        f"{forms.NAME} has no words for a {type(block).__name__} here",
+        hint="it carries texts, images from the user, thoughts, tool calls and their results",
+    )
+
+
+def write_call(call: ToolCall, *, custom: bool) -> JSON:
+    """A call, as an assistant's message has it."""
+    if custom:
+        said = {"name": call.name, "input": write_input(call.arguments)}
+        return {"id": call.id, "type": "custom", "custom": said}
+    said = {"name": call.name, "arguments": write_arguments(call.arguments)}
+    return {"id": call.id, "type": "function", "function": said}
+
+
+class Said:
+    """A reply in the order of the wire: its thoughts, its text, its calls, why it ended."""
+
+    __slots__ = ("calls", "finish", "refused", "text", "thoughts")
+
+    def __init__(self, reply: Reply) -> None:
+        thoughts: list[str] = []
+        texts: list[str] = []
+        self.calls: list[ToolCall] = []
+        for block in reply.blocks:
+            if isinstance(block, Text):
+                texts.append(block.text)
+            elif isinstance(block, ToolCall):
+                self.calls.append(block)
+            elif isinstance(block, Thinking):
+                thoughts.append(block.text)
+            else:
+                raise cannot_say(block)
+        self.thoughts = "\n".join(thoughts)
+        self.text = "\n".join(texts)
+        self.refused = reply.stop == "refusal" and bool(self.text)
+        self.finish = FINISH[reply.stop]
+        if self.calls and reply.stop == "stop":
+            self.finish = b"tool_calls"
+        elif reply.stop == "refusal" and not self.text:
+            self.finish = b"content_filter"
+
+
+def is_custom(call: ToolCall, request: Request) -> bool:
+    """Whether a call goes to a tool that takes a text."""
+    return call.custom or any(
+        tool.kind == "custom" and tool.name == call.name for tool in request.tools
+    )
+
+
+def write_spoken(said: Said, request: Request) -> JSON:
+    """The assistant's message."""
+    text, calls = said.text, said.calls
+    message: JSON = {
+        "role": "assistant",
+        "content": None if said.refused or (calls and not text) else text,
+        "refusal": text if said.refused else None,
+        "annotations": [],
+    }
+    if said.thoughts:
+        message["reasoning_content"] = said.thoughts
+    if calls:
+        message["tool_calls"] = [write_call(c, custom=is_custom(c, request)) for c in calls]
+    return message
+
+
+def write_usage(usage: Usage) -> bytes:
+    """The tokens, as OpenAI counts them."""
+    total = usage.input + usage.output
+    return _USAGE % (usage.input, usage.output, total, usage.cache_read, usage.reasoning)
+
+
+# The parts of every answer that never change are bytes already: most of an answer is such parts.
+COMPLETION = (
+    b'{"id":%b,"object":"chat.completion","created":%d,"model":%b,"choices":[{"index":0,'
+    b'"message":%b,"logprobs":null,"finish_reason":"%b"}],"usage":%b,"service_tier":"default",'
+    b'"system_fingerprint":"fp_offbook"}'
+)
+
+_USAGE = (
+    b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,'
+    b'"prompt_tokens_details":{"cached_tokens":%d,"audio_tokens":0},'
+    b'"completion_tokens_details":{"reasoning_tokens":%d,"audio_tokens":0,'
+    b'"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}'
+)

@@ -1,0 +1,209 @@
+"""What stands on the wire of chat completions, as it is read."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any, cast
+
+import msgspec
+
+from offbook.exchange.history import History
+from offbook.exchange.messages import JSON
+
+NAME = "openai-chat"
+
+
+# The options that are kept as they came: OpenAI's own, then those of servers that imitate it.
+OPTIONS = (
+    "audio",
+    "frequency_penalty",
+    "function_call",
+    "logit_bias",
+    "logprobs",
+    "max_completion_tokens",
+    "max_tokens",
+    "metadata",
+    "modalities",
+    "moderation",
+    "n",
+    "parallel_tool_calls",
+    "prediction",
+    "presence_penalty",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "reasoning_effort",
+    "response_format",
+    "safety_identifier",
+    "seed",
+    "service_tier",
+    "stop",
+    "store",
+    "stream_options",
+    "temperature",
+    "tool_choice",
+    "top_logprobs",
+    "top_p",
+    "user",
+    "verbosity",
+    "web_search_options",
+    "chat_template_kwargs",
+    "extra_body",
+    "guided_json",
+    "min_p",
+    "provider",
+    "reasoning",
+    "repetition_penalty",
+    "thinking",
+    "top_k",
+    "transforms",
+)
+
+
+# What comes off the wire holds no cycles, so the collector need not look at it (`gc=False`).
+class Function(msgspec.Struct, gc=False):
+    """A call of a function."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class Custom(msgspec.Struct, gc=False):
+    """A call of a custom tool."""
+
+    name: str | None = None
+    input: str | None = None
+
+
+class Call(msgspec.Struct, gc=False):
+    """A tool call, or a piece of one."""
+
+    id: str | None = None
+    index: int = 0
+    function: Function | None = None
+    custom: Custom | None = None
+
+
+class _Address(msgspec.Struct, gc=False):
+    url: str = ""
+
+
+class Part(msgspec.Struct, gc=False):
+    """A part of some content, of whatever type."""
+
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+    image_url: _Address | None = None
+
+
+class Message(msgspec.Struct, gc=False):
+    """A message of a request or a reply, or the piece of one that a stream brings."""
+
+    role: str | None = None
+    content: str | list[Part] | None = None
+    tool_calls: list[Call] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: Any = None
+
+    @property
+    def thoughts(self) -> str:
+        return self.reasoning_content or (self.reasoning if isinstance(self.reasoning, str) else "")
+
+
+class Offer(msgspec.Struct, gc=False):
+    """What a tool is called and takes."""
+
+    name: str = ""
+    description: str | None = None
+    parameters: JSON | None = None
+    format: JSON | None = None
+    strict: bool | None = None
+
+
+class Tool(msgspec.Struct, gc=False):
+    """A tool that is offered."""
+
+    type: str = "function"
+    function: Offer | None = None
+    custom: Offer | None = None
+
+
+class Body(msgspec.Struct, gc=False):
+    """A request."""
+
+    model: str | None = None
+    messages: list[Message] | None = None
+    # the tools come again with every request, byte for byte: each offer is read once
+    tools: msgspec.Raw = msgspec.Raw()
+    stream: bool | None = None
+
+
+class _Outline(msgspec.Struct, gc=False):
+    messages: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What was read from the messages so far: the system, the rest, and who is called what."""
+
+    system: tuple[str, ...]
+    history: History
+    names: dict[str, str]
+
+
+class _Cached(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class _Reasoned(msgspec.Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """Tokens."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _Cached | None = None
+    completion_tokens_details: _Reasoned | None = None
+
+
+class Choice(msgspec.Struct, gc=False):
+    """One of the replies, or a piece of one."""
+
+    message: Message = msgspec.field(default_factory=Message)
+    delta: Message = msgspec.field(default_factory=Message)
+    finish_reason: str | None = None
+
+
+class Completion(msgspec.Struct, gc=False):
+    """A reply, or a chunk of one."""
+
+    id: str = ""
+    model: str = ""
+    choices: list[Choice] = []
+    usage: Usage | None = None
+    error: JSON | None = None
+
+
+_Whole = msgspec.defstruct(
+    "_Whole", [(name, Any, msgspec.UNSET) for name in OPTIONS], bases=(Body,), gc=False
+)
+
+
+options = attrgetter(*OPTIONS)
+
+
+body = cast("msgspec.json.Decoder[Body]", msgspec.json.Decoder(_Whole))
+
+
+tools: msgspec.json.Decoder[list[Tool] | None] = msgspec.json.Decoder(list[Tool] | None)
+
+NOTHING = Read((), History(), {})
+
+
+outline = msgspec.json.Decoder(_Outline)
+
+
+completion = msgspec.json.Decoder(Completion)

@@ -1,0 +1,143 @@
+"""The asking side: requests to Google, and what it answered."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.errors import ModelError
+from offbook.exchange.messages import JSON, Message, ToolCall
+from offbook.exchange.reply import Reply, Stop, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from offbook.exchange.request import Request
+
+from offbook.exchange.dialects.gemini import forms
+from offbook.exchange.dialects.gemini.encode import write_parts
+from offbook.exchange.dialects.gemini.walk import Walk
+
+PARAMETERS = {"max_tokens": "maxOutputTokens", "temperature": "temperature", "top_p": "topP"}
+
+REASONS: dict[str, Stop] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "refusal",
+    "RECITATION": "refusal",
+    "BLOCKLIST": "refusal",
+    "PROHIBITED_CONTENT": "refusal",
+    "SPII": "refusal",
+}
+
+
+def write_turns(messages: Iterable[Message]) -> Iterator[JSON]:
+    """The turns of a conversation: results stand together, before what the user says."""
+    results: list[JSON] = []
+    for message in messages:
+        parts = write_parts(message.blocks)
+        if message.role == "tool":
+            results += parts
+            continue
+        if message.role == "assistant":
+            if results:
+                yield {"role": "user", "parts": results}
+            yield {"role": "model", "parts": parts}
+        else:
+            yield {"role": "user", "parts": results + parts}
+        results = []
+    if results:
+        yield {"role": "user", "parts": results}
+
+
+def write_options(request: Request) -> JSON:
+    """What was asked beside the conversation, under Gemini's names."""
+    if request.metadata.get("dialect") == forms.NAME:
+        return request.parameters
+    given = {
+        own: request.parameters[name]
+        for name, own in PARAMETERS.items()
+        if name in request.parameters
+    }
+    return {"generationConfig": given} if given else {}
+
+
+def read_error(body: bytes, status: int, headers: dict[str, str]) -> ModelError:
+    """The error that Google answered with."""
+    try:
+        whole: Any = msgspec.json.decode(body)
+        first: Any = whole[0] if body.lstrip()[:1] == b"[" else whole
+        message = str(first["error"]["message"])
+    except (msgspec.MsgspecError, LookupError, TypeError):
+        message = body[:200].decode("utf-8", "replace")
+    return ModelError(
+        message or f"status {status}", status=status, retry_after=_read_delay(headers, body)
+    )
+
+
+def _read_delay(headers: dict[str, str], body: bytes) -> float | None:
+    told = re.search(rb'"retryDelay":\s*"([\d.]+)s"', body)
+    try:
+        return float(headers.get("retry-after") or (told[1] if told else b""))
+    except ValueError:
+        return None
+
+
+def gather_reply(results: list[forms.Result], request: Request) -> Reply:
+    """The reply whose pieces these are."""
+    parts: list[forms.Part] = []
+    chunks: list[str] = []
+    whole = Reply(model=request.model)
+    finish = ""
+    for result in results:
+        if result.error is not None:
+            raise ModelError(
+                str(result.error.get("message", "")), status=int(result.error.get("code", 500))
+            )
+        finish = "SAFETY" if result.promptFeedback and not result.candidates else finish
+        for candidate in result.candidates[:1]:
+            finish = candidate.finishReason or finish
+            _merge(parts, candidate.content.listed if candidate.content else (), chunks)
+        whole = msgspec.structs.replace(
+            whole,
+            usage=_read_usage(result.usageMetadata) if result.usageMetadata else whole.usage,
+            model=result.modelVersion or whole.model,
+            id=result.responseId or whole.id,
+        )
+    messages = Walk(frozenset()).read([forms.Turn(parts, "model")])
+    blocks = messages[0].blocks
+    stop = REASONS.get(finish, "error" if finish else "stop")
+    if stop == "stop" and any(isinstance(block, ToolCall) for block in blocks):
+        stop = "tool_use"
+    streamed = tuple(chunks) if len(results) > 1 else ()
+    return msgspec.structs.replace(whole, blocks=blocks, stop=stop, chunks=streamed)
+
+
+def _merge(parts: list[forms.Part], more: Sequence[forms.Part], chunks: list[str]) -> None:
+    """Pieces of one text become one part again."""
+    for part in more:
+        if part.text is not None and not part.thought:
+            chunks.append(part.text)
+        last = parts[-1] if parts else None
+        if (
+            last is not None
+            and last.text is not None
+            and part.text is not None
+            and bool(last.thought) == bool(part.thought)
+            and not last.thoughtSignature
+        ):
+            last.text += part.text
+            last.thoughtSignature = part.thoughtSignature
+        else:
+            parts.append(part)
+
+
+def _read_usage(counts: forms.Counts) -> Usage:
+    return Usage(
+        counts.promptTokenCount,
+        counts.candidatesTokenCount + counts.thoughtsTokenCount,
+        counts.cachedContentTokenCount,
+        reasoning=counts.thoughtsTokenCount,
+    )

@@ -1,0 +1,108 @@
+"""The turns of a request become messages, and are held to the rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offbook.exchange.messages import AnyBlock, Message, ToolCall, ToolResult
+from offbook.exchange.rules import reject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from offbook.exchange.dialects.gemini import forms
+from offbook.exchange.dialects.gemini.decode import read_part, read_response, sign_thought
+
+
+class Walk:
+    """Goes through the turns of a request, makes messages of them and holds them to the rules."""
+
+    def __init__(self, rules: frozenset[str]) -> None:
+        self._rules = rules
+        self._messages: list[Message] = []
+        self._waiting: dict[str, str] = {}
+        self._count = 0
+        self._model = False
+
+    def read(self, turns: Iterable[forms.Turn]) -> list[Message]:
+        for turn in turns:
+            match turn.role:
+                case "model":
+                    self._hear_model(turn.listed)
+                case "user" | "function" | "" | None:
+                    self._hear_user(turn.listed)
+                case _ if "unknown_role" in self._rules:
+                    raise reject("unknown_role", "Please use a valid role: user, model.")
+                case _:
+                    self._hear_user(turn.listed)
+        self._settle()
+        return self._messages
+
+    def _hear_user(self, parts: Sequence[forms.Part]) -> None:
+        said: list[AnyBlock] = []
+        answered = False
+        for part in parts:
+            response = part.functionResponse or part.function_response
+            if response is not None:
+                self._messages.append(Message("tool", (self._answer(response),)))
+                answered = True
+            elif (block := read_part(part)) is not None:
+                said.append(block)
+        if said:
+            self._settle()
+        if said or not answered:
+            self._messages.append(Message("user", tuple(said)))
+        self._model = False
+
+    def _hear_model(self, parts: Sequence[forms.Part]) -> None:
+        if not self._model:
+            self._settle()
+        self._model = True
+        blocks: list[AnyBlock] = []
+        for part in parts:
+            call = part.functionCall or part.function_call
+            if call is not None:
+                blocks.append(self._expect(call))
+            elif (block := read_part(part)) is not None:
+                blocks.append(block)
+            sign_thought(blocks, part.thoughtSignature or part.thought_signature)
+        self._messages.append(Message("assistant", tuple(blocks)))
+
+    def _expect(self, call: forms.Call) -> ToolCall:
+        self._count += 1
+        call_id = call.id or f"call-{self._count}"
+        if call_id in self._waiting and "duplicate_id" in self._rules:
+            raise reject("duplicate_id", f"Duplicate function call id found: {call_id}")
+        self._waiting[call_id] = call.name
+        return ToolCall(call_id, call.name, call.args or {})
+
+    def _answer(self, response: forms.Response) -> ToolResult:
+        call_id = self._find(response)
+        if call_id is None and "orphan_result" in self._rules:
+            raise reject(
+                "orphan_result",
+                _MISCOUNTED
+                if self._messages and self._messages[-1].role in {"assistant", "tool"}
+                else "Please ensure that function response turn comes immediately after a function"
+                " call turn.",
+            )
+        found = call_id or response.id or ""
+        name = self._waiting.pop(found, response.name)
+        return read_response(response, found, name)
+
+    def _find(self, response: forms.Response) -> str | None:
+        """The call that this answers: by its id, else the first of its name."""
+        if response.id:
+            return response.id if response.id in self._waiting else None
+        return next((i for i, name in self._waiting.items() if name == response.name), None)
+
+    def _settle(self) -> None:
+        if self._waiting and "missing_result" in self._rules:
+            raise reject("missing_result", _MISCOUNTED)
+        self._waiting.clear()
+
+
+_MISCOUNTED = (
+    "Please ensure that the number of function response parts is equal to the number of function"
+    " call parts of the function call turn."
+)

@@ -1,0 +1,224 @@
+"""OpenAI's responses: a conversation is a list of items, and the provider may keep its beginning.
+
+The items that the model gave one after the other are one message of the assistant. What came as
+instructions, and as system or developer messages at the start, is the one `system`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from offbook.determinism.ids import stable
+from offbook.errors import ModelError
+from offbook.exchange import rules
+from offbook.exchange.dialects import openai
+from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.dialects.responses import forms
+from offbook.exchange.dialects.responses.asking import (
+    gather_reply,
+    read_answer,
+    read_reply,
+    write_items,
+)
+from offbook.exchange.dialects.responses.decode import (
+    Conversation,
+    find_input,
+    introduce_asker,
+    read_instructions,
+)
+from offbook.exchange.dialects.responses.making import Made
+from offbook.exchange.dialects.responses.refusals import require, say_breach
+from offbook.exchange.dialects.responses.tools import read_tools, write_tools
+from offbook.exchange.memory import Known, Memory
+from offbook.exchange.messages import JSON, to_json
+from offbook.exchange.request import Request, Tool
+
+if TYPE_CHECKING:
+    from offbook.exchange.reply import Reply
+    from offbook.exchange.threads import Threads
+
+
+class Responses:
+    """The dialect of `/v1/responses`, over HTTP and over a WebSocket."""
+
+    name = forms.NAME
+
+    def __init__(self, refused: frozenset[str] = rules.ALL) -> None:
+        self._rules = refused
+        self._offer = lru_cache(maxsize=64)(self._read_offer)
+        self._memory: Memory[forms.Read] = Memory(find_input)
+        self._echo: tuple[tuple[Tool, ...], msgspec.Raw] = ((), msgspec.Raw(b"[]"))
+
+    def claims(self, wire: Wire) -> bool:
+        """Whether this is a response asked for, or one asked for again."""
+        path = wire.path
+        return path.endswith("/responses") or "/responses/" in path
+
+    def aside(self, wire: Wire, threads: Threads) -> Answer | None:
+        """An earlier response again, or a count of tokens; None for a new response."""
+        id_ = wire.path.rpartition("/responses")[2].strip("/")
+        if not id_:
+            return None
+        if wire.method == "POST" and id_ == "input_tokens":
+            count = len(wire.body) // 4 + 1
+            return _answer(to_json({"object": "response.input_tokens", "input_tokens": count}))
+        found = threads.recall(id_) if wire.method == "GET" else None
+        if found is None:
+            return self.refuse(
+                ModelError(f"Response with id '{id_}' not found.", status=404, details={"code": ""})
+            )
+        request, reply = found
+        return self.encode(reply, msgspec.structs.replace(request, stream=False))
+
+    # ------------------------------------------------------------------ what the agent sent
+
+    def decode(self, wire: Wire, threads: Threads) -> Request:
+        """The neutral request, with everything that came before it in the conversation.
+
+        The body may be that of a POST or a `response.create` event of a WebSocket. One that asks
+        for no reply has `generate: False` in its metadata.
+        """
+        found = self._memory.recall(wire.body)
+        if found is not None:
+            try:
+                return self._decode(wire, found[1], threads, found[0])
+            except ModelError:  # read it whole, so that the error names the right place
+                pass
+        return self._decode(wire, wire.body, threads)
+
+    def _decode(
+        self, wire: Wire, text: bytes, threads: Threads, known: Known[forms.Read] | None = None
+    ) -> Request:
+        body = openai.read_body(forms.body, text)
+        if known is not None and body.previous_response_id:  # its beginning is another
+            return self._decode(wire, wire.body, threads)
+        if "missing_field" in self._rules:
+            require(body)
+        said = Conversation(self._rules, threads, known.state if known else forms.NOTHING)
+        if body.previous_response_id:
+            self._go_on(said, body.previous_response_id, threads)
+        wired = body.input
+        said.read(
+            [forms.Item(role="user", content=wired)] if isinstance(wired, str) else wired or ()
+        )
+        read = said.finish()
+        messages = read.history
+        if wired:
+            breach = rules.pair_calls(messages, self._rules, adjacent=False)
+            if breach is not None:
+                raise say_breach(breach, messages)
+            if said.lasting:
+                self._memory.keep(wire.body, text, read, known)
+        instructions = read_instructions(body.instructions)
+        given = zip(forms.OPTIONS, forms.options(body), strict=True)
+        tools = self._offer(bytes(body.tools)) if body.tools else ()
+        return Request(
+            messages,
+            "\n\n".join(filter(None, (instructions, *read.system))),
+            (*tools, *self._check_tools(read.tools)) if read.tools else tools,
+            body.model or "",
+            {name: value for name, value in given if value is not msgspec.UNSET},
+            introduce_asker(wire, body, instructions),
+            body.stream is True,
+        )
+
+    def _go_on(self, said: Conversation, id_: str, threads: Threads) -> None:
+        found = threads.recall(id_)
+        if found is not None:
+            said.go_on(*found)
+        elif "unknown_previous" in self._rules:
+            raise rules.reject(
+                "unknown_previous",
+                f"Previous response with id '{id_}' not found.",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+
+    def _read_offer(self, raw: bytes) -> tuple[Tool, ...]:
+        return self._check_tools(read_tools(openai.read_body(forms.tools, raw) or ()))
+
+    def _check_tools(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        breach = rules.find_schema(tools, self._rules)
+        if breach is not None:
+            given = tools[breach.at].schema.get("type")
+            raise rules.reject(
+                breach.rule,
+                f"Invalid schema for function '{breach.ids[0]}': schema must be a JSON Schema of "
+                f"'type: \"object\"', got 'type: {to_json(given).decode()}'.",
+                param=f"tools[{breach.at}].parameters",
+                code="invalid_function_parameters",
+            )
+        return tools
+
+    # ---------------------------------------------------------------- what the model answers
+
+    def identify(self, reply: Reply, request: Request) -> str:
+        """The id of the response: the reply's own, or one made of the whole conversation."""
+        if reply.id.startswith("resp_"):
+            return reply.id
+        system, model = request.system, request.model
+        return stable("resp_", reply.id, str(reply.step), request.messages.digest(), model, system)
+
+    def encode(self, reply: Reply, request: Request) -> Answer:
+        """The response, whole or as a stream."""
+        if reply.stop == "error" and not request.stream:
+            return self.refuse(ModelError(openai.FAILURE, status=500))
+        id_, made = self._make(reply, request)
+        if request.stream:
+            return Answer(200, _headers(id_, openai.STREAM_TYPE), chunks=tuple(made.stream()))
+        return _answer(made.closing, id_)
+
+    def events(self, reply: Reply, request: Request) -> list[JSON]:
+        """The events of a response; a WebSocket sends each of them as a frame."""
+        return self._make(reply, request)[1].list_events()
+
+    def _make(self, reply: Reply, request: Request) -> tuple[str, Made]:
+        offered, written = self._echo
+        if offered is not request.tools:  # an agent offers the same tools time and again
+            written = msgspec.Raw(to_json(write_tools(request.tools)))
+            self._echo = (request.tools, written)
+        id_ = self.identify(reply, request)
+        return id_, Made(id_, reply, request, written)
+
+    def failure(self, error: ModelError) -> JSON:
+        """The event by which a WebSocket is told an error."""
+        return {"type": "error", "status": error.status, "error": openai.describe_error(error)}
+
+    def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
+        """The error, as OpenAI words it."""
+        del request
+        return openai.refuse(error)
+
+    # ------------------------------------------------------------------- asking for ourselves
+
+    def ask(self, request: Request, base_url: str, key: str) -> Wire:
+        """A request to a provider; its base URL ends as the client libraries take it: `…/v1`."""
+        body: JSON = {"model": request.model, "input": write_items(request.messages)}
+        if request.system:
+            body["instructions"] = request.system
+        if request.tools:
+            body["tools"] = write_tools(request.tools)
+        body.update(request.parameters)
+        if request.stream:
+            body["stream"] = True
+        headers = {"authorization": f"Bearer {key}", "content-type": openai.JSON_TYPE}
+        return Wire("POST", f"{base_url.rstrip('/')}/responses", headers, to_json(body))
+
+    def parse(self, answer: Answer, request: Request) -> Reply:
+        """The provider's reply."""
+        if answer.status >= 400:  # noqa: PLR2004 - HTTP's own
+            raise openai.read_refusal(answer)
+        if openai.is_stream(answer):
+            return gather_reply(openai.join_stream(answer), request)
+        return read_reply(read_answer(forms.response, answer.body), (), request)
+
+
+def _headers(id_: str, content_type: str) -> dict[str, str]:
+    return {"content-type": content_type, "x-request-id": f"req_{id_.removeprefix('resp_')}"}
+
+
+def _answer(body: bytes, id_: str = "offbook") -> Answer:
+    return Answer(200, _headers(id_, openai.JSON_TYPE), body)

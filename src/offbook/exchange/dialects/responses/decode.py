@@ -1,0 +1,199 @@
+"""What an agent sent, in no provider's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from offbook.exchange import rules
+from offbook.exchange.arguments import read_arguments, read_input
+from offbook.exchange.dialects import openai
+from offbook.exchange.dialects.dialect import Wire, introduce
+from offbook.exchange.dialects.responses import forms
+from offbook.exchange.dialects.responses.refusals import say_role
+from offbook.exchange.dialects.responses.tools import read_tools
+from offbook.exchange.history import History
+from offbook.exchange.messages import (
+    JSON,
+    AnyBlock,
+    Content,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from offbook.exchange.reply import Reply
+    from offbook.exchange.request import Request
+    from offbook.exchange.threads import Threads
+
+
+def find_input(body: bytes) -> bytes:
+    """The input of a body, as it stands there."""
+    return bytes(forms.outline.decode(body).input)
+
+
+def introduce_asker(wire: Wire, body: forms.Body, instructions: str) -> JSON:
+    """What is known about the asker and what it goes on from."""
+    about = introduce(wire, forms.NAME)
+    if instructions:
+        about["instructions"] = len(instructions)
+    if body.previous_response_id:
+        about["previous_response_id"] = body.previous_response_id
+    if body.client_metadata:
+        about["client_metadata"] = body.client_metadata
+    if body.generate is False:
+        about["generate"] = False
+    return about
+
+
+def read_instructions(given: str | list[forms.Item] | None) -> str:
+    """The instructions as one text."""
+    if isinstance(given, list):
+        return "\n\n".join(Message("system", _read_content(item.content)).text for item in given)
+    return given or ""
+
+
+class Conversation:
+    """Reads items into messages, going on from where an earlier exchange ended."""
+
+    def __init__(self, refused: frozenset[str], threads: Threads, before: forms.Read) -> None:
+        self._rules = refused
+        self._threads = threads
+        self._history = before.history
+        self._names = dict(before.names)
+        self._system = list(before.system)
+        self._tools = list(before.tools)
+        self._messages: list[Message] = []
+        self._spoken: list[AnyBlock] = []
+        self.lasting = True  # whether the same items will always mean the same
+
+    def go_on(self, request: Request, reply: Reply) -> None:
+        """Begin where that exchange ended. Its instructions held for it alone; the rest stays."""
+        self.lasting = False
+        instructions = cast("int", request.metadata.get("instructions", 0))
+        self._system = [request.system[instructions:].removeprefix("\n\n")]
+        self._history = request.messages.plus(reply.message) if reply.blocks else request.messages
+        for message in self._history:
+            self._names.update((call.id, call.name) for call in message.calls)
+
+    def finish(self) -> forms.Read:
+        """The conversation so far."""
+        if self._spoken:  # more of the same message may follow
+            self.lasting = False
+        self._close()
+        history = self._history
+        history = history.plus(*self._messages) if len(history) else History(self._messages)
+        return forms.Read(tuple(self._system), history, self._names, tuple(self._tools))
+
+    def read(self, items: Sequence[forms.Item]) -> None:
+        """Go through the items, in their order."""
+        for at, item in enumerate(items):
+            kind = item.type
+            if kind is None or kind == "message":
+                self._read_message(item, at)
+            elif kind == "function_call":
+                arguments = item.arguments if isinstance(item.arguments, str) else ""
+                self._call(item, read_arguments(arguments))
+            elif kind == "reasoning":
+                self._spoken.append(_read_thought(item))
+            elif kind == "custom_tool_call":
+                self._call(item, read_input(cast("str", item.input or "")), custom=True)
+            elif kind == "additional_tools":
+                self._tools += read_tools(item.tools or ())
+            elif kind == "item_reference":
+                self.lasting = False
+                self._spoken += self._look_up(item.id or "")
+            elif kind.endswith("_output") and item.call_id is not None:
+                self._result(item)
+            elif kind.endswith("_call") and item.call_id is not None:  # a tool of the provider's
+                item.name = item.name or kind.removesuffix("_call")
+                given = cast("JSON", item.arguments) if isinstance(item.arguments, dict) else {}
+                self._call(item, given)
+
+    def _read_message(self, item: forms.Item, at: int) -> None:
+        role, blocks = item.role, _read_content(item.content)
+        if role == "assistant":
+            self._spoken += blocks
+            return
+        self._close()
+        if role in {"system", "developer"}:
+            if self._messages or len(self._history):
+                self._messages.append(Message("system", blocks))
+            else:
+                self._system.append(Message("system", blocks).text)
+        elif role == "user" or "unknown_role" not in self._rules:
+            self._messages.append(Message("user", blocks))
+        else:
+            raise say_role(role, at)
+
+    def _call(self, item: forms.Item, arguments: JSON, *, custom: bool = False) -> None:
+        id_, name = item.call_id or "", item.name or ""
+        self._names[id_] = name
+        self._spoken.append(ToolCall(id_, name, arguments, item.namespace or "", custom))
+
+    def _result(self, item: forms.Item) -> None:
+        self._close()
+        id_ = item.call_id or ""
+        given = [item.output] if isinstance(item.output, forms.Part) else item.output
+        content = cast("tuple[Content, ...]", _read_content(given))
+        result = ToolResult(id_, content, name=self._names.get(id_, ""))
+        self._messages.append(Message("tool", (result,)))
+
+    def _look_up(self, item_id: str) -> tuple[AnyBlock, ...]:
+        """The blocks of an item that was given earlier: its id tells where."""
+        core, _, index = item_id.partition("_")[2].rpartition("_")
+        found = self._threads.recall(f"resp_{core}")
+        groups = group_blocks(found[1].blocks) if found else []
+        if index.isdigit() and int(index) < len(groups):
+            return groups[int(index)]
+        if "unknown_previous" in self._rules:
+            raise rules.reject(
+                "unknown_previous",
+                f"Item with id '{item_id}' not found.",
+                status=404,
+                param="input",
+            )
+        return ()
+
+    def _close(self) -> None:
+        """What the model gave one after the other is one message."""
+        if self._spoken:
+            self._messages.append(Message("assistant", tuple(self._spoken)))
+            self._spoken = []
+
+
+def _read_content(content: str | list[forms.Part] | None) -> tuple[AnyBlock, ...]:
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    return tuple(map(_read_part, content)) if content else ()
+
+
+def _read_part(part: forms.Part) -> Text | Image:
+    if part.text is not None:
+        return Text(part.text)
+    if part.image_url is not None:
+        url = part.image_url
+        return openai.read_image(url if isinstance(url, str) else url.url)
+    return Text(part.refusal or f"[{part.type}]")  # what we have no block for, by its name
+
+
+def _read_thought(item: forms.Item) -> Thinking:
+    parts = item.summary or (item.content if isinstance(item.content, list) else ()) or ()
+    text = "\n\n".join(part.text or "" for part in parts)
+    return Thinking(text, item.encrypted_content or "")
+
+
+def group_blocks(blocks: Sequence[AnyBlock]) -> list[tuple[AnyBlock, ...]]:
+    """The blocks that make up each item: texts side by side are one message."""
+    groups: list[tuple[AnyBlock, ...]] = []
+    for block in blocks:
+        if groups and isinstance(block, Text) and isinstance(groups[-1][-1], Text):
+            groups[-1] = (*groups[-1], block)
+        else:
+            groups.append((block,))
+    return groups

@@ -1,0 +1,180 @@
+"""What stands on the wire of responses, as it is read."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from offbook.exchange.history import History
+from offbook.exchange.messages import JSON
+from offbook.exchange.request import Tool
+
+T = TypeVar("T")
+
+NAME = "openai-responses"
+
+OPTIONS = (
+    "background",
+    "context_management",
+    "conversation",
+    "include",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "moderation",
+    "parallel_tool_calls",
+    "prompt",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "stream_options",
+    "temperature",
+    "text",
+    "tool_choice",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
+)
+
+
+# What comes off the wire holds no cycles, so the collector need not look at it (`gc=False`).
+class _Address(msgspec.Struct, gc=False):
+    url: str = ""
+
+
+class Part(msgspec.Struct, gc=False):
+    """A part of some content, of whatever type."""
+
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | _Address | None = None
+
+
+class Item(msgspec.Struct, gc=False):
+    """An item of a conversation, of whatever type."""
+
+    type: str | None = None
+    role: str | None = None
+    id: str | None = None
+    content: str | list[Part] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: Any = None
+    input: Any = None
+    output: str | list[Part] | Part | None = None
+    summary: list[Part] | None = None
+    encrypted_content: str | None = None
+    tools: list[JSON] | None = None
+
+
+class Body(msgspec.Struct, gc=False):
+    """A request."""
+
+    model: str | None = None
+    input: str | list[Item] | None = None
+    instructions: str | list[Item] | None = None
+    previous_response_id: str | None = None
+    # the tools come again with every request, byte for byte: each offer is read once
+    tools: msgspec.Raw = msgspec.Raw()
+    stream: bool | None = None
+    generate: bool | None = None
+    client_metadata: JSON | None = None
+
+
+class _Outline(msgspec.Struct, gc=False):
+    input: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What was read from the items so far."""
+
+    system: tuple[str, ...]
+    history: History
+    names: dict[str, str]
+    tools: tuple[Tool, ...]
+
+
+class _Cached(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Reasoned(msgspec.Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """Tokens."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    input_tokens_details: _Cached | None = None
+    output_tokens_details: _Reasoned | None = None
+
+
+class _Reason(msgspec.Struct, gc=False):
+    reason: str | None = None
+
+
+class Failure(msgspec.Struct, gc=False):
+    """What went wrong."""
+
+    code: str | int | None = None
+    message: str | None = None
+
+
+class Response(msgspec.Struct, gc=False):
+    """A response."""
+
+    id: str = ""
+    model: str = ""
+    status: str | None = None
+    output: list[Item] = []
+    usage: Usage | None = None
+    error: Failure | None = None
+    incomplete_details: _Reason | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str = ""
+    delta: Any = None
+    item: Item | None = None
+    response: Response | None = None
+    error: Failure | None = None
+    message: str | None = None
+    code: str | int | None = None
+    status: int = 500
+
+
+_Whole = msgspec.defstruct(
+    "_Whole", [(name, Any, msgspec.UNSET) for name in OPTIONS], bases=(Body,), gc=False
+)
+
+
+options = attrgetter(*OPTIONS)
+
+
+body = cast("msgspec.json.Decoder[Body]", msgspec.json.Decoder(_Whole))
+
+
+tools: msgspec.json.Decoder[list[JSON] | None] = msgspec.json.Decoder(list[JSON] | None)
+
+NOTHING = Read((), History(), {}, ())
+
+
+outline = msgspec.json.Decoder(_Outline)
+
+
+response = msgspec.json.Decoder(Response)
+
+
+event = msgspec.json.Decoder(_Event)
