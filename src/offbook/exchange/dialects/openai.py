@@ -8,9 +8,11 @@ from typing import TypeVar
 import msgspec
 
 from offbook.determinism.ids import stable
-from offbook.errors import ModelError, categorize
+from offbook.errors import ModelError, UsageError, categorize
+from offbook.exchange import rules
 from offbook.exchange.dialects.dialect import Answer
-from offbook.exchange.messages import JSON, Image
+from offbook.exchange.messages import JSON, AnyBlock, Image, to_json
+from offbook.exchange.request import Tool
 
 T = TypeVar("T")
 JSON_TYPE = "application/json"
@@ -54,6 +56,56 @@ def read_body(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
         ) from error
 
 
+def read_answer(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
+    """What a provider said, as this decoder reads it."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"the provider's answer cannot be read: {error}", status=502) from error
+
+
+def check_tools(
+    tools: tuple[Tool, ...], refused: frozenset[str], field: str = "parameters"
+) -> tuple[Tool, ...]:
+    """The tools; OpenAI's refusal of one whose `field` is no schema of an object."""
+    breach = rules.find_schema(tools, refused)
+    if breach is None:
+        return tools
+    given = tools[breach.at].schema.get("type")
+    raise rules.reject(
+        breach.rule,
+        f"Invalid schema for function '{breach.ids[0]}': schema must be a JSON Schema of "
+        f"'type: \"object\"', got 'type: {to_json(given).decode()}'.",
+        param=f"tools[{breach.at}].{field}",
+        code="invalid_function_parameters",
+    )
+
+
+def say_role(role: str | None, where: str, supported: str) -> ModelError:
+    """OpenAI's refusal of the role at this place."""
+    if role is None:
+        return rules.reject(
+            "unknown_role",
+            f"Missing required parameter: '{where}.role'.",
+            param=f"{where}.role",
+            code="missing_required_parameter",
+        )
+    return rules.reject(
+        "unknown_role",
+        f"Invalid value: '{role}'. Supported values are: {supported}.",
+        param=f"{where}.role",
+        code="invalid_value",
+    )
+
+
+def cannot_say(block: AnyBlock, dialect: str) -> UsageError:
+    """The error for a block that has no place in this dialect."""
+    return UsageError(
+        f"{dialect} has no words for a {type(block).__name__} here",
+        hint="it carries texts, images from the user, thoughts, tool calls and their results",
+    )
+
+
 def read_image(url: str) -> Image:
     """A picture from its address, which may hold the picture itself."""
     if url.startswith("data:"):
@@ -92,8 +144,23 @@ def refuse(error: ModelError) -> Answer:
         headers["x-should-retry"] = "false"
     if rule := error.details.get("rule"):
         headers["x-offbook-rule"] = rule
-    body = msgspec.json.encode({"error": describe_error(error)})
+    body = to_json({"error": describe_error(error)})
     return Answer(error.status, headers, body)
+
+
+# What comes off the wire holds no cycles, so the collector need not look at it (`gc=False`).
+
+
+class Address(msgspec.Struct, gc=False):
+    """Where a picture is."""
+
+    url: str = ""
+
+
+class Reasoned(msgspec.Struct, gc=False):
+    """The tokens of thoughts."""
+
+    reasoning_tokens: int | None = None
 
 
 class _Said(msgspec.Struct):

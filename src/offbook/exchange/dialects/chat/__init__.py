@@ -8,7 +8,7 @@ tool's result is an error is not told.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,29 +26,21 @@ from offbook.exchange.dialects.chat.asides import (
 )
 from offbook.exchange.dialects.chat.asking import (
     gather_reply,
-    read_completion,
     read_reply,
     write_messages,
     write_tool,
 )
-from offbook.exchange.dialects.chat.decode import (
-    find_messages,
-    read_content,
-    read_spoken,
-    read_tool,
-)
+from offbook.exchange.dialects.chat.decode import find_messages, read_messages, read_tool
 from offbook.exchange.dialects.chat.encode import COMPLETION, Said, write_spoken, write_usage
-from offbook.exchange.dialects.chat.refusals import require, say_breach, say_role
+from offbook.exchange.dialects.chat.refusals import require, say_breach
 from offbook.exchange.dialects.chat.stream import write_events
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
-from offbook.exchange.history import History, extend_digest
+from offbook.exchange.history import extend_digest
 from offbook.exchange.memory import Known, Memory
-from offbook.exchange.messages import JSON, Content, Message, ToolResult, to_json
+from offbook.exchange.messages import JSON, Message, to_json
 from offbook.exchange.request import Request, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from offbook.exchange.reply import Reply
     from offbook.exchange.threads import Threads
 
@@ -113,7 +105,7 @@ class Chat:
             require(body, known)
         read = known.state if known else forms.NOTHING
         if body.messages:
-            read = self._read_messages(body.messages, read)
+            read = read_messages(body.messages, read, self._rules)
             breach = rules.pair_calls(read.history, self._rules)
             if breach is not None:
                 raise say_breach(breach, len(read.system))
@@ -129,49 +121,9 @@ class Chat:
             body.stream is True,
         )
 
-    def _read_messages(self, wired: Sequence[forms.Message], before: forms.Read) -> forms.Read:
-        system = list(before.system)
-        messages: list[Message] = []
-        names = dict(before.names)
-        begun = len(before.history) > 0
-        for at, said in enumerate(wired):
-            role = said.role
-            if role == "tool":
-                id_ = said.tool_call_id or ""
-                content = cast("tuple[Content, ...]", read_content(said.content))
-                result = ToolResult(id_, content, name=names.get(id_, ""))
-                messages.append(Message("tool", (result,)))
-            elif role == "assistant":
-                messages.append(Message("assistant", read_spoken(said, names)))
-            elif role == "user":
-                messages.append(Message("user", read_content(said.content)))
-            elif role in {"system", "developer"}:
-                message = Message("system", read_content(said.content))
-                if messages or begun:
-                    messages.append(message)
-                else:
-                    system.append(message.text)
-            elif "unknown_role" in self._rules:
-                raise say_role(role, at)
-            else:
-                messages.append(Message("user", read_content(said.content)))
-        history = before.history.plus(*messages) if begun else History(messages)
-        return forms.Read(tuple(system), history, names)
-
     def _read_tools(self, raw: bytes) -> tuple[Tool, ...]:
-        wired = openai.read_body(forms.tools, raw)
-        tools = tuple(map(read_tool, wired or ()))
-        breach = rules.find_schema(tools, self._rules)
-        if breach is not None:
-            given = tools[breach.at].schema.get("type")
-            raise rules.reject(
-                breach.rule,
-                f"Invalid schema for function '{breach.ids[0]}': schema must be a JSON Schema of "
-                f"'type: \"object\"', got 'type: {to_json(given).decode()}'.",
-                param=f"tools[{breach.at}].function.parameters",
-                code="invalid_function_parameters",
-            )
-        return tools
+        tools = tuple(map(read_tool, openai.read_body(forms.tools, raw) or ()))
+        return openai.check_tools(tools, self._rules, "function.parameters")
 
     # ---------------------------------------------------------------- what the model answers
 
@@ -230,6 +182,6 @@ class Chat:
             raise openai.read_refusal(answer)
         if openai.is_stream(answer):
             return gather_reply(openai.join_stream(answer), request)
-        whole = read_completion(answer.body)
+        whole = openai.read_answer(forms.completion, answer.body)
         choice = whole.choices[0] if whole.choices else forms.Choice()
         return read_reply(whole, choice.message, choice.finish_reason, request)

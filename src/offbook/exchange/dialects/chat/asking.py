@@ -11,7 +11,7 @@ from offbook.exchange import sse
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import forms
 from offbook.exchange.dialects.chat.decode import read_spoken
-from offbook.exchange.dialects.chat.encode import cannot_say, write_call
+from offbook.exchange.dialects.chat.encode import write_call
 from offbook.exchange.messages import JSON, AnyBlock, Image, Message, Text, Thinking
 from offbook.exchange.reply import Reply, Stop, Usage
 
@@ -77,7 +77,7 @@ def _write_part(block: AnyBlock) -> JSON:
         case Image():
             return {"type": "image_url", "image_url": {"url": openai.write_image(block)}}
         case _:
-            raise cannot_say(block)
+            raise openai.cannot_say(block, forms.NAME)
 
 
 def write_tool(tool: Tool) -> JSON:
@@ -95,14 +95,6 @@ def write_tool(tool: Tool) -> JSON:
 
 def _join_thoughts(blocks: Sequence[AnyBlock]) -> str:
     return "\n".join(block.text for block in blocks if isinstance(block, Thinking))
-
-
-def read_completion(data: bytes | str) -> forms.Completion:
-    """A completion, or a chunk of one."""
-    try:
-        return forms.completion.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ModelError(f"the provider's answer cannot be read: {error}", status=502) from error
 
 
 def read_reply(
@@ -139,7 +131,7 @@ def gather_reply(stream: bytes, request: Request) -> Reply:
     for event in sse.read(stream):
         if event.data == "[DONE]":
             break
-        chunk = read_completion(event.data)
+        chunk = openai.read_answer(forms.completion, event.data)
         if chunk.error is not None:
             raise openai.as_error(str(chunk.error.get("message")), chunk.error.get("code"), 500)
         whole.id, whole.model = chunk.id or whole.id, chunk.model or whole.model

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 from offbook.exchange.arguments import read_arguments, read_input
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import forms
-from offbook.exchange.messages import AnyBlock, Image, Text, Thinking, ToolCall
+from offbook.exchange.history import History
+from offbook.exchange.messages import (
+    AnyBlock,
+    Content,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from offbook.exchange.request import Tool
+
+ROLES = "'system', 'assistant', 'user', 'function', 'tool', and 'developer'"
 
 
 def find_messages(body: bytes) -> bytes:
@@ -14,8 +29,40 @@ def find_messages(body: bytes) -> bytes:
     return bytes(forms.outline.decode(body).messages)
 
 
-def read_content(content: str | list[forms.Part] | None) -> tuple[AnyBlock, ...]:
-    """The neutral blocks of some content."""
+def read_messages(
+    wired: Sequence[forms.Message], before: forms.Read, refused: frozenset[str]
+) -> forms.Read:
+    """The conversation, behind what was read of it before."""
+    system = list(before.system)
+    messages: list[Message] = []
+    names = dict(before.names)
+    begun = len(before.history) > 0
+    for at, said in enumerate(wired):
+        role = said.role
+        if role == "tool":
+            id_ = said.tool_call_id or ""
+            content = cast("tuple[Content, ...]", _read_content(said.content))
+            result = ToolResult(id_, content, name=names.get(id_, ""))
+            messages.append(Message("tool", (result,)))
+        elif role == "assistant":
+            messages.append(Message("assistant", read_spoken(said, names)))
+        elif role == "user":
+            messages.append(Message("user", _read_content(said.content)))
+        elif role in {"system", "developer"}:
+            message = Message("system", _read_content(said.content))
+            if messages or begun:
+                messages.append(message)
+            else:
+                system.append(message.text)
+        elif "unknown_role" in refused:
+            raise openai.say_role(role, f"messages[{at}]", ROLES)
+        else:
+            messages.append(Message("user", _read_content(said.content)))
+    history = before.history.plus(*messages) if begun else History(messages)
+    return forms.Read(tuple(system), history, names)
+
+
+def _read_content(content: str | list[forms.Part] | None) -> tuple[AnyBlock, ...]:
     if isinstance(content, str):
         return (Text(content),) if content else ()
     return tuple(map(_read_part, content)) if content else ()
@@ -35,7 +82,7 @@ def read_spoken(said: forms.Message, names: dict[str, str]) -> tuple[AnyBlock, .
     if said.reasoning_content or said.reasoning:
         blocks.append(Thinking(said.thoughts))
     if said.content:
-        blocks += read_content(said.content)
+        blocks += _read_content(said.content)
     if said.refusal:
         blocks.append(Text(said.refusal))
     for wired in said.tool_calls or ():

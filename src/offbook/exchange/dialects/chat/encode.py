@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offbook.errors import UsageError
 from offbook.exchange.arguments import write_arguments, write_input
+from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import forms
-from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
+from offbook.exchange.messages import JSON, Text, Thinking, ToolCall
 
 if TYPE_CHECKING:
     from offbook.exchange.reply import Reply, Stop, Usage
@@ -21,14 +21,6 @@ FINISH: dict[Stop, bytes] = {
     "refusal": b"stop",
     "error": b"stop",
 }
-
-
-def cannot_say(block: AnyBlock) -> UsageError:
-    """The error for a block that has no place here."""
-    return UsageError(
-        f"{forms.NAME} has no words for a {type(block).__name__} here",
-        hint="it carries texts, images from the user, thoughts, tool calls and their results",
-    )
 
 
 def write_call(call: ToolCall, *, custom: bool) -> JSON:
@@ -57,7 +49,7 @@ class Said:
             elif isinstance(block, Thinking):
                 thoughts.append(block.text)
             else:
-                raise cannot_say(block)
+                raise openai.cannot_say(block, forms.NAME)
         self.thoughts = "\n".join(thoughts)
         self.text = "\n".join(texts)
         self.refused = reply.stop == "refusal" and bool(self.text)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
+from offbook.exchange.dialects import openai
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON
 
@@ -83,17 +84,13 @@ class Call(msgspec.Struct, gc=False):
     custom: Custom | None = None
 
 
-class _Address(msgspec.Struct, gc=False):
-    url: str = ""
-
-
 class Part(msgspec.Struct, gc=False):
     """A part of some content, of whatever type."""
 
     type: str = ""
     text: str | None = None
     refusal: str | None = None
-    image_url: _Address | None = None
+    image_url: openai.Address | None = None
 
 
 class Message(msgspec.Struct, gc=False):
@@ -156,17 +153,13 @@ class _Cached(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
 
 
-class _Reasoned(msgspec.Struct, gc=False):
-    reasoning_tokens: int | None = None
-
-
 class Usage(msgspec.Struct, gc=False):
     """Tokens."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: _Cached | None = None
-    completion_tokens_details: _Reasoned | None = None
+    completion_tokens_details: openai.Reasoned | None = None
 
 
 class Choice(msgspec.Struct, gc=False):

@@ -58,21 +58,3 @@ def say_breach(breach: rules.Breach, before: int) -> ModelError:
         param=f"messages[{at}]",
         code="invalid_value",
     )
-
-
-def say_role(role: str | None, at: int) -> ModelError:
-    """The refusal of a role."""
-    if role is None:
-        return rules.reject(
-            "unknown_role",
-            f"Missing required parameter: 'messages[{at}].role'.",
-            param=f"messages[{at}].role",
-            code="missing_required_parameter",
-        )
-    return rules.reject(
-        "unknown_role",
-        f"Invalid value: '{role}'. Supported values are: 'system', 'assistant', 'user', "
-        "'function', 'tool', and 'developer'.",
-        param=f"messages[{at}].role",
-        code="invalid_value",
-    )

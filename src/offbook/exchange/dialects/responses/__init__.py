@@ -17,12 +17,7 @@ from offbook.exchange import rules
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.dialect import Answer, Wire
 from offbook.exchange.dialects.responses import forms
-from offbook.exchange.dialects.responses.asking import (
-    gather_reply,
-    read_answer,
-    read_reply,
-    write_items,
-)
+from offbook.exchange.dialects.responses.asking import gather_reply, read_reply, write_items
 from offbook.exchange.dialects.responses.decode import (
     Conversation,
     find_input,
@@ -141,17 +136,7 @@ class Responses:
         return self._check_tools(read_tools(openai.read_body(forms.tools, raw) or ()))
 
     def _check_tools(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        breach = rules.find_schema(tools, self._rules)
-        if breach is not None:
-            given = tools[breach.at].schema.get("type")
-            raise rules.reject(
-                breach.rule,
-                f"Invalid schema for function '{breach.ids[0]}': schema must be a JSON Schema of "
-                f"'type: \"object\"', got 'type: {to_json(given).decode()}'.",
-                param=f"tools[{breach.at}].parameters",
-                code="invalid_function_parameters",
-            )
-        return tools
+        return openai.check_tools(tools, self._rules)
 
     # ---------------------------------------------------------------- what the model answers
 
@@ -213,7 +198,7 @@ class Responses:
             raise openai.read_refusal(answer)
         if openai.is_stream(answer):
             return gather_reply(openai.join_stream(answer), request)
-        return read_reply(read_answer(forms.response, answer.body), (), request)
+        return read_reply(openai.read_answer(forms.response, answer.body), (), request)
 
 
 def _headers(id_: str, content_type: str) -> dict[str, str]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from offbook.errors import ModelError
 from offbook.exchange import sse
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.responses import forms
 from offbook.exchange.dialects.responses.decode import Conversation, group_blocks
-from offbook.exchange.dialects.responses.encode import cannot_say, write_item
+from offbook.exchange.dialects.responses.encode import write_item
 from offbook.exchange.messages import JSON, AnyBlock, Image, Message, Text, ToolCall, ToolResult
 from offbook.exchange.reply import Reply, Stop, Usage
 from offbook.exchange.threads import Threads
@@ -55,7 +53,7 @@ def _write_part(block: AnyBlock) -> JSON:
         case Image():
             return {"type": "input_image", "image_url": openai.write_image(block)}
         case _:
-            raise cannot_say(block)
+            raise openai.cannot_say(block, forms.NAME)
 
 
 def _read_usage(usage: forms.Usage | None) -> Usage:
@@ -71,14 +69,6 @@ def _read_usage(usage: forms.Usage | None) -> Usage:
     )
 
 
-def read_answer(decoder: msgspec.json.Decoder[forms.T], data: bytes | str) -> forms.T:
-    """What a provider said, as this decoder reads it."""
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ModelError(f"the provider's answer cannot be read: {error}", status=502) from error
-
-
 def gather_reply(stream: bytes, request: Request) -> Reply:
     """The reply that a stream brought event by event."""
     items: list[forms.Item] = []
@@ -86,7 +76,7 @@ def gather_reply(stream: bytes, request: Request) -> Reply:
     for said in sse.read(stream):
         if said.data == "[DONE]":
             break
-        event = read_answer(forms.event, said.data)
+        event = openai.read_answer(forms.event, said.data)
         if event.type in {"response.output_text.delta", "response.refusal.delta"}:
             pieces.append(str(event.delta))
         elif event.type == "response.output_item.done" and event.item is not None:

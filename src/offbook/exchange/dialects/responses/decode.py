@@ -9,7 +9,6 @@ from offbook.exchange.arguments import read_arguments, read_input
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.dialect import Wire, introduce
 from offbook.exchange.dialects.responses import forms
-from offbook.exchange.dialects.responses.refusals import say_role
 from offbook.exchange.dialects.responses.tools import read_tools
 from offbook.exchange.history import History
 from offbook.exchange.messages import (
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from offbook.exchange.reply import Reply
     from offbook.exchange.request import Request
     from offbook.exchange.threads import Threads
+
+ROLES = "'assistant', 'system', 'developer', and 'user'"
 
 
 def find_input(body: bytes) -> bytes:
@@ -129,7 +130,7 @@ class Conversation:
         elif role == "user" or "unknown_role" not in self._rules:
             self._messages.append(Message("user", blocks))
         else:
-            raise say_role(role, at)
+            raise openai.say_role(role, f"input[{at}]", ROLES)
 
     def _call(self, item: forms.Item, arguments: JSON, *, custom: bool = False) -> None:
         id_, name = item.call_id or "", item.name or ""

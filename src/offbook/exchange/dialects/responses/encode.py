@@ -7,22 +7,14 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from offbook.determinism.ids import stable
-from offbook.errors import UsageError
 from offbook.exchange.arguments import write_arguments, write_input
+from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.responses import forms
 from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
 
 if TYPE_CHECKING:
     from offbook.exchange.reply import Stop
     from offbook.exchange.request import Request
-
-
-def cannot_say(block: AnyBlock) -> UsageError:
-    """The error for a block that has no place here."""
-    return UsageError(
-        f"{forms.NAME} has no words for a {type(block).__name__} here",
-        hint="it carries texts, images from the user, thoughts, tool calls and their results",
-    )
 
 
 def write_item(blocks: tuple[AnyBlock, ...], core: str, stop: Stop) -> JSON:
@@ -48,7 +40,7 @@ def write_item(blocks: tuple[AnyBlock, ...], core: str, stop: Stop) -> JSON:
         case ToolCall():
             return _write_call(first, core)
         case _:
-            raise cannot_say(first)
+            raise openai.cannot_say(first, forms.NAME)
 
 
 def _write_spoken(text: str, stop: Stop) -> JSON:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 
+from offbook.exchange.dialects import openai
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON
 from offbook.exchange.request import Tool
-
-T = TypeVar("T")
 
 NAME = "openai-responses"
 
@@ -45,17 +44,13 @@ OPTIONS = (
 
 
 # What comes off the wire holds no cycles, so the collector need not look at it (`gc=False`).
-class _Address(msgspec.Struct, gc=False):
-    url: str = ""
-
-
 class Part(msgspec.Struct, gc=False):
     """A part of some content, of whatever type."""
 
     type: str = ""
     text: str | None = None
     refusal: str | None = None
-    image_url: str | _Address | None = None
+    image_url: str | openai.Address | None = None
 
 
 class Item(msgspec.Struct, gc=False):
@@ -108,17 +103,13 @@ class _Cached(msgspec.Struct, gc=False):
     cache_write_tokens: int | None = None
 
 
-class _Reasoned(msgspec.Struct, gc=False):
-    reasoning_tokens: int | None = None
-
-
 class Usage(msgspec.Struct, gc=False):
     """Tokens."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     input_tokens_details: _Cached | None = None
-    output_tokens_details: _Reasoned | None = None
+    output_tokens_details: openai.Reasoned | None = None
 
 
 class _Reason(msgspec.Struct, gc=False):

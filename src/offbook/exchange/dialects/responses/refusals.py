@@ -49,21 +49,3 @@ def say_breach(breach: rules.Breach, messages: Sequence[Message]) -> ModelError:
     else:
         message = f"Duplicate item found with call_id {id_}."
     return rules.reject(breach.rule, message, param="input")
-
-
-def say_role(role: str | None, at: int) -> ModelError:
-    """The refusal of a role."""
-    if role is None:
-        return rules.reject(
-            "unknown_role",
-            f"Missing required parameter: 'input[{at}].role'.",
-            param=f"input[{at}].role",
-            code="missing_required_parameter",
-        )
-    return rules.reject(
-        "unknown_role",
-        f"Invalid value: '{role}'. Supported values are: 'assistant', 'system', 'developer', "
-        "and 'user'.",
-        param=f"input[{at}].role",
-        code="invalid_value",
-    )

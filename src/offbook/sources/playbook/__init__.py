@@ -1,0 +1,50 @@
+"""A playbook scripts what the model does: `when` it is told this, it `call`s that and `say`s so.
+
+    when("Refund order 7", [
+        call("find_order", {"id": 7}),
+        [call("refund", {"id": 7}), call("notify", {"id": 7})],    # two calls in one message
+        say("Done."),
+    ])
+
+A turn is a prompt and its steps; a step is one message of the model. A `role` is a script of its
+own for requests that look different: a subagent, a title generator, a router.
+"""
+
+from offbook.sources.playbook.actions import (
+    Action,
+    Call,
+    Fail,
+    Role,
+    Say,
+    Think,
+    Turn,
+    call,
+    fail,
+    role,
+    say,
+    think,
+    when,
+)
+from offbook.sources.playbook.playbook import Playbook
+from offbook.sources.playbook.steps import describe
+from offbook.sources.playbook.validation import list_called, validate
+
+__all__ = [
+    "Action",
+    "Call",
+    "Fail",
+    "Playbook",
+    "Role",
+    "Say",
+    "Think",
+    "Turn",
+    "call",
+    "describe",
+    "fail",
+    "list_called",
+    "role",
+    "say",
+    "think",
+    "validate",
+    "when",
+]
