@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from offbook.subjects.clis.codex import Codex as Codex
     from offbook.subjects.clis.command import Command as Command
     from offbook.subjects.clis.gemini import GeminiCli as GeminiCli
+    from offbook.subjects.clis.ralph import Ralph as Ralph
     from offbook.subjects.session.outcome import Outcome as Outcome
     from offbook.subjects.session.session import AgentSession as AgentSession
     from offbook.subjects.session.session import Skill as Skill
@@ -103,6 +104,7 @@ _HOMES = {
     "subjects.clis.codex": "Codex",
     "subjects.clis.command": "Command",
     "subjects.clis.gemini": "GeminiCli",
+    "subjects.clis.ralph": "Ralph",
     "subjects.session.outcome": "Outcome",
     "subjects.session.session": "AgentSession Skill",
     "subjects.subject": "Stage Subject",
@@ -145,6 +147,7 @@ __all__ = [
     "Pacing",
     "Playbook",
     "PlaybookError",
+    "Ralph",
     "Recording",
     "Rehearsal",
     "Replay",

@@ -61,7 +61,7 @@ async def _find_clients() -> list[Finding]:
 
 async def _find_client(client: Client, home: Path) -> Finding:
     place = client.find()
-    mend = f"npm install -g {client.pinned}"
+    mend = client.mend
     if place is None:
         return Finding(client.title, "client", client.tested, do=mend)
     env = isolate(home / client.program)

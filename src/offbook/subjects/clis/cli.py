@@ -14,7 +14,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -41,16 +41,23 @@ class Client(msgspec.Struct, frozen=True):
     program: str
     package: str
     tested: str
+    manager: Literal["npm", "pip"] = "npm"
 
     @property
     def pinned(self) -> str:
-        """What npm installs."""
-        return f"{self.package}@{self.tested}"
+        """What its package manager installs."""
+        return f"{self.package}{'==' if self.manager == 'pip' else '@'}{self.tested}"
+
+    @property
+    def mend(self) -> str:
+        """The command that installs it."""
+        return f"{'pip install' if self.manager == 'pip' else 'npm install -g'} {self.pinned}"
 
     def find(self) -> str | None:
         """Where it is: in the folder that OFFBOOK_CLIENTS names, or else on the PATH."""
+        inside = f"{self.package}/bin" if self.manager == "pip" else "node_modules/.bin"
         place = os.environ.get(PLACE)
-        folder = str(Path(place).resolve() / "node_modules" / ".bin") if place else ""
+        folder = str(Path(place).resolve() / inside) if place else ""
         return (folder and shutil.which(self.program, path=folder)) or shutil.which(self.program)
 
 
@@ -99,7 +106,7 @@ class Cli(ABC):
         self._codes = frozenset(options.get("codes", (0,)))
         self.servers = _list_servers(options.get("mcp", {}))
         self._env: dict[str, str] = {}
-        self._home: Path | None = None
+        self.home = Path()
         self._stage: Stage | None = None
 
     # ------------------------------------------------------------------------- the recipe
@@ -132,26 +139,32 @@ class Cli(ABC):
             self.program = _locate(self.client, self._given)
         self._stage = stage
         self.said = Said()
-        self._home = _furnish(self.files(stage.endpoint))
-        self._env = isolate(self._home, {**self.environment(stage.endpoint), **self._extra})
+        self.home = _furnish(self.files(stage.endpoint))
+        self._env = isolate(self.home, {**self.environment(stage.endpoint), **self._extra})
+
+    @property
+    def stage(self) -> Stage:
+        """What it was opened on."""
+        if self._stage is None:
+            raise UsageError(f"{self.name} is not open", hint="drive it: offbook.drive(…)")
+        return self._stage
 
     async def prompt(self, text: str) -> None:
         """Run it once, with this prompt."""
-        if self._stage is None:
-            raise UsageError(f"{self.name} is not open", hint="drive it: offbook.drive(…)")
+        stage = self.stage
         command = self.command(text, self.said.session)
-        self._stage.hub.emit(START, {"command": list(command)})
+        stage.hub.emit(START, {"command": list(command)})
         ended = await run_process(
             command,
-            cwd=self._stage.cwd,
+            cwd=stage.cwd,
             env=self._env,
             deadline=self._deadline,
             stdin=self.stdin(text),
         )
-        self._tell(self._stage, ended)
+        self.tell(stage, ended)
         self._judge(command, ended)
 
-    def _tell(self, stage: Stage, ended: Ended) -> None:
+    def tell(self, stage: Stage, ended: Ended) -> None:
         """Tell what it printed when it is over: in between, the order would be one of chance."""
         lines = [(line, _as_event(line)) for line in ended.stdout.splitlines()]
         plain = "\n".join(line for line, event in lines if event is None)
@@ -181,8 +194,8 @@ class Cli(ABC):
 
     async def close(self) -> None:
         """Remove its home."""
-        home, self._home, self._stage = self._home, None, None
-        if home is not None:
+        home, self.home, self._stage = self.home, Path(), None
+        if home.is_absolute():
             shutil.rmtree(home, ignore_errors=True)
 
     def tools(self) -> None:
@@ -205,6 +218,8 @@ def _furnish(files: Mapping[str, str]) -> Path:
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        if text.startswith("#!"):
+            path.chmod(0o755)
     return home
 
 
@@ -214,7 +229,7 @@ def _locate(client: Client, program: str | None) -> str:
     if found is None:
         raise UsageError(
             f"{client.title} is not installed: there is no {client.program!r} on the PATH",
-            hint=f"do: npm install -g {client.pinned}, or name it: program=…",
+            hint=f"do: {client.mend}, or name it: program=…",
         )
     return found
 

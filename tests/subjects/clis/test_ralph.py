@@ -1,0 +1,96 @@
+"""The orchestrator of others: its loop is real, its agent is ours, and the trace is not fooled."""
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from offbook.errors import ScriptExhausted
+from offbook.runs.rehearsal import Rehearsal, drive
+from offbook.runs.tools.check import check
+from offbook.runs.tools.report import report
+from offbook.runs.tools.setup import setup
+from offbook.sources.playbook import say, when
+from offbook.subjects.clis.ralph import Ralph
+from offbook.trace.reader import read_trace
+from offbook.trace.verdicts import verdicts
+
+assert Ralph.client is not None
+CLIENT = Ralph.client
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.skipif(CLIENT.find() is None, reason="Ralph is not installed: run ./dev clients"),
+]
+NAME = "exit code of ralph"
+DONE = "All is built.\nLOOP_COMPLETE"
+CASES = {
+    "a promise that is kept": (DONE, 3, "CompletionPromise", "pass"),
+    "a promise that is only mentioned": (
+        "I will say LOOP_COMPLETE when all is built",
+        3,
+        "Stopped",
+        "fail",
+    ),
+    "a promise inside an event": (
+        '<event topic="note">not LOOP_COMPLETE yet</event>',
+        3,
+        "Stopped",
+        "fail",
+    ),
+    "work that is never done": ("Still at it.", 1, "MaxIterations", "fail"),
+}
+
+
+def play(said: str, most: int, trace: Path, cwd: Path | None = None) -> Rehearsal:
+    """Let its agent say this once."""
+    with drive(Ralph(max_iterations=most, deadline=60), trace=trace, cwd=cwd) as rehearsal:
+        rehearsal.run(when("Build the API", [say(said)]))
+    return rehearsal
+
+
+@pytest.mark.parametrize("said, most, reason, status", CASES.values(), ids=CASES)
+def test_why_it_ended_is_told_whatever_its_exit_code(
+    tmp_path: Path, said: str, most: int, reason: str, status: str
+):
+    play(said, most, tmp_path / "t.jsonl")
+    events, faults = read_trace(tmp_path / "t.jsonl")
+    assert not faults
+    [end] = [event.data for event in events if event.event == "_meta.termination"]
+    assert (end["reason"], end["iterations"], end["claimed_exit_code"]) == (reason, 1, 0)
+    [verdict] = [one for one in verdicts(events) if one.check == NAME]
+    assert (verdict.status, verdict.expected, verdict.actual) == (status, end["exit_code"], 0)
+
+
+def test_a_report_tells_what_the_exit_code_hides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = Path(setup("api").workspace_path)
+    play("I will say LOOP_COMPLETE when all is built", 3, made / "session.jsonl", made)
+    checked = check(
+        "api",
+        [
+            {"type": "exit_code", "expected": 0},
+            {"type": "termination_reason", "expected": "completed"},
+            {"type": "hat_sequence", "hats": ["ralph"]},
+            {"type": "event_sequence", "topics": ["task.start"]},
+            {"type": "stdout_contains", "pattern": "Completion promise matched"},
+        ],
+    )
+    assert [one.passed for one in checked.results] == [False, False, True, True, True]
+    written = report("api", "junit", "api").report_path
+    told = ET.parse(written).iter("testcase")  # noqa: S314 - written right here
+    failed = {case.get("name", ""): case.find("failure") for case in told}
+    hidden = next(failure for name, failure in failed.items() if NAME in name)
+    assert hidden is not None
+    assert hidden.get("message") == "it ended with 0, though the loop ended by Stopped"
+    assert sum(failure is not None for failure in failed.values()) == 3
+
+
+def test_a_script_that_is_over_ends_the_loop_at_once(tmp_path: Path):
+    with pytest.raises(ScriptExhausted):
+        play("Still at it.", 50, tmp_path / "t.jsonl")
+    events, _ = read_trace(tmp_path / "t.jsonl")
+    assert sum(event.event == "_meta.iteration" for event in events) == 2
+
+
+def test_the_version_that_dev_installs_is_that_of_the_recipe(root: Path):
+    assert CLIENT.pinned in (root / "dev").read_text(encoding="utf-8")
