@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from offbook.exchange.request import Request as Request
     from offbook.exchange.request import Tool as Tool
     from offbook.exchange.source import ModelSource as ModelSource
+    from offbook.runs.doors import drive as drive
+    from offbook.runs.doors import session as session
     from offbook.runs.goldens.component import Component as Component
     from offbook.runs.goldens.component import step as step
     from offbook.runs.goldens.harness import Harness as Harness
     from offbook.runs.goldens.scenario import scenario as scenario
     from offbook.runs.rehearsal import Rehearsal as Rehearsal
-    from offbook.runs.rehearsal import Run as Run
-    from offbook.runs.rehearsal import drive as drive
-    from offbook.runs.rehearsal import session as session
+    from offbook.runs.run import Run as Run
     from offbook.sources.cassette.replay import Replay as Replay
     from offbook.sources.mocks.mocks import Mocks as Mocks
     from offbook.sources.playbook import Playbook as Playbook
@@ -95,7 +95,9 @@ _HOMES = {
     "runs.goldens.component": "Component step",
     "runs.goldens.harness": "Harness",
     "runs.goldens.scenario": "scenario",
-    "runs.rehearsal": "Rehearsal Run drive session",
+    "runs.doors": "drive session",
+    "runs.rehearsal": "Rehearsal",
+    "runs.run": "Run",
     "sources.mocks.mocks": "Mocks",
     "sources.playbook": "Playbook call fail role say think when",
     "sources.server.pacing": "Pacing",

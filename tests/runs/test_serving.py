@@ -11,7 +11,7 @@ import pytest
 
 from offbook.errors import ScriptExhausted, ScriptUnfinished
 from offbook.exchange.messages import ToolResult
-from offbook.runs.rehearsal import drive
+from offbook.runs.doors import drive
 from offbook.sources.playbook import call, say, when
 from offbook.subjects.subject import Reach, Stage
 from offbook.trace.verdicts import Verdict

@@ -14,9 +14,10 @@ from offbook.exchange.source import ModelSource
 from offbook.runs.bridge import Bridge, in_loop
 from offbook.runs.enclosure import Enclosure, answer_clients
 from offbook.runs.folder import make_folder, remove_folder
+from offbook.runs.run import Dispose, Run
 from offbook.runs.serving import serve
 from offbook.sources.playbook import Playbook, Role, Turn, list_called, validate
-from offbook.subjects.session.session import MINIMAL, AgentSession, Skill, listed
+from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import Named, Stage, Subject
 from offbook.trace.events import RUN_END, RUN_START
 from offbook.trace.hub import Hub
@@ -27,69 +28,11 @@ from offbook.trace.recorder import Recorder
 from offbook.trace.verdicts import Verdict, deliver
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
     from contextlib import AbstractContextManager
 
     from offbook.sources.server.endpoint import Endpoint
-    from offbook.trace.query import ToolCallRecord, ToolResultRecord
 
 Script = Turn | Role | str
-
-
-class Run:
-    """One run of a script. In an `async def`, await it; elsewhere it has happened already."""
-
-    def __init__(self, rehearsal: Rehearsal, work: Coroutine[Any, Any, tuple[int, int]]) -> None:
-        self._rehearsal = rehearsal
-        self._work = work
-        self._span: tuple[int, int] | None = None
-        self._found: Events | None = None
-        self.awaited = False
-
-    def __await__(self) -> Generator[Any, None, Run]:
-        return self.perform().__await__()
-
-    async def perform(self) -> Run:
-        """Do the run; once."""
-        if not self.awaited:
-            self.awaited = True
-            self._span = await self._work
-        return self
-
-    def abandon(self) -> bool:
-        """Give up a run that nobody awaited; tells whether it was one."""
-        self._work.close()
-        return not self.awaited
-
-    @property
-    def events(self) -> Events:
-        """What happened in this run alone."""
-        if self._span is None:
-            raise UsageError("this run has not finished", hint="write `run = await ….run(…)`")
-        if self._found is None:
-            first, last = self._span
-            everything = self._rehearsal.events.all
-            self._found = Events([event for event in everything if first < event.seq <= last])
-        return self._found
-
-    @property
-    def tools(self) -> list[str]:
-        """The tools called, in order."""
-        return self.events.tool_sequence()
-
-    def calls(self, tool: str) -> list[ToolCallRecord]:
-        """The calls of this tool."""
-        return self.events.tool_calls_for(tool)
-
-    def results(self, tool: str) -> list[ToolResultRecord]:
-        """The results of this tool."""
-        return self.events.tool_results_for(tool)
-
-    @property
-    def text(self) -> str:
-        """What the model said last."""
-        said = (m.text for m in reversed(self.events.messages) if m.role == "assistant")
-        return next(said, "")
 
 
 class Rehearsal:
@@ -186,7 +129,7 @@ class Rehearsal:
     def run(self, *script: Script) -> Run:
         """Play these turns. In an `async def`, await what comes back."""
         self._refuse_late()
-        run = Run(self, self._run(script))
+        run = Run(self._run(script), lambda: self.events)
         self._runs = [other for other in self._runs if not other.awaited]
         self._runs.append(run)
         if not in_loop():
@@ -406,20 +349,6 @@ class Rehearsal:
         return self._folder
 
 
-class Dispose:
-    """The end of a rehearsal. In an `async def`, await it; elsewhere it has happened already."""
-
-    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
-        self._work = work
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self.perform().__await__()
-
-    async def perform(self) -> None:
-        """Do it."""
-        await self._work
-
-
 def _only(script: tuple[object, ...], kinds: Any, what: str) -> list[Any]:
     for item in script:
         if not isinstance(item, kinds):
@@ -452,94 +381,3 @@ def _existing(cwd: Path | str | None) -> Path | None:
     if not path.is_dir():
         raise UsageError("cwd is not a folder", where=str(path), hint="make it first")
     return path.resolve()
-
-
-def session(  # noqa: PLR0913 - the options of a session
-    *,
-    extensions: Iterable[object] = (),
-    extension_factories: Iterable[object] = (),
-    mock_tools: Mapping[str, Any] | None = None,
-    mock_ui: Mapping[str, Any] | None = None,
-    system_prompt: str = MINIMAL,
-    cwd: Path | str | None = None,
-    skills: Iterable[Skill | Mapping[str, Any]] = (),
-    settings: Mapping[str, Any] | None = None,
-    auto_assert: bool = True,
-    mock_extension_tools: bool = False,
-    propagate_errors: bool = True,
-    source: ModelSource | None = None,
-    trace: Path | str | None = None,
-) -> Rehearsal:
-    """A real agent session with a scripted model.
-
-    Extensions are loaded for real; `mock_tools` and `mock_ui` stand in for the environment and
-    the person. In an `async def`, await it, or use it with `async with`.
-    """
-    subject = AgentSession(
-        extensions=[
-            *listed(extensions, "extensions"),
-            *listed(extension_factories, "extension_factories"),
-        ],
-        mock_tools=mock_tools,
-        mock_ui=mock_ui,
-        system_prompt=system_prompt,
-        skills=skills,
-        settings=settings,
-        mock_extension_tools=mock_extension_tools,
-        propagate_errors=propagate_errors,
-    )
-    return Rehearsal(subject, source=source, cwd=cwd, trace=trace, auto_assert=auto_assert)
-
-
-def drive(  # noqa: PLR0913 - the options of a rehearsal
-    subject: object,
-    *,
-    source: ModelSource | None = None,
-    cwd: Path | str | None = None,
-    auto_assert: bool = True,
-    trace: Path | str | None = None,
-    mock_tools: Mapping[str, Any] | None = None,
-    urls: Iterable[str] = (),
-    allow: Iterable[str] = (),
-    names: Mapping[str, str | Name] | None = None,
-    **options: Any,
-) -> Rehearsal:
-    """Any agent with a scripted model: a `Subject`, one of a framework, or a function of a prompt.
-
-    An agent of a framework is driven as it is: its clients are answered in this process, whatever
-    else it would send anywhere is refused, but for the addresses that `allow` names. `urls` are
-    base URLs at which it expects a model, where that is not a provider's own. `mock_tools` stand in
-    for its tools, and `options` go to the framework's own way of running an agent.
-
-    `names` says what the agent calls the tools of the script: `{"shell": "run_command"}`, or
-    `{"shell": Name("run_command", {"command": "line"})}` where parameters differ, too.
-    """
-    if isinstance(subject, type) or not isinstance(subject, Subject):
-        subject = _recognise(subject, mock_tools, options)
-    elif mock_tools or options:
-        given = ", ".join([*options, *(["mock_tools"] if mock_tools else [])])
-        raise UsageError(f"a {subject.name} takes its own options, not {given}")
-    return Rehearsal(
-        subject,
-        source=source,
-        cwd=cwd,
-        trace=trace,
-        auto_assert=auto_assert,
-        urls=urls,
-        allow=allow,
-        names=names,
-    )
-
-
-def _recognise(
-    agent: object, mock_tools: Mapping[str, Any] | None, options: Mapping[str, Any]
-) -> Subject:
-    from offbook.subjects.frameworks.recognition import recognise
-
-    found = None if isinstance(agent, type) else recognise(agent, mock_tools, options)
-    if found is None:
-        raise UsageError(
-            f"a {type(agent).__name__} cannot be driven",
-            hint="give an agent of a framework, a function of the prompt, or a Subject",
-        )
-    return found

@@ -13,7 +13,8 @@ from offbook.determinism.ids import stable
 from offbook.errors import OffbookError
 from offbook.reports.terminal import tell_end
 from offbook.runs.bridge import in_loop
-from offbook.runs.rehearsal import Rehearsal, drive, session
+from offbook.runs.doors import drive, session
+from offbook.runs.rehearsal import Rehearsal
 from offbook.trace.reader import Trace
 
 if TYPE_CHECKING:

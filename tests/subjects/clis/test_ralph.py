@@ -6,7 +6,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from offbook.errors import ScriptExhausted
-from offbook.runs.rehearsal import Rehearsal, drive
+from offbook.runs.doors import drive
+from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.tools.check import check
 from offbook.runs.tools.report import report
 from offbook.runs.tools.setup import setup

@@ -1,0 +1,105 @@
+"""The two ways in: a session of ours, or anybody's agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from offbook.errors import UsageError
+from offbook.exchange.names import Name
+from offbook.exchange.source import ModelSource
+from offbook.runs.rehearsal import Rehearsal
+from offbook.subjects.session.session import MINIMAL, AgentSession, Skill, listed
+from offbook.subjects.subject import Subject
+
+
+def session(  # noqa: PLR0913 - the options of a session
+    *,
+    extensions: Iterable[object] = (),
+    extension_factories: Iterable[object] = (),
+    mock_tools: Mapping[str, Any] | None = None,
+    mock_ui: Mapping[str, Any] | None = None,
+    system_prompt: str = MINIMAL,
+    cwd: Path | str | None = None,
+    skills: Iterable[Skill | Mapping[str, Any]] = (),
+    settings: Mapping[str, Any] | None = None,
+    auto_assert: bool = True,
+    mock_extension_tools: bool = False,
+    propagate_errors: bool = True,
+    source: ModelSource | None = None,
+    trace: Path | str | None = None,
+) -> Rehearsal:
+    """A real agent session with a scripted model.
+
+    Extensions are loaded for real; `mock_tools` and `mock_ui` stand in for the environment and
+    the person. In an `async def`, await it, or use it with `async with`.
+    """
+    subject = AgentSession(
+        extensions=[
+            *listed(extensions, "extensions"),
+            *listed(extension_factories, "extension_factories"),
+        ],
+        mock_tools=mock_tools,
+        mock_ui=mock_ui,
+        system_prompt=system_prompt,
+        skills=skills,
+        settings=settings,
+        mock_extension_tools=mock_extension_tools,
+        propagate_errors=propagate_errors,
+    )
+    return Rehearsal(subject, source=source, cwd=cwd, trace=trace, auto_assert=auto_assert)
+
+
+def drive(  # noqa: PLR0913 - the options of a rehearsal
+    subject: object,
+    *,
+    source: ModelSource | None = None,
+    cwd: Path | str | None = None,
+    auto_assert: bool = True,
+    trace: Path | str | None = None,
+    mock_tools: Mapping[str, Any] | None = None,
+    urls: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    names: Mapping[str, str | Name] | None = None,
+    **options: Any,
+) -> Rehearsal:
+    """Any agent with a scripted model: a `Subject`, one of a framework, or a function of a prompt.
+
+    An agent of a framework is driven as it is: its clients are answered in this process, whatever
+    else it would send anywhere is refused, but for the addresses that `allow` names. `urls` are
+    base URLs at which it expects a model, where that is not a provider's own. `mock_tools` stand in
+    for its tools, and `options` go to the framework's own way of running an agent.
+
+    `names` says what the agent calls the tools of the script: `{"shell": "run_command"}`, or
+    `{"shell": Name("run_command", {"command": "line"})}` where parameters differ, too.
+    """
+    if isinstance(subject, type) or not isinstance(subject, Subject):
+        subject = _recognise(subject, mock_tools, options)
+    elif mock_tools or options:
+        given = ", ".join([*options, *(["mock_tools"] if mock_tools else [])])
+        raise UsageError(f"a {subject.name} takes its own options, not {given}")
+    return Rehearsal(
+        subject,
+        source=source,
+        cwd=cwd,
+        trace=trace,
+        auto_assert=auto_assert,
+        urls=urls,
+        allow=allow,
+        names=names,
+    )
+
+
+def _recognise(
+    agent: object, mock_tools: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> Subject:
+    from offbook.subjects.frameworks.recognition import recognise
+
+    found = None if isinstance(agent, type) else recognise(agent, mock_tools, options)
+    if found is None:
+        raise UsageError(
+            f"a {type(agent).__name__} cannot be driven",
+            hint="give an agent of a framework, a function of the prompt, or a Subject",
+        )
+    return found
