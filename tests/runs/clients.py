@@ -1,6 +1,6 @@
 """Asks a model through a real client, as an agent would: `python clients.py CLIENT PROMPT`.
 
-Prints what the model said, then what network it would have reached beside the model.
+Prints what the model said each time, then what network it would have reached beside the model.
 """
 
 from __future__ import annotations
@@ -103,15 +103,28 @@ def pydantic_ai(prompt: str) -> str:
     return asyncio.run(agent.run(prompt)).output
 
 
+def pydantic_ai_stream(prompt: str) -> str:
+    from pydantic_ai import Agent
+
+    async def ask() -> str:
+        agent: Any = Agent("openai-chat:gpt-5")
+        async with agent.run_stream(prompt) as run:
+            pieces = run.stream_text(delta=True, debounce_by=None)
+            return "|".join([piece async for piece in pieces])
+
+    return asyncio.run(ask())
+
+
+# Those of one SDK are asked in one process: to import it takes longer than to ask.
 CLIENTS = {
-    name: globals()[name]
-    for name in (
-        *("openai_chat", "openai_stream", "openai_responses"),
-        *("anthropic_messages", "anthropic_stream", "gemini", "pydantic_ai"),
-    )
+    "openai": (openai_chat, openai_stream, openai_responses),
+    "anthropic": (anthropic_messages, anthropic_stream),
+    "gemini": (gemini,),
+    "pydantic_ai": (pydantic_ai, pydantic_ai_stream),
 }
 
 if __name__ == "__main__":
     with closed() as border:
-        print(CLIENTS[sys.argv[1]](sys.argv[2]))  # noqa: T201 - read by the test
+        for ask in CLIENTS[sys.argv[1]]:
+            print(f"{ask.__name__}: {ask(sys.argv[2])}")  # noqa: T201 - read by the test
     print(f"refused: {len(border.refused)}")  # noqa: T201 - as above

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
-from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from offbook.determinism.clock import SystemClock
-from offbook.errors import DeadlineExceeded, FormatError, RunError, UsageError
+from offbook.errors import FormatError, RunError
+from offbook.exchange.variables import tell_command
 from offbook.files import read_text
+from offbook.runs.command import run_command
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay
 from offbook.sources.mocks.lines import read_mocks
@@ -137,35 +136,14 @@ class Outcome(msgspec.Struct, frozen=True):
     complaints: tuple[BaseException, ...] = ()
 
 
-def run_command(service: Service, command: Sequence[str], *, deadline: float) -> Outcome:
+def serve_command(service: Service, command: Sequence[str], *, deadline: float) -> Outcome:
     """Run a command whose clients find the service in their environment, then judge."""
     service.tell(RUN_START, {"subject": command[0], "command": list(command)})
-    code = _run(command, {**os.environ, **service.endpoint.variables}, deadline)
+    words = tell_command(command, service.endpoint.url)
+    code, _ = run_command(words, {**os.environ, **service.endpoint.variables}, deadline)
     complaints = tuple(service.complaints(strict=True))
     service.tell(RUN_END, {"ok": code == 0 and not complaints, "exit": code})
     return Outcome(code, complaints)
-
-
-def _run(command: Sequence[str], environment: dict[str, str], deadline: float) -> int:
-    try:
-        process = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603 - it is what was asked for
-    except OSError as error:
-        raise UsageError(f"cannot be started: {error.strerror}", where=command[0]) from error
-    try:
-        return process.wait(deadline)
-    except subprocess.TimeoutExpired as error:
-        raise DeadlineExceeded(
-            f"the command still ran after {deadline:g} s", where=command[0]
-        ) from error
-    finally:
-        _kill_tree(process)
-
-
-def _kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """End the command and whatever it started and left behind."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def raise_all(complaints: Sequence[BaseException]) -> None:

@@ -6,18 +6,16 @@ To record is to serve a recording source in front of a live one; to replay is to
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from offbook.determinism.clock import SystemClock
-from offbook.errors import DeadlineExceeded, UsageError
+from offbook.errors import UsageError
+from offbook.exchange.variables import tell_command
+from offbook.runs.command import DEADLINE, INTERRUPTED, run_command
 from offbook.sources.cassette.care import exchange
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay
@@ -35,10 +33,6 @@ if TYPE_CHECKING:
     from offbook.exchange.source import ModelSource
     from offbook.sources.cassette.replay import Summary as Replayed
     from offbook.sources.recording import Summary as Recorded
-
-DEADLINE = 600.0
-KEPT = 64 * 1024
-INTERRUPTED = 130
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -80,51 +74,10 @@ def run_with(
     with Server() as server:
         endpoint = server.mount(source, run="", hub=hub)
         env = {**(os.environ if environment is None else environment), **endpoint.variables}
-        code, output = _run(command, env, deadline, echo=echo, cwd=cwd)
+        words = tell_command(command, endpoint.url)
+        code, output = run_command(words, env, deadline, keep=True, echo=echo, cwd=cwd)
         failure = endpoint.failure
     return Done(code, output, round((time.perf_counter() - began) * 1000), failure)
-
-
-def _run(
-    command: Sequence[str], env: dict[str, str], deadline: float, *, echo: bool, cwd: Path | None
-) -> tuple[int, str]:
-    try:
-        process = subprocess.Popen(  # noqa: S603 - it is what was asked for
-            command, env=env, cwd=cwd, stdout=subprocess.PIPE, start_new_session=True
-        )
-    except OSError as error:
-        raise UsageError(f"cannot be started: {error.strerror}", where=command[0]) from error
-    said: list[bytes] = []
-    assert process.stdout is not None  # noqa: S101 - it was asked for
-    reader = threading.Thread(target=_tee, args=(process.stdout, said, echo), daemon=True)
-    reader.start()
-    try:
-        code = process.wait(deadline)
-    except subprocess.TimeoutExpired as error:
-        raise DeadlineExceeded(
-            f"the command still ran after {deadline:g} s", where=command[0]
-        ) from error
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        reader.join(1)
-        process.stdout.close()
-    return code, b"".join(said).decode(errors="replace")
-
-
-def _tee(pipe: IO[bytes], said: list[bytes], echo: bool) -> None:  # noqa: FBT001 - a thread's
-    """Show what the command prints, and keep the beginning of it."""
-    kept = 0
-    while part := os.read(pipe.fileno(), 8192):
-        if echo:
-            sys.stdout.buffer.write(part)
-            sys.stdout.buffer.flush()
-        if kept < KEPT:
-            said.append(part[: KEPT - kept])
-            kept += len(said[-1])
 
 
 def record_command(

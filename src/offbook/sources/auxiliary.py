@@ -76,10 +76,17 @@ CALLS = (
 )
 
 
+def warm_up(request: Request) -> Reply | None:
+    """The empty answer to a call that wants none; None for anything else."""
+    if request.metadata.get("generate") is not False:
+        return None
+    return Reply(model=request.model, role="auxiliary (prewarm)")
+
+
 def stand_in(request: Request) -> Reply | None:
     """The answer to an auxiliary call, or None for anything else."""
-    if request.metadata.get("generate") is False:
-        return Reply(model=request.model, role="auxiliary (prewarm)")
+    if (warmed := warm_up(request)) is not None:
+        return warmed
     if request.tools or not request.metadata:
         return None
     for known in CALLS:

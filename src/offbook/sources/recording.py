@@ -20,6 +20,7 @@ import msgspec
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.messages import Message
+from offbook.sources.auxiliary import warm_up
 from offbook.sources.cassette.edit import Title
 from offbook.sources.cassette.format import (
     ANY,
@@ -143,6 +144,8 @@ class Recording:
 
     async def reply(self, request: Request, /) -> Reply:
         """The source's reply, kept on its way back; also the provider's errors are."""
+        if (warmed := warm_up(request)) is not None:
+            return warmed
         self._last += 1
         identity, at, start = self._last, self._clock.millis() - self._began, time.perf_counter()
         try:
@@ -241,7 +244,8 @@ class Recording:
             about.setdefault("task", self._normal.tidy(self._task))
         if self.interrupted:
             about["interrupted"] = True
-        self._journal.close(self._keep.value(about))
+        kept, _ = hide_roots(self._keep.value(about), self._normal.roots)
+        self._journal.close(kept)
         return self.summary()
 
     def summary(self) -> Summary:

@@ -10,9 +10,10 @@ same command-line agent. The door of jsonpath-rfc9535.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -59,6 +60,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
             (rf"\b{UUID}\b|\b{IDS}\b", "[UUID]"),
             (r"Chunk ID: \w+", "Chunk ID: [ID]"),
             (r"Wall time: [\d.]+ seconds?", "Wall time: [DURATION]"),
+            (r"Original token count: \d+", "Original token count: [COUNT]"),  # paths count, too
         ),
         ("$.client_metadata", "$.prompt_cache_key", "$.input[*].id", "$.metadata"),
     ),
@@ -67,6 +69,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
         ("$..thoughtSignature",),
     ),
 }
+PROGRAMS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}
 REDACTED = "[REDACTED]"
 Rule = tuple[Pattern | Trusted | Literal, str]
 
@@ -135,6 +138,12 @@ def read_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
         raise UsageError(
             f"redactions: {error}", hint='give {"patterns": {…}, "paths": […], "presets": […]}'
         ) from error
+
+
+def find_presets(command: Sequence[str]) -> tuple[str, ...]:
+    """The preset of the client that a command starts, if it is a known one."""
+    found = PROGRAMS.get(PurePath(command[0]).stem) if command else None
+    return (found,) if found else ()
 
 
 def _rules(read: Rules) -> list[Rule]:

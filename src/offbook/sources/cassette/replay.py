@@ -15,6 +15,7 @@ import msgspec
 
 from offbook.errors import FormatError, ReplayMismatch, ScriptExhausted, ScriptUnfinished
 from offbook.exchange.request import Request
+from offbook.sources.auxiliary import warm_up
 from offbook.sources.cassette.cursor import Cursor
 from offbook.sources.cassette.format import MAIN, Answered, read_reply
 from offbook.sources.cassette.journal import load
@@ -109,6 +110,8 @@ class Replay:
 
     async def reply(self, request: Request, /) -> Reply:
         """What was answered when this was recorded."""
+        if (warmed := warm_up(request)) is not None:
+            return warmed
         entry = self.take(request)
         if entry is None:
             assert self._passthrough is not None  # noqa: S101 - or there would have been an error

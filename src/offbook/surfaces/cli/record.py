@@ -19,7 +19,8 @@ Example:
 
 \b
 Keys come from your environment and are written nowhere. Base URLs that it
-names (OPENAI_BASE_URL, …) are where the requests go.
+names (OPENAI_BASE_URL, …) are where the requests go. What differs between two
+runs of Claude Code, Codex and Gemini CLI is known, and evened out.
 
 \b
 Exit codes:
@@ -86,6 +87,7 @@ def command(  # noqa: PLR0913 - one for each option
     from offbook.runs.taping import record_command, tracing
     from offbook.sources.live import Live
     from offbook.sources.recording import Recording, price_table
+    from offbook.trace.redaction import find_presets
 
     live = Live(upstream)
     if only is not None:
@@ -93,7 +95,7 @@ def command(  # noqa: PLR0913 - one for each option
     recording = Recording(
         live,
         cassette,
-        redactions=read_redactions(redact, preset),
+        redactions=read_redactions(redact, preset or find_presets(command_)),
         append=append,
         replace=replace,
         backend=command_[0],

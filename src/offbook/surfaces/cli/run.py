@@ -124,10 +124,10 @@ def command(  # noqa: PLR0913 - each is an option
 
 
 def _serve(playbook: Path, trace: Path | None, deadline: float, words: tuple[str, ...]) -> int:
-    from offbook.runs.service import Service, raise_all, run_command
+    from offbook.runs.service import Service, raise_all, serve_command
 
     with Service(playbook, trace=trace) as service:
-        outcome = run_command(service, words, deadline=deadline)
+        outcome = serve_command(service, words, deadline=deadline)
     raise_all(outcome.complaints)
     if outcome.code:
         click.echo(f"offbook: the command failed with exit code {outcome.code}", err=True)

@@ -1,0 +1,79 @@
+"""Runs a command to its end, and ends all that it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING
+
+from offbook.errors import DeadlineExceeded, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+DEADLINE = 600.0
+KEPT = 64 * 1024
+INTERRUPTED = 130
+
+
+def run_command(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    deadline: float,
+    *,
+    keep: bool = False,
+    echo: bool = True,
+    cwd: Path | None = None,
+) -> tuple[int, str]:
+    """Its exit code, and the beginning of what it printed if that is to be kept."""
+    try:
+        process = subprocess.Popen(  # noqa: S603 - it is what was asked for
+            command,
+            env=environment,
+            cwd=cwd,
+            stdout=subprocess.PIPE if keep else None,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise UsageError(f"cannot be started: {error.strerror}", where=command[0]) from error
+    said: list[bytes] = []
+    reader = threading.Thread(target=_tee, args=(process.stdout, said, echo), daemon=True)
+    reader.start()
+    try:
+        code = process.wait(deadline)
+    except subprocess.TimeoutExpired as error:
+        raise DeadlineExceeded(
+            f"the command still ran after {deadline:g} s", where=command[0]
+        ) from error
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    finally:
+        _end_tree(process)
+        reader.join(1)
+        if process.stdout is not None:
+            process.stdout.close()
+    return code, b"".join(said).decode(errors="replace")
+
+
+def _end_tree(process: subprocess.Popen[bytes]) -> None:
+    """End the command and whatever it started and left behind."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _tee(pipe: IO[bytes] | None, said: list[bytes], echo: bool) -> None:  # noqa: FBT001 - a thread's
+    """Show what the command prints, and keep the beginning of it."""
+    kept = 0
+    while pipe is not None and (part := os.read(pipe.fileno(), 8192)):
+        if echo:
+            sys.stdout.buffer.write(part)
+            sys.stdout.buffer.flush()
+        if kept < KEPT:
+            said.append(part[: KEPT - kept])
+            kept += len(said[-1])
