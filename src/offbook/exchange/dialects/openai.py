@@ -81,6 +81,13 @@ def check_tools(
     )
 
 
+def find_deployment(path: str) -> str | None:
+    """The model that Azure's addresses name: `/openai/deployments/MODEL/…`."""
+    before, found, rest = path.partition("/deployments/")
+    del before
+    return rest.partition("/")[0] if found else None
+
+
 def say_role(role: str | None, where: str, supported: str) -> ModelError:
     """OpenAI's refusal of the role at this place."""
     if role is None:

@@ -82,10 +82,10 @@ def read_block(part: forms.Part) -> AnyBlock | None:
     return Thinking("", part.data, redacted=True) if kind == "redacted_thinking" else None
 
 
-def _read_image(source: forms.Picture | None) -> Image:
-    if source is None:
-        return Image()
-    return Image(source.data, source.media_type, source.url)
+def _read_image(source: forms.Picture | str | None) -> Image:
+    if isinstance(source, forms.Picture):
+        return Image(source.data, source.media_type, source.url)
+    return Image()
 
 
 def read_content(content: str | list[forms.Part] | forms.Part | None) -> tuple[Content, ...]:

@@ -52,7 +52,7 @@ class Part(msgspec.Struct):
     thinking: str = ""
     signature: str | None = None
     data: str = ""
-    source: Picture | None = None
+    source: Picture | str | None = None  # a search result names its own
     tool_name: str = ""
 
 

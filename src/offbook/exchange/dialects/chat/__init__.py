@@ -32,7 +32,7 @@ from offbook.exchange.dialects.chat.asking import (
 )
 from offbook.exchange.dialects.chat.decode import find_messages, read_messages, read_tool
 from offbook.exchange.dialects.chat.encode import COMPLETION, Said, write_spoken, write_usage
-from offbook.exchange.dialects.chat.refusals import require, say_breach
+from offbook.exchange.dialects.chat.refusals import require, say_breach, say_outdated
 from offbook.exchange.dialects.chat.stream import write_events
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
 from offbook.exchange.history import extend_digest
@@ -101,6 +101,10 @@ class Chat:
 
     def _decode(self, wire: Wire, text: bytes, known: Known[forms.Read] | None = None) -> Request:
         body = openai.read_body(forms.body, text)
+        if body.functions:
+            raise say_outdated("functions")
+        if body.model is None:
+            body.model = openai.find_deployment(wire.path)
         if "missing_field" in self._rules:
             require(body, known)
         read = known.state if known else forms.NOTHING

@@ -8,6 +8,7 @@ from typing import cast
 from offbook.exchange.arguments import read_arguments, read_input
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import forms
+from offbook.exchange.dialects.chat.refusals import say_outdated
 from offbook.exchange.history import History
 from offbook.exchange.messages import (
     AnyBlock,
@@ -21,7 +22,7 @@ from offbook.exchange.messages import (
 )
 from offbook.exchange.request import Tool
 
-ROLES = "'system', 'assistant', 'user', 'function', 'tool', and 'developer'"
+ROLES = "'system', 'assistant', 'user', 'tool', and 'developer'"
 
 
 def find_messages(body: bytes) -> bytes:
@@ -54,6 +55,8 @@ def read_messages(
                 messages.append(message)
             else:
                 system.append(message.text)
+        elif role == "function":
+            raise say_outdated(f"messages[{at}].role")
         elif "unknown_role" in refused:
             raise openai.say_role(role, f"messages[{at}]", ROLES)
         else:

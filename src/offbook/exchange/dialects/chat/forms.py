@@ -135,6 +135,7 @@ class Body(msgspec.Struct, gc=False):
     # the tools come again with every request, byte for byte: each offer is read once
     tools: msgspec.Raw = msgspec.Raw()
     stream: bool | None = None
+    functions: Any = None
 
 
 class _Outline(msgspec.Struct, gc=False):

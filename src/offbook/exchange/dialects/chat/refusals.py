@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from offbook.errors import ModelError
 from offbook.exchange import rules
 
 if TYPE_CHECKING:
-    from offbook.errors import ModelError
     from offbook.exchange.dialects.chat import forms
     from offbook.exchange.memory import Known
 
@@ -31,6 +31,16 @@ def require(body: forms.Body, known: Known[forms.Read] | None) -> None:
             param="messages",
             code="empty_array",
         )
+
+
+def say_outdated(where: str) -> ModelError:
+    """The refusal of what came before tools; the provider still plays it, we do not."""
+    return ModelError(
+        f"{where}: functions and the role 'function' are not played here: "
+        "offer them as tools, and answer with the role 'tool'.",
+        status=400,
+        details={"param": where, "code": "unsupported_value"},
+    )
 
 
 def say_breach(breach: rules.Breach, before: int) -> ModelError:

@@ -109,12 +109,12 @@ class Conversation:
             elif kind == "item_reference":
                 self.lasting = False
                 self._spoken += self._look_up(item.id or "")
-            elif kind.endswith("_output") and item.call_id is not None:
+            elif kind.endswith("_output") and (item.call_id or item.id):
                 self._result(item)
             elif kind.endswith("_call") and item.call_id is not None:  # a tool of the provider's
                 item.name = item.name or kind.removesuffix("_call")
-                given = cast("JSON", item.arguments) if isinstance(item.arguments, dict) else {}
-                self._call(item, given)
+                given = cast("JSON", item.arguments) if isinstance(item.arguments, dict) else None
+                self._call(item, given or item.action or item.operation or {})
 
     def _read_message(self, item: forms.Item, at: int) -> None:
         role, blocks = item.role, _read_content(item.content)
@@ -139,7 +139,7 @@ class Conversation:
 
     def _result(self, item: forms.Item) -> None:
         self._close()
-        id_ = item.call_id or ""
+        id_ = item.call_id or item.id or ""  # local_shell_call_output has no call_id
         given = [item.output] if isinstance(item.output, forms.Part) else item.output
         content = cast("tuple[Content, ...]", _read_content(given))
         result = ToolResult(id_, content, name=self._names.get(id_, ""))
@@ -180,6 +180,8 @@ def _read_part(part: forms.Part) -> Text | Image:
     if part.image_url is not None:
         url = part.image_url
         return openai.read_image(url if isinstance(url, str) else url.url)
+    if part.stdout is not None or part.stderr is not None:  # what a shell of the provider's printed
+        return Text((part.stdout or "") + (part.stderr or ""))
     return Text(part.refusal or f"[{part.type}]")  # what we have no block for, by its name
 
 

@@ -51,6 +51,8 @@ class Part(msgspec.Struct, gc=False):
     text: str | None = None
     refusal: str | None = None
     image_url: str | openai.Address | None = None
+    stdout: str | None = None
+    stderr: str | None = None
 
 
 class Item(msgspec.Struct, gc=False):
@@ -64,6 +66,8 @@ class Item(msgspec.Struct, gc=False):
     name: str | None = None
     namespace: str | None = None
     arguments: Any = None
+    action: JSON | None = None
+    operation: JSON | None = None
     input: Any = None
     output: str | list[Part] | Part | None = None
     summary: list[Part] | None = None
