@@ -26,6 +26,8 @@ TOOLS = {
     for name in [
         "setup",
         "run",
+        "record",
+        "replay",
         "assert",
         "inspect",
         "evaluate",

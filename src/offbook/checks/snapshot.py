@@ -23,6 +23,7 @@ LEFT_OUT = (
     ".offbook-workspace.json",
     ".git/**",
     ".agent/home/**",
+    "cassettes/**",
     "reports/**",
     "session.jsonl",
     "session-*.jsonl",
@@ -67,13 +68,28 @@ class Difference(msgspec.Struct, frozen=True):
 
 def capture(root: Path, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Snapshot:
     """The files of a folder as they are; a link is told as a link, and never followed."""
-    files: dict[str, str] = {}
+    return Snapshot({name: _read(path) for name, path in list_files(root, include, exclude)})
+
+
+def list_files(
+    root: Path, include: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> Iterator[tuple[str, Path]]:
+    """The files of a folder by their names in it, but for what the tools themselves write."""
     for path in _walk(root):
         name = path.relative_to(root).as_posix()
         wanted = not include or any(_glob(pattern).match(name) for pattern in include)
         if wanted and not any(_glob(pattern).match(name) for pattern in (*LEFT_OUT, *exclude)):
-            files[name] = _read(path)
-    return Snapshot(files)
+            yield name, path
+
+
+def read_small(path: Path) -> str | None:
+    """The text of a file; None where it is none, or long, or a link."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
+        return None
+    try:
+        return path.read_bytes().decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def redact(snapshot: Snapshot, redaction: Redaction) -> Snapshot:
@@ -106,16 +122,12 @@ def _read(path: Path) -> str:
         return f"link to {path.readlink()}"
     if not path.is_file():
         return "no file"
+    if (text := read_small(path)) is not None:
+        return text
     size = path.stat().st_size
-    if size <= LARGEST:
-        raw = path.read_bytes()
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            return f"binary, {size} bytes, sha256 {hashlib.sha256(raw).hexdigest()}"
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return f"large, {size} bytes, sha256 {digest}"
+    return f"{'binary' if size <= LARGEST else 'large'}, {size} bytes, sha256 {digest}"
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,10 @@ In a plain `def test_…` there is no event loop: the bridge runs the coroutine 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -41,3 +44,11 @@ class Bridge:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What came of something that takes time: it is there, and may be awaited all the same."""
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        yield from ()
+        return self

@@ -102,9 +102,9 @@ async def test_an_earlier_session_is_set_aside_with_a_warning():
     setup("twice")
     await run("twice", "Go", mock_responses=FLOW)
     second = await run("twice", "Go", mock_responses=FLOW)
-    assert second.warnings == [
-        "the workspace was used before: its session is kept as session-1.jsonl"
-    ]
+    assert second.warnings == (
+        "the workspace was used before: its session is kept as session-1.jsonl",
+    )
     assert len(list(Trace(second.session_file))) == second.events_count
 
 

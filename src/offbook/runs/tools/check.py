@@ -11,7 +11,7 @@ from offbook.checks.assertions.table import judge_all
 from offbook.checks.check import Evidence
 from offbook.determinism.clock import SystemClock
 from offbook.errors import UsageError
-from offbook.runs.tools.run import session_of
+from offbook.runs.tools.work import session_of
 from offbook.runs.workspace import Workspaces
 from offbook.trace.hub import Hub
 from offbook.trace.reader import Trace

@@ -14,7 +14,7 @@ from offbook.errors import ModelError, OffbookError, UsageError
 from offbook.exchange.messages import Text
 from offbook.exchange.reply import Reply
 from offbook.files import convert
-from offbook.runs.tools.run import session_of
+from offbook.runs.tools.work import session_of
 from offbook.runs.workspace import Workspace, Workspaces
 from offbook.subjects.process import isolate, run_process
 from offbook.trace.hub import Hub

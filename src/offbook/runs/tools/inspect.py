@@ -9,7 +9,7 @@ import msgspec
 
 from offbook.errors import UsageError, nearest
 from offbook.files import convert
-from offbook.runs.tools.run import session_of
+from offbook.runs.tools.work import session_of
 from offbook.runs.workspace import Workspaces
 from offbook.trace.inspect import Filter, list_records, summarize, tell_timeline
 from offbook.trace.reader import Trace

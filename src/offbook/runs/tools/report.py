@@ -13,7 +13,7 @@ from offbook.reports.data import Data
 from offbook.reports.junit import JUnit
 from offbook.reports.report import Attempt, Report, collect
 from offbook.reports.tap import Tap
-from offbook.runs.tools.run import session_of
+from offbook.runs.tools.work import session_of
 from offbook.runs.workspace import Workspaces
 from offbook.trace.reader import Trace
 

@@ -79,6 +79,8 @@ class Answered(
 
     `chunks` are the lengths of the pieces in which a text was streamed, each with the
     milliseconds before it: "5@120 7@3". `roots` are the folders named in it, such as WORKSPACE.
+    `files` are what a command left in its folder: whole texts by their paths, null where it
+    removed one.
     """
 
     output: str | None = None
@@ -94,6 +96,7 @@ class Answered(
     duration_ms: float = 0
     chunks: str = ""
     roots: tuple[str, ...] = ()
+    files: dict[str, str | None] = {}
 
     @property
     def said(self) -> tuple[AnyBlock, ...]:

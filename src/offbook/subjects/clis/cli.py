@@ -51,6 +51,8 @@ class Client(msgspec.Struct, frozen=True):
     @property
     def mend(self) -> str:
         """The command that installs it."""
+        if not self.package:
+            return f"install {self.title}"
         return f"{'pip install' if self.manager == 'pip' else 'npm install -g'} {self.pinned}"
 
     def find(self) -> str | None:
@@ -100,6 +102,7 @@ class Cli(ABC):
         self.program = options.get("program") or ""
         self.arguments = tuple(options.get("arguments", ()))
         self.said = Said()
+        self.ended: Ended | None = None
         self._given = options.get("program")
         self._extra = dict(options.get("env") or {})
         self._deadline = deadline
@@ -161,6 +164,7 @@ class Cli(ABC):
             deadline=self._deadline,
             stdin=self.stdin(text),
         )
+        self.ended = ended
         self.tell(stage, ended)
         self._judge(command, ended)
 

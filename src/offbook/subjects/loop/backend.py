@@ -30,13 +30,20 @@ class Acted(msgspec.Struct, frozen=True):
     exit_code: int = 0
     stderr: str = ""
     cost_usd: float | None = None
+    tokens: int = 0
+    told: frozenset[str] = frozenset()
+    timed_out: bool = False
 
 
 class Backend(Protocol):
     """Does the work of an iteration."""
 
     async def act(self, hat: str, prompt: str, seconds: float) -> Acted:
-        """What comes of this prompt, under this hat, within these seconds."""
+        """What comes of this prompt, under this hat; a TimeoutError after these seconds.
+
+        What the backend told the hub itself it names in `told`: `output`, `cost`. An agent that was
+        ended because its time was over has `timed_out`, and what it had said until then.
+        """
         ...
 
 
@@ -68,14 +75,14 @@ class MockBackend:
         """How many were not used."""
         return len(self._left)
 
-    async def act(self, hat: str, prompt: str, seconds: float) -> Acted:  # noqa: ARG002 - the loop's own watchdog stops it
+    async def act(self, hat: str, prompt: str, seconds: float) -> Acted:
         """The next answer that fits."""
         for at, response in enumerate(self._left):
             if self._fits(response, hat, prompt):
                 del self._left[at]
                 self.consumed += 1
                 if response.delay_ms:
-                    await asyncio.sleep(response.delay_ms / 1000)
+                    await asyncio.wait_for(asyncio.sleep(response.delay_ms / 1000), seconds)
                 return Acted(response.output, response.exit_code)
         if not self._left:
             raise ScriptExhausted(
@@ -117,10 +124,11 @@ class SourceBackend:
     def __init__(self, source: ModelSource) -> None:
         self._source = source
 
-    async def act(self, hat: str, prompt: str, seconds: float) -> Acted:  # noqa: ARG002 - as above
+    async def act(self, hat: str, prompt: str, seconds: float) -> Acted:
         """What the model answers."""
         request = Request(History([user(prompt)]), metadata={"hat": hat})
-        return Acted((await self._source.reply(request)).text)
+        reply = await asyncio.wait_for(self._source.reply(request), seconds)
+        return Acted(reply.text, tokens=reply.usage.input + reply.usage.output)
 
 
 class CommandBackend:
@@ -142,4 +150,5 @@ class CommandBackend:
         ended = await run_process(
             command, cwd=self._cwd, env=env, deadline=seconds, stdin=stdin, hub=self._hub
         )
-        return Acted(ended.stdout, ended.code, ended.stderr)
+        told = frozenset({"output"})
+        return Acted(ended.stdout, ended.code, told=told, timed_out=ended.timed_out)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from offbook.subjects.subject import Reach, Stage
     from offbook.trace.verdicts import Verdict
 
+GRACE = 3.0  # for a backend to end what it began when its time is over
 STALE = 3
 ABANDON = 3
 MALFORMED = 3
@@ -165,7 +166,7 @@ class _Running:
         self._hub.emit("_meta.iteration", {"n": n, "elapsed_ms": elapsed, "hat": hat})
         prompt = compose(task, hat, self._hats.get(hat), pending, self._cwd)
         try:
-            acted = await asyncio.wait_for(self._backend.act(hat, prompt, left), left)
+            acted = await asyncio.wait_for(self._backend.act(hat, prompt, left), left + GRACE)
         except TimeoutError:
             return
         self._take_in(acted, hat)
@@ -179,13 +180,10 @@ class _Running:
         return True
 
     def _take_in(self, acted: Acted, hat: str) -> None:
-        for stream, text in (("stdout", acted.output), ("stderr", acted.stderr)):
-            if text:
-                self._hub.emit("process.output", {"stream": stream, "text": text, "hat": hat})
-        if acted.cost_usd is not None:
-            self._cost += acted.cost_usd
-            self._hub.emit("iteration.summary", {"hat": hat, "cost_usd": acted.cost_usd})
+        self._tell(acted, hat)
         self._failures = self._failures + 1 if acted.exit_code else 0
+        if acted.timed_out:
+            return  # its last words were cut off, and promise nothing
         published = [Published(t.topic, t.payload, hat, t.target) for t in find_tags(acted.output)]
         published += self._read_events(hat)
         promise = self._limits.completion_promise
@@ -198,6 +196,16 @@ class _Running:
             self._publish_default(hat)
         if said:
             self._complete(hat)
+
+    def _tell(self, acted: Acted, hat: str) -> None:
+        if "output" not in acted.told:
+            for stream, text in (("stdout", acted.output), ("stderr", acted.stderr)):
+                if text:
+                    self._hub.emit("process.output", {"stream": stream, "text": text, "hat": hat})
+        if acted.cost_usd is not None:
+            self._cost += acted.cost_usd
+            if "cost" not in acted.told:
+                self._hub.emit("iteration.summary", {"hat": hat, "cost_usd": acted.cost_usd})
 
     def _complete(self, hat: str) -> None:
         missing = [topic for topic in self._limits.required_events if topic not in self._seen]

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from offbook.errors import UsageError
+from offbook.surfaces.cli.loop import loop_options, read_agent
 from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
@@ -16,6 +17,12 @@ Example:
   offbook record tests/refund.yaml -- python agent.py
   offbook record tests/refund.yaml --upstream http://127.0.0.1:8080/v1 -- python agent.py
   offbook record tests/refund.yaml --only 2 -- python agent.py
+  offbook record auth_flow --workspace auth --task "Add auth" --backend codex --env OPENAI_API_KEY=…
+  offbook record auth_flow --workspace auth --task "Add auth" -- my-agent --quiet
+
+\b
+With --workspace, the loop works on the task there, and CASSETTE is the name of
+a cassette in that workspace: what the agent answered, iteration by iteration.
 
 \b
 Keys come from your environment and are written nowhere. Base URLs that it
@@ -55,7 +62,7 @@ def read_redactions(given: tuple[str, ...], presets: tuple[str, ...]) -> dict[st
 
 @click.command("record", epilog=EXAMPLE)
 @click.argument("cassette", type=click.Path(path_type=Path))
-@click.argument("command_", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command_", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option("--append", is_flag=True, help="Add to a cassette that is there already.")
 @click.option("--replace", is_flag=True, help="Begin a cassette that is there already anew.")
 @click.option("--only", type=int, metavar="N", help="Record only interaction N again.")
@@ -66,6 +73,8 @@ def read_redactions(given: tuple[str, ...], presets: tuple[str, ...]) -> dict[st
 @click.option("--price", multiple=True, metavar="MODEL=IN/OUT", help="Dollars a million tokens.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
 @click.option("--deadline", default=600.0, show_default=True, help="Seconds it may take.")
+@loop_options
+@click.option("--max-iterations", default=10, show_default=True, help="… at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(  # noqa: PLR0913 - one for each option
     cassette: Path,
@@ -81,9 +90,24 @@ def command(  # noqa: PLR0913 - one for each option
     price: tuple[str, ...],
     trace: Path | None,
     deadline: float,
+    max_iterations: int,
     as_json: bool,
+    **loop: Any,
 ) -> int:
-    """Run a command with the real model, and record a cassette."""
+    """Run a command, or the loop, with the real model, and record a cassette."""
+    rules = read_redactions(redact, preset or find_presets(command_))
+    if loop["workspace"]:
+        return _record_loop(
+            str(cassette),
+            task,
+            max_iterations=max_iterations,
+            redactions=rules,
+            replace=replace,
+            as_json=as_json,
+            **read_agent(command_, loop),
+        )
+    if not command_:
+        raise UsageError("what is to be recorded?", hint="offbook record CASSETTE -- COMMAND")
     from offbook.runs.taping import record_command, tracing
     from offbook.sources.live import Live
     from offbook.sources.recording import Recording, price_table
@@ -95,7 +119,7 @@ def command(  # noqa: PLR0913 - one for each option
     recording = Recording(
         live,
         cassette,
-        redactions=read_redactions(redact, preset or find_presets(command_)),
+        redactions=rules,
         append=append,
         replace=replace,
         backend=command_[0],
@@ -119,6 +143,26 @@ def command(  # noqa: PLR0913 - one for each option
     if done.failure is not None:
         raise done.failure
     return int(done.code != 0)
+
+
+def _record_loop(name: str, task: str, *, as_json: bool, **options: Any) -> int:
+    import asyncio
+
+    from offbook.runs.tools.record import record
+
+    workspace = options.pop("workspace_id")
+    backend = options.pop("backend")
+    recorded = asyncio.run(record(workspace, name, task, backend, **options))
+    if as_json:
+        print_json(recorded)
+    else:
+        click.echo(
+            f"recorded {recorded.interactions} interactions in {recorded.cassette_path}: "
+            f"{recorded.termination_reason}, exit code {recorded.exit_code}"
+        )
+    for said in filter(None, (*recorded.warnings, recorded.error)):
+        click.echo(f"offbook: {said}", err=True)
+    return int(recorded.exit_code != 0)
 
 
 def _renew(

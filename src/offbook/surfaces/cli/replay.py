@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
+from offbook.errors import UsageError
+from offbook.surfaces.cli.loop import loop_options, read_agent
 from offbook.surfaces.cli.output import print_json
 from offbook.surfaces.cli.record import read_redactions
 
@@ -14,6 +17,11 @@ EXAMPLE = """\b
 Example:
   offbook replay tests/refund.yaml -- python agent.py
   offbook replay tests/refund.yaml --loose -- npm test
+  offbook replay auth_flow --workspace auth --task "Add auth"
+
+\b
+With --workspace, the loop works on the task there, and CASSETTE is the name of
+a cassette in that workspace. No agent is started, unless --allow-passthrough.
 
 \b
 Exit codes:
@@ -25,7 +33,7 @@ Exit codes:
 
 @click.command("replay", epilog=EXAMPLE)
 @click.argument("cassette", type=click.Path(path_type=Path))
-@click.argument("command_", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command_", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option("--strict/--loose", default=True, help="Compare each request, or only its turn.")
 @click.option("--allow-passthrough", is_flag=True, help="Ask the real model what is not recorded.")
 @click.option("--upstream", metavar="URL", help="The base URL of the real model.")
@@ -39,6 +47,7 @@ Exit codes:
 )
 @click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
 @click.option("--deadline", default=600.0, show_default=True, help="Seconds it may take.")
+@loop_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(  # noqa: PLR0913 - one for each option
     cassette: Path,
@@ -54,11 +63,25 @@ def command(  # noqa: PLR0913 - one for each option
     trace: Path | None,
     deadline: float,
     as_json: bool,
+    **loop: Any,
 ) -> int:
-    """Run a command whose model is a cassette.
+    """Run a command whose model is a cassette, or the loop with its answers.
 
     All of it must be used, and nothing else asked.
     """
+    rules = read_redactions(redact, preset)
+    if loop["workspace"]:
+        return _replay_loop(
+            str(cassette),
+            task,
+            strict=strict,
+            allow_passthrough=allow_passthrough,
+            redactions=rules,
+            as_json=as_json,
+            **read_agent(command_, loop),
+        )
+    if not command_:
+        raise UsageError("what is to be replayed?", hint="offbook replay CASSETTE -- COMMAND")
     from offbook.runs.taping import replay_command, tracing
     from offbook.sources.cassette.replay import Replay
     from offbook.sources.live import Live
@@ -69,7 +92,7 @@ def command(  # noqa: PLR0913 - one for each option
             cassette,
             strict=strict,
             passthrough=Live(upstream) if allow_passthrough else None,
-            redactions=read_redactions(redact, preset),
+            redactions=rules,
             cursor=cursor,
             hub=hub,
         )
@@ -93,3 +116,22 @@ def command(  # noqa: PLR0913 - one for each option
     if done.failure is not None and replay.failure is None:
         raise done.failure
     return int(failed)
+
+
+def _replay_loop(name: str, task: str, *, as_json: bool, **options: Any) -> int:
+    import asyncio
+
+    from offbook.runs.tools.replay import replay
+
+    replayed = asyncio.run(replay(options.pop("workspace_id"), name, task, **options))
+    if as_json:
+        print_json(replayed)
+    else:
+        click.echo(
+            f"replayed {replayed.interactions_replayed} interactions, "
+            f"{replayed.interactions_passthrough} passed on: "
+            f"{replayed.termination_reason}, exit code {replayed.exit_code}"
+        )
+    for said in filter(None, (*replayed.warnings, replayed.error)):
+        click.echo(f"offbook: {said}", err=True)
+    return int(replayed.exit_code != 0 or bool(replayed.error))

@@ -19,6 +19,7 @@ Example:
   offbook run flow.yaml --reports out --fail-on-flaky
   offbook run flow --task "Add error handling" --mock-responses answers.yaml
   offbook run flow --task "Add error handling" --command "my-agent --quiet"
+  offbook run flow --task "Add error handling" --backend claude --playbook api.yaml
   offbook run --playbook shop.yaml -- python agent.py
   offbook run --playbook shop.py --trace run.jsonl -- npm test
 
@@ -34,7 +35,6 @@ Exit codes:
      the command failed, or the script and the agent disagree
   2  wrong usage, a file that cannot be read, a command that cannot be started
 """
-BACKENDS = ("mock", "command")
 
 
 @click.command("run", epilog=EXAMPLE)
@@ -49,8 +49,9 @@ BACKENDS = ("mock", "command")
 )
 @click.option("--fail-on-flaky", is_flag=True, help="Passed only after a failure is no pass.")
 @click.option("--task", help="What the loop works on, in the workspace ID.")
-@click.option("--backend", type=click.Choice(BACKENDS), help="Who does the work.")
+@click.option("--backend", help="mock, replay, playbook, command, claude, codex, gemini, kiro, pi.")
 @click.option("--command", "line", help="The command of the backend `command`.")
+@click.option("--cassette", default="", metavar="NAME", help="What the backend `replay` replays.")
 @click.option("--max-iterations", default=5, show_default=True)
 @click.option("--max-runtime-secs", default=300.0, show_default=True)
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="For the command; repeatable.")
@@ -58,7 +59,7 @@ BACKENDS = ("mock", "command")
 @click.option(
     "--playbook",
     type=click.Path(path_type=Path),
-    help="What the model of the command does: a playbook, mocks or a cassette.",
+    help="What the model of the agent does: a playbook, mocks or a cassette.",
 )
 @click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
 @click.option(
@@ -74,6 +75,7 @@ def command(  # noqa: PLR0913 - each is an option
     task: str | None,
     backend: str | None,
     line: str | None,
+    cassette: str,
     max_iterations: int,
     max_runtime_secs: float,
     env: tuple[str, ...],
@@ -86,9 +88,9 @@ def command(  # noqa: PLR0913 - each is an option
     """Run scenarios, the loop, or any command.
 
     Scenario files are played side by side. With --task, the loop works in the workspace ID. With
-    --playbook, a command runs with a scripted model, and has to play the script to its end.
+    --playbook alone, a command runs with a scripted model, and has to play the script to its end.
     """
-    if playbook is not None:
+    if playbook is not None and task is None:
         return _serve(playbook, trace, deadline, words)
     if task is None:
         paths = [Path(word) for word in words]
@@ -101,8 +103,10 @@ def command(  # noqa: PLR0913 - each is an option
         run(
             words[0],
             task,
-            backend=backend or ("command" if line else "mock"),
+            backend=backend or ("command" if line else "replay" if cassette else "mock"),
             command=shlex.split(line or ""),
+            playbook=str(playbook or ""),
+            cassette=cassette,
             max_iterations=max_iterations,
             max_runtime_secs=max_runtime_secs,
             env=read_pairs(env, "env"),

@@ -21,6 +21,8 @@ from offbook.runs.tools.cleanup import cleanup
 from offbook.runs.tools.diff import diff
 from offbook.runs.tools.evaluate import evaluate
 from offbook.runs.tools.inspect import inspect
+from offbook.runs.tools.record import record
+from offbook.runs.tools.replay import replay
 from offbook.runs.tools.report import report
 from offbook.runs.tools.run import run
 from offbook.runs.tools.setup import setup
@@ -32,6 +34,8 @@ from offbook.trace.redaction import Rules
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "test_setup": setup,
     "test_run": run,
+    "test_record": record,
+    "test_replay": replay,
     "test_assert": check,
     "test_inspect": inspect,
     "test_report": report,
@@ -44,12 +48,17 @@ READ_ONLY = {"test_diff", "test_inspect"}
 DESTRUCTIVE = {"test_cleanup"}
 PARAMETERS = {
     "assertions": "What must be true of the run; all are judged, none stops the others.",
-    "backend": "Who does the work: mock (scripted answers) or command.",
+    "allow_passthrough": "Let the real agent answer what is not recorded.",
+    "backend": "Who does the work: mock (scripted answers), replay (a cassette), playbook (the "
+    "model alone), command, or a client: claude, codex, gemini, kiro, pi.",
     "baseline": "A snapshot, or `initial`: how the workspace was set up.",
     "command": "The command of the backend `command`; the prompt comes in at its stdin.",
+    "cassette": "The cassette of the backend `replay`, in cassettes/ of the workspace.",
+    "cassette_name": "The name of the cassette, in cassettes/ of the workspace.",
     "compare_to": "A snapshot, or `current`: how the workspace is.",
     "config": "Hats and limits of the loop, as in a preset file.",
-    "env": "Environment variables for the command; it gets no others of yours.",
+    "env": "Environment variables for the agent; it gets no others of yours. A client without a "
+    "playbook asks its real model: its key has to be here.",
     "evaluations": "What is to be judged, and by what.",
     "exclude_patterns": "Globs of files to leave out.",
     "filter": "Which events to show.",
@@ -66,10 +75,13 @@ PARAMETERS = {
     "max_runtime_secs": "How long the run may take at most.",
     "mock_responses": "The scripted answers; each iteration takes the first that fits.",
     "output_path": "Where in the workspace the report goes.",
+    "playbook": "The model of the agent: the path of a playbook, mocks or a cassette.",
     "preserve_session": "Keep session.jsonl, and nothing else.",
     "redactions": "What may differ: patterns by name, JSON paths such as $.files['a.txt'].",
+    "replace": "Begin a cassette that is there already anew.",
     "scratchpad": "What .agent/scratchpad.md says at first.",
     "snapshot_id": "What to call the snapshot.",
+    "strict": "Fail if a prompt is not the recorded one; else only its turn counts.",
     "task": "What the loop works on.",
     "tested_model": "What the model under test is called; it may not judge itself.",
     "test_name": "The name of the suite.",
@@ -83,7 +95,7 @@ TYPES: dict[str, Any] = {
     "mock_responses": list[MockResponse] | None,
     "redactions": Rules | None,
 }
-HIDDEN = {"history", "trace_path"}
+HIDDEN = {"history", "progress", "trace_path"}
 
 
 class Tool:

@@ -1,0 +1,159 @@
+"""`record`: let a real agent work on a task, and keep what it answered and left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offbook.checks.snapshot import list_files, read_small
+from offbook.errors import RunError, UsageError, nearest
+from offbook.runs.agents import AGENTS, Agent, Choice
+from offbook.runs.bridge import Settled
+from offbook.runs.tools.replay import WORKSPACE, place_cassette
+from offbook.runs.tools.run import judge_script
+from offbook.runs.tools.work import Limits, Progress, Silent, work
+from offbook.runs.workspace import Workspaces
+from offbook.sources.cassette.format import Answered
+from offbook.sources.recording import Recording
+from offbook.subjects.loop.backend import Acted, Backend
+from offbook.subjects.loop.loop import SCRATCHPAD
+
+if TYPE_CHECKING:
+    from offbook.subjects.subject import Stage
+
+
+class Recorded(Settled, frozen=True):
+    """A cassette that was recorded, and how its run ended."""
+
+    cassette_path: str
+    cassette_name: str
+    interactions: int
+    total_tokens: int
+    cost_dollars: float | None
+    duration_secs: float
+    exit_code: int
+    termination_reason: str
+    session_file: str
+    error: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+async def record(  # noqa: PLR0913 - the parameters of the tool
+    workspace_id: str,
+    cassette_name: str,
+    task: str,
+    backend: str,
+    *,
+    command: Sequence[str] = (),
+    playbook: str = "",
+    max_iterations: int = 10,
+    max_runtime_secs: float = 300.0,
+    redactions: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Recorded:
+    """Work on a task with a real agent, and keep a cassette of it in the workspace."""
+    workspace = Workspaces().find(workspace_id)
+    if backend not in AGENTS:
+        raise UsageError(
+            f"{backend!r} is no backend that can be recorded", hint=nearest(backend, AGENTS)
+        )
+    place = place_cassette(workspace, cassette_name)
+    agent = Agent(Choice(backend, tuple(command), dict(env or {}), playbook), workspace.path)
+    scratchpad = workspace.place(SCRATCHPAD)
+    about: dict[str, Any] = {
+        "backend": backend,
+        **({"command": list(command)} if command else {}),
+        "max_iterations": max_iterations,
+        **({"scratchpad": scratchpad.read_text("utf-8")} if scratchpad.is_file() else {}),
+    }
+    recording = Recording(
+        Silent(),
+        place,
+        redactions=redactions,
+        roots={WORKSPACE: workspace.path},
+        backend=backend,
+        task=task,
+        replace=replace,
+    )
+
+    def start(stage: Stage) -> Backend:
+        return Taped(agent(stage), recording, workspace.path)
+
+    try:
+        worked = await work(
+            workspace,
+            task,
+            start,
+            Limits(max_iterations, max_runtime_secs),
+            judge=lambda: judge_script(agent),
+            progress=progress,
+        )
+        about["termination_reason"] = worked.termination_reason
+    except BaseException:
+        recording.interrupted = True
+        raise
+    finally:
+        summary = recording.close(about)
+        if not summary.interactions and not replace:
+            place.unlink(missing_ok=True)
+    if not summary.interactions:
+        raise RunError("nothing was recorded: the agent never answered", hint=worked.error)
+    return Recorded(
+        summary.cassette_path,
+        cassette_name,
+        summary.interactions,
+        summary.total_tokens,
+        summary.cost_dollars,
+        summary.duration_secs,
+        worked.exit_code,
+        worked.termination_reason,
+        worked.session_file,
+        worked.error,
+        worked.warnings,
+    )
+
+
+class Taped:
+    """A backend whose answers go to a cassette, with the files that they changed."""
+
+    def __init__(self, backend: Backend, recording: Recording, folder: Path) -> None:
+        self._backend = backend
+        self._recording = recording
+        self._folder = folder
+
+    async def act(self, hat: str, prompt: str, seconds: float) -> Acted:
+        """What the backend answers, kept on its way."""
+        before = _read_texts(self._folder)
+        start = time.perf_counter()
+        try:
+            acted = await self._backend.act(hat, prompt, seconds)
+        except asyncio.CancelledError:
+            self._recording.interrupted = True
+            raise
+        after = _read_texts(self._folder)
+        changed: dict[str, str | None] = {
+            name: after.get(name)
+            for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name)
+        }
+        answered = Answered(
+            output=acted.output,
+            exit_code=acted.exit_code,
+            tokens=acted.tokens,
+            cost_dollars=acted.cost_usd,
+            duration_ms=round((time.perf_counter() - start) * 1000),
+            files=changed,
+        )
+        self._recording.output(prompt, answered, hat=hat)
+        return acted
+
+
+def _read_texts(folder: Path) -> dict[str, str]:
+    """The small texts of a folder; what else there is cannot be kept in a cassette."""
+    found = ((name, read_small(path)) for name, path in list_files(folder))
+    return {name: text for name, text in found if text is not None}

@@ -1,0 +1,156 @@
+"""What `run`, `record` and `replay` have in common: the loop at work in a workspace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.errors import OffbookError, ScriptError, UsageError
+from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.workspace import Workspace
+from offbook.subjects.loop.backend import Backend
+from offbook.subjects.loop.loop import EVENTS, Loop
+from offbook.trace.outputs import written
+from offbook.trace.reader import Trace
+from offbook.trace.verdicts import Verdict, deliver
+
+if TYPE_CHECKING:
+    from offbook.exchange.reply import Reply
+    from offbook.exchange.request import Request
+    from offbook.subjects.subject import Stage
+    from offbook.trace.events import Event
+
+ITERATION, TERMINATION = "_meta.iteration", "_meta.termination"
+Progress = Callable[[float, float | None, str], None]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How often the agent is called at most, and how long all of it may take."""
+
+    iterations: int
+    seconds: float = 300.0
+
+
+class Worked(msgspec.Struct, frozen=True):
+    """How the loop ended."""
+
+    exit_code: int
+    termination_reason: str
+    iterations: int
+    elapsed_secs: float
+    session_file: str
+    events_count: int
+    stdout: str
+    stderr: str
+    error: str
+    warnings: tuple[str, ...]
+
+
+class Silent:
+    """A source for runs whose agent brings its own answers."""
+
+    async def reply(self, request: Request, /) -> Reply:
+        """Nobody should ask."""
+        raise ScriptError(f"nothing is scripted for {request.prompt[:60]!r}")
+
+
+async def work(
+    workspace: Workspace,
+    task: str,
+    backend: Backend | Callable[[Stage], Backend],
+    limits: Limits,
+    *,
+    judge: Callable[[], Verdict | None] = lambda: None,
+    progress: Progress | None = None,
+) -> Worked:
+    """Let the loop work on a task, and tell how it ended; `judge` has the last word."""
+    loop = Loop(_limit(workspace, limits), backend=backend)
+    warnings = set_aside(workspace)
+    start = time.monotonic()
+    error = ""
+    rehearsal = Rehearsal(loop, source=Silent(), cwd=workspace.path, trace=workspace.session)
+    if progress is not None:
+        rehearsal.hub.subscribe(_tell_iterations(progress, limits.iterations))
+    try:
+        await rehearsal.run(task)
+        verdict = judge()
+        if verdict is not None:
+            deliver(rehearsal.hub, verdict)
+            error = "" if verdict.holds else verdict.message
+    except OffbookError as problem:
+        error = str(problem)
+    finally:
+        await rehearsal.dispose()
+    return _tell(workspace, loop, error, warnings, time.monotonic() - start)
+
+
+def _tell_iterations(progress: Progress, total: int) -> Callable[[Event], None]:
+    def hear(event: Event) -> None:
+        if event.event == ITERATION:
+            number = event.data["n"]
+            progress(number, total, f"iteration {number}: {event.data['hat']}")
+
+    return hear
+
+
+def _limit(workspace: Workspace, limits: Limits) -> dict[str, Any]:
+    config: dict[str, Any] = {"event_loop": {}, **workspace.card.config}
+    own = {"max_iterations": limits.iterations, "max_runtime_seconds": limits.seconds}
+    return {**config, "event_loop": {**config["event_loop"], **own}}
+
+
+def set_aside(workspace: Workspace) -> tuple[str, ...]:
+    """Keep an earlier session under another name, and its events file, so that two never mix."""
+    if not workspace.session.exists():
+        return ()
+    number = 1
+    while (kept := workspace.path / f"session-{number}.jsonl").exists():
+        number += 1
+    workspace.session.rename(kept)
+    for name in EVENTS:
+        log = workspace.path / name
+        if log.is_file():
+            log.rename(log.with_name(f"{log.stem}-{number}{log.suffix}"))
+    return (f"the workspace was used before: its session is kept as {kept.name}",)
+
+
+def _tell(
+    workspace: Workspace, loop: Loop, error: str, warnings: tuple[str, ...], seconds: float
+) -> Worked:
+    reason = "Stopped"
+    iterations = count = 0
+    said: dict[str, list[str]] = {"stdout": [], "stderr": []}
+    for event in Trace(workspace.session):
+        count += 1
+        iterations += event.event == ITERATION
+        if event.event == TERMINATION:
+            reason = event.data["reason"]
+        if (part := written(event)) is not None:
+            said[part[0]].append(part[1])
+    outcome = loop.outcome
+    return Worked(
+        outcome.exit_code if outcome else 1,
+        outcome.reason if outcome else reason,
+        iterations,
+        round(seconds, 3),
+        str(workspace.session),
+        count,
+        "".join(said["stdout"]),
+        "".join(said["stderr"]),
+        error,
+        warnings,
+    )
+
+
+def session_of(workspace: Workspace) -> Path:
+    """The session of a workspace's last run."""
+    if not workspace.session.is_file():
+        raise UsageError(
+            f"the workspace {workspace.id!r} has no session yet",
+            hint=f"run something in it first: offbook run {workspace.id} …",
+        )
+    return workspace.session
