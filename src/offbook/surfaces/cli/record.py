@@ -95,6 +95,8 @@ def command(  # noqa: PLR0913 - one for each option
     **loop: Any,
 ) -> int:
     """Run a command, or the loop, with the real model, and record a cassette."""
+    from offbook.trace.redaction import find_presets
+
     rules = read_redactions(redact, preset or find_presets(command_))
     if loop["workspace"]:
         return _record_loop(
@@ -111,7 +113,6 @@ def command(  # noqa: PLR0913 - one for each option
     from offbook.runs.taping import record_command, tracing
     from offbook.sources.live import Live
     from offbook.sources.recording import Recording, price_table
-    from offbook.trace.redaction import find_presets
 
     live = Live(upstream)
     if only is not None:
