@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import re
 import ssl
 import time
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,9 +24,10 @@ import msgspec
 
 from offbook.errors import ModelError, RunError, UsageError, nearest
 from offbook.exchange.dialects.dialect import Answer
+from offbook.exchange.relay import find_listener
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from offbook.exchange.dialects.dialect import Dialect, Wire
     from offbook.exchange.reply import Reply
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 DEADLINE = 600.0
 FIRST_ERROR = 400
+PART = 64 * 1024
+_ENDS = re.compile(rb"((?<=\n)\r?\n|(?<=\r)\r)")
+_USAGE = re.compile(rb'"choices": ?\[\]')
 
 
 class Provider(msgspec.Struct, frozen=True):
@@ -67,6 +72,8 @@ class Live:
     name base URLs as the providers' own clients read them.
     """
 
+    relays = True
+
     def __init__(
         self,
         urls: Mapping[str, str] | str | None = None,
@@ -90,11 +97,17 @@ class Live:
         wire = dialect.ask(request, self._place(dialect.name), self._key(dialect.name))
         # An empty context: what answers or refuses the requests of this process is not meant here.
         context = contextvars.Context()
+        loop = asyncio.get_running_loop()
+        listener = find_listener()
+
+        def hear(event: bytes) -> None:
+            if listener is not None and not _is_ours(request, event):
+                loop.call_soon_threadsafe(listener, event)
 
         def send() -> tuple[Answer, tuple[float, ...]]:
-            return context.run(_send, wire, self._deadline)
+            return context.run(_send, wire, self._deadline, hear)
 
-        answer, times = await asyncio.get_running_loop().run_in_executor(None, send)
+        answer, times = await loop.run_in_executor(None, send)
         return time_pieces(dialect.parse(answer, request), answer, times)
 
     def _place(self, dialect: str) -> str:
@@ -125,7 +138,15 @@ def _dialect(name: str) -> Dialect:
     return known[name]
 
 
-def _send(wire: Wire, deadline: float) -> tuple[Answer, tuple[float, ...]]:
+def _is_ours(request: Request, event: bytes) -> bool:
+    """Whether an event has nothing but the usage, which was asked for on our own account."""
+    asked: dict[str, object] = request.parameters.get("stream_options") or {}
+    return not asked.get("include_usage") and _USAGE.search(event) is not None
+
+
+def _send(
+    wire: Wire, deadline: float, hear: Callable[[bytes], None]
+) -> tuple[Answer, tuple[float, ...]]:
     """The answer, and when each event of a stream came, in milliseconds from the request."""
     parts = urlsplit(wire.path)
     host = parts.hostname or ""
@@ -145,16 +166,10 @@ def _send(wire: Wire, deadline: float) -> tuple[Answer, tuple[float, ...]]:
             return Answer(response.status, headers, response.read()), ()
         events: list[bytes] = []
         times: list[float] = []
-        event = b""
-        for line in response:
-            event += line
-            if not line.strip():
-                events.append(event)
-                times.append((time.perf_counter() - began) * 1000)
-                event = b""
-        if event:
-            events.append(event)
+        for event in _events(response):
             times.append((time.perf_counter() - began) * 1000)
+            events.append(event)
+            hear(event)
         return Answer(response.status, headers, chunks=tuple(events)), tuple(times)
     except TimeoutError as error:
         raise ModelError(f"no answer within {deadline:g} s", status=504) from error
@@ -165,6 +180,16 @@ def _send(wire: Wire, deadline: float) -> tuple[Answer, tuple[float, ...]]:
         ) from error
     finally:
         connection.close()
+
+
+def _events(response: HTTPResponse) -> Iterator[bytes]:
+    """The events of a stream, each whole, with the empty line that ends it."""
+    event = b""
+    while part := response.read1(PART):  # its lines would hide where a stream broke off
+        *whole, event = _ENDS.split(event + part)
+        yield from (begun + end for begun, end in zip(whole[::2], whole[1::2], strict=True))
+    if event:
+        yield event
 
 
 def time_pieces(reply: Reply, answer: Answer, times: tuple[float, ...]) -> Reply:

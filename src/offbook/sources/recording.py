@@ -20,6 +20,7 @@ import msgspec
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.messages import Message
+from offbook.exchange.relay import relays
 from offbook.sources.auxiliary import warm_up
 from offbook.sources.cassette.edit import Title
 from offbook.sources.cassette.format import (
@@ -93,6 +94,7 @@ class Recording:
     ) -> None:
         self.path = Path(cassette)
         self.interrupted = False
+        self.relays = relays(source)
         self._source = source
         self._price = price
         self._task = task
@@ -153,7 +155,7 @@ class Recording:
         except ModelError as error:
             self._note(identity, at, request, write_error(error, duration=_since(start)))
             raise
-        except asyncio.CancelledError:
+        except BaseException:  # broken off: what never came to its end is no interaction
             self.interrupted = True
             raise
         cost = self._price(reply.model or request.model, reply.usage) if self._price else None

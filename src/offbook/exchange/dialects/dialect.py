@@ -15,6 +15,8 @@ from offbook.exchange.messages import JSON
 from offbook.exchange.threads import Threads
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from offbook.errors import ModelError
     from offbook.exchange.reply import Reply
     from offbook.exchange.request import Request
@@ -31,12 +33,17 @@ class Wire(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An HTTP response. A stream has its events in `chunks`, each whole, and no `body`."""
+    """An HTTP response. A stream has its events in `chunks`, each whole, and no `body`.
+
+    Those of a stream that somebody else still writes are `coming`, once. It breaks off with a
+    `ConnectionError` where they did.
+    """
 
     status: int = 200
     headers: dict[str, str] = {}
     body: bytes = b""
     chunks: tuple[bytes, ...] = ()
+    coming: AsyncIterator[bytes] | None = None
 
 
 HAT = "x-offbook-hat"  # who asks, where an orchestrator knows it

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import FormatError, ReplayMismatch, ScriptExhausted, ScriptUnfinished
+from offbook.exchange.relay import relays
 from offbook.exchange.request import Request
 from offbook.sources.auxiliary import warm_up
 from offbook.sources.cassette.cursor import Cursor
@@ -85,6 +86,7 @@ class Replay:
         self.reordered: list[int] = []
         self._strict = strict
         self._passthrough = passthrough
+        self.relays = relays(passthrough)
         self._hub = hub
         rules = merge_rules(read_rules(self.tape.header.redactions), redactions)
         self._normal = Normal(rules, roots=roots)

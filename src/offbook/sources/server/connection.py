@@ -250,6 +250,9 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, desk: Desk, wire: Wire, asked: Asked) -> None:
         answer = await desk.answer(wire)
+        if answer.coming is not None:
+            await self._hand_on(answer, asked, answer.coming)
+            return
         if self._gone:
             desk.lose(wire, answer)
             return
@@ -275,6 +278,25 @@ class Connection(asyncio.Protocol):
                 return
             self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         self._transport.write(b"0\r\n\r\n")
+
+    async def _hand_on(self, answer: Answer, asked: Asked, coming: AsyncIterator[bytes]) -> None:
+        """Write a stream as it comes; to its end, though the client be gone: it may be kept."""
+        framing = b"connection: close\r\n" if asked.old else b"transfer-encoding: chunked\r\n"
+        if not self._gone:
+            self._transport.write(_head(answer, framing))
+        try:
+            async for chunk in coming:
+                if self._room is not None:
+                    await self._room
+                if not self._gone:
+                    whole = chunk if asked.old else b"%x\r\n%b\r\n" % (len(chunk), chunk)
+                    self._transport.write(whole)
+        except ConnectionError:
+            self._transport.abort()  # as whoever wrote it was: half a stream is no whole one
+            return
+        if not self._gone and not asked.old:
+            self._transport.write(b"0\r\n\r\n")
+        self._finish(keep=asked.keep and not asked.old)
 
     def _finish(self, *, keep: bool) -> None:
         self._task = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import msgspec
 
 from offbook.errors import ModelError, OffbookError
 from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.relay import Relay, relays
 from offbook.exchange.threads import Threads
 from offbook.exchange.variables import list_variables
 from offbook.sources.server.connection import complain
@@ -40,6 +42,7 @@ PATHS = (
 )
 GREETINGS = {"/", "/api/hello"}  # where clients only look whether somebody is there
 RETRY = "x-stainless-retry-count"
+STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
 class Endpoint:
@@ -52,6 +55,8 @@ class Endpoint:
     The source's code, callbacks of a playbook included, runs in the loop and thread of the
     server, with the context variables of whoever mounted it: the loop of a test may be blocked by
     the very agent that is waiting for this answer.
+
+    With `relay`, a stream that the source gets from somebody else is handed on as it comes.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Endpoint:
         hub: Hub | None = None,
         tools: bool = True,
         pacing: Pacing | None = None,
+        relay: bool = False,
         leave: Callable[[], object] = lambda: None,
     ) -> None:
         self.url = url
@@ -73,6 +79,7 @@ class Endpoint:
         self._leave = leave
         self._hub = hub
         self._pacing = pacing
+        self._relays = relay and relays(source)
         self._threads = Threads()
         self._recent: deque[tuple[Request, Answer]] = deque(maxlen=REMEMBERED)
         self._lost: list[tuple[Request, Answer]] = []
@@ -121,10 +128,13 @@ class Endpoint:
             request = dialect.decode(wire, self._threads)
             if (same := self._resend(wire, request)) is not None:
                 return self._tell_aside(wire, same, "the same reply again")
-            reply = await self._reply(request)
-            reply = msgspec.structs.replace(reply, id=dialect.identify(reply, request))
-            self._threads.remember(reply.id, request, reply)
-            answer = dialect.encode(reply, request)
+            work = self._reply(dialect, request)
+            if self._relays and request.stream:
+                relay = Relay(work)
+                if await relay.begins():
+                    return Answer(200, STREAM, coming=self._hand_on(relay))
+                work = relay.reply
+            answer = dialect.encode(await work, request)
         except ModelError as error:
             if request is None:
                 self._tell_error(error)
@@ -140,10 +150,23 @@ class Endpoint:
             self._recent.append((request, answer))
         return answer
 
-    async def _reply(self, request: Request) -> Reply:
+    async def _reply(self, dialect: Dialect, request: Request) -> Reply:
         if self.failure is not None:
             raise self.failure
-        return await self.source.reply(request)
+        reply = await self.source.reply(request)
+        reply = msgspec.structs.replace(reply, id=dialect.identify(reply, request))
+        self._threads.remember(reply.id, request, reply)
+        return reply
+
+    async def _hand_on(self, relay: Relay) -> AsyncIterator[bytes]:
+        try:
+            async for event in relay.follow():
+                yield event
+        except ModelError:
+            return  # what the provider said of it has been handed on
+        except Exception as error:
+            self._fail(error)
+            raise ConnectionError(_say(error)) from error
 
     def _fail(self, error: BaseException) -> None:
         self.failure = self.failure or error
@@ -182,6 +205,11 @@ class Endpoint:
             yield asked.body
             return
         answer = await self.answer(asked)
+        if answer.coming is not None:
+            with suppress(ConnectionError):
+                async for event in answer.coming:
+                    yield _data(event)
+            return
         delays = self.delays(answer)
         for chunk, delay in zip(answer.chunks, delays or (0,) * len(answer.chunks), strict=True):
             if delay > 0:

@@ -173,6 +173,7 @@ class Server:
             hub=hub,
             tools=tools,
             pacing=pacing,
+            relay=True,
             leave=lambda: self._endpoints.pop(name, None),
         )
         self._endpoints[name] = endpoint

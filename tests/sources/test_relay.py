@@ -1,0 +1,175 @@
+"""While it is recorded, a stream is handed on as it comes, and no client hears it half."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse, IncompleteRead
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from offbook.exchange.dialects.all import recognise
+from offbook.exchange.dialects.dialect import Wire
+from offbook.exchange.messages import Text
+from offbook.exchange.reply import Reply, Usage
+from offbook.exchange.threads import Threads
+from offbook.sources.cassette.journal import load
+from offbook.sources.cassette.replay import Replay
+from offbook.sources.live import Live
+from offbook.sources.recording import Recording
+from offbook.sources.server.server import Server
+
+PATIENCE = 10
+SAID = Reply((Text("Hello, world"),), usage=Usage(9, 3), chunks=("Hel", "lo, ", "world"))
+USER: dict[str, Any] = {"role": "user", "content": "hi"}
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"model": "m", "messages": [USER], "stream": True},
+    "/v1/responses": {"model": "m", "input": "hi", "stream": True},
+    "/v1/messages": {"model": "m", "max_tokens": 9, "messages": [USER], "stream": True},
+    "/v1beta/models/m:streamGenerateContent": {
+        "contents": [{"role": "user", "parts": [{"text": "hi"}]}]
+    },
+}
+
+
+class Upstream(BaseHTTPRequestHandler):
+    """A provider that says half, and the rest when it is let; or goes away instead."""
+
+    protocol_version = "HTTP/1.1"
+    heard = threading.Event()
+    broken = False
+    unheard = False
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        path, _, query = self.path.partition("?")
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        wire = Wire("POST", path, headers, body, query)
+        dialect = recognise(wire)
+        assert dialect is not None
+        answer = dialect.encode(SAID, dialect.decode(wire, Threads()))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        half = len(answer.chunks) // 2
+        for at, chunk in enumerate(answer.chunks):
+            if at == half:
+                type(self).unheard = not self.heard.wait(PATIENCE)
+                if self.broken:
+                    self.close_connection = True
+                    return
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is called
+        """Nothing."""
+
+
+@pytest.fixture
+def upstream() -> Iterator[tuple[str, type[Upstream]]]:
+    class Own(Upstream):
+        heard = threading.Event()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Own) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", Own
+        server.shutdown()
+
+
+@contextmanager
+def asked(url: str, path: str) -> Generator[HTTPResponse]:
+    """The answer of a server, to be read as it comes."""
+    place = urlsplit(url)
+    connection = HTTPConnection(place.hostname or "", place.port, timeout=PATIENCE)
+    headers = {"content-type": "application/json"}
+    query = "?alt=sse" if "models" in path else ""
+    connection.request("POST", path + query, msgspec.json.encode(BODIES[path]), headers)
+    try:
+        yield connection.getresponse()
+    finally:
+        connection.close()
+
+
+def live(url: str) -> Live:
+    return Live({"": url, "openai-chat": f"{url}/v1", "openai-responses": f"{url}/v1"})
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_the_first_events_are_there_before_the_last_are_written(
+    path: str, tmp_path: Path, upstream: tuple[str, type[Upstream]]
+):
+    url, provider = upstream
+    cassette = tmp_path / "one.yaml"
+    with Server() as server, Recording(live(url), cassette) as recording:
+        endpoint = server.mount(recording, run="")
+        with asked(endpoint.url, path) as answer:
+            first = answer.readline()
+            assert first.strip()
+            assert not provider.heard.is_set()
+            provider.heard.set()
+            rest = answer.read()
+        assert not provider.unheard
+        assert recording.summary().interactions == 1  # it was kept before the end was told
+    with asked(url, path) as direct:
+        whole = direct.read()
+    assert first + rest == whole if "chat" not in path else b"[DONE]" in rest
+    assert b'"choices":[]' not in rest.replace(b" ", b"")  # the usage, which nobody asked for
+    (item,) = load(cassette)
+    assert item.response.output == "Hello, world"
+    assert item.response.tokens == 12
+    pieces = [piece.split("@") for piece in item.response.chunks.split()]
+    assert [int(piece[0]) for piece in pieces] == [3, 4, 5]
+    assert sum(float(piece[1]) for piece in pieces if piece[1:]) > 0
+    with Server() as server, asked(server.mount(Replay(cassette), run="").url, path) as again:
+        told = again.read()
+    assert all(piece.encode() in told for piece in SAID.chunks)
+
+
+def test_a_provider_that_goes_away_in_the_middle_is_no_interaction(
+    tmp_path: Path, upstream: tuple[str, type[Upstream]]
+):
+    url, provider = upstream
+    cassette = tmp_path / "one.yaml"
+    path = "/v1/chat/completions"
+    provider.heard.set()
+    with Server() as server, Recording(live(url), cassette) as recording:
+        endpoint = server.mount(recording, run="")
+        with asked(endpoint.url, path) as answer:
+            assert b"[DONE]" in answer.read()
+        provider.broken = True
+        with asked(endpoint.url, path) as answer, pytest.raises((IncompleteRead, OSError)):
+            answer.read()
+    assert endpoint.failure is not None
+    assert recording.summary().interrupted
+    assert len(load(cassette)) == 1
+    assert load(cassette).header.metadata["interrupted"] is True
+
+
+def test_what_a_client_did_not_wait_for_is_kept_whole(
+    tmp_path: Path, upstream: tuple[str, type[Upstream]]
+):
+    url, provider = upstream
+    cassette = tmp_path / "one.yaml"
+    kept = threading.Event()
+
+    class Noting(Recording):
+        async def reply(self, request: Any, /) -> Reply:
+            try:
+                return await super().reply(request)
+            finally:
+                kept.set()
+
+    with Server() as server, Noting(live(url), cassette) as recording:
+        with asked(server.mount(recording, run="").url, "/v1/messages") as answer:
+            answer.readline()
+        provider.heard.set()
+        assert kept.wait(PATIENCE)
+    assert [item.response.output for item in load(cassette)] == ["Hello, world"]
