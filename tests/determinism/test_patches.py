@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from offbook.determinism.audit import watch
 from offbook.determinism.patches import lay
 
@@ -56,13 +58,28 @@ def test_a_patch_of_somebody_else_stays():
     assert Own().speak("hi") == "hihi"
 
 
-def test_two_kinds_go_in_any_order():
+@pytest.mark.parametrize("order, left", [((0, 1), "please hi"), ((1, 0), "HI")])
+def test_two_kinds_go_in_any_order(order: tuple[int, int], left: str):
     original = Speaker.speak
-    loud, polite = lay(Speaker, "speak", loudly), lay(Speaker, "speak", politely)
+    lifts = lay(Speaker, "speak", loudly), lay(Speaker, "speak", politely)
     assert Speaker().speak("hi") == "please HI"
-    polite()
-    loud()
+    lifts[order[0]]()
+    assert Speaker().speak("hi") == left
+    lifts[order[1]]()
     assert Speaker.speak is original
+
+
+def test_what_is_laid_over_the_patch_of_somebody_else_goes_back_to_theirs():
+    class Own(Speaker):
+        pass
+
+    inner = lay(Own, "speak", loudly)
+    Own.speak = twice
+    outer = lay(Own, "speak", loudly)
+    assert Own().speak("hi") == "HIHI"
+    inner()
+    outer()
+    assert Own.speak is twice
 
 
 def test_a_watcher_that_has_stopped_is_not_asked():

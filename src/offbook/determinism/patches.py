@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from threading import Lock
 from typing import Any
 
@@ -20,51 +20,73 @@ class Patches:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._laid: dict[tuple[object, str, Around], _Patch] = {}
+        self._laid: dict[tuple[object, str], _Patch] = {}
 
     def lay(self, owner: object, name: str, around: Around) -> Callable[[], None]:
         """Put `around` around the function of this name; call the answer to take it away."""
-        key = (owner, name, around)
         with self._lock:
-            patch = self._laid.get(key)
-            if patch is None:
-                patch = self._laid[key] = _Patch(owner, name, around)
-            patch.wanted += 1
-        return lambda: self._lift(key)
+            patch = self._laid.get((owner, name))
+            if patch is None or not patch.stands:
+                patch = self._laid[owner, name] = _Patch(owner, name)
+            patch.add(around)
+        return partial(self._lift, patch, around)
 
-    def _lift(self, key: tuple[object, str, Around]) -> None:
+    def _lift(self, patch: _Patch, around: Around) -> None:
         with self._lock:
-            patch = self._laid[key]
-            patch.wanted -= 1
-            if not patch.wanted:
-                del self._laid[key]
-                patch.remove()
+            patch.drop(around)
+            if patch.wanted:
+                return
+            patch.remove()
+            if self._laid.get(patch.place) is patch:
+                del self._laid[patch.place]
 
 
 class _Patch:
-    """One function, replaced."""
+    """One function, replaced: whatever is wanted around it is called, the latest first."""
 
-    def __init__(self, owner: object, name: str, around: Around) -> None:
-        self.wanted = 0
-        self._owner = owner
-        self._name = name
+    def __init__(self, owner: object, name: str) -> None:
+        self.place = owner, name
+        self.wanted: dict[Around, int] = {}
         self._inherited = name not in vars(owner)
-        self._original = original = getattr(owner, name)
+        self._original = self._call = getattr(owner, name)
 
-        @wraps(original)
+        @wraps(self._original)
         def replaced(*args: Any, **named: Any) -> Any:
-            return around(original, *args, **named)
+            return self._call(*args, **named)
 
         self._replaced = replaced
         setattr(owner, name, replaced)
 
+    @property
+    def stands(self) -> bool:
+        """Whether nobody else has put theirs in its place since."""
+        owner, name = self.place
+        return vars(owner).get(name) is self._replaced
+
+    def add(self, around: Around) -> None:
+        self.wanted[around] = self.wanted.get(around, 0) + 1
+        self._chain()
+
+    def drop(self, around: Around) -> None:
+        self.wanted[around] -= 1
+        if not self.wanted[around]:
+            del self.wanted[around]
+        self._chain()
+
+    def _chain(self) -> None:
+        call = self._original
+        for around in self.wanted:
+            call = partial(around, call)
+        self._call = call
+
     def remove(self) -> None:
-        if vars(self._owner).get(self._name) is not self._replaced:
-            return  # somebody has put theirs around ours since: it stays, and ours lets all pass
+        if not self.stands:
+            return  # what somebody has put around ours stays, and ours lets all pass
+        owner, name = self.place
         if self._inherited:
-            delattr(self._owner, self._name)
+            delattr(owner, name)
         else:
-            setattr(self._owner, self._name, self._original)
+            setattr(owner, name, self._original)
 
 
 lay = Patches().lay
