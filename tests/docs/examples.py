@@ -125,7 +125,10 @@ def _run(command: list[str], where: str, folder: Path, code: int = 0) -> str:
     """What the command said; an error when it exits with another code."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     scripts = str(Path(sys.executable).parent)
-    environment |= {"PATH": os.pathsep.join([scripts, os.environ["PATH"]]), "NO_COLOR": "1"}
+    own = folder / ".tmp"  # workspaces of one page, with whatever ids, meet nobody else's
+    own.mkdir(exist_ok=True)
+    path = os.pathsep.join([scripts, os.environ["PATH"]])
+    environment |= {"PATH": path, "NO_COLOR": "1", "TMPDIR": str(own)}
     outcome = subprocess.run(
         command,
         cwd=folder,
