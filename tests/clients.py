@@ -11,6 +11,7 @@ from offbook.subjects.clis.claude_code import ClaudeCode
 from offbook.subjects.clis.cli import Cli, Client
 from offbook.subjects.clis.codex import Codex
 from offbook.subjects.clis.gemini import GeminiCli
+from offbook.subjects.clis.pi import Pi
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ CLAUDE = Shell(ClaudeCode, "Bash", "command", (("description", "Try it"),))
 GEMINI = Shell(
     GeminiCli, "run_shell_command", "command", slow=True, edit={"instruction": "Make it two"}
 )
+PI = Shell(Pi, "bash", "command", slow=True)
 
 
 def needs(shell: Shell) -> Callable[[Any], Any]:

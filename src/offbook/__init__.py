@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from offbook.subjects.clis.codex import Codex as Codex
     from offbook.subjects.clis.command import Command as Command
     from offbook.subjects.clis.gemini import GeminiCli as GeminiCli
+    from offbook.subjects.clis.pi import Pi as Pi
     from offbook.subjects.clis.ralph import Ralph as Ralph
     from offbook.subjects.session.outcome import Outcome as Outcome
     from offbook.subjects.session.session import AgentSession as AgentSession
@@ -106,6 +107,7 @@ _HOMES = {
     "subjects.clis.codex": "Codex",
     "subjects.clis.command": "Command",
     "subjects.clis.gemini": "GeminiCli",
+    "subjects.clis.pi": "Pi",
     "subjects.clis.ralph": "Ralph",
     "subjects.session.outcome": "Outcome",
     "subjects.session.session": "AgentSession Skill",
@@ -147,6 +149,7 @@ __all__ = [
     "OffbookError",
     "Outcome",
     "Pacing",
+    "Pi",
     "Playbook",
     "PlaybookError",
     "Ralph",

@@ -109,8 +109,8 @@ class _Served:
         self._start = start
 
     async def act(self, hat: str, prompt: str, seconds: float) -> Acted:
-        worn = _Worn(self._source, hat)
-        endpoint = serve(worn, self._stage.hub, tools=True)
+        endpoint = serve(self._source, self._stage.hub, tools=True)
+        endpoint.source = worn = _Worn(endpoint.source, hat)
         try:
             stage = msgspec.structs.replace(self._stage, endpoint=endpoint.url)
             acted: Acted = await self._start(stage).act(hat, prompt, seconds)

@@ -14,9 +14,10 @@ from offbook.subjects.clis.claude_code import ClaudeCode
 from offbook.subjects.clis.cli import Client
 from offbook.subjects.clis.codex import Codex
 from offbook.subjects.clis.gemini import GeminiCli
+from offbook.subjects.clis.pi import Pi
 from offbook.subjects.process import isolate, run_process
 
-CLIENTS = (Codex.client, ClaudeCode.client, GeminiCli.client)
+CLIENTS = (Codex.client, ClaudeCode.client, GeminiCli.client, Pi.client)
 PACKAGES = {
     "anthropic": "2.8.0",
     "google-genai": "3.1.0",

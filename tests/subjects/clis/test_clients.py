@@ -12,9 +12,9 @@ from offbook.subjects.clis.cli import Cli
 from offbook.subjects.clis.codex import Codex
 from offbook.subjects.subject import Subject
 from offbook.testing import SubjectConformance
-from tests.clients import CLAUDE, CODEX, GEMINI, Shell, installed, is_alive, needs
+from tests.clients import CLAUDE, CODEX, GEMINI, PI, Shell, installed, is_alive, needs
 
-ALL = [installed(CODEX), installed(CLAUDE), installed(GEMINI)]
+ALL = [installed(CODEX), installed(CLAUDE), installed(GEMINI), installed(PI)]
 QUICK = [installed(CODEX), installed(CLAUDE)]
 
 
@@ -84,7 +84,7 @@ def test_its_tools_answer_to_the_words_of_every_agent(shell: Shell, tmp_path: Pa
         assert "two" in run.results("bash")[0].text
 
 
-@pytest.mark.parametrize("shell", QUICK)
+@pytest.mark.parametrize("shell", [*QUICK, installed(PI)])
 def test_the_next_prompt_goes_on_after_a_tool(shell: Shell):
     with drive(shell.make()) as rehearsal:
         rehearsal.run(when("Do it", [call(shell.tool, shell.params("echo hi")), say("Done.")]))
@@ -149,5 +149,5 @@ def test_a_client_that_is_not_installed_is_named_with_the_mend(monkeypatch: pyte
 
 def test_the_versions_that_dev_installs_are_those_of_the_recipes(root: Path):
     script = (root / "dev").read_text(encoding="utf-8")
-    for shell in (CODEX, CLAUDE, GEMINI):
+    for shell in (CODEX, CLAUDE, GEMINI, PI):
         assert shell.client.pinned in script
