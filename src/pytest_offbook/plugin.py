@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 ABOUT = """Which traces to keep: those of failing tests in the folder DIR (default: \
 .offbook/traces); `all`: those of all tests; `never`: none."""
 
+RECORD = """Ask the real model, with your keys, and record the cassettes that tests ask for \
+(`offbook.cassette()`); without it they are replayed."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """One option, and the same in the configuration file."""
+    """What to keep, what to run, and whether to record."""
     group = parser.getgroup("offbook", "rehearse AI agents without the model")
     group.addoption("--offbook-traces", metavar="DIR|all|never", default=None, help=ABOUT)
     parser.addini("offbook_traces", ABOUT, default="")
     group.addoption("--offbook-live", action="store_true", help="Run the tests marked `live`.")
+    group.addoption("--offbook-record", action="store_true", help=RECORD)
 
 
 MARKERS = {
@@ -67,7 +71,8 @@ def goldens(request: pytest.FixtureRequest) -> Golden:
 def offbook(request: pytest.FixtureRequest) -> Iterator[Offbook]:
     """Rehearsals for this test: `offbook.session(…)` and `offbook.drive(…)`.
 
-    They end with the test, in plain and in `async def` tests alike.
+    They end with the test, in plain and in `async def` tests alike. `offbook.cassette()` is a
+    source for them: what was recorded with `--offbook-record`.
     """
     from pytest_offbook.rehearsals import blame, watch_test
 

@@ -58,7 +58,10 @@ class Rehearsals:
         self._tests += 1
         folder = self._scratch / str(self._tests)
         folder.mkdir()
-        item.stash[OPENED] = opened = Offbook(folder)
+        record = bool(item.config.getoption("--offbook-record"))
+        test = f"{item.path.stem}-{item.name}"
+        opened = Offbook(folder, beside=item.path.parent, test=test, record=record)
+        item.stash[OPENED] = opened
         return opened
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -73,7 +76,7 @@ class Rehearsals:
         try:
             answer = yield
         except BaseException as error:
-            _note(error, opened.close())
+            _note(error, opened.close(failed=True))
             if not self._full:
                 _cut_inside(error)
             raise

@@ -9,6 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from offbook.errors import ModelError
+from offbook.exchange.messages import Text, Thinking, ToolCall
+from offbook.exchange.reply import Reply
 from offbook.sources.server.server import Server
 from tests.sources.cassette.talks import Counting, record_prompts
 
@@ -81,6 +84,34 @@ def test_a_cursor_goes_on_where_the_last_command_ended(tmp_path: Path, agent: li
     assert told == ["answer 1\n", "answer 2\n"]
     trimmed = offbook("cassette", "trim", "a.yaml", "--unused-by", "cursor", cwd=tmp_path)
     assert trimmed.stdout == "a.yaml: took out 1 interactions\n"
+
+
+def test_mocks_are_recorded_and_stand_in_for_the_model(tmp_path: Path, agent: list[str]):
+    call = ToolCall("call_7", "find_order", {"id": 7})
+    model = Counting(
+        ModelError("slow down", status=429),
+        Reply((Thinking("hm"), Text("Hello sk-ant-api03-abcdefghijklmnop"), call), "tool_use"),
+    )
+    with Server() as server:
+        options = ("--record-mocks", "m.jsonl", "--upstream", server.mount(model, run="").openai)
+        failed = offbook("run", *options, *agent, "one", cwd=tmp_path)
+        assert (failed.returncode, "recorded 1 mocks" in failed.stderr) == (1, True)
+        there = offbook("run", *options, *agent, "one", cwd=tmp_path)
+        assert (there.returncode, "there already" in there.stderr) == (2, True)
+        done = offbook("run", "--replace", *options, *agent, "one", "two", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        nothing = offbook("run", "--record-mocks", "n.jsonl", "--", "true", cwd=tmp_path)
+        assert (nothing.returncode, (tmp_path / "n.jsonl").exists()) == (2, False)
+    first, second = map(msgspec.json.decode, (tmp_path / "m.jsonl").read_text().splitlines())
+    assert first["tool_calls"] == [{"name": "find_order", "args": {"id": 7}, "id": "call_7"}]
+    assert (first["text"], first["thinking"]) == ("Hello [API_KEY]", "hm")
+    assert (second["text"], second["input_tokens"], second["output_tokens"]) == ("answer 3", 10, 2)
+    again = offbook("run", "--playbook", "m.jsonl", *agent, "one", "two", cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (0, "Hello [API_KEY]\nanswer 3\n"), again.stderr
+    both = offbook(
+        "run", "--record-mocks", "m.jsonl", "--playbook", "x", "--", "true", cwd=tmp_path
+    )
+    assert "exclude each other" in both.stderr
 
 
 def test_an_import_says_how_many(tmp_path: Path):

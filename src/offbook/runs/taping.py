@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from offbook.exchange.request import Request
     from offbook.exchange.source import ModelSource
     from offbook.sources.cassette.replay import Summary as Replayed
+    from offbook.sources.mocks.recording import MockRecording
     from offbook.sources.recording import Summary as Recorded
 
 
@@ -111,6 +112,16 @@ def replay_command(
         return done, replay.summary()
     finally:
         replay.close()
+
+
+def record_mocks(recording: MockRecording, command: Sequence[str], **options: Any) -> Done:
+    """Run a command and keep what it is answered, as mocks."""
+    done = run_with(recording, command, **options)
+    if not recording.lines and done.failure is None:
+        raise UsageError(
+            "the command asked no model, so there is nothing to keep", where=str(recording.path)
+        )
+    return done
 
 
 class Renewing:

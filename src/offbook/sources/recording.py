@@ -250,6 +250,10 @@ class Recording:
         self._journal.close(kept)
         return self.summary()
 
+    def discard(self) -> None:
+        """Keep nothing of it; a cassette that was there before stays as it was."""
+        self._journal.discard()
+
     def summary(self) -> Summary:
         """The numbers of this recording."""
         costs = [one.cost_dollars for one in self._done if one.cost_dollars is not None]

@@ -7,7 +7,7 @@ import os
 import shutil
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
 from offbook.determinism.ids import stable
 from offbook.errors import OffbookError
@@ -19,6 +19,9 @@ from offbook.trace.reader import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from offbook.exchange.source import ModelSource
+    from offbook.runs.tapes import Options, Tapes
 
 P = ParamSpec("P")
 LONGEST = 120
@@ -33,13 +36,19 @@ class _Opened(NamedTuple):
 
 
 class Offbook:
-    """The words of the module, `session` and `drive`, for one test.
+    """The words of the module, `session` and `drive`, for one test; and its cassettes.
 
     What they open is closed when the test ends, in the event loop that it was opened in.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *, beside: Path | None = None, test: str = "", record: bool = False
+    ) -> None:
         self._folder = folder
+        self._beside = beside or Path()
+        self._test = test
+        self._record = record
+        self._tapes: Tapes | None = None
         self._opened: list[_Opened] = []
         self._traces: list[Path] = []
         self.session = self._watched(session)
@@ -58,14 +67,29 @@ class Offbook:
 
         return opened
 
+    def cassette(self, name: str = "", **options: Unpack[Options]) -> ModelSource:
+        """The cassette of this name, by default that of the test, as a source.
+
+        It lies in the folder `cassettes` beside the test file. It is replayed, and all of it has
+        to be used; with `--offbook-record` it is recorded.
+        """
+        if self._tapes is None:
+            from offbook.runs.tapes import Tapes
+
+            self._tapes = Tapes(self._beside, _slug(self._test), record=self._record)
+        return self._tapes.open(name, **options)
+
     async def leave(self) -> list[Exception]:
         """End the rehearsals that live in the running event loop; what went wrong comes back."""
         here = asyncio.get_running_loop()
         return await _end_all(self._take(lambda loop: loop is here))
 
-    def close(self) -> list[Exception]:
+    def close(self, *, failed: bool = False) -> list[Exception]:
         """End all that are still open; what went wrong comes back."""
-        return [error for opened in self._take(lambda _: True) for error in _end(opened)]
+        troubles = [error for opened in self._take(lambda _: True) for error in _end(opened)]
+        if self._tapes is not None:
+            troubles += self._tapes.close(failed=failed or bool(troubles))
+        return troubles
 
     def _take(self, is_due: Callable[[asyncio.AbstractEventLoop | None], bool]) -> list[_Opened]:
         due = [opened for opened in self._opened if is_due(opened.loop)]

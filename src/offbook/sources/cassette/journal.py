@@ -97,6 +97,13 @@ class Journal:
         finally:
             os.close(self.file)
 
+    def discard(self) -> None:
+        """Leave the cassette as it is; a second time is nothing."""
+        if self._open:
+            self._open = False
+            beside(self.path).unlink(missing_ok=True)
+            os.close(self.file)
+
 
 def _seize(path: Path) -> int:
     journal = beside(path)

@@ -84,7 +84,7 @@ class Replay:
         self.passed: list[str] = []
         self.drifted: list[int] = []
         self.reordered: list[int] = []
-        self._strict = strict
+        self.strict = strict
         self._passthrough = passthrough
         self.relays = relays(passthrough)
         self._hub = hub
@@ -176,7 +176,7 @@ class Replay:
             self.reordered.append(equal.number)
             self._tell("cassette.reordered", interaction=equal.number, hat=hat)
             return equal
-        if self._strict:
+        if self.strict:
             return None
         self.drifted.append(expected.number)
         recorded = self._hashes[expected.number - 1]
@@ -288,7 +288,7 @@ class Replay:
             return Verdict(REPLAYED, "fail", str(self.failure), context=summary)
         unfinished = self.unfinished()
         if unfinished is not None:
-            status = "fail" if self._strict else "warn"
+            status = "fail" if self.strict else "warn"
             return Verdict(REPLAYED, status, str(unfinished), context=summary)
         if self.passed or self.drifted:
             message = (

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import FormatError, UsageError, nearest
-from offbook.exchange.messages import Text, Thinking
-from offbook.files import write_whole
 from offbook.sources.cassette.format import Answered, write_error, write_reply
 from offbook.sources.importers.claude import Claude
 from offbook.sources.importers.codex import Codex
@@ -17,8 +15,8 @@ from offbook.sources.importers.importer import Importer, Told, read_records
 from offbook.sources.importers.otlp import Otlp
 from offbook.sources.importers.pi import Pi
 from offbook.sources.importers.ralph import Ralph
+from offbook.sources.mocks import recording as lines
 from offbook.sources.recording import Recording
-from offbook.trace.secrets import hide_secrets, known_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,30 +83,12 @@ def _answer(told: Told) -> Answered:
 
 def write_mocks(told: Iterable[Told], path: Path) -> int:
     """Keep what was told as mocks, one a line, to be given in their order."""
-    known = known_secrets()
-    lines = [hide_secrets(msgspec.json.encode(_mock(one)).decode(), known) for one in told]
-    write_whole(path, "".join(f"{line}\n" for line in lines))
-    return len(lines)
+    written = [_mock(one) for one in told]
+    lines.write_lines(path, written)
+    return len(written)
 
 
 def _mock(told: Told) -> dict[str, Any]:
     if told.error is not None:
-        error = told.error
-        return {
-            "error": {"status": error.status, "category": error.category, "message": error.message}
-        }
-    reply = told.reply
-    text = "\n".join(block.text for block in reply.blocks if isinstance(block, Text))
-    line: dict[str, Any] = {"text": text}
-    if reply.calls:
-        line["tool_calls"] = [{"name": call.name, "args": call.arguments} for call in reply.calls]
-    thoughts = [block.text for block in reply.blocks if isinstance(block, Thinking) and block.text]
-    if thoughts:
-        line["thinking"] = "\n".join(thoughts)
-    if reply.model:
-        line["model"] = reply.model
-    if told.provider:
-        line["provider"] = told.provider
-    if told.usage_known:
-        line |= {"input_tokens": reply.usage.input, "output_tokens": reply.usage.output}
-    return line
+        return lines.write_error(told.error)
+    return lines.write_reply(told.reply, provider=told.provider, counted=told.usage_known)

@@ -22,10 +22,12 @@ Example:
   offbook run flow --task "Add error handling" --backend claude --playbook api.yaml
   offbook run --playbook shop.yaml -- python agent.py
   offbook run --playbook shop.py --trace run.jsonl -- npm test
+  offbook run --record-mocks mocks.jsonl -- python agent.py
 
 \b
 With --playbook, the command finds the model in its environment:
 OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL and a key for each.
+With --record-mocks it is the real model, asked with the keys you have.
 
 \b
 Exit codes:
@@ -61,6 +63,14 @@ Exit codes:
     type=click.Path(path_type=Path),
     help="What the model of the agent does: a playbook, mocks or a cassette.",
 )
+@click.option(
+    "--record-mocks",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Ask the real model, and keep its answers as mocks (.jsonl).",
+)
+@click.option("--upstream", metavar="URL", help="The base URL of the real model.")
+@click.option("--replace", is_flag=True, help="Begin a mock file that is there already anew.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
 @click.option(
     "--deadline", default=600.0, show_default=True, help="Seconds that the command may take."
@@ -81,6 +91,9 @@ def command(  # noqa: PLR0913 - each is an option
     env: tuple[str, ...],
     mock_responses: tuple[str, ...],
     playbook: Path | None,
+    record_mocks: Path | None,
+    upstream: str | None,
+    replace: bool,
     trace: Path | None,
     deadline: float,
     as_json: bool,
@@ -88,8 +101,14 @@ def command(  # noqa: PLR0913 - each is an option
     """Run scenarios, the loop, or any command.
 
     Scenario files are played side by side. With --task, the loop works in the workspace ID. With
-    --playbook alone, a command runs with a scripted model, and has to play the script to its end.
+    --playbook alone, a command runs with a scripted model, and has to play the script to its end;
+    with --record-mocks, it runs with the real one.
     """
+    if record_mocks is not None:
+        if playbook is not None or task is not None:
+            other = "--playbook" if playbook is not None else "--task"
+            raise UsageError(f"--record-mocks and {other} exclude each other")
+        return _record(record_mocks, upstream, trace, deadline, words, replace=replace)
     if playbook is not None and task is None:
         return _serve(playbook, trace, deadline, words)
     if task is None:
@@ -136,6 +155,28 @@ def _serve(playbook: Path, trace: Path | None, deadline: float, words: tuple[str
     if outcome.code:
         click.echo(f"offbook: the command failed with exit code {outcome.code}", err=True)
     return int(outcome.code != 0)
+
+
+def _record(
+    path: Path,
+    upstream: str | None,
+    trace: Path | None,
+    deadline: float,
+    words: tuple[str, ...],
+    *,
+    replace: bool,
+) -> int:
+    from offbook.runs.taping import record_mocks, tracing
+    from offbook.sources.live import Live
+    from offbook.sources.mocks.recording import MockRecording
+
+    recording = MockRecording(Live(upstream), path, replace=replace)
+    with tracing(trace, words[0]) as hub:
+        done = record_mocks(recording, words, hub=hub, deadline=deadline)
+    click.echo(f"offbook: recorded {len(recording.lines)} mocks in {path}", err=True)
+    if done.failure is not None:
+        raise done.failure
+    return int(done.code != 0)
 
 
 def _play(

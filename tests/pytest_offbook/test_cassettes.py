@@ -1,0 +1,131 @@
+"""A test asks for its cassette: recorded only when somebody says so, replayed otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from offbook.sources.cassette.journal import load
+from offbook.sources.server.server import Server
+from tests.sources.cassette.talks import Counting
+
+QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+RunTests = Callable[..., pytest.RunResult]
+INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n"
+RECORD = "--offbook-record"
+TEST = """
+def test_it(offbook):
+    rehearsal = offbook.session(source=offbook.cassette({name}))
+    assert rehearsal.run("Hello").text == "answer {first}"
+    assert rehearsal.run("{second}").text == "answer {then}"
+"""
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counting]:
+    """What counts as the real one."""
+    counting = Counting()
+    with Server() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.mount(counting, run="").openai)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-" + "abcdEFGH1234" * 3)
+        yield counting
+
+
+@pytest.fixture
+def run_test(pytester: pytest.Pytester, model: Counting) -> RunTests:
+    def run(
+        *options: str, name: str = "", first: int = 1, second: str = "Go on", then: int = 2
+    ) -> pytest.RunResult:
+        code = TEST.format(name=name and repr(name), first=first, second=second, then=then)
+        pytester.makeini(INI)
+        pytester.makepyfile(test_it=code)
+        return pytester.runpytest_inprocess(*QUIET, *options)
+
+    return run
+
+
+@pytest.fixture
+def cassette(pytester: pytest.Pytester) -> Path:
+    """Where the cassette of the test lies."""
+    return pytester.path / "cassettes" / "test_it-test_it.yaml"
+
+
+def test_nothing_is_recorded_unless_somebody_says_so(
+    run_test: RunTests, cassette: Path, model: Counting
+):
+    result = run_test()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*no cassette yet*", "*pytest --offbook-record*"])
+    assert not cassette.parent.exists()
+    assert model.asked == 0
+
+
+def test_what_was_recorded_once_is_replayed_without_the_model(
+    run_test: RunTests, cassette: Path, model: Counting, monkeypatch: pytest.MonkeyPatch
+):
+    run_test(RECORD).assert_outcomes(passed=1)
+    assert (len(load(cassette)), model.asked) == (2, 2)
+    written = cassette.read_bytes()
+    assert b"abcdEFGH1234" not in written
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    for _ in range(2):
+        run_test().assert_outcomes(passed=1)
+    assert (cassette.read_bytes(), model.asked) == (written, 2)
+
+
+def test_a_test_that_asks_something_else_fails_with_the_difference(run_test: RunTests):
+    run_test(RECORD)
+    result = run_test(second="Go off")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*Replay mismatch at interaction 2*", "*- Go on*", "*+ Go off*"])
+
+
+def test_a_test_that_asks_less_fails(run_test: RunTests, cassette: Path):
+    run_test(RECORD)
+    text = cassette.read_text().replace("metadata:", "").partition("total_tokens")[0]
+    more = text.rstrip() + (
+        "\n\n  - id: 3\n    request:\n      prompt_hash: sha256:...\n    response:\n"
+        "      output: more\n"
+    )
+    cassette.write_text(more)
+    result = run_test()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*1 of 3 interactions unused*"])
+
+
+def test_a_recording_anew_replaces_the_old_one_when_the_test_passes(
+    run_test: RunTests, cassette: Path
+):
+    run_test(RECORD)
+    before = cassette.read_bytes()
+    run_test(RECORD, first=99).assert_outcomes(failed=1)
+    assert cassette.read_bytes() == before
+    run_test(RECORD, first=4, then=5).assert_outcomes(passed=1)
+    assert [item.response.output for item in load(cassette)] == ["answer 4", "answer 5"]
+    assert sorted(path.name for path in cassette.parent.iterdir()) == [cassette.name]
+
+
+def test_the_first_recording_of_a_test_that_fails_says_that_it_is_not_all(
+    run_test: RunTests, cassette: Path
+):
+    run_test(RECORD, first=99).assert_outcomes(failed=1)
+    assert load(cassette).header.metadata["interrupted"] is True
+    assert len(load(cassette)) == 1
+
+
+def test_a_cassette_may_have_a_name_but_not_leave_its_folder(run_test: RunTests, cassette: Path):
+    run_test(RECORD, name="shop/refund").assert_outcomes(passed=1)
+    assert len(load(cassette.parent / "shop" / "refund.yaml")) == 2
+    result = run_test(RECORD, name="../refund")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*leads out of the folder*"])
+
+
+def test_a_cassette_that_nobody_asks_is_no_recording(pytester: pytest.Pytester, model: Counting):
+    pytester.makeini(INI)
+    pytester.makepyfile("def test_it(offbook):\n    offbook.cassette()\n")
+    result = pytester.runpytest_inprocess(*QUIET, RECORD)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*nothing was asked*"])
