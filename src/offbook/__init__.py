@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from offbook import tools as tools
     from offbook.errors import CheckFailed as CheckFailed
     from offbook.errors import ExtensionError as ExtensionError
     from offbook.errors import FormatError as FormatError
@@ -190,12 +191,15 @@ __all__ = [
     "session",
     "step",
     "think",
+    "tools",
     "when",
 ]
 
 
 def __getattr__(name: str) -> object:
     """Each name comes from its home when it is first asked for, so that importing costs little."""
+    if name == "tools":
+        return import_module("offbook.tools")
     if name not in _HOME:
         raise AttributeError(f"module 'offbook' has no attribute {name!r}")
     value = getattr(import_module(f"offbook.{_HOME[name]}"), name)

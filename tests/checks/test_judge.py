@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from offbook.checks.judge import (
     CRITERIA,
     Evaluation,
+    Judge,
     Judgement,
     ask_judge,
     read_judgement,
@@ -59,11 +60,11 @@ def test_an_answer_with_reasoning_and_score_counts(text: str):
 )
 async def test_what_does_not_count_is_asked_for_again_then_an_error(text: str, why: str):
     once = Answers(text, GOOD)
-    assert (await ask_judge(once, PLAN, "1. do it")).score == 4
+    assert (await ask_judge(Judge(once), PLAN, "1. do it")).score == 4
     assert why in once.asked[1].prompt
     always = Answers(text, text, text, GOOD)
     with pytest.raises(JudgeError, match="gave no score"):
-        await ask_judge(always, PLAN, "1. do it")
+        await ask_judge(Judge(always), PLAN, "1. do it")
     assert len(always.asked) == 3
 
 
@@ -120,7 +121,7 @@ def test_a_wrong_evaluation_is_refused(raw: dict[str, object], told: str):
 
 
 def test_a_model_does_not_judge_itself():
-    refuse_same("haiku", "sonnet")
-    refuse_same("", "")
+    refuse_same("haiku", ["sonnet"])
+    refuse_same("", [""])
     with pytest.raises(UsageError, match="is the model that is tested"):
-        refuse_same("Haiku", "haiku")
+        refuse_same("Haiku", ["haiku"])

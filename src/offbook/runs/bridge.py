@@ -7,14 +7,17 @@ In a plain `def test_…` there is no event loop: the bridge runs the coroutine 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Generator
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+P = ParamSpec("P")
+S = TypeVar("S", bound="Settled")
 T = TypeVar("T")
 
 
@@ -52,3 +55,14 @@ class Settled(msgspec.Struct, frozen=True):
     def __await__(self) -> Generator[Any, None, Self]:
         yield from ()
         return self
+
+
+def settle(function: Callable[P, Coroutine[Any, Any, S]]) -> Callable[P, S]:
+    """The function for both: outside of an event loop it has happened, inside one it is awaited."""
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> S:
+        work = function(*args, **options)
+        return cast("S", work) if in_loop() else asyncio.run(work)
+
+    return call

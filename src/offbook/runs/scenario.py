@@ -18,6 +18,7 @@ from offbook.checks.assertions.table import read_assertion
 from offbook.errors import FormatError, OffbookError, UsageError
 from offbook.files import convert, locate, parse_json, parse_yaml, read_text
 from offbook.reports.report import Attempt
+from offbook.runs.judges import BUILT_IN
 from offbook.runs.repeat import Failure, Kind, Retry, repeat
 from offbook.runs.tools.check import Checked, check
 from offbook.runs.tools.cleanup import cleanup
@@ -55,9 +56,12 @@ class EvaluateStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     evaluations: list[Any]
     judge: str = ""
+    judge_backend: str = ""
     judge_command: tuple[str, ...] = ()
+    judge_preset: str = BUILT_IN
     judge_model: str = ""
     tested_model: str = ""
+    chain_of_thought: bool = True
     force: bool = False
     env: dict[str, str] = {}
 
@@ -112,8 +116,8 @@ def read_scenario(path: Path) -> Scenario:
             line = locate(text, f"$.assert[{number}]")
             raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
     step = scenario.evaluate
-    if step is not None and step.judge:
-        step = msgspec.structs.replace(step, judge=str(path.parent / step.judge))
+    if step is not None and (beside := path.parent / step.judge).is_file():
+        step = msgspec.structs.replace(step, judge=str(beside))
     return msgspec.structs.replace(scenario, name=scenario.name or path.stem, evaluate=step)
 
 

@@ -14,24 +14,39 @@ from offbook.runs.tools.evaluate import evaluate, judge_with
 from offbook.runs.tools.report import report
 from offbook.runs.tools.run import run
 from offbook.runs.tools.setup import setup
+from offbook.runs.workspace import Workspaces
 from offbook.sources.cassette.replay import Replay
 from offbook.sources.recording import Recording
+from offbook.sources.server.server import Server
+from offbook.trace.outputs import join_output
 from offbook.trace.reader import Trace
+from tests.clients import CODEX, Shell, installed
 
 PLAN = {"criterion": "plan_quality", "target": "scratchpad"}
 SAFE = {"criterion": "safety", "target": "output"}
 
 
 class Judge:
-    """Gives this score, always."""
+    """Gives this score, always, or these one after the other; remembers what it was asked."""
 
     def __init__(self, score: object = 4) -> None:
-        self._answer = f'{{"reasoning": "it is so", "score": {score}}}'
-        self.asked = 0
+        self._scores: list[Any] = score if isinstance(score, list) else [score]
+        self.prompts: list[str] = []
+        self.models: list[str] = []
 
-    async def reply(self, request: Request, /) -> Reply:  # noqa: ARG002 - whatever is asked
-        self.asked += 1
-        return Reply((Text(self._answer),))
+    @property
+    def asked(self) -> int:
+        return len(self.prompts)
+
+    async def reply(self, request: Request, /) -> Reply:
+        score = self._scores[min(self.asked, len(self._scores) - 1)]
+        self.prompts.append(request.prompt)
+        self.models.append(request.model)
+        return Reply((Text(f'{{"reasoning": "it is so", "score": {score}}}'),))
+
+
+def session() -> Path:
+    return Workspaces().find("run").session
 
 
 @pytest.fixture(autouse=True)
@@ -101,12 +116,107 @@ print('{"reasoning": "level 4", "score": 4}')"""
     found = await evaluate("run", [PLAN], judge_command=[sys.executable, "-c", code])
     assert found.evaluations[0].score == 4, found
     failed = await evaluate("run", [PLAN], judge_command=[sys.executable, "-c", "exit(3)"])
-    assert "failed with 3" in failed.evaluations[0].error
+    assert "exit code 3" in failed.evaluations[0].error
+    assert "score" not in join_output(Trace(session()))  # what the judge printed is not the run's
+
+
+async def test_a_criterion_is_decomposed_into_questions_of_their_own():
+    judge = Judge([4, 3, 5, 2])
+    own = {"tone": "Is it polite?", "length": "Is it short?"}
+    wanted = [{**PLAN, "decompose": True}, {**PLAN, "parts": own}]
+    found = await judge_with(judge, "run", wanted)
+    first, second = found.evaluations
+    assert [(part.name, part.score) for part in first.parts] == [
+        ("clarity", 4),
+        ("actionability", 3),
+    ]
+    assert [(part.name, part.score) for part in second.parts] == [("tone", 5), ("length", 2)]
+    assert (first.score, second.score, judge.asked) == (3, 3, 4)  # the mean, rounded down
+    assert "Is it polite?" in judge.prompts[2]
+    assert "Is it short?" not in judge.prompts[2]
+
+
+async def test_one_part_without_a_score_is_no_score_of_the_whole():
+    found = await judge_with(Judge([5, "x", "x", "x"]), "run", [{**PLAN, "decompose": True}])
+    [one] = found.evaluations
+    assert (one.score, one.passed, [part.score for part in one.parts]) == (None, False, [5])
+
+
+async def test_a_score_alone_counts_only_where_no_reasoning_is_wanted(tmp_path: Path):
+    mocks = tmp_path / "judge.jsonl"
+    mocks.write_text('{"text": "{\\"score\\": 4}"}\n' * 4)
+    bare = await evaluate("run", [PLAN], judge=str(mocks), chain_of_thought=False)
+    assert bare.evaluations[0].score == 4
+    reasoned = await evaluate("run", [PLAN], judge=str(mocks))
+    assert "it has no reasoning" in reasoned.evaluations[0].error
+
+
+async def test_a_preset_instructs_the_judge(tmp_path: Path):
+    preset = tmp_path / "strict.yml"
+    preset.write_text("hats:\n  judge:\n    instructions: Be strict.\n")
+    code = """import sys; assert sys.stdin.read().startswith("Be strict.")
+print('{"reasoning": "strictly", "score": 4}')"""
+    words = [sys.executable, "-c", code]
+    found = await evaluate("run", [PLAN], judge_command=words, judge_preset=str(preset))
+    assert found.evaluations[0].score == 4, found
+    preset.write_text("hats:\n  jugde:\n    instructions: Be strict.\n")
+    with pytest.raises(UsageError, match="did you mean 'jugde'"):
+        await evaluate("run", [PLAN], judge_command=words, judge_preset=str(preset))
+
+
+async def test_a_provider_judges_with_a_key_that_was_given_for_it():
+    upstream = Judge(5)
+    with Server() as server:
+        url = server.mount(upstream).url
+        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-" + "x" * 40}
+        found = await evaluate("run", [PLAN], judge="anthropic", judge_model="m", env=env)
+    assert (found.evaluations[0].score, upstream.asked) == (5, 1)
+    assert upstream.models == ["m"]
+
+
+@pytest.mark.parametrize("shell", [installed(CODEX)])
+async def test_a_client_judges_with_a_scripted_model(shell: Shell, tmp_path: Path):
+    mocks = tmp_path / "judge.jsonl"
+    mocks.write_text('{"text": "{\\"reasoning\\": \\"so\\", \\"score\\": 4}"}\n')
+    backend = shell.client.program
+    found = await evaluate("run", [PLAN], judge_backend=backend, judge=str(mocks), record="kept")
+    assert found.evaluations[0].score == 4, found
+    again = await evaluate("run", [PLAN], judge="kept")
+    assert again == found
+
+
+async def test_the_model_that_did_the_work_does_not_judge_it(tmp_path: Path):
+    mocks = tmp_path / "model.jsonl"
+    mocks.write_text('{"text": "LOOP_COMPLETE"}\n')
+    code = (
+        "import os, json, urllib.request as u\n"
+        "url = os.environ['OPENAI_BASE_URL'] + '/chat/completions'\n"
+        "body = {'model': 'gpt-9', 'messages': [{'role': 'user', 'content': 'go'}]}\n"
+        "head = {'content-type': 'application/json'}\n"
+        "answer = json.load(u.urlopen(u.Request(url, json.dumps(body).encode(), head)))\n"
+        "print(answer['choices'][0]['message']['content'])\n"
+    )
+    words = [sys.executable, "-c", code]
+    await run("run", "Go", backend="command", command=words, playbook=str(mocks))
+    with pytest.raises(UsageError, match="'GPT-9' is the model that is tested"):
+        await judge_with(Judge(), "run", [PLAN], judge_model="GPT-9")
+    assert (await judge_with(Judge(), "run", [PLAN], judge_model="another")).all_passed
+    assert (await judge_with(Judge(), "run", [PLAN], judge_model="another")).all_passed
 
 
 async def test_wrong_calls_are_refused():
     with pytest.raises(UsageError, match="needs a judge"):
         await evaluate("run", [PLAN])
+    with pytest.raises(UsageError, match="there is no judge 'anthropc'\ndid you mean 'anthropic'"):
+        await evaluate("run", [PLAN], judge="anthropc")
+    with pytest.raises(UsageError, match="'anthropic' is a real model"):
+        await evaluate("run", [PLAN], judge="anthropic", judge_model="m")
+    with pytest.raises(UsageError, match="a real model needs a name"):
+        await evaluate("run", [PLAN], judge="anthropic", env={"ANTHROPIC_API_KEY": "k"})
+    with pytest.raises(UsageError, match="did you mean 'codex'"):
+        await evaluate("run", [PLAN], judge_backend="codx")
+    with pytest.raises(UsageError, match="a judge_command is for"):
+        await evaluate("run", [PLAN], judge_backend="codex", judge_command=["x"])
     with pytest.raises(UsageError, match="no evaluations"):
         await judge_with(Judge(), "run", [])
     same: Any = {"judge_model": "m", "tested_model": "m"}

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from offbook.checks.judge import HIGHEST, Evaluation, ask_judge, refuse_same
+from offbook.checks.judge import HAT, HIGHEST, Evaluation, Judge, ask_judge, refuse_same
 from offbook.determinism.clock import SystemClock
-from offbook.errors import ModelError, OffbookError, UsageError
-from offbook.exchange.messages import Text
-from offbook.exchange.reply import Reply
+from offbook.errors import OffbookError, UsageError
+from offbook.exchange.source import ModelSource
 from offbook.files import convert
-from offbook.runs.tools.work import session_of
+from offbook.runs.bridge import Settled
+from offbook.runs.judges import BUILT_IN, Bench
+from offbook.runs.tools.replay import FOLDER, WORKSPACE, place_cassette
+from offbook.runs.tools.work import Progress, session_of
 from offbook.runs.workspace import Workspace, Workspaces
-from offbook.subjects.process import isolate, run_process
+from offbook.sources.recording import Recording
+from offbook.trace.events import REQUEST
 from offbook.trace.hub import Hub
 from offbook.trace.observe import Observed
 from offbook.trace.outputs import join_output
@@ -24,13 +28,16 @@ from offbook.trace.reader import Trace
 from offbook.trace.recorder import Recorder
 from offbook.trace.verdicts import Verdict, deliver
 
-if TYPE_CHECKING:
-    from offbook.exchange.request import Request
-    from offbook.exchange.source import ModelSource
-
 LONGEST = 200_000
-PATIENCE = 300.0
 TARGETS = "scratchpad, file:PATH, session or output"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One of the questions of which a judgement consists."""
+
+    name: str
+    score: int
+    reasoning: str
 
 
 class Scored(msgspec.Struct, frozen=True):
@@ -44,9 +51,10 @@ class Scored(msgspec.Struct, frozen=True):
     max_score: int = HIGHEST
     reasoning: str = ""
     error: str = ""
+    parts: list[Part] = []
 
 
-class Evaluated(msgspec.Struct, frozen=True):
+class Evaluated(Settled, frozen=True):
     """All judgements; the overall score is the mean of those there are."""
 
     evaluations: list[Scored]
@@ -54,59 +62,45 @@ class Evaluated(msgspec.Struct, frozen=True):
     all_passed: bool
 
 
-class CommandSource:
-    """A command as a model: the question at its stdin, the answer at its stdout."""
-
-    def __init__(
-        self, command: Sequence[str], workspace: Workspace, env: Mapping[str, str]
-    ) -> None:
-        self._command = list(command)
-        self._cwd = workspace.path
-        self._env = isolate(workspace.path / ".agent" / "home", env)
-
-    async def reply(self, request: Request, /) -> Reply:
-        """What the command prints."""
-        asked = f"{request.system}\n\n{request.prompt}".encode()
-        ended = await run_process(
-            self._command, cwd=self._cwd, env=self._env, deadline=PATIENCE, stdin=asked
-        )
-        if ended.code:
-            raise ModelError(f"the judge's command failed with {ended.code}: {ended.stderr[:200]}")
-        return Reply((Text(ended.stdout),))
-
-
-async def evaluate(
+async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     workspace_id: str,
     evaluations: Sequence[Any],
     *,
     judge: str = "",
+    judge_backend: str = "",
     judge_command: Sequence[str] = (),
+    judge_preset: str = BUILT_IN,
     judge_model: str = "",
     tested_model: str = "",
+    chain_of_thought: bool = True,
     force: bool = False,
     env: Mapping[str, str] | None = None,
+    record: str = "",
+    progress: Progress | None = None,
 ) -> Evaluated:
-    """Let a judge, from a file or a command, score the last run of a workspace."""
+    """Let a judge score the last run of a workspace: a file, a provider, a client, a command."""
     workspace = Workspaces().find(workspace_id)
-    if bool(judge) is bool(judge_command):
-        raise UsageError(
-            "evaluate needs a judge, or a judge_command",
-            hint="judge is the path of a playbook, mocks or a cassette",
+    with _appended(workspace) as hub:
+        bench = Bench(
+            judge,
+            judge_backend,
+            judge_command,
+            judge_preset,
+            judge_model,
+            env or {},
+            chain_of_thought,
         )
-    if judge:
-        from offbook.runs.service import open_source
-
-        source = open_source(Path(judge))()
-    else:
-        source = CommandSource(judge_command, workspace, env or {})
-    return await judge_with(
-        source,
-        workspace_id,
-        evaluations,
-        judge_model=judge_model,
-        tested_model=tested_model,
-        force=force,
-    )
+        seated = bench.seat(workspace.path / FOLDER)
+        if not record:
+            return await judge_all(
+                seated, workspace, evaluations, hub, tested_model, force=force, progress=progress
+            )
+        place = place_cassette(workspace, record)
+        with Recording(seated.source, place, roots={WORKSPACE: workspace.path}) as recording:
+            seated = msgspec.structs.replace(seated, source=recording)
+            return await judge_all(
+                seated, workspace, evaluations, hub, tested_model, force=force, progress=progress
+            )
 
 
 async def judge_with(
@@ -118,48 +112,76 @@ async def judge_with(
     tested_model: str = "",
     force: bool = False,
 ) -> Evaluated:
-    """Let any source of replies be the judge; what it is asked and answers is in the trace."""
+    """Let any source of replies be the judge."""
     workspace = Workspaces().find(workspace_id)
+    with _appended(workspace) as hub:
+        judge = Judge(source, judge_model)
+        return await judge_all(judge, workspace, evaluations, hub, tested_model, force=force)
+
+
+async def judge_all(
+    judge: Judge,
+    workspace: Workspace,
+    evaluations: Sequence[Any],
+    hub: Hub,
+    tested_model: str,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Evaluated:
+    """All judgements; what the judge is asked and answers is in the trace."""
     session = session_of(workspace)
+    task, models = _look_up(session)
     if not force:
-        refuse_same(judge_model, tested_model)
+        refuse_same(judge.model, {tested_model, *models} - {""})
     if not evaluations:
         raise UsageError("there are no evaluations", hint="nothing judged is not a pass")
-    wanted = [convert(raw, Evaluation, path=f"evaluations[{n}]") for n, raw in _count(evaluations)]
-    task = _find_task(session)
-    clock = SystemClock()
-    recorder = Recorder(session, ts=clock.millis(), more=True)
-    hub = Hub(clock)
-    hub.subscribe(recorder.record)
-    told = Observed(source, hub)
+    raws: list[Any] = msgspec.to_builtins(evaluations)
+    wanted = [convert(raw, Evaluation, path=f"evaluations[{n}]") for n, raw in enumerate(raws, 1)]
+    told = msgspec.structs.replace(judge, source=Observed(judge.source, hub))
     scored: list[Scored] = []
-    try:
-        for evaluation in wanted:
-            one = await _score(told, workspace, evaluation, task, judge_model)
-            deliver(hub, _verdict(one))
-            scored.append(one)
-    finally:
-        recorder.close()
+    for number, evaluation in enumerate(wanted, 1):
+        one = await _score(told, workspace, evaluation, task)
+        deliver(hub, _verdict(one))
+        scored.append(one)
+        if progress is not None:
+            progress(number, len(wanted), f"judged {one.criterion} of {one.target}")
     scores = [one.score for one in scored if one.score is not None]
     overall = round(sum(scores) / len(scores), 2) if scores else None
     return Evaluated(scored, overall, all(one.passed for one in scored))
 
 
-def _count(evaluations: Sequence[Any]) -> Any:
-    return enumerate(msgspec.to_builtins(evaluations), 1)
+@contextmanager
+def _appended(workspace: Workspace) -> Generator[Hub]:
+    """A hub whose events are added to the session of the last run."""
+    clock = SystemClock()
+    recorder = Recorder(session_of(workspace), ts=clock.millis(), more=True)
+    hub = Hub(clock)
+    hub.subscribe(recorder.record)
+    try:
+        yield hub
+    finally:
+        recorder.close()
 
 
-async def _score(
-    source: ModelSource, workspace: Workspace, evaluation: Evaluation, task: str, model: str
-) -> Scored:
+async def _score(judge: Judge, workspace: Workspace, evaluation: Evaluation, task: str) -> Scored:
     known = (evaluation.criterion, evaluation.target, evaluation.enough)
+    parts: list[Part] = []
     try:
         artefact = read_target(workspace, evaluation.target)
-        judged = await ask_judge(source, evaluation, artefact, task=task, model=model)
+        if not evaluation.questions:
+            judged = await ask_judge(judge, evaluation, artefact, task=task)
+            score, reasoning = judged.score, judged.reasoning
+        else:
+            for name, question in evaluation.questions.items():
+                judged = await ask_judge(judge, evaluation, artefact, task=task, question=question)
+                parts.append(Part(name, judged.score, judged.reasoning))
+            score = sum(part.score for part in parts) // len(parts)
+            reasoning = "\n".join(f"{one.name} {one.score}: {one.reasoning}" for one in parts)
     except OffbookError as error:
-        return Scored(*known, passed=False, error=str(error))
-    passed = judged.score >= evaluation.enough
-    return Scored(*known, passed=passed, score=judged.score, reasoning=judged.reasoning)
+        return Scored(*known, passed=False, error=str(error), parts=parts)
+    passed = score >= evaluation.enough
+    return Scored(*known, passed=passed, score=score, reasoning=reasoning, parts=parts)
 
 
 def read_target(workspace: Workspace, target: str) -> str:
@@ -189,11 +211,16 @@ def _read(workspace: Workspace, path: str) -> str:
         raise UsageError(f"{path} cannot be judged: {error}", where=workspace.id) from error
 
 
-def _find_task(session: Path) -> str:
+def _look_up(session: Path) -> tuple[str, set[str]]:
+    """The task of a run, and the models that did it; those that judged it do not count."""
+    task: str | None = None
+    models: set[str] = set()
     for event in Trace(session):
-        if event.event == "bus.publish":
-            return str(event.data.get("payload", ""))
-    return ""
+        if event.event == "bus.publish" and task is None:
+            task = str(event.data.get("payload", ""))
+        elif event.event == REQUEST and event.data.get("metadata", {}).get("hat") != HAT:
+            models.add(str(event.data.get("model", "")))
+    return task or "", models
 
 
 def _verdict(one: Scored) -> Verdict:

@@ -151,4 +151,4 @@ class CommandBackend:
             command, cwd=self._cwd, env=env, deadline=seconds, stdin=stdin, hub=self._hub
         )
         told = frozenset({"output"})
-        return Acted(ended.stdout, ended.code, told=told, timed_out=ended.timed_out)
+        return Acted(ended.stdout, ended.code, ended.stderr, told=told, timed_out=ended.timed_out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from typing import Any
 
 import click
 
@@ -15,6 +16,8 @@ EXAMPLE = """\b
 Example:
   offbook evaluate flow '{"criterion": "plan_quality", "target": "scratchpad"}' --judge tape.yaml
   offbook evaluate flow evaluations.yaml --judge-command "my-judge" --env KEY=…
+  offbook evaluate flow all.yaml --judge anthropic --judge-model M --env ANTHROPIC_API_KEY=…
+  offbook evaluate flow all.yaml --judge-backend claude --judge tape.yaml --record judged
 
 \b
 Exit codes:
@@ -27,24 +30,25 @@ Exit codes:
 @click.command("evaluate", epilog=EXAMPLE)
 @click.argument("workspace_id", metavar="ID")
 @click.argument("evaluations", nargs=-1, required=True)
-@click.option("--judge", default="", metavar="FILE", help="A playbook, mocks or a cassette.")
+@click.option("--judge", default="", help="A playbook, mocks, a cassette, or a provider.")
+@click.option("--judge-backend", default="", help="A client whose model that is: claude, codex, …")
 @click.option("--judge-command", default="", help="Or a command: the question is at its stdin.")
+@click.option("--judge-preset", default="judge", help="A preset whose hat `judge` instructs it.")
 @click.option("--judge-model", default="", help="What the judge's model is called.")
 @click.option("--tested-model", default="", help="What the tested model is called.")
+@click.option("--chain-of-thought/--score-only", default=True, help="Reasoning before the score.")
+@click.option("--record", default="", metavar="NAME", help="Keep the judge in this cassette.")
 @click.option("--force", is_flag=True, help="Let a model judge itself.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="For the command; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-def command(  # noqa: PLR0913 - each is an option
+def command(
     workspace_id: str,
     evaluations: tuple[str, ...],
     *,
-    judge: str,
     judge_command: str,
-    judge_model: str,
-    tested_model: str,
-    force: bool,
     env: tuple[str, ...],
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Let a model judge a run.
 
@@ -54,12 +58,9 @@ def command(  # noqa: PLR0913 - each is an option
         evaluate(
             workspace_id,
             read_list(evaluations, "evaluations"),
-            judge=judge,
             judge_command=shlex.split(judge_command),
-            judge_model=judge_model,
-            tested_model=tested_model,
-            force=force,
             env=read_pairs(env, "env"),
+            **options,
         )
     )
     if as_json:
