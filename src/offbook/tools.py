@@ -21,6 +21,7 @@ from offbook.runs.tools.inspect import inspect
 from offbook.runs.tools.record import record as _record
 from offbook.runs.tools.replay import replay as _replay
 from offbook.runs.tools.report import report
+from offbook.runs.tools.review import list_pending, review
 from offbook.runs.tools.run import run as _run
 from offbook.runs.tools.setup import setup
 from offbook.runs.tools.snapshot import snapshot
@@ -36,9 +37,11 @@ __all__ = [
     "diff",
     "evaluate",
     "inspect",
+    "list_pending",
     "record",
     "replay",
     "report",
+    "review",
     "run",
     "setup",
     "snapshot",

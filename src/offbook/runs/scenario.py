@@ -14,7 +14,9 @@ from typing import Any
 
 import msgspec
 
+from offbook.checks.assertions.snapshots import SnapshotMatches
 from offbook.checks.assertions.table import read_assertion
+from offbook.checks.snapshot import FOLDER as SNAPSHOTS
 from offbook.errors import FormatError, OffbookError, UsageError
 from offbook.files import convert, locate, parse_json, parse_yaml, read_text
 from offbook.reports.report import Attempt
@@ -23,9 +25,12 @@ from offbook.runs.repeat import Failure, Kind, Retry, repeat
 from offbook.runs.tools.check import Checked, check
 from offbook.runs.tools.cleanup import cleanup
 from offbook.runs.tools.evaluate import Evaluated, evaluate
+from offbook.runs.tools.replay import FOLDER as CASSETTES
 from offbook.runs.tools.report import REPORTS, Format, report
+from offbook.runs.tools.review import PENDING, in_ci
 from offbook.runs.tools.run import Ran, run
 from offbook.runs.tools.setup import setup
+from offbook.runs.workspace import Workspace, Workspaces
 
 SUFFIXES = (".yaml", ".yml", ".json")
 REPORTS_FOLDER = Path(".offbook/reports")
@@ -40,11 +45,13 @@ class SetupStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the loop works on, and who does the work."""
+    """What the loop works on, and who does the work; playbook and cassette stand beside."""
 
     task: str
     backend: str = "mock"
     command: tuple[str, ...] = ()
+    playbook: str = ""
+    cassette: str = ""
     max_iterations: int = 5
     max_runtime_secs: float = 300.0
     env: dict[str, str] = {}
@@ -74,9 +81,10 @@ class ReportStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One scenario, as its file says."""
+    """One scenario, as its file says; the approved `snapshots` are in a folder beside it."""
 
     name: str = ""
+    snapshots: str = ""
     setup: SetupStep = SetupStep()
     run: RunStep
     assertions: list[Any] = msgspec.field(name="assert")
@@ -115,10 +123,27 @@ def read_scenario(path: Path) -> Scenario:
         except UsageError as error:
             line = locate(text, f"$.assert[{number}]")
             raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
-    step = scenario.evaluate
-    if step is not None and (beside := path.parent / step.judge).is_file():
-        step = msgspec.structs.replace(step, judge=str(beside))
-    return msgspec.structs.replace(scenario, name=scenario.name or path.stem, evaluate=step)
+    return _resolve(scenario, path)
+
+
+def _resolve(scenario: Scenario, path: Path) -> Scenario:
+    """The scenario with the files that stand beside it named by their whole paths."""
+
+    def beside(name: str) -> str:
+        return str(path.parent / name) if name and (path.parent / name).exists() else name
+
+    run_, judged = scenario.run, scenario.evaluate
+    run_ = msgspec.structs.replace(
+        run_, playbook=beside(run_.playbook), cassette=beside(run_.cassette)
+    )
+    if judged is not None:
+        judged = msgspec.structs.replace(
+            judged, judge=beside(judged.judge), judge_preset=beside(judged.judge_preset)
+        )
+    folder = str(path.parent / scenario.snapshots) if scenario.snapshots else ""
+    return msgspec.structs.replace(
+        scenario, name=scenario.name or path.stem, run=run_, evaluate=judged, snapshots=folder
+    )
 
 
 def find_scenarios(paths: Iterable[Path]) -> list[Scenario]:
@@ -213,8 +238,9 @@ async def _try(
     except OffbookError as error:
         return tried, Failure("error", str(error))
     try:
-        ran = await run(workspace, **msgspec.structs.asdict(scenario.run))
+        ran = await run(workspace, **_bring(scenario, Workspaces().find(workspace)))
         tried.checked = check(workspace, scenario.assertions)
+        _take_back(scenario, Workspaces().find(workspace))
         if scenario.evaluate is not None:
             step = msgspec.structs.asdict(scenario.evaluate)
             tried.evaluated = await evaluate(workspace, **step)
@@ -227,6 +253,35 @@ async def _try(
     finally:
         cleanup(workspace)
     return tried, failure
+
+
+def _bring(scenario: Scenario, workspace: Workspace) -> dict[str, Any]:
+    """The options of the run, when the cassette and the snapshots are in the workspace."""
+    options = msgspec.structs.asdict(scenario.run)
+    cassette = Path(scenario.run.cassette)
+    if cassette.is_file():
+        _keep(cassette, workspace.place(f"{CASSETTES}/{cassette.stem}.yaml"))
+        options["cassette"] = cassette.stem
+    if scenario.snapshots:
+        for path in Path(scenario.snapshots).glob("*.json"):
+            if not path.name.endswith(PENDING):
+                _keep(path, workspace.place(f"{SNAPSHOTS}/{path.name}"))
+    return options
+
+
+def _take_back(scenario: Scenario, workspace: Workspace) -> None:
+    """Let the snapshots that do not match wait beside those that are approved; not in CI."""
+    if not scenario.snapshots or in_ci():
+        return
+    for assertion in map(read_assertion, scenario.assertions):
+        if not isinstance(assertion, SnapshotMatches):
+            continue
+        name = f"{assertion.snapshot_id}{PENDING}"
+        pending, place = workspace.place(f"{SNAPSHOTS}/{name}"), Path(scenario.snapshots) / name
+        if pending.is_file():
+            _keep(pending, place)
+        else:
+            place.unlink(missing_ok=True)
 
 
 def find_failure(ran: Ran, checked: Checked, judged: Evaluated | None = None) -> Failure | None:

@@ -25,7 +25,7 @@ class SnapshotMatches(Assertion, frozen=True, forbid_unknown_fields=True, tag="s
     def look(self, evidence: Evidence) -> Finding:
         place = evidence.place(f"{FOLDER}/{self.snapshot_id}.json")
         if not place.is_file():
-            there = [path.stem for path in place.parent.glob("*.json")]
+            there = [p.stem for p in place.parent.glob("*.json") if ".pending" not in p.name]
             raise UsageError(
                 f"there is no snapshot {self.snapshot_id!r}", hint=nearest(self.snapshot_id, there)
             )

@@ -7,12 +7,14 @@ from typing import Any
 
 import msgspec
 
-from offbook.checks.assertions.table import judge_all
+from offbook.checks.assertions.snapshots import SnapshotMatches
+from offbook.checks.assertions.table import judge_all, read_assertion
 from offbook.checks.check import Evidence
 from offbook.determinism.clock import SystemClock
 from offbook.errors import UsageError
+from offbook.runs.tools.review import propose
 from offbook.runs.tools.work import session_of
-from offbook.runs.workspace import Workspaces
+from offbook.runs.workspace import ID, Workspace, Workspaces
 from offbook.trace.hub import Hub
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import Recorder
@@ -53,9 +55,26 @@ def check(workspace_id: str, assertions: Sequence[Any]) -> Checked:
             f"the session is corrupt: {broken[0].why}", where=f"{session}:{broken[0].line}"
         )
     verdicts = judge_all(assertions, Evidence(events, workspace.path))
+    verdicts = [_propose(workspace, *pair) for pair in zip(assertions, verdicts, strict=True)]
     record(workspace_id, verdicts)
     failed = sum(not verdict.holds for verdict in verdicts)
     return Checked(not failed, [_result(verdict) for verdict in verdicts], failed)
+
+
+def _propose(workspace: Workspace, raw: object, verdict: Verdict) -> Verdict:
+    """Let what a snapshot should have been wait for a review, where it does not match."""
+    try:
+        assertion = read_assertion(raw)
+    except UsageError:
+        return verdict
+    if not isinstance(assertion, SnapshotMatches) or not ID.match(assertion.snapshot_id):
+        return verdict
+    pending = propose(workspace, assertion, holds=verdict.holds)
+    if pending is None:
+        return verdict
+    told = f"{verdict.message}\nreview it: offbook snapshot review {workspace.id}"
+    context = {**verdict.context, "pending": str(pending)}
+    return msgspec.structs.replace(verdict, message=told, context=context)
 
 
 def record(workspace_id: str, verdicts: Sequence[Verdict]) -> None:

@@ -36,7 +36,7 @@ def snapshot(
     """Keep the files of a workspace under a name; secrets are hidden, and what is redacted."""
     workspace = Workspaces().find(workspace_id)
     name = snapshot_id or _next_name(workspace)
-    if name == CURRENT or not ID.match(name):
+    if name == CURRENT or name.endswith(".pending") or not ID.match(name):
         raise UsageError(f"{name!r} is no name for a snapshot", hint="letters, digits, '-', '_'")
     taken = redact(
         capture(workspace.path, include_patterns, exclude_patterns),
@@ -62,7 +62,7 @@ def load(workspace: Workspace, name: str) -> Snapshot:
         return msgspec.json.decode(place.read_bytes(), type=Snapshot)
     if name == INITIAL:
         return Snapshot()
-    there = [path.stem for path in place.parent.glob("*.json")]
+    there = [path.stem for path in place.parent.glob("*.json") if ".pending" not in path.name]
     hint = nearest(name, [*there, INITIAL, CURRENT])
     raise UsageError(f"there is no snapshot {name!r}", where=workspace.id, hint=hint)
 

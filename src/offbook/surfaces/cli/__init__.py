@@ -41,7 +41,7 @@ COMMANDS = {
     "serve": "Serve a scripted model to any client.",
     "setup": "Make a workspace to test in.",
     "show": "Show a trace as a tree.",
-    "snapshot": "Keep a workspace as it is now.",
+    "snapshot": "Keep a workspace as it is now, or review what waits.",
     "spec": "Write and check test specs.",
 }
 # A module cannot be called what is a word of the language.

@@ -39,10 +39,11 @@ def command(
     if as_json:
         print_json(found)
     else:
-        _tell(found)
+        tell_difference(found)
 
 
-def _tell(found: Difference) -> None:
+def tell_difference(found: Difference) -> None:
+    """Print what changed, file by file and line by line."""
     for sign, names in (
         ("~", found.changed_files),
         ("+", found.added_files),
