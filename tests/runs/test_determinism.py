@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from offbook.errors import UsageError
-from offbook.runs.determinism import check_determinism, find_command
-from tests.sources.cassette.talks import Counting
+from offbook.runs.determinism import Trial, check_determinism
+from offbook.runs.targets import find_command
+from offbook.sources.server.server import Server
+from tests.sources.cassette.talks import Counting, ask, record
+
+pytest_plugins = ["tests.surfaces.conftest"]
 
 ASKING = """
 import json, os, sys, urllib.request
@@ -25,63 +33,146 @@ PRINTS = ASKING.format(extra="print(list({'one', 'two', 'three', 'four'}))", pro
 EXITS = "import os\nraise SystemExit(0 if os.environ['PYTHONHASHSEED'] == '0' else 3)"
 
 
-def script(tmp_path: Path, text: str) -> list[str]:
-    path = tmp_path / "agent.py"
+IN_PROCESS = """
+from offbook import call, say, session, when
+
+def shop(api):
+    @api.tool("look", "Looks.", {"type": "object"})
+    async def look(params, ctx):
+        %s
+        return "looked"
+
+def test_it():
+    with session(extensions=[shop]) as rehearsal:
+        rehearsal.run(when("Greet me", [call("look", {}), say("Done.")]))
+
+if __name__ == "__main__":
+    test_it()
+"""
+WORDS = "list({'one', 'two', 'three', 'four', 'five'})"
+SCENARIO = """
+run:
+  task: Go
+  backend: command
+  command: [%s, -c, "print(%s, 'LOOP_COMPLETE')"]
+assert:
+  - {type: exit_code, expected: 0}
+"""
+
+
+def script(tmp_path: Path, text: str, name: str = "agent.py") -> tuple[str, ...]:
+    path = tmp_path / name
     path.write_text(text)
-    return find_command(str(path))[0]
+    return tuple(find_command(str(path))[0])
 
 
 def test_a_target_that_does_the_same_each_time_agrees(tmp_path: Path):
     model = Counting()
-    report = check_determinism(script(tmp_path, SAME), live=model, runs=3)
+    report = check_determinism(Trial(script(tmp_path, SAME), live=model), runs=3)
     assert report.divergences == ()
-    assert (report.runs, report.exchanges, model.asked) == (3, 2, 1)
+    assert (report.runs, report.code, report.exchanges, model.asked) == (3, 0, 2, 1)
 
 
 @pytest.mark.parametrize(
-    "text, what",
-    [(SETS, "exchange"), (PRINTS, "line of stdout"), (EXITS, "the exit code")],
+    "text, what, first, name",
+    [
+        (SETS, "event", "model.request", "agent.py"),
+        (PRINTS, "line of stdout", "[", "agent.py"),
+        (EXITS, "exit code", "0", "agent.py"),
+        (IN_PROCESS % f"return str({WORDS})", "event", "tool.result", "agent.py"),
+        (IN_PROCESS % f"ctx.ui.notify(str({WORDS}))", "event", "ui.notify", "agent.py"),
+        (IN_PROCESS % f"ctx.ui.notify(str({WORDS}))", "event", "ui.notify", "test_ui.py"),
+        (SCENARIO % (sys.executable, WORDS), "event", "process.output", "scenario.yaml"),
+    ],
 )
-def test_what_differs_is_named_with_its_place(tmp_path: Path, text: str, what: str):
-    report = check_determinism(script(tmp_path, text), live=Counting())
-    (divergence,) = report.divergences
-    assert (divergence.run, divergence.what) == (2, what)
-    assert "pass 1:" in str(divergence)
-    assert divergence.first != divergence.other
+def test_what_differs_first_is_named_with_its_place_and_what_came_before(
+    tmp_path: Path, text: str, what: str, first: str, name: str
+):
+    report = check_determinism(Trial(script(tmp_path, text, name), live=Counting()))
+    (found,) = report.divergences
+    assert (found.run, found.what) == (2, what)
+    assert found.first.startswith(first)
+    assert found.other.startswith(first) or what == "exit code"
+    assert found.first != found.other
+    assert f"pass 2 differs from pass 1 at {what} {found.at}:" in str(found)
+    assert str(found).count("before:") == min(2, found.at - 1)
 
 
 def test_without_shuffling_the_order_of_sets_is_no_divergence(tmp_path: Path):
-    report = check_determinism(script(tmp_path, SETS), live=Counting(), shuffle=False)
-    assert report.divergences == ()
+    trial = Trial(script(tmp_path, SETS), live=Counting(), shuffle=False)
+    assert check_determinism(trial).divergences == ()
+
+
+CLOCK = (
+    "import datetime, time\nprint(datetime.datetime.now(), datetime.date.today(), time.time_ns())"
+)
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_time_stands_still_when_it_is_told_to(tmp_path: Path, *, freeze: bool):
+    report = check_determinism(Trial(script(tmp_path, CLOCK), freeze=freeze))
+    assert (report.divergences == ()) is freeze
+    assert report.code == 0
+
+
+def test_what_may_differ_can_be_named(tmp_path: Path):
+    command = script(tmp_path, "import uuid\nprint(uuid.uuid4())")
+    assert check_determinism(Trial(command)).divergences != ()
+    rules = {"patterns": {"$UUID": True}}
+    assert check_determinism(Trial(command, redactions=rules)).divergences == ()
+
+
+@pytest.mark.parametrize("beside", ["agent.cassette.yaml", "agent.mocks.jsonl"])
+def test_what_is_beside_the_target_answers_in_every_pass(tmp_path: Path, beside: str):
+    (tmp_path / "agent.py").write_text(SAME)
+    if beside.endswith("jsonl"):
+        (tmp_path / beside).write_text('{"text": "hi"}\n')
+    else:
+        asyncio.run(record(tmp_path / beside, [ask("hello")]))
+    command, fixture = find_command(str(tmp_path / "agent.py"))
+    assert fixture == tmp_path / beside
+    report = check_determinism(Trial(tuple(command), cassette=fixture))
+    assert (report.divergences, report.code, report.exchanges) == ((), 0, 2)
 
 
 def test_a_target_that_needs_a_model_and_has_none_is_refused(tmp_path: Path):
     with pytest.raises(UsageError, match="--cassette FILE, or --live"):
-        check_determinism(script(tmp_path, SAME))
-
-
-def test_a_cassette_beside_the_target_is_found(tmp_path: Path):
-    (tmp_path / "agent.py").write_text(SAME)
-    (tmp_path / "agent.cassette.yaml").write_text("interactions:\n")
-    command, cassette = find_command(str(tmp_path / "agent.py"))
-    assert command == [sys.executable, str(tmp_path / "agent.py")]
-    assert cassette == tmp_path / "agent.cassette.yaml"
+        check_determinism(Trial(script(tmp_path, SAME)))
 
 
 def test_a_test_is_run_by_pytest(tmp_path: Path):
     path = tmp_path / "test_one.py"
-    path.write_text("def test_it():\n    assert True\n")
+    path.touch()
     command, _ = find_command(f"{path}::test_it")
-    assert command[1:3] == ["-m", "pytest"]
-    assert check_determinism(command).divergences == ()
+    assert (command[1:3], command[-1]) == (["-m", "pytest"], f"{path}::test_it")
+    assert find_command(str(tmp_path))[0][1:3] == ["-m", "pytest"]
 
 
 @pytest.mark.parametrize("runs", [0, 1])
 def test_one_run_agrees_with_nobody(runs: int):
     with pytest.raises(UsageError, match="cannot be compared"):
-        check_determinism(["true"], runs=runs)
+        check_determinism(Trial(("true",)), runs=runs)
 
 
 def test_an_unknown_target_is_refused():
     with pytest.raises(UsageError, match="no such target"):
         find_command("nowhere.py")
+
+
+def test_the_command_tells_what_agrees_and_what_does_not(
+    tmp_path: Path, offbook_command: Callable[..., Any]
+):
+    (tmp_path / "same.py").write_text("print('hello')")
+    (tmp_path / "other.py").write_text(PRINTS.replace("print(json", "0 and print(json"))
+    (tmp_path / "failing.py").write_text("raise SystemExit(3)")
+    same = offbook_command("determinism", tmp_path / "same.py", "--runs", 3, "--freeze-clock")
+    assert (same.code, "3 passes agree (0 exchanges)" in same.out) == (0, True)
+    failing = offbook_command("determinism", tmp_path / "failing.py")
+    assert (failing.code, "each ended with exit code 3" in failing.out) == (1, True)
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        options = ("--upstream", url, "--runs", 4)
+        other = offbook_command("determinism", tmp_path / "other.py", *options)
+    assert (other.code, "at line of stdout 1:" in other.out) == (1, True)
+    told = offbook_command("determinism", tmp_path / "same.py", "--json")
+    assert msgspec.json.decode(told.out)["divergences"] == []

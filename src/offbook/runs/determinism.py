@@ -1,15 +1,15 @@
 """Runs a target several times with the same model, and names the first thing that differs.
 
-With a cassette, or one beside the target, every pass replays it; without, the first pass asks the
-real model and is recorded, and the others replay that. Each pass has a folder of its own and
-another seed for the order of sets. Compared are what was printed, what was asked and answered,
-what tools, people and hosts were told, and in which order all of it happened.
+With a cassette or mocks, or some beside the target, every pass is answered from there; without,
+the first pass asks the real model and is recorded, and the others replay that. Each pass has a
+folder of its own and another seed for the order of sets. Compared are what was printed, what was
+asked and answered, what tools, people and hosts were told, and in which order all of it happened:
+on the wire, and in every trace that the target itself writes.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from itertools import zip_longest
 from pathlib import Path
@@ -17,26 +17,35 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.determinism.clock import EPOCH
+from offbook.determinism.frozen import frozen_environment
 from offbook.errors import UsageError
-from offbook.runs.taping import DEADLINE, run_with, tracing
+from offbook.runs.command import DEADLINE
+from offbook.runs.taping import Done, run_with, tracing
 from offbook.sources.cassette.journal import load
-from offbook.sources.cassette.normal import Normal, squeeze
+from offbook.sources.cassette.normal import Normal, merge_rules, squeeze
 from offbook.sources.cassette.replay import Replay
+from offbook.sources.mocks.lines import read_mocks
+from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.recording import Recording
 from offbook.trace.events import ERROR, REPLY, REQUEST
 from offbook.trace.reader import read_trace
+from offbook.trace.recorder import COLLECTION
+from offbook.trace.redaction import Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from offbook.exchange.source import ModelSource
     from offbook.trace.events import Event
 
 SEEDS = (0, 1, 4242, 31337)
-RULES = {"patterns": {"$DURATION": True, "number": r"\b\d+\.\d+\b"}}
-BESIDE = (".cassette.yaml", ".yaml")
+PRINTED: dict[str, str | bool] = {"$TIMESTAMP": False, "$UUID": False, "$DURATION": True}
 SHOWN = 100
-PAYLOADS = ("ui.", "host.", "tool.")
+CONTEXT = 2
+EXCHANGES = (REQUEST, REPLY, ERROR)
+PAYLOADS = (
+    *EXCHANGES,
+    *("tool.", "ui.", "host.", "step.", "handoff", "bus.", "process.output", "process.result"),
+)
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -45,92 +54,74 @@ class Pass(msgspec.Struct, frozen=True):
     number: int
     code: int
     stdout: tuple[str, ...]
-    exchanges: tuple[str, ...]
-    payloads: tuple[str, ...]
     events: tuple[str, ...]
+
+    @property
+    def exchanges(self) -> int:
+        """How often something was asked of a model, or answered."""
+        return sum(event.startswith(EXCHANGES) for event in self.events)
 
 
 class Divergence(msgspec.Struct, frozen=True):
-    """The first thing in which a pass differs from the first one."""
+    """The first thing in which a pass differs from the first one, and what came before it."""
 
     run: int
     what: str
     at: int
     first: str
     other: str
+    before: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = (
-            f"pass {self.run} differs from pass 1 at {self.what} {self.at}:",
-            f"  pass 1: {_cut(self.first)}",
-            f"  pass {self.run}: {_cut(self.other)}",
-        )
+        lines = [f"pass {self.run} differs from pass 1 at {self.what} {self.at}:"]
+        lines += [f"  before: {_cut(one)}" for one in self.before]
+        lines += [f"  pass 1: {_cut(self.first)}", f"  pass {self.run}: {_cut(self.other)}"]
         return "\n".join(lines)
 
 
 class Report(msgspec.Struct, frozen=True):
-    """How often a target ran, and what differed."""
+    """How often a target ran, how it ended, and what differed."""
 
     runs: int
+    code: int
     exchanges: int
     divergences: tuple[Divergence, ...]
 
 
-def find_command(target: str) -> tuple[list[str], Path | None]:
-    """How a target is run, and the cassette beside it."""
-    file = Path(target.partition("::")[0])
-    if not file.exists():
-        raise UsageError(
-            "there is no such target", where=target, hint="give a pytest node or a script"
-        )
-    tested = "::" in target or file.is_dir() or file.name.startswith("test_")
-    absolute = str(file.resolve()) + target[len(str(target.partition("::")[0])) :]
-    if tested:
-        flags = ["-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider"]
-        command = [sys.executable, "-m", "pytest", *flags, absolute]
-    elif file.suffix == ".py":
-        command = [sys.executable, absolute]
-    else:
-        command = [absolute]
-    stem = file.with_suffix("") if file.suffix else file
-    fixtures = (stem.with_name(stem.name + ending) for ending in BESIDE)
-    return command, next((path for path in fixtures if path.is_file()), None)
+class Trial(msgspec.Struct, frozen=True):
+    """What is tried: a command, its model, and what is different in each pass and what is not."""
+
+    command: tuple[str, ...]
+    cassette: Path | None = None
+    live: ModelSource | None = None
+    shuffle: bool = True
+    freeze: bool = False
+    redactions: dict[str, Any] = {}
+    deadline: float = DEADLINE
 
 
-def check_determinism(
-    command: Sequence[str],
-    *,
-    cassette: Path | None = None,
-    live: ModelSource | None = None,
-    runs: int = 2,
-    shuffle: bool = True,
-    deadline: float = DEADLINE,
-) -> Report:
+def check_determinism(trial: Trial, runs: int = 2) -> Report:
     """Run a command several times and compare."""
     if runs < 2:  # noqa: PLR2004 - one run agrees with itself
         raise UsageError(f"{runs} runs cannot be compared", hint="at least 2")
     with tempfile.TemporaryDirectory(prefix="offbook-") as name:
         folder = Path(name).resolve()
-        kept = cassette or folder / "recorded.yaml"
-        passes: list[Pass] = []
-        for number in range(1, runs + 1):
-            seed = SEEDS[(number - 1) % len(SEEDS)] if shuffle else 0
-            source = _source(kept, cassette, live, number, folder)
-            passes.append(_run_once(command, source, number, seed, folder, deadline))
+        passes = [_run_once(trial, number, folder) for number in range(1, runs + 1)]
     found = (_compare(passes[0], other) for other in passes[1:])
     divergences = tuple(one for one in found if one is not None)
-    return Report(runs, len(passes[0].exchanges), divergences)
+    return Report(runs, passes[0].code, passes[0].exchanges, divergences)
 
 
-def _source(
-    kept: Path, cassette: Path | None, live: ModelSource | None, number: int, folder: Path
-) -> ModelSource:
+def _source(trial: Trial, number: int, folder: Path) -> ModelSource:
     roots = {"WORKSPACE": folder / f"pass{number}"}
-    if cassette is None and number == 1:
-        return Recording(live or _Nobody(), kept, roots=roots)
+    kept = trial.cassette or folder / "recorded.yaml"
+    if kept.suffix == ".jsonl":
+        return Mocks(read_mocks(kept))
+    if trial.cassette is None and number == 1:
+        return Recording(trial.live or _Nobody(), kept, roots=roots, redactions=trial.redactions)
     if not len(load(kept)):
         return _Nobody()  # the first pass asked nothing
-    return Replay(kept, strict=False, roots=roots)
+    return Replay(kept, strict=False, roots=roots, redactions=trial.redactions)
 
 
 class _Nobody:
@@ -143,51 +134,56 @@ class _Nobody:
         )
 
 
-def _run_once(
-    command: Sequence[str],
-    source: ModelSource,
-    number: int,
-    seed: int,
-    folder: Path,
-    deadline: float,
-) -> Pass:
-    work, trace = folder / f"pass{number}", folder / f"pass{number}.jsonl"
-    work.mkdir()
-    environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
-    with tracing(trace, command[0]) as hub:
+def _run_once(trial: Trial, number: int, folder: Path) -> Pass:
+    work, traces = folder / f"pass{number}", folder / f"traces{number}"
+    for made in (work, traces):
+        made.mkdir()
+    source = _source(trial, number, folder)
+    with tracing(traces / "wire.jsonl", trial.command[0]) as hub:
         done = run_with(
             source,
-            command,
+            trial.command,
             hub=hub,
-            deadline=deadline,
+            deadline=trial.deadline,
             echo=False,
-            environment=environment,
+            environment={**os.environ, **_environment(trial, number, folder, traces)},
             cwd=work,
         )
     if isinstance(source, (Recording, Replay)):
         source.close()
     if isinstance(done.failure, UsageError):
         raise done.failure
-    normal = Normal(RULES, roots={"WORKSPACE": work})
-    events, _ = read_trace(trace)
+    return _read_pass(trial, number, done, work, traces)
+
+
+def _environment(trial: Trial, number: int, folder: Path, traces: Path) -> dict[str, str]:
+    seed = SEEDS[(number - 1) % len(SEEDS)] if trial.shuffle else 0
+    frozen = frozen_environment(folder / "frozen", EPOCH) if trial.freeze else {}
+    return {"PYTHONHASHSEED": str(seed), COLLECTION: str(traces), **frozen}
+
+
+def _read_pass(trial: Trial, number: int, done: Done, work: Path, traces: Path) -> Pass:
+    roots = {"WORKSPACE": work}
+    normal = Normal(trial.redactions, roots=roots)
+    printed = Normal(merge_rules(Rules(PRINTED), trial.redactions), roots=roots)
+    events = [event for path in sorted(traces.iterdir()) for event in read_trace(path)[0]]
     return Pass(
         number,
         done.code,
-        tuple(normal.tidy(line) for line in done.output.splitlines()),
-        tuple(_told(normal, events, (REQUEST, REPLY, ERROR))),
-        tuple(_told(normal, events, PAYLOADS)),
-        tuple(event.event for event in events),
+        tuple(printed.tidy(line) for line in done.output.splitlines()),
+        tuple(_tell(normal, event) for event in events),
     )
 
 
 IGNORED = {"before", "after", "head", "exchange", "metadata", "step", "id"}
 
 
-def _told(normal: Normal, events: Iterable[Event], names: tuple[str, ...]) -> Iterable[str]:
-    for event in events:
-        if event.event.startswith(names):
-            data = {name: held for name, held in event.data.items() if name not in IGNORED}
-            yield f"{event.event} {squeeze(normal.tidy(_dump(data)))}"
+def _tell(normal: Normal, event: Event) -> str:
+    """An event by its name, and by what it says where that has to be the same."""
+    if not event.event.startswith(PAYLOADS):
+        return event.event
+    data = {name: held for name, held in event.data.items() if name not in IGNORED}
+    return f"{event.event} {squeeze(normal.tidy(_dump(data)))}"
 
 
 def _dump(value: Any) -> str:
@@ -195,18 +191,15 @@ def _dump(value: Any) -> str:
 
 
 def _compare(first: Pass, other: Pass) -> Divergence | None:
-    if first.code != other.code:
-        return Divergence(other.number, "the exit code", 1, str(first.code), str(other.code))
-    for what, field in (
-        ("exchange", "exchanges"),
-        ("call", "payloads"),
-        ("event", "events"),
-        ("line of stdout", "stdout"),
+    for what, told, again in (
+        ("event", first.events, other.events),
+        ("line of stdout", first.stdout, other.stdout),
+        ("exit code", (str(first.code),), (str(other.code),)),
     ):
-        pairs = zip_longest(getattr(first, field), getattr(other, field))
-        for at, (one, two) in enumerate(pairs, 1):
+        for at, (one, two) in enumerate(zip_longest(told, again), 1):
             if one != two:
-                return Divergence(other.number, what, at, *_differing(one, two))
+                before = told[max(0, at - 1 - CONTEXT) : at - 1]
+                return Divergence(other.number, what, at, *_differing(one, two), before)
     return None
 
 
@@ -216,8 +209,10 @@ def _differing(one: str | None, two: str | None) -> tuple[str, str]:
         return one or "nothing", two or "nothing"
     same = next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), 0)
     begin = max(0, same - SHOWN // 2)
-    lead = "…" if begin else ""
-    return lead + one[begin:], lead + two[begin:]
+    name = one.partition(" ")[0]
+    if begin <= len(name):
+        return one, two
+    return f"{name} …{one[begin:]}", f"{name} …{two[begin:]}"
 
 
 def _cut(text: str) -> str:

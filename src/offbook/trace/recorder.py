@@ -15,6 +15,8 @@ from offbook.trace.secrets import hide_bytes, known_secrets
 if TYPE_CHECKING:
     from pathlib import Path
 
+COLLECTION = "OFFBOOK_COLLECT_TRACES"
+
 
 def plain(value: object) -> Any:
     """How a value that JSON does not know is told: by what it calls itself."""
@@ -65,22 +67,26 @@ class Recorder:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: int | None = os.open(path, flags, 0o644)
+            self._copy = _open_copy()
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(
                 f"cannot write the trace: {why}", where=str(path), hint="give another trace=…"
             ) from error
+        first = header(ts, **about)
         if not more:
-            self.record(header(ts, **about))
+            self.record(first)
+        elif self._copy is not None:
+            _write(self._copy, self._encode(first) + b"\n")
 
     def record(self, event: Event) -> None:
         """Append one event."""
         if self._file is None:
             return
         line = hide_bytes(self._encode(event), self._known) + b"\n"
-        written = os.write(self._file, line)
-        while written < len(line):  # a disk that is nearly full takes it in pieces
-            written += os.write(self._file, line[written:])
+        _write(self._file, line)
+        if self._copy is not None:
+            _write(self._copy, line)
 
     def _encode(self, event: Event) -> bytes:
         try:
@@ -94,3 +100,25 @@ class Recorder:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+            if self._copy is not None:
+                os.close(self._copy)
+
+
+def _write(file: int, line: bytes) -> None:
+    written = os.write(file, line)
+    while written < len(line):  # a disk that is nearly full takes it in pieces
+        written += os.write(file, line[written:])
+
+
+def _open_copy() -> int | None:
+    """A second file for the same trace, where somebody collects all that are written."""
+    folder = os.environ.get(COLLECTION)
+    number = 0
+    while folder:
+        number += 1
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            return os.open(os.path.join(folder, f"{number:04}.jsonl"), flags, 0o600)  # noqa: PTH118 - for speed
+        except FileExistsError:
+            continue
+    return None

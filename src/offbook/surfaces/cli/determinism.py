@@ -7,20 +7,23 @@ from pathlib import Path
 import click
 
 from offbook.surfaces.cli.output import print_json
+from offbook.surfaces.cli.record import read_redactions
 
 EXAMPLE = """\b
 Example:
   offbook determinism tests/test_shop.py::test_refund --runs 3
-  offbook determinism agent.py --cassette tests/refund.yaml
+  offbook determinism agent.py --cassette tests/refund.yaml --freeze-clock
+  offbook determinism scenarios/refund.yaml
 
 \b
-A cassette beside the target (agent.cassette.yaml, or agent.yaml) is replayed
-in every pass. With --live, the first pass asks the real model and is recorded.
+A target is a pytest node, a Python script, a scenario, or any program. What is
+beside it (agent.cassette.yaml, agent.mocks.jsonl) answers in every pass. With
+--live, the first pass asks the real model and is recorded.
 
 \b
 Exit codes:
   0  all passes agree
-  1  one differs: the first divergence is shown
+  1  one differs: the first divergence is shown; or all of them failed
   2  the target cannot be run
 """
 
@@ -28,39 +31,56 @@ Exit codes:
 @click.command("determinism", epilog=EXAMPLE)
 @click.argument("target")
 @click.option("--runs", default=2, show_default=True, help="How often it is run.")
-@click.option("--cassette", type=click.Path(path_type=Path), help="What its model answers.")
+@click.option(
+    "--cassette", type=click.Path(path_type=Path), help="What its model answers; or mocks."
+)
 @click.option("--live", is_flag=True, help="Let the first pass ask the real model.")
+@click.option("--upstream", metavar="URL", help="The base URL of the real model.")
 @click.option("--shuffle/--no-shuffle", default=True, help="Another hash seed in each pass.")
+@click.option(
+    "--freeze-clock/--no-freeze-clock", help="Let time stand still, for targets in Python."
+)
+@click.option("--redact", multiple=True, metavar="JSON", help="What may differ.")
+@click.option("--preset", multiple=True, metavar="CLIENT", help="What is known of a client.")
 @click.option("--deadline", default=600.0, show_default=True, help="Seconds for each pass.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def command(
+def command(  # noqa: PLR0913 - one for each option
     target: str,
     *,
     runs: int,
     cassette: Path | None,
     live: bool,
+    upstream: str | None,
     shuffle: bool,
+    freeze_clock: bool,
+    redact: tuple[str, ...],
+    preset: tuple[str, ...],
     deadline: float,
     as_json: bool,
 ) -> int:
     """Run a target several times with the same model, and name what differs."""
-    from offbook.runs.determinism import check_determinism, find_command
+    from offbook.runs.determinism import Trial, check_determinism
+    from offbook.runs.targets import find_command
     from offbook.sources.live import Live
 
     found, beside = find_command(target)
-    report = check_determinism(
-        found,
-        cassette=cassette or (None if live else beside),
-        live=Live() if live else None,
-        runs=runs,
-        shuffle=shuffle,
-        deadline=deadline,
+    asks = live or upstream is not None
+    trial = Trial(
+        tuple(found),
+        cassette or (None if asks else beside),
+        Live(upstream) if asks else None,
+        shuffle,
+        freeze_clock,
+        read_redactions(redact, preset),
+        deadline,
     )
+    report = check_determinism(trial, runs)
     if as_json:
         print_json(report)
-    else:
-        for divergence in report.divergences:
-            click.echo(str(divergence))
-        if not report.divergences:
-            click.echo(f"{target}: {runs} passes agree ({report.exchanges} exchanges)")
-    return int(bool(report.divergences))
+        return int(bool(report.divergences or report.code))
+    for divergence in report.divergences:
+        click.echo(str(divergence))
+    if not report.divergences:
+        failed = f", and each ended with exit code {report.code}" if report.code else ""
+        click.echo(f"{target}: {runs} passes agree ({report.exchanges} exchanges){failed}")
+    return int(bool(report.divergences or report.code))
