@@ -33,6 +33,7 @@ from offbook.runs.tools.setup import setup
 from offbook.runs.workspace import Workspace, Workspaces
 
 SUFFIXES = (".yaml", ".yml", ".json")
+APART = {CASSETTES, "snapshots"}
 REPORTS_FOLDER = Path(".offbook/reports")
 
 
@@ -167,10 +168,15 @@ def _expand(paths: Iterable[Path]) -> Iterable[Path]:
         if not path.is_dir():
             yield path
             continue
-        inside = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES)
+        inside = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and not _serves(p, path))
         if not inside:
             raise UsageError("there is no scenario in this folder", where=str(path))
         yield from inside
+
+
+def _serves(path: Path, root: Path) -> bool:
+    """Whether a file belongs to scenarios, and is none."""
+    return bool(APART & set(path.relative_to(root).parts[:-1]))
 
 
 async def play_all(
@@ -239,7 +245,8 @@ async def _try(
         return tried, Failure("error", str(error))
     try:
         ran = await run(workspace, **_bring(scenario, Workspaces().find(workspace)))
-        tried.checked = check(workspace, scenario.assertions)
+        approved = scenario.snapshots or "FOLDER, with `snapshots: FOLDER` in the scenario"
+        tried.checked = check(workspace, scenario.assertions, approved=approved)
         _take_back(scenario, Workspaces().find(workspace))
         if scenario.evaluate is not None:
             step = msgspec.structs.asdict(scenario.evaluate)

@@ -41,8 +41,11 @@ class Checked(msgspec.Struct, frozen=True):
     failed_count: int
 
 
-def check(workspace_id: str, assertions: Sequence[Any]) -> Checked:
-    """Judge every assertion, and stop at none."""
+def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -> Checked:
+    """Judge every assertion, and stop at none.
+
+    Snapshots that do not match wait in the workspace, or where `approved` ones are.
+    """
     if not assertions:
         raise UsageError("there are no assertions", hint="nothing checked is not a pass")
     workspace = Workspaces().find(workspace_id)
@@ -55,13 +58,15 @@ def check(workspace_id: str, assertions: Sequence[Any]) -> Checked:
             f"the session is corrupt: {broken[0].why}", where=f"{session}:{broken[0].line}"
         )
     verdicts = judge_all(assertions, Evidence(events, workspace.path))
-    verdicts = [_propose(workspace, *pair) for pair in zip(assertions, verdicts, strict=True)]
+    where = approved or workspace.id
+    pairs = zip(assertions, verdicts, strict=True)
+    verdicts = [_propose(workspace, raw, verdict, where) for raw, verdict in pairs]
     record(workspace_id, verdicts)
     failed = sum(not verdict.holds for verdict in verdicts)
     return Checked(not failed, [_result(verdict) for verdict in verdicts], failed)
 
 
-def _propose(workspace: Workspace, raw: object, verdict: Verdict) -> Verdict:
+def _propose(workspace: Workspace, raw: object, verdict: Verdict, where: str) -> Verdict:
     """Let what a snapshot should have been wait for a review, where it does not match."""
     try:
         assertion = read_assertion(raw)
@@ -72,7 +77,7 @@ def _propose(workspace: Workspace, raw: object, verdict: Verdict) -> Verdict:
     pending = propose(workspace, assertion, holds=verdict.holds)
     if pending is None:
         return verdict
-    told = f"{verdict.message}\nreview it: offbook snapshot review {workspace.id}"
+    told = f"{verdict.message}\nreview it: offbook snapshot review {where}"
     context = {**verdict.context, "pending": str(pending)}
     return msgspec.structs.replace(verdict, message=told, context=context)
 

@@ -158,9 +158,10 @@ def _record_loop(name: str, task: str, *, as_json: bool, **options: Any) -> int:
         print_json(recorded)
     else:
         click.echo(
-            f"recorded {recorded.interactions} interactions in {recorded.cassette_path}: "
+            f"recorded {recorded.interactions} interactions: "
             f"{recorded.termination_reason}, exit code {recorded.exit_code}"
         )
+        click.echo(recorded.cassette_path)
     for said in filter(None, (*recorded.warnings, recorded.error)):
         click.echo(f"offbook: {said}", err=True)
     return int(recorded.exit_code != 0)

@@ -100,7 +100,7 @@ TYPES: dict[str, Any] = {
     "mock_responses": list[MockResponse] | None,
     "redactions": Rules | None,
 }
-HIDDEN = {"history", "progress", "trace_path"}
+HIDDEN = {"approved", "history", "progress", "trace_path"}
 
 
 class Tool:
