@@ -145,9 +145,3 @@ def test_a_client_that_is_not_installed_is_named_with_the_mend(monkeypatch: pyte
     monkeypatch.delenv("OFFBOOK_CLIENTS", raising=False)
     with pytest.raises(UsageError, match="npm install -g @openai/codex@"):
         drive(CODEX.make())
-
-
-def test_the_versions_that_dev_installs_are_those_of_the_recipes(root: Path):
-    script = (root / "dev").read_text(encoding="utf-8")
-    for shell in (CODEX, CLAUDE, GEMINI, PI):
-        assert shell.client.pinned in script

@@ -11,7 +11,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from offbook.errors import UsageError, nearest
 from offbook.trace.events import ERROR
@@ -20,6 +20,7 @@ from offbook.trace.verdicts import Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
+    from offbook.exchange.names import Names
     from offbook.subjects.subject import Reach, Stage
     from offbook.trace.hub import Hub
 
@@ -47,6 +48,18 @@ class Adapter(Protocol):
         ...
 
 
+@runtime_checkable
+class Placed(Protocol):
+    """An adapter whose agent works in another process: it has to be told where its model is."""
+
+    reach: Reach
+    names: Names
+
+    def settle(self, stage: Stage, /) -> Callable[[], None]:
+        """Get ready for this stage; how to leave it."""
+        ...
+
+
 class Framework:
     """An agent of a framework as a subject.
 
@@ -57,11 +70,13 @@ class Framework:
     ends the turn, and what it raised is kept in `error`. Whatever else it raises fails the run.
     """
 
-    reach: Reach = "transport"
     tells = False
 
     def __init__(self, adapter: Adapter, mock_tools: Mapping[str, Any] | None = None) -> None:
         self.adapter = adapter
+        self._placed = adapter if isinstance(adapter, Placed) else None
+        self.reach: Reach = self._placed.reach if self._placed else "transport"
+        self.names: Names = self._placed.names if self._placed else {}
         self.result: object = None
         self.error: Exception | None = None
         self._mocks = {name: _StandIn(value) for name, value in (mock_tools or {}).items()}
@@ -76,6 +91,8 @@ class Framework:
         """Put the stand-ins in the place of their tools."""
         self._hub = stage.hub
         try:
+            if self._placed is not None:
+                self._undo.append(self._placed.settle(stage))
             for name, mock in self._mocks.items():
                 self._undo.append(self.adapter.swap(self._find(name), mock.run))
         except BaseException:

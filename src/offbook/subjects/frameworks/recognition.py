@@ -19,6 +19,8 @@ KNOWN = {  # the module and name of a type -> the adapter's module and name
     "google.genai.chats._BaseChat": "google_genai.GoogleGenAI",
     "anthropic.lib.tools._beta_runner.BaseToolRunner": "anthropic_runner.AnthropicRunner",
     "smolagents.agents.MultiStepAgent": "smolagents.SmolAgents",
+    "inspect_ai._eval.task.task.Task": "inspect_ai.InspectAI",
+    "claude_agent_sdk.types.ClaudeAgentOptions": "claude_agent.ClaudeAgent",
 }
 
 

@@ -1,0 +1,31 @@
+// Vercel's AI SDK, with the models of every provider.
+import { createAnthropic } from "@ai-sdk/anthropic";
+import { createGoogleGenerativeAI } from "@ai-sdk/google";
+import { createOpenAI } from "@ai-sdk/openai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText, isStepCount, jsonSchema, stepCountIs, streamText, tool } from "ai";
+import * as base from "./told.mjs";
+
+const apiKey = "none";
+const models = {
+  chat: () => createOpenAI({ baseURL: base.openai, apiKey }).chat(base.model),
+  responses: () => createOpenAI({ baseURL: base.openai, apiKey }).responses(base.model),
+  compatible: () => createOpenAICompatible({ name: "fake", baseURL: base.openai, apiKey }).chatModel(base.model),
+  anthropic: () => createAnthropic({ baseURL: `${base.anthropic}/v1`, apiKey })(base.model),
+  google: () => createGoogleGenerativeAI({ baseURL: `${base.google}/v1beta`, apiKey })(base.model),
+};
+const options = {
+  model: models[base.variant](),
+  prompt: base.prompt,
+  maxRetries: 0,
+  stopWhen: (stepCountIs ?? isStepCount)(5),
+  tools: {
+    get_weather: tool({
+      description: base.about,
+      inputSchema: jsonSchema(base.schema),
+      execute: async (given) => base.weather(given),
+    }),
+  },
+};
+const made = base.stream ? streamText(options) : await generateText(options);
+base.tell(await made.text, "ai");

@@ -1,0 +1,54 @@
+"""The agents that are commands, as their own pages say to run them, with nobody in between."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from told import OPENAI, PROMPT, VARIANT, tell
+
+BIN = Path(os.environ["PREFIX"]) / "node_modules" / ".bin"
+HOME = Path(os.environ["HOME"])
+SETTINGS = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "privacy": {"usageStatisticsEnabled": False},
+    "general": {"enableAutoUpdate": False},
+}
+CODEX = ["codex", "exec", "--skip-git-repo-check", "--json", "-m", "gpt-offbook"]
+QUIET = ["-c", "analytics.enabled=false", "--disable", "plugins"]
+FREE = ["--dangerously-bypass-approvals-and-sandbox", PROMPT]
+CLAUDE = ["claude", "-p", PROMPT, "--model", "claude-offbook", "--output-format", "stream-json"]
+GEMINI = ["gemini", "-p", PROMPT, "--yolo", "--skip-trust", "-o", "json"]
+COMMANDS = {
+    # the provider that it brings speaks over a WebSocket
+    "codex-websocket": [*CODEX, "-c", f'openai_base_url="{OPENAI}"', *QUIET, *FREE],
+    "claude": [*CLAUDE, "--verbose", "--allowedTools", "Bash"],
+    "claude-bare": [*CLAUDE, "--verbose", "--allowedTools", "Bash", "--bare"],
+    "gemini": [*GEMINI, "-m", "gemini-2.5-pro"],
+    "gemini-router": GEMINI,  # told no model, it asks another one which to take
+}
+
+
+def last_words(said: str) -> str:
+    """What the agent said last, in whichever way it prints it."""
+    if VARIANT.startswith("gemini"):
+        return json.loads(said)["response"]
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    if VARIANT.startswith("claude"):
+        return [line["result"] for line in lines if line.get("type") == "result"][-1]
+    items = [line["item"] for line in lines if line.get("type") == "item.completed"]
+    return [item["text"] for item in items if item["type"] == "agent_message"][-1]
+
+
+(HOME / ".gemini").mkdir()
+(HOME / ".gemini" / "settings.json").write_text(json.dumps(SETTINGS))
+command = COMMANDS[VARIANT]
+ended = subprocess.run(
+    [BIN / command[0], *command[1:]],
+    stdin=subprocess.DEVNULL,
+    stdout=subprocess.PIPE,
+    env={**os.environ, "CODEX_API_KEY": "none"},
+    text=True,
+    check=True,
+)
+tell(last_words(ended.stdout))

@@ -1,0 +1,28 @@
+"""LangChain's agents on LangGraph, with the models of OpenAI and Anthropic."""
+
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_anthropic import ChatAnthropic
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+from told import MODEL, PROMPT, STREAM, VARIANT, get_weather, tell
+
+
+def choose() -> Any:
+    if VARIANT == "anthropic":
+        return ChatAnthropic(model_name=MODEL, max_retries=0, streaming=STREAM)
+    return ChatOpenAI(
+        model=MODEL, max_retries=0, use_responses_api=VARIANT == "responses", streaming=STREAM
+    )
+
+
+if VARIANT == "embeddings":
+    vectors = OpenAIEmbeddings(model=MODEL, check_embedding_ctx_length=False)
+    one, two = vectors.embed_documents(["a", "b"])
+    assert one != two
+    tell(ChatOpenAI(model=MODEL, max_retries=0).invoke(PROMPT).content, "langchain-openai")
+else:
+    agent: Any = create_agent(choose(), tools=[tool(get_weather)])
+    state = agent.invoke({"messages": [{"role": "user", "content": PROMPT}]})
+    tell(state["messages"][-1].text, "langchain", "langgraph")
