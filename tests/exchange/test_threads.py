@@ -23,3 +23,14 @@ def test_only_so_many_are_kept_and_the_oldest_go_first():
     assert [threads.recall(f"r{n}") is None for n in (0, 4, 5)] == [True, True, False]
     assert [threads.caller(f"c{n}") is None for n in (4, 5)] == [True, False]
     assert threads.recall(f"r{KEPT + 4}") is not None
+
+
+def test_a_call_is_found_by_what_it_asks_for_each_once():
+    threads = Threads()
+    calls = [ToolCall("c1", "look", {"at": 1}), ToolCall("c2", "look", {"at": 1})]
+    threads.remember("r1", Request(), Reply((*calls, ToolCall("c3", "look", {"at": 2}))))
+    assert threads.find_call("look", {"at": 1}, ()) == "c1"
+    assert threads.find_call("look", {"at": 1}, {"c1"}) == "c2"
+    assert threads.find_call("look", {"at": 1}, {"c1", "c2"}) is None
+    assert threads.find_call("look", {"at": 2}, {"c1"}) == "c3"
+    assert threads.find_call("other", {"at": 1}, ()) is None

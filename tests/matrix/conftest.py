@@ -3,8 +3,6 @@
 from collections import defaultdict
 from typing import Any
 
-import pytest
-
 from tests.matrix.rows import ROWS, WHOLE
 
 CELLS = {"passed": "ok", "failed": "FAILED", "error": "FAILED", "skipped": "skipped"}
@@ -27,10 +25,3 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for key, ways in sorted(cells.items()):
         shown = " ".join(f"{way} {ways.get(way, '-'):<14}" for way in ("plain", "stream"))
         terminalreporter.write_line(f"{key[0]:<20} {key[1]:<18} {shown} {versions[key]}")
-
-
-@pytest.fixture(autouse=True)
-def _nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    """A client is told its model by the rehearsal, never by who runs the tests."""
-    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)

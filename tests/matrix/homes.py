@@ -24,6 +24,7 @@ class Home:
     packages: tuple[str, ...]
     npm: bool = False
     bare: bool = False  # these packages alone, without what they ask for
+    ours: bool = False  # and this checkout, for what drives its agents there
 
     @property
     def folder(self) -> Path:
@@ -33,7 +34,7 @@ class Home:
     @property
     def wanted(self) -> str:
         """What its stamp says when it is as it should be."""
-        return "\n".join(self.packages)
+        return "\n".join([*self.packages, *([f"with {ROOT}"] if self.ours else [])])
 
     @property
     def stamp(self) -> Path:
@@ -46,12 +47,24 @@ class Home:
         return PLACE / f"{self.name}.log"
 
     @property
+    def python(self) -> str:
+        """Who runs Python there."""
+        return str(self.folder / "bin" / "python")
+
+    def complain(self) -> str:
+        """Why it is not there."""
+        why = self.trouble.read_text(encoding="utf-8") if self.trouble.exists() else "not tried"
+        return f"{self.name} is not installed: {why}"
+
+    @property
     def ready(self) -> bool:
         """Whether it is there, in these very versions."""
         return self.stamp.is_file() and self.stamp.read_text(encoding="utf-8") == self.wanted
 
 
 COMMANDS = "commands"
+ORCHESTRATOR = Ralph.client
+assert ORCHESTRATOR is not None
 CLIENTS = (Codex.client, ClaudeCode.client, GeminiCli.client, Pi.client)
 HOMES = {
     home.name: home
@@ -61,7 +74,7 @@ HOMES = {
         Home(
             "ralph-orchestrator",
             (
-                Ralph.client.pinned,
+                ORCHESTRATOR.pinned,
                 "pyyaml==6.0.3",
                 "psutil==7.2.2",
                 "rich==15.0.0",
@@ -71,7 +84,7 @@ HOMES = {
             ),
             bare=True,
         ),
-        Home("litellm", ("litellm==1.106.2", "mcp==2.3.0")),
+        Home("litellm", ("litellm==1.106.2", "mcp==2.3.0"), ours=True),
         Home(
             "inspect",
             (
@@ -81,8 +94,9 @@ HOMES = {
                 "google-genai==3.1.0",
                 "mcp==2.3.0",
             ),
+            ours=True,
         ),
-        Home("claude-agent-sdk", ("claude-agent-sdk==0.2.182",)),
+        Home("claude-agent-sdk", ("claude-agent-sdk==0.2.182",), ours=True),
         # strands still wants the clients of OpenAI and Anthropic that speak through httpx
         Home(
             "strands",

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests.matrix.homes import HOMES, Home
+from tests.matrix.homes import HOMES, ROOT, Home
 
 PATIENCE = 600
 NPM = ("--save-exact", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1")
@@ -33,8 +33,9 @@ def install(home: Home) -> None:
 
 
 def _venv(home: Home) -> list[list[str]]:
-    python = str(home.folder / "bin" / "python")
+    python = home.python
     packages = [*home.packages, *(["--no-deps"] if home.bare else [])]
+    packages += ["--editable", str(ROOT)] if home.ours else []
     uv = shutil.which("uv")
     if uv:
         made = [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(home.folder)]

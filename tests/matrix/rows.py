@@ -71,7 +71,7 @@ class Row:
             return [sys.executable, str(SCRIPTS / self.script), *words]
         if home.npm:
             return ["node", str(home.folder / self.script), *words]
-        return [str(home.folder / "bin" / "python"), str(SCRIPTS / self.script), *words]
+        return [home.python, str(SCRIPTS / self.script), *words]
 
     @property
     def environment(self) -> dict[str, str]:

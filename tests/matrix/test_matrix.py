@@ -1,14 +1,19 @@
 """Every client of the matrix calls its tool, tells the result, and understands the last words."""
 
 import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from offbook.runs.rehearsal import drive
+from offbook.runs.doors import drive
 from offbook.subjects.clis.command import Command
 from offbook.trace.observe import rebuild
+from tests.matrix.homes import HOMES
 from tests.matrix.rows import ROWS, SCRIPTS, WHOLE, Row
+
+DRIVEN = Path(__file__).parent / "driven"
 
 
 def check_home(row: Row, record_property: Any) -> None:
@@ -19,9 +24,8 @@ def check_home(row: Row, record_property: Any) -> None:
     if home is None:
         return
     if not home.ready:
-        why = home.trouble.read_text(encoding="utf-8") if home.trouble.exists() else "not tried"
         record_property("missing", "NOT INSTALLED")
-        pytest.fail(f"{home.name} is not installed: {why}", pytrace=False)
+        pytest.fail(home.complain(), pytrace=False)
     if home.npm and row.script.endswith(".mjs"):
         for script in SCRIPTS.glob("*.mjs"):
             shutil.copy(script, home.folder)
@@ -43,3 +47,22 @@ def test_the_client_does_both_steps(row: Row, record_property: Any):
         for name in called:
             told = run.results(name)[0].text if not row.flat else requests[-1].messages[-1].text
             assert "21 degrees in Paris" in told
+
+
+@pytest.mark.clients
+@pytest.mark.skipif(not WHOLE, reason="./dev clients runs the whole matrix")
+@pytest.mark.parametrize("script", sorted(DRIVEN.glob("*.py")), ids=lambda path: path.stem)
+def test_the_agent_is_driven_where_its_packages_are(script: Path, tmp_path: Path):
+    home = HOMES[script.stem.removeprefix("drive_").replace("_", "-")]
+    if not home.ready:
+        pytest.fail(home.complain(), pytrace=False)
+    ended = subprocess.run(
+        [home.python, script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.splitlines()[-1] == "driven"

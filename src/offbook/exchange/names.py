@@ -36,6 +36,14 @@ class Name(msgspec.Struct, frozen=True):
 
 Names = Mapping[str, Name]
 
+CLAUDE: Names = {  # what Claude Code has, also where an SDK runs it
+    "shell": Name("Bash"),
+    "bash": Name("Bash"),
+    "read": Name("Read", {"path": "file_path"}),
+    "write": Name("Write", {"path": "file_path"}),
+    "edit": Name("Edit", {"path": "file_path", "old": "old_string", "new": "new_string"}),
+}
+
 
 def read_names(given: Mapping[str, str | Name] | None, known: Names) -> dict[str, Name]:
     """The names that somebody gave; one that leads to a known word means what that word means."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from offbook.exchange.messages import JSON
     from offbook.exchange.reply import Reply
     from offbook.exchange.request import Request
 
@@ -35,3 +38,12 @@ class Threads:
     def caller(self, call_id: str) -> Reply | None:
         """The reply that made this tool call, if it is one of this run's."""
         return self._callers.get(call_id)
+
+    def find_call(self, name: str, arguments: JSON, taken: Container[str]) -> str | None:
+        """The id of the first such call that is not taken: some clients send none of them back."""
+        for call_id, reply in self._callers.items():
+            if call_id not in taken:
+                for call in reply.calls:
+                    if (call.id, call.name, call.arguments) == (call_id, name, arguments):
+                        return call_id
+        return None

@@ -428,3 +428,15 @@ def test_an_unknown_address_is_not_found():
     answer = DIALECT.aside(Wire("GET", "/v1/nothing", {"x-goog-api-key": "k"}), Threads())
     assert answer is not None
     assert answer.status == 404
+
+
+def test_a_call_that_comes_back_without_its_id_has_the_one_it_was_given():
+    threads = Threads()
+    made = Reply((ToolCall("c1", "look"), ToolCall("c2", "look"), ToolCall("c3", "read")))
+    threads.remember("r1", Request(), made)
+    asked = DIALECT.decode(
+        post(told(), calls("look", "look", "read"), answers("look", "read", "look")), threads
+    )
+    assert [call.id for call in asked.messages[1].calls] == ["c1", "c2", "c3"]
+    results = [message.results[0] for message in asked.messages[2:]]
+    assert [result.call_id for result in results] == ["c1", "c3", "c2"]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Unpack
 
 import msgspec
 
-from offbook.exchange.names import Name, Names
+from offbook.exchange.names import CLAUDE, Names
 from offbook.subjects.clis.cli import Cli, Client, Options, Said
 
 
@@ -21,13 +21,7 @@ class ClaudeCode(Cli):
 
     name = "claude-code"
     client = Client("Claude Code", "claude", "@anthropic-ai/claude-code", "2.1.325")
-    names: ClassVar[Names] = {
-        "shell": Name("Bash"),
-        "bash": Name("Bash"),
-        "read": Name("Read", {"path": "file_path"}),
-        "write": Name("Write", {"path": "file_path"}),
-        "edit": Name("Edit", {"path": "file_path", "old": "old_string", "new": "new_string"}),
-    }
+    names: ClassVar[Names] = CLAUDE
 
     def __init__(
         self,

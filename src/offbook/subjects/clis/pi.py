@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import msgspec
 
+from offbook.exchange.names import Name, Names
 from offbook.subjects.clis.cli import Cli, Client, Options, Said
 
 HOME = ".pi/agent"
@@ -22,6 +23,7 @@ class Pi(Cli):
 
     name = "pi"
     client = Client("pi", "pi", "@earendil-works/pi-coding-agent", "0.74.2")
+    names: ClassVar[Names] = {"shell": Name("bash")}
 
     def __init__(self, *, model: str = "offbook", **options: Unpack[Options]) -> None:
         super().__init__(**options)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import shutil
 import tempfile
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from offbook.errors import RunError, UsageError
+from offbook.exchange.names import CLAUDE, Names
 from offbook.exchange.variables import list_variables
-from offbook.subjects.clis.claude_code import ClaudeCode
 from offbook.subjects.process import isolate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from offbook.exchange.names import Names
     from offbook.subjects.frameworks.framework import StandIn
     from offbook.subjects.subject import Reach, Stage
     from offbook.trace.hub import Hub
@@ -31,7 +31,7 @@ class ClaudeAgent:
 
     name = "claude-agent-sdk"
     reach: Reach = "endpoint"
-    names: ClassVar[Names] = ClaudeCode.names
+    names: ClassVar[Names] = CLAUDE
 
     def __init__(self, options: Any, more: Mapping[str, Any]) -> None:
         self._options = replace(options, **more)
@@ -46,14 +46,13 @@ class ClaudeAgent:
 
     async def prompt(self, text: str, _hub: Hub, /) -> object:
         """Ask a client of its own, so that none is open between prompts."""
-        from claude_agent_sdk import ClaudeSDKClient, ResultMessage
-
+        sdk: Any = import_module("claude_agent_sdk")
         result: Any = None
         options = replace(self._options, resume=self._session or self._options.resume)
-        async with ClaudeSDKClient(options=options) as client:
+        async with sdk.ClaudeSDKClient(options=options) as client:
             await client.query(text)
             async for message in client.receive_response():
-                result = message if isinstance(message, ResultMessage) else result
+                result = message if isinstance(message, sdk.ResultMessage) else result
         if result is None or result.is_error:
             said = getattr(result, "result", None) or "it said nothing"
             raise RunError(f"claude-agent-sdk ended with an error: {said}")

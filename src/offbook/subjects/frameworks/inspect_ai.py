@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -30,15 +32,16 @@ class InspectAI:
 
     async def prompt(self, text: str, _hub: Hub, /) -> object:
         """Evaluate the task on what was said before, and this."""
-        from inspect_ai import eval_async, task_with
-        from inspect_ai.dataset import MemoryDataset, Sample
-        from inspect_ai.model import ChatMessageUser
-
-        said = [*self._history, ChatMessageUser(content=text)]
-        task = task_with(self._task, dataset=MemoryDataset([Sample(input=said)]))
+        inspect: Any = import_module("inspect_ai")
+        dataset: Any = import_module("inspect_ai.dataset")
+        model: Any = import_module("inspect_ai.model")
+        said = [*self._history, model.ChatMessageUser(content=text)]
+        samples = dataset.MemoryDataset([dataset.Sample(input=said)])
+        task = inspect.task_with(copy(self._task), dataset=samples)
         with TemporaryDirectory(prefix="offbook-inspect-") as folder:
             options: dict[str, Any] = {"log_dir": folder, "score": False, **self._options}
-            (log,) = await eval_async(task, **options)
+            (log,) = await inspect.eval_async(task, **options)
+            log.samples = list(log.samples or ())  # it would read them when the folder is gone
         if log.status != "success" or not log.samples:
             why = log.error.message if log.error else log.status
             raise RunError(f"the evaluation ended with: {why}")

@@ -88,7 +88,7 @@ class Gemini:
         except ModelError as error:
             return self.refuse(error)
 
-    def decode(self, wire: Wire, threads: Threads) -> Request:  # noqa: ARG002 - the protocol's
+    def decode(self, wire: Wire, threads: Threads) -> Request:
         """The neutral request; a `ModelError` where Gemini would refuse it."""
         body = read_body(forms.body, wire.body)
         turns = body.turns
@@ -104,7 +104,7 @@ class Gemini:
         if stream and "sse" not in parse_qs(wire.query).get("alt", ()):
             about["framing"] = "array"
         return Request(
-            History(Walk(self._rules).read(turns)),
+            History(Walk(self._rules, threads).read(turns)),
             "\n".join(part.text or "" for part in system.listed) if system else "",
             tools,
             find_model(wire.path),

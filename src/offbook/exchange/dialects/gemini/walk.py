@@ -11,14 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from offbook.exchange.dialects.gemini import forms
+    from offbook.exchange.threads import Threads
 from offbook.exchange.dialects.gemini.decode import read_part, read_response, sign_thought
 
 
 class Walk:
-    """Goes through the turns of a request, makes messages of them and holds them to the rules."""
+    """Goes through the turns of a request, makes messages of them and holds them to the rules.
 
-    def __init__(self, rules: frozenset[str]) -> None:
+    A call that comes without its id has the one that it was given in this run, if it was.
+    """
+
+    def __init__(self, rules: frozenset[str], threads: Threads | None = None) -> None:
         self._rules = rules
+        self._threads = threads
+        self._met: set[str] = set()
         self._messages: list[Message] = []
         self._waiting: dict[str, str] = {}
         self._count = 0
@@ -70,11 +76,17 @@ class Walk:
 
     def _expect(self, call: forms.Call) -> ToolCall:
         self._count += 1
-        call_id = call.id or f"call-{self._count}"
+        call_id = call.id or self._recall(call) or f"call-{self._count}"
+        self._met.add(call_id)
         if call_id in self._waiting and "duplicate_id" in self._rules:
             raise reject("duplicate_id", f"Duplicate function call id found: {call_id}")
         self._waiting[call_id] = call.name
         return ToolCall(call_id, call.name, call.args or {})
+
+    def _recall(self, call: forms.Call) -> str | None:
+        if self._threads is None:
+            return None
+        return self._threads.find_call(call.name, call.args or {}, self._met)
 
     def _answer(self, response: forms.Response) -> ToolResult:
         call_id = self._find(response)

@@ -1,0 +1,41 @@
+"""The options of claude-agent-sdk are driven: its process finds the model, and resumes."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from claude_agent_sdk import ClaudeAgentOptions, create_sdk_mcp_server, tool
+
+from offbook import call, drive, say, when
+
+ORDER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+
+
+@tool("find_order", "Find an order.", ORDER)
+async def find_order(given: dict[str, Any]) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": f"order {given['number']}: one lamp"}]}
+
+
+options = ClaudeAgentOptions(
+    mcp_servers={"shop": create_sdk_mcp_server("shop", tools=[find_order])},
+    allowed_tools=["mcp__shop__find_order", "Bash"],
+    setting_sources=[],
+    env={"ENABLE_TOOL_SEARCH": "false"},
+)
+with drive(options, model="claude-offbook", names={"find_order": "mcp__shop__find_order"}) as on:
+    run = on.run(
+        when("Find order 7", [call("find_order", {"number": 7}), say("One lamp.")]),
+        when("Note it", [call("shell", {"command": "echo noted > note.txt"}), say("Noted.")]),
+    )
+    assert on.subject.name == "claude-agent-sdk"
+    assert run.tools == ["find_order", "shell"]
+    assert run.results("find_order")[0].text == "order 7: one lamp"
+    assert run.events.named("model.request")[-1].data["count"] > 5  # it remembers
+    assert (on.cwd / "note.txt").read_text() == "noted\n"
+    assert on.subject.result.result == run.text == "Noted."
+    home = Path(on.subject.adapter._options.env["HOME"])
+    assert home.is_dir()
+    assert str(home) != os.environ.get("HOME")
+assert not home.exists()
+assert options.env == {"ENABLE_TOOL_SEARCH": "false"}
+print("driven")

@@ -1,0 +1,56 @@
+"""An Inspect task is driven as it is: its solver works, and the conversation goes on."""
+
+import os
+from pathlib import Path
+
+os.environ |= {"OPENAI_API_KEY": "none", "ANTHROPIC_API_KEY": "none", "GOOGLE_API_KEY": "none"}
+os.environ["INSPECT_DISPLAY"] = "none"
+
+from inspect_ai import Task
+from inspect_ai.dataset import Sample
+from inspect_ai.solver import generate, use_tools
+from inspect_ai.tool import Tool, tool
+
+from offbook import RunError, UsageError, call, drive, fail, say, when
+
+
+@tool
+def find_order() -> Tool:
+    async def execute(number: int) -> str:
+        """Find an order.
+
+        Args:
+            number: Its number.
+        """
+        return f"order {number}: one lamp"
+
+    return execute
+
+
+dataset = [Sample(input="Something else")]
+task = Task(dataset=dataset, solver=[use_tools(find_order()), generate()])
+for model in ("openai/gpt-4o", "anthropic/claude-sonnet-4-5", "google/gemini-2.5-pro"):
+    with drive(task, model=model) as rehearsal:
+        run = rehearsal.run(
+            when("Find order 7", [call("find_order", {"number": 7}), say("One lamp.")]),
+            when("Thanks", [say("You are welcome.")]),
+        )
+        assert rehearsal.subject.name == "inspect"
+        assert run.results("find_order")[0].text == "order 7: one lamp", model
+        assert run.events.named("model.request")[-1].data["count"] > 4, model  # it remembers
+        assert run.text == "You are welcome.", model
+        assert rehearsal.subject.result.samples[0].output.completion == "You are welcome."
+assert [sample.input for sample in task.dataset] == ["Something else"]
+assert not list(Path().iterdir()), "the logs are gone"
+
+with drive(task, model="openai/gpt-4o", max_retries=0) as rehearsal:
+    rehearsal.run(when("Try", [fail("never", status=400)]))
+    assert isinstance(rehearsal.subject.error, RunError)
+
+refused = ""
+try:
+    drive(task, mock_tools={"find_order": "nothing"})
+except UsageError as error:
+    refused = str(error)
+assert "find_order" in refused
+print("driven")
