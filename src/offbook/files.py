@@ -149,16 +149,22 @@ def run_source(module: ModuleType, path: Path) -> None:
     exec(compile(path.read_bytes(), path, "exec"), module.__dict__)  # noqa: S102 - that is what a loader does
 
 
-def write_whole(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:
-    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
+def write_whole(
+    path: Path, data: str | bytes, *, mode: int = 0o644, lasting: bool = True
+) -> None:
+    """Write a file so that it is there whole or not at all, whatever happens meanwhile.
+
+    What is `lasting` is on the disk, too, before this is over: even if the machine stops then.
+    """
     raw = data.encode() if isinstance(data, str) else data
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         Path(name).chmod(mode)
         Path(name).replace(path)
     except BaseException:

@@ -15,7 +15,6 @@ from typing import Any, cast
 import msgspec
 
 from offbook.errors import UsageError, nearest
-from offbook.files import write_whole
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 MARKER = ".offbook-workspace.json"
@@ -115,9 +114,11 @@ class Workspaces:
             (making / ".agent").mkdir()
             workspace = Workspace(making, card)
             for name, text in files.items():
-                write_whole(workspace.place(name), text)
-            write_whole(making / MARKER, msgspec.json.encode(card))
-            making.rename(path)
+                place = workspace.place(name)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text, encoding="utf-8", newline="")
+            (making / MARKER).write_bytes(msgspec.json.encode(card))
+            making.rename(path)  # whole, or not at all
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise

@@ -201,6 +201,7 @@ _SECRET_NAME = re.compile(
 )
 
 
+@lru_cache(maxsize=4096)
 def names_secret(field: str) -> bool:
     """Whether a field of this name holds a secret, whatever it looks like."""
     return _SECRET_NAME.search(field) is not None

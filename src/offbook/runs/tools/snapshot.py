@@ -50,7 +50,7 @@ def snapshot(
 def store(workspace: Workspace, name: str, taken: Snapshot) -> None:
     """Write a snapshot, whole or not at all."""
     place = workspace.place(f"{FOLDER}/{name}.json")
-    write_whole(place, msgspec.json.format(msgspec.json.encode(taken)))
+    write_whole(place, msgspec.json.format(msgspec.json.encode(taken)), lasting=False)
 
 
 def load(workspace: Workspace, name: str) -> Snapshot:
