@@ -149,9 +149,7 @@ def run_source(module: ModuleType, path: Path) -> None:
     exec(compile(path.read_bytes(), path, "exec"), module.__dict__)  # noqa: S102 - that is what a loader does
 
 
-def write_whole(
-    path: Path, data: str | bytes, *, mode: int = 0o644, lasting: bool = True
-) -> None:
+def write_whole(path: Path, data: str | bytes, *, mode: int = 0o644, lasting: bool = True) -> None:
     """Write a file so that it is there whole or not at all, whatever happens meanwhile.
 
     What is `lasting` is on the disk, too, before this is over: even if the machine stops then.

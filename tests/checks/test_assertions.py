@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from offbook.checks.assertions.table import KINDS, judge_all, read_assertion
 from offbook.checks.check import Evidence
 from offbook.errors import UsageError
 from offbook.trace.events import Event
+from offbook.trace.reader import Trace
 
 
 def make(name: str, **data: Any) -> Event:
     return Event(1000, name, data)
 
 
-def publish(topic: str, payload: Any = "") -> Event:
+def publish(topic: Any, payload: Any = "") -> Event:
     return make("bus.publish", topic=topic, payload=payload)
 
 
@@ -211,3 +214,66 @@ def test_a_wrong_assertion_is_told_with_the_nearest_right_one(raw: dict[str, Any
 def test_a_failed_transition_lists_those_there_were(evidence: Evidence):
     [verdict] = judge_all([{"type": "hat_transition", "from": "a", "to": "b"}], evidence)
     assert verdict.context == {"transitions": ["planner -> builder"]}
+
+
+def write(events: list[Event], path: Path) -> Trace:
+    path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    return Trace(path)
+
+
+def test_a_file_is_judged_as_its_events_are_and_read_once(
+    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[dict[str, Any]] = [{"type": kind, **fields} for kind, fields, _ in CASES]
+    trace = write(RUN, tmp_path / ".agent" / "run.jsonl")
+    readings: list[Path] = []
+    pick = Trace.pick
+
+    def count(self: Trace, *args: Any, **options: Any) -> Iterator[Event]:
+        readings.append(self.path)
+        return pick(self, *args, **options)
+
+    monkeypatch.setattr(Trace, "pick", count)
+    assert judge_all(asked, Evidence(trace, tmp_path)) == judge_all(asked, evidence)
+    assert readings == [trace.path]
+
+
+HOSTILE = [
+    make("bus.publish"),
+    publish(7),
+    make("_meta.iteration", n="one", hat=None),
+    make("_meta.termination", reason=3, iterations="two", elapsed_secs=[], exit_code="0"),
+    make("process.exit", code=None),
+    make("process.output", text=7, stream=[]),
+    make("ux.terminal.write", bytes=7),
+    make("tool.call", tool=1),
+    make("tool.result"),
+    make("iteration.summary", cost_usd="much"),
+]
+
+
+@pytest.mark.parametrize("kind, fields, status", [c for c in CASES if c[2] != "error"])
+def test_events_that_are_not_what_they_should_be_break_no_assertion(
+    tmp_path: Path, kind: str, fields: dict[str, Any], status: str
+):
+    if "path" in fields or kind in {"scratchpad_contains", "snapshot_matches"}:
+        return
+    [verdict] = judge_all([{"type": kind, **fields}], Evidence(HOSTILE, tmp_path))
+    passes = {"no_event", "event_count", "duration"}  # something was published, at once
+    assert not verdict.holds or kind in passes, verdict
+
+
+@pytest.mark.parametrize(
+    "pattern, told", [("[", "does not compile"), ("(a|aa)+$", "runs away: no answer within")]
+)
+def test_a_pattern_that_cannot_be_answered_stops_no_other_assertion(
+    evidence: Evidence, monkeypatch: pytest.MonkeyPatch, pattern: str, told: str
+):
+    monkeypatch.setattr("offbook.trace.patterns.SECONDS", 0.01)
+    events = [publish("build.done", "a" * 60 + "!"), *RUN]
+    wanted = {"type": "event_occurred", "topic": "build.done", "payload_pattern": pattern}
+    found = judge_all(
+        [wanted, {"type": "exit_code", "expected": 0}], Evidence(events, evidence.root)
+    )
+    assert [verdict.status for verdict in found] == ["error", "pass"]
+    assert told in found[0].message

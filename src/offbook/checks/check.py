@@ -6,25 +6,23 @@ at says so (`no_data`): that is never a pass.
 
 from __future__ import annotations
 
-import re
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from offbook.checks.facts import Cost, Ending, Fact, Output, Published, Worn
 from offbook.errors import UsageError
-from offbook.trace.outputs import join_output
+from offbook.trace.events import VERDICT
+from offbook.trace.reader import Fault, Trace
 from offbook.trace.terminations import EXIT_CODES, canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from offbook.trace.events import Event
     from offbook.trace.verdicts import Verdict
 
-BUS = "bus.publish"
-ITERATION = "_meta.iteration"
-TERMINATION = "_meta.termination"
-EXIT = "process.exit"
+F = TypeVar("F", bound=Fact)
+Asked = tuple[type[Fact], tuple[Any, ...]]
 
 
 class NoData(Exception):
@@ -40,84 +38,105 @@ class Check(Protocol):
 
 
 class Evidence:
-    """What is known about a run: its events, and the folder it worked in."""
+    """What is known about a run: its events, and the folder it worked in.
+
+    A trace is read when something is asked that is not known yet; `learn` tells in advance what
+    will be asked, so that one reading is enough. Of the events nothing is kept but the facts.
+    """
 
     def __init__(self, events: Iterable[Event], root: Path | None = None) -> None:
-        self.events = list(events)
+        self._trace = events.path if isinstance(events, Trace) else None
+        self._events: list[Event] = [] if isinstance(events, Trace) else list(events)
+        self._facts: dict[Asked, Fact] = {}
+        self._span: tuple[int, int] | None = None
+        self.faults: list[Fault] = []
         self.root = root
 
-    def named(self, name: str) -> list[Event]:
-        """The events of this name."""
-        return [event for event in self.events if event.event == name]
+    def learn(self, asked: Iterable[Asked]) -> None:
+        """Read the trace once, for all of this that is not known yet."""
+        new = {one: one[0](*one[1]) for one in asked if one not in self._facts}
+        if new:
+            self._read(new.values())
+            self._facts |= new
 
-    @cached_property
-    def published(self) -> list[Event]:
-        """What was published on the bus."""
-        return self.named(BUS)
+    def know(self, kind: type[F], *about: Any) -> F:
+        """A fact."""
+        self.learn([(kind, about)])
+        return cast("F", self._facts[kind, about])
 
-    @cached_property
+    def _read(self, facts: Iterable[Fact]) -> None:
+        heard: dict[str, list[Callable[[Event], None]]] = {}
+        marked: list[Fact] = []
+        for fact in facts:
+            marked += [fact] if fact.marks else []
+            for name in fact.names:
+                heard.setdefault(name, []).append(fact.hear)
+        if self._trace is None:
+            trace, events = None, self._events
+            happened = [event.ts for event in events if event.event != VERDICT]
+            self._span = (happened[0], happened[-1]) if len(happened) > 1 else None
+        else:
+            trace = Trace(self._trace)
+            events = trace.pick(heard, marks=[mark for fact in marked for mark in fact.marks])
+        for event in events:
+            for hear in heard.get(event.event, ()):
+                hear(event)
+            for fact in marked:
+                fact.hear(event)
+        if trace is not None:
+            self.faults = trace.faults
+            if trace.total > 1 and trace.first is not None and trace.last is not None:
+                self._span = (trace.first, trace.last)
+
+    @property
     def topics(self) -> list[str]:
         """The topics published, in order."""
-        return [event.data["topic"] for event in self.published]
+        return self.know(Published).topics
 
-    @cached_property
+    @property
     def hats(self) -> list[str]:
         """The hat of each iteration."""
-        return [event.data.get("hat", "") for event in self.named(ITERATION)]
+        return self.know(Worn).hats
 
-    @cached_property
+    @property
     def reason(self) -> str | None:
         """Why the loop ended."""
-        for event in reversed(self.named(TERMINATION)):
-            return canonical(event.data.get("reason", "")) or event.data.get("reason")
-        summary = self._last_summary()
-        found = re.search(r"## Reason\s+(\S+)", summary)
-        return canonical(found[1]) if found else None
+        told = self.know(Published).find(r"## Reason\s+(\S+)")
+        return self.know(Ending).reason or (canonical(told) if told else None)
 
-    @cached_property
+    @property
     def exit_code(self) -> int | None:
         """The exit code of the run."""
-        for event in reversed(self.events):
-            if event.event in {TERMINATION, EXIT}:
-                code = event.data.get("exit_code", event.data.get("code"))
-                if code is not None:
-                    return int(code)
-        found = re.search(r"Exit code: (-?\d+)", self._last_summary())
-        if found:
-            return int(found[1])
-        return EXIT_CODES.get(self.reason or "")
+        code = self.know(Ending).code
+        if code is not None:
+            return code
+        told = self.know(Published).find(r"Exit code: (-?\d+)")
+        return int(told) if told else EXIT_CODES.get(self.reason or "")
 
-    @cached_property
+    @property
     def iterations(self) -> int | None:
         """How many iterations there were."""
-        counted = len(self.hats)
-        if counted:
-            return counted
-        for event in self.named(TERMINATION):
-            return event.data.get("iterations")
-        found = re.search(r"Iterations: (\d+)", self._last_summary())
-        return int(found[1]) if found else None
+        told = self.know(Published).find(r"Iterations: (\d+)")
+        summary = int(told) if told else None
+        counted = self.know(Ending).iterations
+        return len(self.hats) or (summary if counted is None else counted)
 
-    @cached_property
+    @property
     def seconds(self) -> float | None:
         """How long it took."""
-        for event in reversed(self.named(TERMINATION)):
-            if "elapsed_secs" in event.data:
-                return float(event.data["elapsed_secs"])
-        if len(self.events) < 2:  # noqa: PLR2004 - a span has two ends
-            return None
-        return (self.events[-1].ts - self.events[0].ts) / 1000
+        told = self.know(Ending).seconds
+        if told is not None or self._span is None:
+            return told
+        return (self._span[1] - self._span[0]) / 1000
 
-    @cached_property
+    @property
     def cost(self) -> float | None:
         """What it cost, in dollars, when anybody said so."""
-        keys = ("cost_dollars", "cost_usd", "total_cost_usd")
-        told = [float(e.data[k]) for e in self.events for k in keys if k in e.data]
-        return sum(told) if told else None
+        return self.know(Cost).dollars
 
     def output(self, stream: str) -> str:
         """What was written to `stdout` or `stderr`."""
-        return join_output(self.events, stream)
+        return self.know(Output, stream).text
 
     def place(self, path: str) -> Path:
         """A file in the run's folder; nothing leads out of it."""
@@ -128,10 +147,3 @@ class Evidence:
         if not place.is_relative_to(root) or path.startswith(("/", "\\")) or "\0" in path:
             raise UsageError(f"the path {path!r} leads out of the workspace")
         return place
-
-    def _last_summary(self) -> str:
-        for event in reversed(self.published):
-            if event.data["topic"] == "loop.terminate":
-                payload: Any = event.data.get("payload")
-                return payload if isinstance(payload, str) else ""
-        return ""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from offbook.errors import UsageError
+from offbook.trace.events import VERDICT
+from offbook.trace.outputs import payload_text
 from offbook.trace.patterns import Pattern, compile_pattern
+from offbook.trace.reader import Trace
 from offbook.trace.topics import matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from offbook.trace.events import Event
 
 BUS = "bus.publish"
 ITERATION = "_meta.iteration"
 TERMINATION = "_meta.termination"
+TOLD = (BUS, ITERATION, TERMINATION)
 
 
 class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,23 +37,37 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def select(self, events: Iterable[Event]) -> Iterator[Event]:
         """The events that are wanted. Those before the first iteration belong to number 0."""
+        wants = self.begin()
+        return (event for event in self._candidates(events) if wants(event))
+
+    def begin(self) -> Callable[[Event], bool]:
+        """A judge of events, who is shown them in their order."""
         pattern = self._pattern()
         types = None if self.event_types is None else set(self.event_types)
+        after = -math.inf if self.after_iteration is None else self.after_iteration
+        before = math.inf if self.before_iteration is None else self.before_iteration
         iteration = 0
-        for event in events:
+
+        def wants(event: Event) -> bool:
+            nonlocal iteration
             if event.event == ITERATION:
-                iteration = event.data.get("n", iteration + 1)
-            if types is not None and event.event not in types:
-                continue
-            if self.after_iteration is not None and iteration <= self.after_iteration:
-                continue
-            if self.before_iteration is not None and iteration >= self.before_iteration:
-                continue
-            if self.topics is not None and not self._is_about(event):
-                continue
-            if pattern is not None and not _mentions(pattern, event):
-                continue
-            yield event
+                iteration = _number(event, iteration + 1)
+            return (
+                (types is None or event.event in types)
+                and after < iteration < before
+                and (self.topics is None or self._is_about(event))
+                and (pattern is None or _mentions(pattern, event))
+            )
+
+        return wants
+
+    def _candidates(self, events: Iterable[Event]) -> Iterable[Event]:
+        """Of a trace, only the events that can be wanted, and those that the judge needs."""
+        if not isinstance(events, Trace) or (self.event_types is None and self.topics is None):
+            return events
+        counted = (self.after_iteration, self.before_iteration) != (None, None)
+        names = {*(self.event_types or ()), *([ITERATION] if counted else [])}
+        return events.pick(names, marks=() if self.event_types is not None else ("topic",))
 
     def _pattern(self) -> Pattern | None:
         source = self.payload_pattern
@@ -58,10 +78,14 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return isinstance(topic, str) and any(matches(one, topic) for one in self.topics or ())
 
 
+def _number(event: Event, otherwise: int) -> int:
+    """Which iteration this is, as it says itself, or by count."""
+    told = event.data.get("n")
+    return told if isinstance(told, int) else otherwise
+
+
 def _mentions(pattern: Pattern, event: Event) -> bool:
-    payload = event.data.get("payload", event.data)
-    text = payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()
-    return pattern.search(text) is not None
+    return pattern.search(payload_text(event.data.get("payload", event.data))) is not None
 
 
 class Records(msgspec.Struct, frozen=True):
@@ -101,26 +125,27 @@ class Summary(msgspec.Struct, frozen=True):
 
 def summarize(events: Iterable[Event]) -> Summary:
     """All events, counted."""
-    types: dict[str, int] = {}
-    topics: dict[str, int] = {}
+    types: Counter[str] = Counter()
+    topics: Counter[str] = Counter()
     hats: list[str] = []
     ends: list[dict[str, Any]] = []
     first = last = None
-    total = 0
-    for event in events:
-        total += 1
-        types[event.event] = types.get(event.event, 0) + 1
+    counted = events if isinstance(events, Trace) and events.tally is not None else None
+    for event in events if counted is None else counted.pick(TOLD):
+        types[event.event] += 1
         first = event.ts if first is None else first
-        last = event.ts
+        last = last if event.event == VERDICT else event.ts
         if event.event == BUS:
-            topic = str(event.data.get("topic", ""))
-            topics[topic] = topics.get(topic, 0) + 1
+            topics[str(event.data.get("topic", ""))] += 1
         elif event.event == ITERATION:
             hats.append(str(event.data.get("hat", "")))
         elif event.event == TERMINATION:
             ends.append(event.data)
+    if counted is not None:
+        types, first, last = counted.tally or types, counted.first, counted.last
     seconds = 0.0 if first is None or last is None else (last - first) / 1000
-    return Summary(total, types, topics, len(hats), list(dict.fromkeys(hats)), hats, seconds, ends)
+    worn = list(dict.fromkeys(hats))
+    return Summary(types.total(), dict(types), dict(topics), len(hats), worn, hats, seconds, ends)
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -133,25 +158,34 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 def tell_timeline(events: Iterable[Event], wanted: Filter) -> list[Moment]:
-    """What each iteration brought; one without events is told, too."""
+    """What each wanted iteration brought; one without events is told, too."""
     moments: list[Moment] = []
-    current: tuple[int, str, int] | None = None
+    wants = wanted.begin()
+    places = msgspec.structs.replace(wanted, event_types=None, topics=None, payload_pattern=None)
+    lies_within = places.begin()
+    begun: tuple[int, str, int] | None = None
     heard: list[str] = []
-    last = 0
-    for event in events:
+    number = last = 0
+    ended = False
+
+    def close(ts: int) -> None:
+        if begun is not None:
+            moments.append(Moment(*begun[:2], heard, ts - begun[2]))
+
+    for event in events.pick(TOLD) if isinstance(events, Trace) else events:
+        fits, inside = wants(event), lies_within(event)
+        if ended or event.event == VERDICT:
+            continue  # what comes later took no iteration's time
         if event.event == ITERATION:
-            if current is not None:
-                moments.append(Moment(*current[:2], heard, event.ts - current[2]))
-            number = int(event.data.get("n", len(moments) + 1))
-            current = (number, str(event.data.get("hat", "")), event.ts)
+            close(event.ts)
+            number = _number(event, number + 1)
+            begun = (number, str(event.data.get("hat", "")), event.ts) if inside else None
             heard = []
-        elif event.event == BUS and current is not None and any(wanted.select([event])):
+        elif event.event == BUS and begun is not None and fits:
             heard.append(str(event.data.get("topic", "")))
         last = event.ts
-        if (
-            event.event == TERMINATION
-        ):  # what comes later, such as verdicts, took no iteration's time
-            break
-    if current is not None:
-        moments.append(Moment(*current[:2], heard, last - current[2]))
+        ended = event.event == TERMINATION
+    if isinstance(events, Trace) and not ended:
+        last = events.last or last
+    close(last)
     return moments

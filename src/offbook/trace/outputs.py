@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,15 +70,25 @@ def written(event: Event) -> tuple[str, str] | None:
     """The stream and the text that an event says was written, or None."""
     data = event.data
     if event.event == OUTPUT:
-        return data.get("stream", "stdout"), data.get("text", "")
+        stream, text = data.get("stream", "stdout"), data.get("text", "")
+        return (stream, text) if isinstance(stream, str) and isinstance(text, str) else None
     if event.event != WRITE:
         return None
-    inner = data.get("data", data) if "bytes" not in data else data
+    nested = data.get("data") if "bytes" not in data else None
+    inner = cast("dict[str, Any]", nested) if isinstance(nested, dict) else data
+    encoded = inner.get("bytes", "")
+    if not isinstance(encoded, str):
+        return None
     try:
-        raw = base64.b64decode(inner.get("bytes", ""), validate=True)
+        raw = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         return None
     return ("stdout" if inner.get("stdout", True) else "stderr"), raw.decode("utf-8", "replace")
+
+
+def payload_text(payload: Any) -> str:
+    """A payload as text: as it is, or as JSON."""
+    return payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()
 
 
 def join_output(events: Iterable[Event], stream: str = "stdout") -> str:

@@ -1,20 +1,68 @@
-"""Reads traces back: all that is whole, and the line number of what is not."""
+"""Reads traces back: all that is whole, and the line number of what is not.
+
+Lines are read by the block. A block in which every line is as it should be is decoded at once,
+and of the events that nobody wants only the name; any other is gone through line by line.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from offbook.errors import FormatError, FutureVersion
-from offbook.trace.events import FORMAT, HEADER, VERSION, Event
+from offbook.trace.events import FORMAT, HEADER, VERDICT, VERSION, Event
 from offbook.trace.upgrades import upgrade_event, upgrade_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import IO
+
+BLOCK = 64 * 1024
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class _Nothing(msgspec.Struct, frozen=True, gc=False):
+    """An object, whatever is in it."""
+
+
+class _Marks(_Nothing, frozen=True, gc=False):
+    """What of an event's data an event may be looked for by."""
+
+    topic: Any = None
+    cost_dollars: Any = None
+    cost_usd: Any = None
+    total_cost_usd: Any = None
+
+
+UNMARKED = _Marks()
+
+
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    """A line as far as it must be known to say whether anybody wants it."""
+
+    ts: int
+    event: str
+    data: _Nothing = _Nothing()
+    seq: int = 0
+    id: str = ""
+    context: _Nothing = _Nothing()
+    parent: str = ""
+
+
+class _MarkedLine(_Line, frozen=True, gc=False):
+    """A line, with its marks."""
+
+    data: _Marks = UNMARKED
+
 
 _decode = msgspec.json.Decoder(Event).decode
+_decode_block = msgspec.json.Decoder(Event).decode_lines
+_decode_lines = msgspec.json.Decoder(_Line).decode_lines
+_decode_marked = msgspec.json.Decoder(_MarkedLine).decode_lines
 
 
 class Fault(NamedTuple):
@@ -28,18 +76,35 @@ class Fault(NamedTuple):
 class Trace:
     """A trace file. Iterating reads on from where the last reading stopped and keeps nothing.
 
-    After a reading, `faults` has the lines that were not whole; the header is checked and left
-    out of the events.
+    After a reading, `faults` has the lines that were not whole, `total` how many events there are
+    (with `count`, `tally` how many of each name), `first` and `last` the times between which they
+    happened, verdicts aside. The header is checked and left out.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, count: bool = False) -> None:
         self.path = Path(path)
         self.faults: list[Fault] = []
+        self.tally: Counter[str] | None = Counter() if count else None
         self.version = 0
+        self.total = 0
+        self.first: int | None = None
+        self.last: int | None = None
         self._offset = 0
         self._line = 0
+        self._ready: Iterator[Event] = iter(())
 
     def __iter__(self) -> Iterator[Event]:
+        return self.pick()
+
+    def pick(
+        self, names: Iterable[str] | None = None, *, marks: Iterable[str] = ()
+    ) -> Iterator[Event]:
+        """The events of these names, or all.
+
+        With `marks`, also those that have one of these in their data: a topic, or a cost. Of the
+        others, no more is read than shows that they are whole.
+        """
+        wanted = None if names is None else _Wanted(frozenset(names), tuple(marks))
         try:
             file = self.path.open("rb")
         except OSError as error:
@@ -50,22 +115,72 @@ class Trace:
                 file.seek(self._offset)
             if self.faults and self.faults[-1].torn:
                 self.faults.pop()  # it is read again, and may be whole now
-            for raw in file:
-                torn = not raw.endswith(b"\n")
-                event = self._read(raw, self._line + 1, torn=torn)
-                if torn and event is None:
-                    return
-                self._line += 1
-                self._offset += len(raw)
-                if event is not None:
-                    yield event
+            yield from self._ready
+            for block in _blocks(file):
+                self._ready = iter(self._read_block(block, wanted))
+                yield from self._ready
 
-    def _read(self, raw: bytes, line: int, *, torn: bool) -> Event | None:
+    def _read_block(self, block: bytes, wanted: _Wanted | None) -> list[Event]:
+        end = block.rfind(b"\n") + 1
+        whole, torn = (block, b"") if end == len(block) else (block[:end], block[end:])
+        lines = whole.split(b"\n")[:-1]
+        try:
+            found = self._read_quickly(whole, lines, wanted)
+        except UNREADABLE:
+            found = self._read_slowly(lines, wanted)
+        self._line += len(lines)
+        self._offset += end
+        if torn and (event := self.read_line(torn, self._line + 1, torn=True)) is not None:
+            self._offset += len(torn)
+            self._note([event])
+            found += [event] if wanted is None or wanted.has(event) else []
+        return found
+
+    def _read_quickly(
+        self, block: bytes, lines: list[bytes], wanted: _Wanted | None
+    ) -> list[Event]:
+        """The events of a block whose lines are all as they should be; an error otherwise."""
+        # What follows a brace is never another one: so no object goes on in the next line.
+        if block[:1] != b"{" or block[-2:] != b"}\n" or block.count(b"}\n{") != len(lines) - 1:
+            raise msgspec.ValidationError("a line is not an object")
+        if HEADER.encode() in block:
+            raise msgspec.ValidationError("a header is looked at by itself")
+        if not block.isascii():
+            block.decode()
+        read: Sequence[Event | _Line]
+        if wanted is None:
+            read = found = _decode_block(block)
+        else:
+            read = _decode_marked(block) if wanted.marks else _decode_lines(block)
+            found = [_decode(lines[at]) for at in wanted.find(read)]
+            found = [event for event in found if wanted.has(event)] if wanted.marks else found
+        if len(read) != len(lines):
+            raise msgspec.ValidationError("a line has more than one object")
+        self._note(read)
+        return [upgrade_event(event) for event in found] if b"ux." in block else found
+
+    def _read_slowly(self, lines: list[bytes], wanted: _Wanted | None) -> list[Event]:
+        read = (self.read_line(raw, number) for number, raw in enumerate(lines, self._line + 1))
+        events = [event for event in read if event is not None]
+        self._note(events)
+        return events if wanted is None else [event for event in events if wanted.has(event)]
+
+    def _note(self, lines: Sequence[Event | _Line]) -> None:
+        self.total += len(lines)
+        if self.tally is not None:
+            self.tally.update(map(attrgetter("event"), lines))
+        if lines and self.first is None:
+            self.first = lines[0].ts
+        last = next((line.ts for line in reversed(lines) if line.event != VERDICT), None)
+        self.last = self.last if last is None else last
+
+    def read_line(self, raw: bytes, line: int, *, torn: bool = False) -> Event | None:
+        """The event of one line; one that is empty, a header or a fault has none."""
         if not raw.strip():
             return None
         try:
             event = _decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             foreign = upgrade_line(raw)
             if foreign is not None:
                 return foreign
@@ -89,6 +204,32 @@ class Trace:
                 hint="upgrade Offbook to read it",
             )
         self.version = version
+
+
+class _Wanted(NamedTuple):
+    """Which events somebody wants: by their names, or by what is in their data."""
+
+    names: frozenset[str]
+    marks: tuple[str, ...] = ()
+
+    def has(self, event: Event) -> bool:
+        """Whether this one is wanted."""
+        return event.event in self.names or any(
+            event.data.get(mark) is not None for mark in self.marks
+        )
+
+    def find(self, lines: Sequence[_Line]) -> list[int]:
+        """Where those are that may be wanted."""
+        names = self.names
+        if not self.marks:
+            return [at for at, line in enumerate(lines) if line.event in names]
+        return [at for at, line in enumerate(lines) if line.event in names or line.data != UNMARKED]
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    """The file in pieces that end where a line does."""
+    while block := file.read(BLOCK):
+        yield block if block.endswith(b"\n") else block + file.readline()
 
 
 def read_trace(path: Path | str) -> tuple[list[Event], list[Fault]]:

@@ -7,7 +7,10 @@ not `build.task.abandoned`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=4096)
 def matches(pattern: str, topic: str) -> bool:
     """Whether a pattern matches a topic."""
     if pattern in {"*", topic}:

@@ -33,7 +33,7 @@ def upgrade_line(raw: bytes) -> Event | None:
     """A line in one of the other shapes as an event, or None when it has none of them."""
     try:
         row = _decode_row(raw)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     data: dict[str, Any] = {"topic": row.topic, "payload": row.payload}
     for name in ("iteration", "hat", "source", "target"):
@@ -54,7 +54,9 @@ def _millis(told: str | int) -> int:
 
 def upgrade_event(event: Event) -> Event:
     """An event whose data is nested in itself, unfolded."""
+    if not event.event.startswith("ux."):
+        return event
     inner = event.data.get("data")
-    if event.event.startswith("ux.") and isinstance(inner, dict) and "event" in event.data:
+    if isinstance(inner, dict) and "event" in event.data:
         return msgspec.structs.replace(event, data=inner)
     return event

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from offbook.checks.check import Evidence, NoData
+from offbook.checks.check import Asked, Evidence, NoData
 from offbook.errors import OffbookError, UsageError
 from offbook.trace.verdicts import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from offbook.trace.verdicts import Status
 
 
@@ -28,6 +30,10 @@ class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """One thing that must be true of a run."""
 
     subject: ClassVar[tuple[str, ...]] = ()
+
+    def asks(self) -> Iterable[Asked]:
+        """What it will want to know: so all that is asked of a trace is learnt in one reading."""
+        return ()
 
     def look(self, evidence: Evidence) -> Finding:
         """What the evidence shows."""
@@ -47,6 +53,9 @@ class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             return self._verdict("no_data", message=f"no data: {nothing}")
         except OffbookError as error:
             return self._verdict("error", message=str(error))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            told = f"an event of the trace is not what it should be: {error!r}"
+            return self._verdict("error", message=told)
         if found.holds:
             return self._verdict("pass", found)
         return self._verdict("fail", found)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-import msgspec
+from collections import Counter
+from typing import ClassVar
 
 from offbook.checks.assertions.assertion import Assertion, Finding, Range, listed
-from offbook.checks.check import Evidence, NoData
+from offbook.checks.check import Asked, Evidence, NoData
+from offbook.checks.facts import Matching, Published
 from offbook.errors import nearest
+from offbook.trace.outputs import payload_text
 from offbook.trace.patterns import compile_pattern
 from offbook.trace.topics import matches
+
+LONGEST = 200
 
 
 class EventOccurred(Assertion, frozen=True, forbid_unknown_fields=True, tag="event_occurred"):
@@ -20,20 +23,22 @@ class EventOccurred(Assertion, frozen=True, forbid_unknown_fields=True, tag="eve
     payload_pattern: str | None = None
     subject: ClassVar[tuple[str, ...]] = ("topic", "payload_pattern")
 
+    def asks(self) -> list[Asked]:
+        return [(Published, ()), (Matching, (self.topic, self.payload_pattern))]
+
     def look(self, evidence: Evidence) -> Finding:
         wanted = self.payload_pattern
-        pattern = compile_pattern(wanted, "event_occurred.payload_pattern") if wanted else None
-        payloads = [
-            payload_text(event.data.get("payload"))
-            for event in _published(evidence)
-            if matches(self.topic, event.data["topic"])
-        ]
-        if not payloads:
-            return Finding(holds=False, expected=self.topic, message=_missing(self.topic, evidence))
-        if pattern is None:
-            return Finding(holds=True, expected=self.topic, actual=len(payloads))
-        holds = any(pattern.search(payload) is not None for payload in payloads)
-        return Finding(holds, wanted, payloads[:5], context={"topic": self.topic})
+        if wanted:
+            compile_pattern(wanted, "event_occurred.payload_pattern")
+        topics = _published(evidence)
+        found = evidence.know(Matching, self.topic, wanted)
+        if not found.count:
+            missing = f"{self.topic!r} was never published; {nearest(self.topic, set(topics))}"
+            return Finding(holds=False, expected=self.topic, message=missing)
+        if wanted is None:
+            return Finding(holds=True, expected=self.topic, actual=found.count)
+        payloads = [payload_text(data.get("payload")) for data in found.shown]
+        return Finding(found.fits, wanted, payloads, context={"topic": self.topic})
 
 
 class EventSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="event_sequence"):
@@ -42,18 +47,20 @@ class EventSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="eve
     topics: list[str]
     subject: ClassVar[tuple[str, ...]] = ("topics",)
 
+    def asks(self) -> list[Asked]:
+        return [(Published, ())]
+
     def look(self, evidence: Evidence) -> Finding:
         wanted = listed(self.topics, "event_sequence.topics")
-        _published(evidence)
-        actual = iter(evidence.topics)
+        topics = _published(evidence)
+        shown = topics if len(topics) <= LONGEST else [*topics[:LONGEST], "…"]
+        actual = iter(topics)
         for at, topic in enumerate(wanted):
             if not any(matches(topic, found) for found in actual):
                 after = f" after {wanted[at - 1]!r}" if at else ""
                 message = f"{topic!r} did not come{after}"
-                return Finding(
-                    holds=False, expected=wanted, actual=evidence.topics, message=message
-                )
-        return Finding(holds=True, expected=wanted, actual=evidence.topics)
+                return Finding(holds=False, expected=wanted, actual=shown, message=message)
+        return Finding(holds=True, expected=wanted, actual=shown)
 
 
 class EventCount(Range, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="event_count"):
@@ -62,10 +69,13 @@ class EventCount(Range, frozen=True, forbid_unknown_fields=True, kw_only=True, t
     topic: str
     subject: ClassVar[tuple[str, ...]] = ("topic",)
 
+    def asks(self) -> list[Asked]:
+        return [(Published, ())]
+
     def look(self, evidence: Evidence) -> Finding:
-        _published(evidence)
-        count = sum(matches(self.topic, topic) for topic in evidence.topics)
-        return self.compare(count, {"topic": self.topic, "published": tally(evidence.topics)})
+        published = Counter(_published(evidence))
+        count = sum(n for topic, n in published.items() if matches(self.topic, topic))
+        return self.compare(count, {"topic": self.topic, "published": dict(published)})
 
 
 class NoEvent(Assertion, frozen=True, forbid_unknown_fields=True, tag="no_event"):
@@ -74,29 +84,17 @@ class NoEvent(Assertion, frozen=True, forbid_unknown_fields=True, tag="no_event"
     topic: str
     subject: ClassVar[tuple[str, ...]] = ("topic",)
 
+    def asks(self) -> list[Asked]:
+        return [(Published, ()), (Matching, (self.topic,))]
+
     def look(self, evidence: Evidence) -> Finding:
-        found = [e.data for e in _published(evidence) if matches(self.topic, e.data["topic"])]
-        return Finding(not found, f"no {self.topic}", found[:5])
+        _published(evidence)
+        found = evidence.know(Matching, self.topic)
+        return Finding(not found.count, f"no {self.topic}", found.shown)
 
 
-def _published(evidence: Evidence) -> list[Any]:
-    if not evidence.published:
+def _published(evidence: Evidence) -> list[str]:
+    topics = evidence.know(Published).topics
+    if not topics:
         raise NoData("nothing was published on the bus")
-    return evidence.published
-
-
-def _missing(topic: str, evidence: Evidence) -> str:
-    return f"{topic!r} was never published; {nearest(topic, evidence.topics)}"
-
-
-def payload_text(payload: Any) -> str:
-    """A payload as text: as it is, or as JSON."""
-    return payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()
-
-
-def tally(names: list[str]) -> dict[str, int]:
-    """How often each name is there."""
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+    return topics

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import ClassVar
 
 from offbook.checks.assertions.assertion import Assertion, Finding, Range, listed
-from offbook.checks.assertions.bus import tally
-from offbook.checks.check import Evidence, NoData
+from offbook.checks.check import Asked, Evidence, NoData
+from offbook.checks.facts import Worn
 
 
 class HatSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="hat_sequence"):
@@ -15,6 +16,9 @@ class HatSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="hat_s
 
     hats: list[str]
     subject: ClassVar[tuple[str, ...]] = ("hats",)
+
+    def asks(self) -> list[Asked]:
+        return [(Worn, ())]
 
     def look(self, evidence: Evidence) -> Finding:
         wanted = listed(self.hats, "hat_sequence.hats")
@@ -35,6 +39,9 @@ class HatTransition(
     to: str
     subject: ClassVar[tuple[str, ...]] = ("source", "to")
 
+    def asks(self) -> list[Asked]:
+        return [(Worn, ())]
+
     def look(self, evidence: Evidence) -> Finding:
         seen = [f"{a} -> {b}" for a, b in pairwise(_worn(evidence)) if a != b]
         wanted = f"{self.source} -> {self.to}"
@@ -50,9 +57,12 @@ class IterationCount(
     hat: str
     subject: ClassVar[tuple[str, ...]] = ("hat",)
 
+    def asks(self) -> list[Asked]:
+        return [(Worn, ())]
+
     def look(self, evidence: Evidence) -> Finding:
         worn = _worn(evidence)
-        return self.compare(worn.count(self.hat), {"hats": tally(worn)})
+        return self.compare(worn.count(self.hat), {"hats": dict(Counter(worn))})
 
 
 def _worn(evidence: Evidence) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from offbook.checks.assertions.assertion import Assertion, Finding
-from offbook.checks.check import Evidence, NoData
+from offbook.checks.check import Asked, Evidence, NoData
+from offbook.checks.facts import Output
 from offbook.trace.patterns import compile_pattern
 
 SHOWN = 200
@@ -17,6 +18,9 @@ class StdoutContains(Assertion, frozen=True, forbid_unknown_fields=True, tag="st
     pattern: str
     subject: ClassVar[tuple[str, ...]] = ("pattern",)
 
+    def asks(self) -> list[Asked]:
+        return [(Output, ("stdout",))]
+
     def look(self, evidence: Evidence) -> Finding:
         return _search(evidence, "stdout", self.pattern)
 
@@ -26,6 +30,9 @@ class StderrContains(Assertion, frozen=True, forbid_unknown_fields=True, tag="st
 
     pattern: str
     subject: ClassVar[tuple[str, ...]] = ("pattern",)
+
+    def asks(self) -> list[Asked]:
+        return [(Output, ("stderr",))]
 
     def look(self, evidence: Evidence) -> Finding:
         return _search(evidence, "stderr", self.pattern)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from offbook.checks.assertions.assertion import Assertion, Finding, Range, need
-from offbook.checks.check import Evidence
+from offbook.checks.check import Asked, Evidence
+from offbook.checks.facts import Cost, Ending, Published, Worn
 from offbook.errors import UsageError, nearest
 from offbook.trace.terminations import ALIASES, EXIT_CODES, canonical
 
@@ -12,6 +13,9 @@ class ExitCode(Assertion, frozen=True, forbid_unknown_fields=True, tag="exit_cod
     """The process ended with this code; one that a signal ended has the signal's, negative."""
 
     expected: int
+
+    def asks(self) -> list[Asked]:
+        return [(Ending, ()), (Published, ())]
 
     def look(self, evidence: Evidence) -> Finding:
         actual = need(evidence.exit_code, "the trace has no exit code")
@@ -24,6 +28,9 @@ class TerminationReason(
     """The loop ended for this reason, in any of its spellings."""
 
     expected: str
+
+    def asks(self) -> list[Asked]:
+        return [(Ending, ()), (Published, ())]
 
     def look(self, evidence: Evidence) -> Finding:
         wanted = canonical(self.expected)
@@ -40,6 +47,9 @@ class TerminationReason(
 class Iterations(Range, frozen=True, forbid_unknown_fields=True, tag="iterations"):
     """The loop went round this often."""
 
+    def asks(self) -> list[Asked]:
+        return [(Worn, ()), (Ending, ()), (Published, ())]
+
     def look(self, evidence: Evidence) -> Finding:
         return self.compare(need(evidence.iterations, "the trace has no iteration records"))
 
@@ -48,6 +58,9 @@ class Duration(Assertion, frozen=True, forbid_unknown_fields=True, tag="duration
     """The run took no longer than this."""
 
     max_secs: float
+
+    def asks(self) -> list[Asked]:
+        return [(Ending, ())]
 
     def look(self, evidence: Evidence) -> Finding:
         actual = need(evidence.seconds, "the trace is too short to tell how long it took")
@@ -58,6 +71,9 @@ class CostWithin(Assertion, frozen=True, forbid_unknown_fields=True, tag="cost_w
     """The run cost no more than this."""
 
     max_dollars: float
+
+    def asks(self) -> list[Asked]:
+        return [(Cost, ())]
 
     def look(self, evidence: Evidence) -> Finding:
         actual = need(evidence.cost, "no cost was recorded")

@@ -9,6 +9,7 @@ import msgspec
 
 from offbook.checks.assertions import bus, files, hats, output, run, snapshots, tools
 from offbook.checks.assertions.assertion import Assertion
+from offbook.checks.facts import Ending
 from offbook.errors import UsageError, nearest
 from offbook.trace.verdicts import Verdict
 
@@ -71,11 +72,17 @@ def read_assertion(raw: object, where: str = "") -> Assertion:
 
 def judge_all(assertions: Iterable[object], evidence: Evidence) -> list[Verdict]:
     """Every assertion judged, in order; a wrong one is an error and stops nobody else."""
-    verdicts: list[Verdict] = []
-    for number, raw in enumerate(assertions, 1):
-        try:
-            verdicts.append(read_assertion(raw, f"assertion {number}").judge(evidence))
-        except UsageError as error:
-            name = str(cast("dict[str, Any]", raw).get("type")) if isinstance(raw, dict) else "?"
-            verdicts.append(Verdict(name, "error", str(error)))
-    return verdicts
+    read = [_try_assertion(raw, f"assertion {n}") for n, raw in enumerate(assertions, 1)]
+    right = [one for one in read if isinstance(one, Assertion)]
+    asked = [asked for one in right for asked in one.asks()]
+    evidence.learn([(Ending, ()), *asked])  # at least that: a trace that is broken is noticed
+    return [one.judge(evidence) if isinstance(one, Assertion) else one for one in read]
+
+
+def _try_assertion(raw: object, where: str) -> Assertion | Verdict:
+    """The assertion, or the verdict that it is none."""
+    try:
+        return read_assertion(raw, where)
+    except UsageError as error:
+        name = str(cast("dict[str, Any]", raw).get("type")) if isinstance(raw, dict) else "?"
+        return Verdict(name, "error", str(error))

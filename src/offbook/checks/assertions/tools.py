@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from offbook.checks.assertions.assertion import Assertion, Finding, listed
-from offbook.checks.check import Evidence, NoData
+from offbook.checks.check import Asked, Evidence, NoData
+from offbook.checks.facts import Tooling
 from offbook.checks.trajectory import Args, Did, Mode, Wanted, compare, contains, shown
 from offbook.errors import nearest
 from offbook.trace.query import Events, ToolCallRecord
@@ -23,6 +24,9 @@ class ToolSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool
     mode: Mode = "exact"
     args: Args = "partial"
     subject: ClassVar[tuple[str, ...]] = ("mode",)
+
+    def asks(self) -> list[Asked]:
+        return [(Tooling, ())]
 
     def look(self, evidence: Evidence) -> Finding:
         wanted = [self._wish(one) for one in self.tools]
@@ -49,6 +53,9 @@ class ToolCalled(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_c
     max: int | None = None
     subject: ClassVar[tuple[str, ...]] = ("tool",)
 
+    def asks(self) -> list[Asked]:
+        return [(Tooling, ())]
+
     def look(self, evidence: Evidence) -> Finding:
         calls = _calls(evidence)
         wish = Wanted(self.tool, self.input, self.args)
@@ -68,6 +75,9 @@ class ToolNever(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_ne
     input: dict[str, Any] | None = None
     subject: ClassVar[tuple[str, ...]] = ("tool",)
 
+    def asks(self) -> list[Asked]:
+        return [(Tooling, ())]
+
     def look(self, evidence: Evidence) -> Finding:
         found = [
             shown(Did(record.tool_name, record.input))
@@ -85,6 +95,9 @@ class ToolBefore(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_b
     then: str
     subject: ClassVar[tuple[str, ...]] = ("first", "then")
 
+    def asks(self) -> list[Asked]:
+        return [(Tooling, ())]
+
     def look(self, evidence: Evidence) -> Finding:
         names = [record.tool_name for record in _calls(evidence)]
         if self.then not in names:
@@ -100,11 +113,14 @@ class ToolStatus(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_s
     status: State
     subject: ClassVar[tuple[str, ...]] = ("tool", "status")
 
+    def asks(self) -> list[Asked]:
+        return [(Tooling, ())]
+
     def look(self, evidence: Evidence) -> Finding:
         calls = [record for record in _calls(evidence) if record.tool_name == self.tool]
         if not calls:
             raise NoData(f"{self.tool!r} was never called")
-        results = {r.tool_call_id: r for r in Events(evidence.events).tool_results}
+        results = {r.tool_call_id: r for r in Events(evidence.know(Tooling).events).tool_results}
         states: list[State] = []
         for record in calls:
             result = results.get(record.tool_call_id)
@@ -120,7 +136,7 @@ class ToolStatus(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_s
 
 
 def _calls(evidence: Evidence) -> list[ToolCallRecord]:
-    calls = Events(evidence.events).tool_calls
+    calls = Events(evidence.know(Tooling).events).tool_calls
     if not calls:
         raise NoData("no tool was called")
     return calls

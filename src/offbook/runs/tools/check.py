@@ -50,14 +50,13 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
         raise UsageError("there are no assertions", hint="nothing checked is not a pass")
     workspace = Workspaces().find(workspace_id)
     session = session_of(workspace)
-    trace = Trace(session)
-    events = list(trace)
-    broken = [fault for fault in trace.faults if not fault.torn]
+    evidence = Evidence(Trace(session), workspace.path)
+    verdicts = judge_all(assertions, evidence)
+    broken = [fault for fault in evidence.faults if not fault.torn]
     if broken:
         raise UsageError(
             f"the session is corrupt: {broken[0].why}", where=f"{session}:{broken[0].line}"
         )
-    verdicts = judge_all(assertions, Evidence(events, workspace.path))
     where = approved or workspace.id
     pairs = zip(assertions, verdicts, strict=True)
     verdicts = [_propose(workspace, raw, verdict, where) for raw, verdict in pairs]

@@ -27,11 +27,13 @@ def inspect(
 ) -> dict[str, Any]:
     """Events, a summary, or a timeline of a workspace's run."""
     wanted = convert(dict(filter or {}), Filter, path="filter")
-    trace = Trace(session_of(Workspaces().find(workspace_id)))
+    session = session_of(Workspaces().find(workspace_id))
+    trace = Trace(session, count=format == "summary")
     if format == "json":
         told: dict[str, Any] = msgspec.to_builtins(list_records(trace, wanted, limit))
     elif format == "summary":
-        told = msgspec.to_builtins(summarize(wanted.select(trace)))
+        chosen = trace if wanted == Filter() else wanted.select(trace)
+        told = msgspec.to_builtins(summarize(chosen))
     elif format == "timeline":
         moments = tell_timeline(trace, wanted)
         told = {"timeline": msgspec.to_builtins(moments)}

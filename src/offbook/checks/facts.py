@@ -1,0 +1,184 @@
+"""What checks want to know of a trace, each told event by event, so that none need be kept.
+
+A fact is asked for by its kind and what it is about: `Matching("build.*", None)`. All that the
+checks of one run ask for is learnt in one reading of the trace.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from offbook.errors import UsageError
+from offbook.trace.events import TOOL_BLOCKED, TOOL_CALL, TOOL_RESULT
+from offbook.trace.outputs import OUTPUT, WRITE, payload_text, written
+from offbook.trace.patterns import compile_pattern
+from offbook.trace.terminations import canonical
+from offbook.trace.topics import matches
+
+if TYPE_CHECKING:
+    from offbook.trace.events import Event
+
+BUS = "bus.publish"
+ITERATION = "_meta.iteration"
+TERMINATION = "_meta.termination"
+EXIT = "process.exit"
+SHOWN = 5
+
+
+class Fact(Protocol):
+    """Something to know of a trace."""
+
+    names: ClassVar[tuple[str, ...]]
+    marks: ClassVar[tuple[str, ...]] = ()
+
+    def hear(self, event: Event) -> None:
+        """One event that has such a name, or such a mark; they come in their order."""
+        ...
+
+
+class Published(Fact):
+    """The topics published, in their order, and what Ralph said of the loop at its end."""
+
+    names = (BUS,)
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+        self.summary = ""
+
+    def hear(self, event: Event) -> None:
+        topic = sys.intern(str(event.data.get("topic", "")))
+        self.topics.append(topic)
+        if topic == "loop.terminate":
+            self.summary = payload_text(event.data.get("payload"))
+
+    def find(self, pattern: str) -> str | None:
+        """What a pattern of ours finds in that summary."""
+        found = re.search(pattern, self.summary)
+        return found[1] if found else None
+
+
+class Matching(Fact):
+    """The events of a topic: how many, the first of them, and whether a payload fits a pattern.
+
+    What is wrong with the pattern is raised when its answer is asked for: others read on.
+    """
+
+    names = (BUS,)
+
+    def __init__(self, topic: str, pattern: str | None = None) -> None:
+        self._topic = topic
+        self._source = pattern
+        self._found = pattern is None
+        self._wrong: UsageError | None = None
+        self.count = 0
+        self.shown: list[dict[str, Any]] = []
+
+    @property
+    def fits(self) -> bool:
+        """Whether a payload fits the pattern."""
+        if self._wrong is not None:
+            raise self._wrong
+        return self._found
+
+    def hear(self, event: Event) -> None:
+        topic = event.data.get("topic", "")
+        if topic != self._topic and not matches(self._topic, str(topic)):
+            return
+        self.count += 1
+        if len(self.shown) < SHOWN:
+            self.shown.append(event.data)
+        if not self._found and self._wrong is None:
+            self._search(payload_text(event.data.get("payload")))
+
+    def _search(self, text: str) -> None:
+        try:
+            pattern = compile_pattern(self._source or "", "event_occurred.payload_pattern")
+            self._found = pattern.search(text) is not None
+        except UsageError as error:
+            self._wrong = error
+
+
+class Worn(Fact):
+    """The hat of each iteration."""
+
+    names = (ITERATION,)
+
+    def __init__(self) -> None:
+        self.hats: list[str] = []
+
+    def hear(self, event: Event) -> None:
+        self.hats.append(sys.intern(str(event.data.get("hat", ""))))
+
+
+class Ending(Fact):
+    """How the run ended, as the trace tells it."""
+
+    names = (TERMINATION, EXIT)
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.code: int | None = None
+        self.iterations: int | None = None
+        self.seconds: float | None = None
+
+    def hear(self, event: Event) -> None:
+        code = event.data.get("exit_code", event.data.get("code"))
+        self.code = code if isinstance(code, int) else self.code
+        if event.event != TERMINATION:
+            return
+        reason, seconds = event.data.get("reason"), event.data.get("elapsed_secs")
+        self.reason = canonical(reason) or reason if isinstance(reason, str) else self.reason
+        self.seconds = float(seconds) if isinstance(seconds, (int, float)) else self.seconds
+        rounds = event.data.get("iterations")
+        if self.iterations is None and isinstance(rounds, int):
+            self.iterations = rounds
+
+
+class Cost(Fact):
+    """What was spent, in dollars; None where nobody said so."""
+
+    names = ()
+    marks = ("cost_dollars", "cost_usd", "total_cost_usd")
+
+    def __init__(self) -> None:
+        self.dollars: float | None = None
+
+    def hear(self, event: Event) -> None:
+        for mark in self.marks:
+            told = event.data.get(mark)
+            if isinstance(told, (int, float)):
+                self.dollars = (self.dollars or 0.0) + float(told)
+
+
+class Output(Fact):
+    """What was written to a stream."""
+
+    names = (OUTPUT, WRITE)
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._raw = bytearray()
+
+    def hear(self, event: Event) -> None:
+        part = written(event)
+        if part is not None and part[0] == self._stream:
+            self._raw += part[1].encode("utf-8", "surrogatepass")
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return self._raw.decode("utf-8", "surrogatepass")
+
+
+class Tooling(Fact):
+    """What was done with tools, and what came of it."""
+
+    names = (TOOL_CALL, TOOL_BLOCKED, TOOL_RESULT)
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)

@@ -1,0 +1,137 @@
+"""A trace is read by the block, quickly where that is safe, and always as line by line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbook.errors import FormatError
+from offbook.trace import reader
+from offbook.trace.events import Event
+from offbook.trace.reader import Fault, Trace
+
+NAMES = ["bus.publish", "_meta.iteration", "ux.terminal.write", "check.verdict", "x"]
+scalars = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=8))
+payloads = st.dictionaries(
+    st.sampled_from(["topic", "payload", "cost_usd", "data", "event", "ü"]),
+    scalars | st.dictionaries(st.text(max_size=3), scalars, max_size=2),
+    max_size=4,
+)
+
+
+def spell(ts: int, name: str, data: dict[str, Any], escaped: bool) -> bytes:  # noqa: FBT001 - drawn
+    row = {"ts": ts, "event": name, "data": data}
+    return json.dumps(row, ensure_ascii=escaped).encode("utf-8", "replace")
+
+
+events = st.builds(spell, st.integers(0, 1000), st.sampled_from(NAMES), payloads, st.booleans())
+broken = st.sampled_from(
+    [
+        b"",
+        b"   ",
+        b"{oops",
+        b"[1]",
+        b"\xff\xfe",
+        b'{"ts":1}',
+        b'{"ts":1,"event":"x","data":5}',
+        b'{"ts":1,"event":"x","data":{}} {"ts":1,"event":"x"}',
+        b'{"ts":1,"event":"x",\n"data":{"topic":"a"}}',
+        b'{"topic":"build.task","payload":{"a":1},"ts":"2026-01-01T00:00:00Z"}',
+        b'{"ts":1,"event":"bus.publish","data":{"topic":"a\x00"}}',
+        b'{"ts":1,"event":"x","data":{"a":' + b"[" * 2000 + b"]" * 2000 + b"}}",
+        b'{"ts":1,"event":"x","data":' + b'{"a":' * 3000 + b"1" + b"}" * 3001,
+    ]
+)
+files = st.lists(st.one_of(events, events, events, broken), max_size=12).map(b"\n".join)
+
+
+def read_by_line(raw: bytes) -> tuple[list[Event], list[Fault]]:
+    """What a reader does who decodes one line after the other."""
+    trace = Trace("nowhere")
+    lines = raw.split(b"\n")
+    read = [
+        trace.read_line(line, number, torn=number == len(lines))
+        for number, line in enumerate(lines, 1)
+    ]
+    return [event for event in read if event is not None], trace.faults
+
+
+@given(
+    files,
+    st.booleans(),
+    st.sampled_from([1, 40, 64 * 1024]),
+    st.none() | st.sets(st.sampled_from(NAMES)),
+    st.sampled_from([(), ("topic",), ("cost_usd", "cost_dollars")]),
+)
+def test_a_block_is_read_as_its_lines_are(
+    tmp_path_factory: pytest.TempPathFactory,
+    raw: bytes,
+    ended: bool,  # noqa: FBT001 - drawn
+    size: int,
+    names: set[str] | None,
+    marks: Sequence[str],
+):
+    path = tmp_path_factory.mktemp("blocks") / "t.jsonl"
+    path.write_bytes(raw + b"\n" * ended)
+    expected, faults = read_by_line(path.read_bytes())
+    trace = Trace(path, count=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "BLOCK", size)
+        found = list(trace.pick(names, marks=marks))
+    if names is not None:
+        expected_all, expected = (
+            expected,
+            [
+                event
+                for event in expected
+                if event.event in names or any(event.data.get(mark) is not None for mark in marks)
+            ],
+        )
+    else:
+        expected_all = expected
+    assert found == expected
+    assert trace.faults == faults
+    assert trace.tally is not None
+    assert trace.tally.total() == len(expected_all)
+    assert trace.first == (expected_all[0].ts if expected_all else None)
+
+
+@pytest.mark.parametrize("names", [None, ["bus.publish"], ["other"]])
+def test_two_faults_that_make_up_for_each_other_are_both_told(
+    tmp_path: Path, names: list[str] | None
+):
+    """A line of two objects, and an object of two lines: as many objects as lines."""
+    rows: list[dict[str, Any]] = [
+        {"ts": at, "event": "bus.publish", "data": {"topic": f"t.{at}"}} for at in range(6)
+    ]
+    lines = [json.dumps(row) for row in rows]
+    text = f"{lines[0]}\n{lines[1]} {lines[2]}\n{lines[3]}\n{lines[4][:10]}\n{lines[4][10:]}\n"
+    (tmp_path / "t.jsonl").write_text(text + lines[5] + "\n")
+    trace = Trace(tmp_path / "t.jsonl")
+    found = [event.data["topic"] for event in trace.pick(names)]
+    assert found == (["t.0", "t.3", "t.5"] if names != ["other"] else [])
+    assert [fault.line for fault in trace.faults] == [2, 4, 5]
+
+
+def test_a_reader_that_stops_halfway_goes_on_there(tmp_path: Path):
+    rows = [json.dumps({"ts": at, "event": "x", "data": {}}) + "\n" for at in range(9)]
+    (tmp_path / "t.jsonl").write_text("".join(rows))
+    trace = Trace(tmp_path / "t.jsonl")
+    first = next(iter(trace))
+    assert [first.ts, *(event.ts for event in trace)] == list(range(9))
+
+
+def test_a_header_in_the_middle_is_checked_and_left_out(tmp_path: Path):
+    good = '{"ts":1,"event":"_meta.trace","data":{"format":"offbook.trace","version":1}}\n'
+    line = '{"ts":2,"event":"x"}\n'
+    (tmp_path / "t.jsonl").write_text(good + line + good + line)
+    assert [event.event for event in Trace(tmp_path / "t.jsonl").pick(["x"])] == ["x", "x"]
+    (tmp_path / "t.jsonl").write_text(good + line + good.replace('"version":1', '"version":"?"'))
+    with pytest.raises(FormatError, match="jsonl:3: this is not an Offbook trace"):
+        list(Trace(tmp_path / "t.jsonl").pick(["x"]))
