@@ -10,11 +10,13 @@ from __future__ import annotations
 import base64
 import os
 import re
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from ahocorasick_rs import BytesAhoCorasick as Finder
 
@@ -208,11 +210,28 @@ def names_secret(field: str) -> bool:
 
 
 def known_secrets(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The secrets of an environment, this process's by default; plain, in base64 and in hex."""
-    variables = os.environ if environment is None else environment
+    """The secrets of an environment, this process's by default; plain, in base64 and in hex.
+
+    Those that `keep_secret` was told belong to this process's.
+    """
+    own = {**os.environ, **_GIVEN.get()} if _GIVEN.get() else os.environ
+    variables = own if environment is None else environment
     names = [name for name in variables if names_secret(name) and name not in FOLDERS]
     values = (variables[name] for name in names if len(variables[name]) >= SHORTEST)
     return _spellings(frozenset(values))
+
+
+_GIVEN: ContextVar[Mapping[str, str]] = ContextVar("offbook_given", default={})  # noqa: B039 - never changed
+
+
+@contextmanager
+def keep_secret(environment: Mapping[str, str]) -> Generator[None]:
+    """Inside, what this environment holds for an agent is secret, too."""
+    token = _GIVEN.set({**_GIVEN.get(), **environment})
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
 
 
 @lru_cache(maxsize=64)

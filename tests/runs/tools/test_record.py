@@ -262,6 +262,25 @@ async def test_a_cassette_is_not_overwritten_by_chance(agent: dict[str, Any]):
     assert again.interactions == 2
 
 
+async def test_what_is_broken_off_does_not_replace_a_good_cassette(
+    agent: dict[str, Any], tmp_path: Path
+):
+    make()
+    made = await record("auth", "happy", TASK, **agent)
+    good = read(made.cassette_path)
+    said = tmp_path / "said"
+    script = f"echo x >> {said}; test $(wc -l < {said}) -gt 1 && sleep 600; echo working"
+    again = asyncio.ensure_future(
+        record("auth", "happy", TASK, "command", command=["sh", "-c", script], replace=True)
+    )
+    while not said.exists() or len(read(said).splitlines()) < 2:  # noqa: ASYNC110 - a process of its own
+        await asyncio.sleep(0.01)
+    again.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await again
+    assert read(made.cassette_path) == good
+
+
 async def test_an_agent_that_never_answers_leaves_no_cassette():
     folder = make()
     (folder / "agent").write_text("#!/bin/nowhere\n")
@@ -271,11 +290,9 @@ async def test_an_agent_that_never_answers_leaves_no_cassette():
     assert not (folder / "cassettes/none.yaml").exists()
 
 
-async def test_secrets_are_in_no_file_of_the_workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.parametrize("secret", ["sk-ant-api03-" + "aB3dE6gH9" * 6, "just-some-words-of-mine"])
+async def test_secrets_that_an_agent_is_given_are_in_no_file_of_the_workspace(secret: str):
     folder = make()
-    secret = "sk-ant-api03-" + "aB3dE6gH9" * 6
     tells = [
         "sh",
         "-c",

@@ -26,6 +26,7 @@ from offbook.trace.observe import Observed
 from offbook.trace.outputs import join_output
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import Recorder
+from offbook.trace.secrets import keep_secret
 from offbook.trace.verdicts import Verdict, deliver
 
 LONGEST = 200_000
@@ -80,7 +81,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
 ) -> Evaluated:
     """Let a judge score the last run of a workspace: a file, a provider, a client, a command."""
     workspace = Workspaces().find(workspace_id)
-    with _appended(workspace) as hub:
+    with keep_secret(env or {}), _appended(workspace) as hub:
         bench = Bench(
             judge,
             judge_backend,

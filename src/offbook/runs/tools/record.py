@@ -6,23 +6,22 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offbook.checks.snapshot import list_files, read_small
 from offbook.errors import RunError, UsageError, nearest
+from offbook.files import write_whole
 from offbook.runs.agents import AGENTS, Agent, Choice
 from offbook.runs.bridge import Settled
 from offbook.runs.tools.replay import WORKSPACE, place_cassette
 from offbook.runs.tools.run import judge_script
 from offbook.runs.tools.work import Limits, Progress, Silent, work
-from offbook.runs.workspace import Workspaces
+from offbook.runs.workspace import Workspace, Workspaces
 from offbook.sources.cassette.format import Answered
 from offbook.sources.recording import Recording
 from offbook.subjects.loop.backend import Acted, Backend
 from offbook.subjects.loop.loop import SCRATCHPAD
-
-if TYPE_CHECKING:
-    from offbook.subjects.subject import Stage
+from offbook.trace.secrets import keep_secret
 
 
 class Recorded(Settled, frozen=True):
@@ -64,43 +63,35 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
         )
     place = place_cassette(workspace, cassette_name)
     agent = Agent(Choice(backend, tuple(command), dict(env or {}), playbook), workspace.path)
-    scratchpad = workspace.place(SCRATCHPAD)
-    about: dict[str, Any] = {
-        "backend": backend,
-        **({"command": list(command)} if command else {}),
-        "max_iterations": max_iterations,
-        **({"scratchpad": scratchpad.read_text("utf-8")} if scratchpad.is_file() else {}),
-    }
-    recording = Recording(
-        Silent(),
-        place,
-        redactions=redactions,
-        roots={WORKSPACE: workspace.path},
-        backend=backend,
-        task=task,
-        replace=replace,
-    )
-
-    def start(stage: Stage) -> Backend:
-        return Taped(agent(stage), recording, workspace.path)
-
-    try:
-        worked = await work(
-            workspace,
-            task,
-            start,
-            Limits(max_iterations, max_runtime_secs),
-            judge=lambda: judge_script(agent),
-            progress=progress,
+    about = _describe(workspace, backend, command, max_iterations)
+    earlier = place.read_bytes() if place.is_file() else None
+    with keep_secret(env or {}):
+        recording = Recording(
+            Silent(),
+            place,
+            redactions=redactions,
+            roots={WORKSPACE: workspace.path},
+            backend=backend,
+            task=task,
+            replace=replace,
         )
-        about["termination_reason"] = worked.termination_reason
-    except BaseException:
-        recording.interrupted = True
-        raise
-    finally:
-        summary = recording.close(about)
-        if not summary.interactions and not replace:
-            place.unlink(missing_ok=True)
+        try:
+            worked = await work(
+                workspace,
+                task,
+                lambda stage: Taped(agent(stage), recording, workspace.path),
+                Limits(max_iterations, max_runtime_secs),
+                judge=lambda: judge_script(agent),
+                progress=progress,
+            )
+            about["termination_reason"] = worked.termination_reason
+        except BaseException:
+            recording.interrupted = True
+            raise
+        finally:
+            summary = recording.close(about)
+            if not summary.interactions or (earlier and summary.interrupted):
+                _put_back(place, earlier)
     if not summary.interactions:
         raise RunError("nothing was recorded: the agent never answered", hint=worked.error)
     return Recorded(
@@ -116,6 +107,27 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
         worked.error,
         worked.warnings,
     )
+
+
+def _describe(
+    workspace: Workspace, backend: str, command: Sequence[str], iterations: int
+) -> dict[str, Any]:
+    """What a replay has to know: who it was, how long it was allowed, and what was noted first."""
+    scratchpad = workspace.place(SCRATCHPAD)
+    return {
+        "backend": backend,
+        **({"command": list(command)} if command else {}),
+        "max_iterations": iterations,
+        **({"scratchpad": scratchpad.read_text("utf-8")} if scratchpad.is_file() else {}),
+    }
+
+
+def _put_back(place: Path, earlier: bytes | None) -> None:
+    """Nothing, or half of it, is not what takes the place of a good recording."""
+    if earlier is None:
+        place.unlink(missing_ok=True)
+    else:
+        write_whole(place, earlier, mode=0o600)
 
 
 class Taped:

@@ -17,6 +17,7 @@ from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay, Summary
 from offbook.subjects.loop.backend import Acted, Backend
 from offbook.subjects.loop.loop import SCRATCHPAD
+from offbook.trace.secrets import keep_secret
 from offbook.trace.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ async def replay(  # noqa: PLR0913 - the parameters of the tool
     elif backend or command or playbook:
         raise UsageError("a replay asks no agent", hint="say allow_passthrough to let it")
     limits = Limits(max_iterations or tape.iterations, max_runtime_secs)
-    worked = await work(workspace, task, tape, limits, judge=tape.verdict, progress=progress)
+    with keep_secret(env or {}):
+        worked = await work(workspace, task, tape, limits, judge=tape.verdict, progress=progress)
     summary = tape.summary()
     return Replayed(
         worked.exit_code,

@@ -14,6 +14,7 @@ from offbook.runs.tools.replay import CassetteBackend
 from offbook.runs.tools.work import Limits, Progress, Worked, work
 from offbook.runs.workspace import Workspaces
 from offbook.subjects.loop.backend import MockBackend
+from offbook.trace.secrets import keep_secret
 from offbook.trace.verdicts import Verdict
 
 BACKENDS = ("mock", "replay", *AGENTS)
@@ -72,9 +73,10 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
         )
     choice = Choice(backend, tuple(command), dict(env or {}), playbook)
     agent = Agent(choice, workspace.path)
-    worked = await work(
-        workspace, task, agent, limits, judge=lambda: judge_script(agent), progress=progress
-    )
+    with keep_secret(choice.env):
+        worked = await work(
+            workspace, task, agent, limits, judge=lambda: judge_script(agent), progress=progress
+        )
     return _ran(worked)
 
 

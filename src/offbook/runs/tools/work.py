@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import OffbookError, ScriptError, UsageError
+from offbook.errors import OffbookError, RunError, ScriptError, UsageError
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.workspace import Workspace
 from offbook.subjects.loop.backend import Backend
 from offbook.subjects.loop.loop import EVENTS, Loop
 from offbook.trace.outputs import written
 from offbook.trace.reader import Trace
+from offbook.trace.secrets import hide_secrets, known_secrets
 from offbook.trace.verdicts import Verdict, deliver
 
 if TYPE_CHECKING:
@@ -82,9 +83,11 @@ async def work(
             deliver(rehearsal.hub, verdict)
             error = "" if verdict.holds else verdict.message
     except OffbookError as problem:
-        error = str(problem)
+        error = hide_secrets(str(problem), known_secrets())
     finally:
         await rehearsal.dispose()
+    if not workspace.session.is_file():
+        raise RunError("the workspace was removed while the loop ran", where=workspace.id)
     return _tell(workspace, loop, error, warnings, time.monotonic() - start)
 
 

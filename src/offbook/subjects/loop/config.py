@@ -42,6 +42,8 @@ class EventLoop(msgspec.Struct, frozen=True):
     max_consecutive_failures: int = 5
     starting_event: str = "task.start"
     required_events: tuple[str, ...] = ()
+    cancellation_promise: str = ""
+    enforce_hat_scope: bool = False
     backpressure: bool = False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from offbook.subjects.loop.bus import Bus, Published
 from offbook.subjects.loop.config import RALPH, EventLoop, Hat, read_preset
 from offbook.trace.outputs import find_tags, keeps_promise
 from offbook.trace.terminations import EXIT_CODES
+from offbook.trace.topics import matches
 
 if TYPE_CHECKING:
     from offbook.subjects.subject import Reach, Stage
@@ -24,11 +26,17 @@ if TYPE_CHECKING:
 
 GRACE = 3.0  # for a backend to end what it began when its time is over
 STALE = 3
+THRASHING = 3
 ABANDON = 3
 MALFORMED = 3
 EVENTS = (".ralph/events.jsonl", ".agent/events.jsonl")
 SCRATCHPAD = ".agent/scratchpad.md"
-EVIDENCE = ("tests", "lint", "typecheck", "audit", "coverage")
+STOP, RESTART = ".ralph/stop-requested", ".ralph/restart-requested"
+EVIDENCE = {
+    "build.done": ("tests", "lint", "typecheck", "audit", "coverage", "duplication"),
+    "review.done": ("tests", "build"),
+}
+SIMPLE = 10.0
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -111,12 +119,15 @@ class _Running:
         self._seen: set[str] = set()
         self._worn: dict[str, int] = {}
         self._blocked: dict[str, int] = {}
+        self._abandoned: set[str] = set()
         self._signature: tuple[tuple[str, str | None, str], int] = (("", None, ""), 0)
         self._failures = 0
         self._malformed = 0
         self._cost = 0.0
         self._read = self._sizes()
         self._completed = False
+        self._cancelled = False
+        self._redispatched = 0
 
     async def run(self, task: str) -> Outcome:
         limits = self._limits
@@ -145,15 +156,19 @@ class _Running:
         limits = self._limits
         if self._completed:
             return "CompletionPromise"
+        if self._cancelled:
+            return "Cancelled"
         checks = (
             (iterations >= limits.max_iterations, "MaxIterations"),
             (seconds >= limits.max_runtime_seconds, "MaxRuntime"),
             (limits.max_cost_usd is not None and self._cost >= limits.max_cost_usd, "MaxCost"),
             (self._failures >= limits.max_consecutive_failures, "ConsecutiveFailures"),
+            (self._redispatched >= THRASHING, "LoopThrashing"),
             (self._malformed >= MALFORMED, "ValidationFailure"),
             (self._signature[1] >= STALE, "LoopStale"),
+            ((self._cwd / STOP).exists(), "Stopped"),
+            ((self._cwd / RESTART).exists(), "RestartRequested"),
             (not self._cwd.is_dir(), "WorkspaceGone"),
-            ((self._cwd / ".ralph" / "stop").exists(), "Stopped"),
         )
         return next((reason for holds, reason in checks if holds), None)
 
@@ -191,7 +206,9 @@ class _Running:
         for at, event in enumerate(published):
             if event.topic == promise and at == len(published) - 1:
                 said = True
-            self._publish(self._weigh(event))
+            if event.topic == self._limits.cancellation_promise:
+                self._cancelled = True
+            self._publish(self._weigh(self._confine(event, hat)))
         if not published and not said:
             self._publish_default(hat)
         if said:
@@ -222,15 +239,28 @@ class _Running:
         if default:
             self._publish(Published(default, "", hat))
 
+    def _confine(self, event: Published, hat: str) -> Published:
+        """A hat that must keep to its topics has violated its scope with any other."""
+        worn = self._hats.get(hat)
+        limits = self._limits
+        free = {limits.completion_promise, limits.cancellation_promise}
+        if not limits.enforce_hat_scope or worn is None or event.topic in free:
+            return event
+        if any(matches(topic, event.topic) for topic in worn.publishes):
+            return event
+        why = f"{event.topic}: {event.payload}"
+        return msgspec.structs.replace(event, topic=f"{hat}.scope_violation", payload=why)
+
     def _weigh(self, event: Published) -> Published:
         """Backpressure: work that is said to be done without its evidence is blocked instead."""
-        if not self._limits.backpressure or event.topic != "build.done":
+        if not self._limits.backpressure or event.topic not in EVIDENCE:
             return event
-        lacking = [what for what in EVIDENCE if f"{what}: pass" not in event.payload]
+        lacking = find_lacking(event)
         if not lacking:
             return event
         why = f"no evidence of {', '.join(lacking)}\n{event.payload}"
-        return msgspec.structs.replace(event, topic="build.blocked", payload=why)
+        topic = f"{event.topic.partition('.')[0]}.blocked"
+        return msgspec.structs.replace(event, topic=topic, payload=why)
 
     def _publish(self, event: Published) -> None:
         self._hub.emit("bus.publish", msgspec.to_builtins(event))
@@ -241,6 +271,8 @@ class _Running:
             self._signature = (signature, count + 1 if last == signature else 1)
         if event.topic == "build.blocked":
             self._count_block(event)
+        if event.topic == "build.task" and event.payload.partition("\n")[0] in self._abandoned:
+            self._redispatched += 1
         if not self._bus.route(event):
             about = {"topic": event.topic, "target": event.target}
             self._hub.emit("_meta.event_dropped", about)
@@ -249,6 +281,7 @@ class _Running:
         task = event.payload.partition("\n")[0]
         blocks = self._blocked[task] = self._blocked.get(task, 0) + 1
         if blocks == ABANDON:
+            self._abandoned.add(task)
             self._publish(Published("build.task.abandoned", task, event.source))
 
     def _sizes(self) -> dict[str, int]:
@@ -294,6 +327,16 @@ class _Running:
             },
         )
         return outcome
+
+
+def find_lacking(event: Published) -> list[str]:
+    """The evidence that a piece of work is said to be done without."""
+    lacking = [what for what in EVIDENCE[event.topic] if f"{what}: pass" not in event.payload]
+    if event.topic == "build.done":
+        found = re.search(r"complexity: *(\d+(?:\.\d+)?)", event.payload)
+        if found is None or float(found[1]) > SIMPLE:
+            lacking.append("complexity")
+    return lacking
 
 
 def compose(task: str, hat: str, worn: Hat | None, pending: list[Published], cwd: Path) -> str:
