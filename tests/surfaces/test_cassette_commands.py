@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,12 @@ import pytest
 from offbook.errors import ModelError
 from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.reply import Reply
+from offbook.sources.cassette.journal import load
 from offbook.sources.server.server import Server
-from tests.sources.cassette.talks import Counting, record_prompts
+from tests.sources.cassette.talks import LOOK, Counting, looking_up, record, record_prompts
+from tests.surfaces.conftest import Offbook
+
+FOSSILS = Path(__file__).parents[1] / "sources" / "cassette" / "fossils"
 
 AGENT = """
 import json, os, sys, urllib.request
@@ -122,21 +127,120 @@ def test_an_import_says_how_many(tmp_path: Path):
     assert offbook("import", "t.jsonl", "-o", "t.txt", cwd=tmp_path).returncode == 2
 
 
-def test_looking_after_cassettes(tmp_path: Path):
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cassette of two hats, in the folder where the commands run."""
+    monkeypatch.chdir(tmp_path)
     record_prompts(tmp_path / "a.yaml", [("planner", "plan it"), ("builder", "build it")])
-    listed = offbook("cassette", "list", cwd=tmp_path)
-    assert listed.stdout == "a.yaml  2 interactions (planner 1, builder 1)\n"
-    shown = offbook("cassette", "show", "a.yaml", cwd=tmp_path)
-    assert shown.stdout.splitlines()[1] == "2. (builder) build it -> output 2"
-    assert "prompt: build it" in offbook("cassette", "show", "a.yaml", 2, cwd=tmp_path).stdout
-    stats = msgspec.json.decode(
-        offbook("cassette", "stats", "a.yaml", "--json", cwd=tmp_path).stdout
-    )
-    assert (stats["interactions"], stats["tokens"]) == (2, 3)
-    assert offbook("cassette", "upgrade", "a.yaml", cwd=tmp_path).returncode == 0
-    verified = offbook("cassette", "verify", "a.yaml", "--against", "a.yaml", cwd=tmp_path)
-    assert (verified.returncode, verified.stdout) == (0, "a.yaml: no drift\n")
-    assert offbook("cassette", "verify", "a.yaml", cwd=tmp_path).returncode == 2
+    return tmp_path / "a.yaml"
+
+
+@pytest.mark.parametrize(
+    "words, code, said",
+    [
+        ("list", 0, "a.yaml  2 interactions (planner 1, builder 1)\n"),
+        ("show a.yaml", 0, "2. (builder) build it -> output 2\n"),
+        ("show a.yaml 2", 0, "prompt: build it\n"),
+        ("show a.yaml 3", 2, "numbered from 1 to 2"),
+        ("stats a.yaml", 0, "hats          planner 1, builder 1\n"),
+        ("stats a.yaml --json", 0, '"tokens": 3'),
+        ("trim a.yaml 1", 0, "took out 1 interactions"),
+        ("trim a.yaml", 2, "nothing to trim"),
+        ("trim a.yaml x-2", 2, "is no number"),
+        ("trim a.yaml --unused-by nowhere", 2, "no such cursor"),
+        ("upgrade a.yaml", 0, "a.yaml: 0 interactions changed\n"),
+        ("verify a.yaml --against a.yaml", 0, "a.yaml: no drift\n"),
+        ("verify a.yaml", 2, "verify against what?"),
+        ("verify a.yaml --upstream http://127.0.0.1:9", 2, "no request is kept"),
+        ("list nowhere", 2, "no cassette"),
+    ],
+)
+@pytest.mark.usefixtures("shop")
+def test_looking_after_cassettes(offbook_command: Offbook, words: str, code: int, said: str):
+    done = offbook_command("cassette", *words.split())
+    assert done.code == code, done.err
+    assert said in (done.err if code else done.out)
+
+
+def test_trimming_and_upgrading_change_the_file_and_nothing_else(
+    offbook_command: Offbook, shop: Path
+):
+    shop.write_text(shop.read_text().replace("prompt: build it", "prompt: build all  # more"))
+    assert "edited since they were hashed: 2" in offbook_command("cassette", "stats", shop).out
+    assert offbook_command("cassette", "upgrade", shop).out == f"{shop}: 1 interactions changed\n"
+    assert "edited" not in offbook_command("cassette", "stats", shop).out
+    offbook_command("cassette", "trim", shop, "1")
+    assert [item.request.prompt for item in load(shop)] == ["build all"]
+    assert "# more" in shop.read_text()
+
+
+@pytest.mark.parametrize(
+    "editor, code, said",
+    [
+        ("s/output 1/output one/", 0, "saved, 0 hashes made anew"),
+        ("s/plan it/plan all/", 0, "saved, 1 hashes made anew"),
+        ("s/^$//", 0, "nothing changed"),
+        ("s/output:/outptu:/", 2, "did you mean 'output'"),
+    ],
+)
+def test_an_edited_cassette_is_put_back_only_when_it_can_be_read(
+    offbook_command: Offbook,
+    shop: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    editor: str,
+    code: int,
+    said: str,
+):
+    monkeypatch.setenv("VISUAL", "")
+    monkeypatch.setenv("EDITOR", f"sed -i -e '{editor}'")
+    before = shop.read_text()
+    done = offbook_command("cassette", "edit", shop)
+    assert (done.code, said in done.out + done.err) == (code, True), done.out + done.err
+    if code:
+        assert shop.read_text() == before
+        rejected = shop.with_name(".a.yaml.rejected")
+        assert f"your text is in {rejected}" in done.err
+        assert "outptu" in rejected.read_text()
+    elif "nothing" not in said:
+        assert shop.read_text() != before
+        assert done.out.startswith(f"{shop}: saved")
+
+
+def test_drift_is_told_path_by_path(
+    tmp_path: Path, offbook_command: Offbook, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    path = tmp_path / "a.yaml"
+    asyncio.run(record(path, looking_up("toolu_01"), LOOK))
+    now = Reply((ToolCall("c", "find_order", {"id": "seven", "deep": True}),), "tool_use")
+    with Server() as server:
+        same = server.mount(Counting(LOOK)).openai
+        done = offbook_command("cassette", "verify", path, "--upstream", same)
+        assert (done.code, done.out) == (0, f"{path}: no drift\n"), done.err
+        monkeypatch.setenv("OPENAI_BASE_URL", server.mount(Counting(now)).openai)
+        live = offbook_command("cassette", "verify", path, "--live")
+    assert live.code == 1
+    assert live.out.splitlines() == [
+        "interaction 1:",
+        "  + $.calls.find_order.deep: boolean",
+        "  - $.text: text",
+        "  ~ $.calls.find_order.id: number became text",
+        f"{path}: 1 interactions have drifted",
+    ]
+
+
+@pytest.mark.parametrize("fossil", sorted(FOSSILS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_cassettes_of_every_version_are_read_by_every_command(
+    offbook_command: Offbook, fossil: Path, tmp_path: Path
+):
+    path = tmp_path / "old.yaml"
+    path.write_bytes(fossil.read_bytes())
+    for words in (("list", tmp_path), ("show", path), ("show", path, 1), ("stats", path)):
+        assert offbook_command("cassette", *words).code == 0
+    assert offbook_command("cassette", "verify", path, "--against", path).code == 0
+    assert path.read_bytes() == fossil.read_bytes()
+    assert offbook_command("cassette", "upgrade", path).code == 0
+    assert "version       1" in offbook_command("cassette", "stats", path).out
 
 
 def test_a_cassette_that_cannot_be_read_is_a_misuse(tmp_path: Path):

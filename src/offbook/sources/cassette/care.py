@@ -143,6 +143,22 @@ def upgrade(path: Path) -> list[int]:
     return sorted(changed)
 
 
+def rewrite(path: Path, text: str) -> list[int]:
+    """Put an edited text in the place of a cassette, its hashes made anew.
+
+    A text that is no cassette stays beside it, for another try.
+    """
+    try:
+        Tape(text.encode(), path)
+    except FormatError as error:
+        beside = path.with_name(f".{path.name}.rejected")
+        write_whole(beside, text, mode=PRIVATE)
+        hint = f"{error.hint or 'mend it'}\nnothing was overwritten: your text is in {beside}"
+        raise FormatError(error.what, path=path, line=error.line, hint=hint) from error
+    write_whole(path, text, mode=PRIVATE)
+    return upgrade(path)
+
+
 def exchange(path: Path, number: int, item: Interaction) -> None:
     """Put another interaction in the place of this one, and make the hashes after it anew."""
     tape = load(path)
@@ -176,7 +192,7 @@ class Drift(msgspec.Struct, frozen=True):
 async def verify(path: Path, source: ModelSource) -> list[Drift]:
     """Ask a source everything that was recorded, and compare the structure of its answers."""
     tape = load(path)
-    asked = [entry for entry in tape.entries if entry.kept and not entry.prompted]
+    asked = _askable(tape)
     if not asked:
         raise FormatError(
             "no request is kept in this cassette, so none can be asked again", path=path
@@ -188,6 +204,16 @@ async def verify(path: Path, source: ModelSource) -> list[Drift]:
         if drift is not None:
             found.append(drift)
     return found
+
+
+def _askable(tape: Tape) -> list[Entry]:
+    return [entry for entry in tape.entries if entry.kept and not entry.prompted]
+
+
+def count_unasked(path: Path) -> int:
+    """How many interactions cannot be asked again, because their request is not all there."""
+    tape = load(path)
+    return len(tape) - len(_askable(tape))
 
 
 def request_of(tape: Tape, entry: Entry) -> Request:

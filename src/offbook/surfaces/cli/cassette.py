@@ -162,19 +162,17 @@ def upgrade(paths: tuple[Path, ...]) -> None:
 @click.argument("path", type=CASSETTE)
 def edit(path: Path) -> None:
     """Edit a cassette; it is put back only when it can be read."""
-    from offbook.files import read_text, write_whole
-    from offbook.sources.cassette.care import upgrade as renew
-    from offbook.sources.cassette.journal import PRIVATE, load
-    from offbook.sources.cassette.tape import Tape
+    from offbook.files import read_text
+    from offbook.sources.cassette.care import rewrite
+    from offbook.sources.cassette.journal import load
 
     load(path)
-    text = click.edit(read_text(path), extension=path.suffix)
-    if text is None:
+    before = read_text(path)
+    text = click.edit(before, extension=path.suffix)
+    if text is None or text == before:
         click.echo(f"{path}: nothing changed")
         return
-    Tape(text.encode(), path)
-    write_whole(path, text, mode=PRIVATE)
-    changed = renew(path)
+    changed = rewrite(path, text)
     click.echo(f"{path}: saved, {len(changed)} hashes made anew")
 
 
@@ -185,7 +183,7 @@ def edit(path: Path) -> None:
 @click.option("--live", is_flag=True, help="Ask the real model, with the keys you have.")
 def verify(path: Path, *, against: Path | None, upstream: str | None, live: bool) -> int:
     """Tell whether the answers would have another structure today."""
-    from offbook.sources.cassette.care import compare_cassettes
+    from offbook.sources.cassette.care import compare_cassettes, count_unasked
     from offbook.sources.cassette.care import verify as ask_again
     from offbook.sources.live import Live
 
@@ -193,6 +191,8 @@ def verify(path: Path, *, against: Path | None, upstream: str | None, live: bool
         drifts = compare_cassettes(path, against)
     elif live or upstream:
         drifts = asyncio.run(ask_again(path, Live(upstream)))
+        if unasked := count_unasked(path):
+            click.echo(f"{path}: {unasked} interactions keep no whole request, and were not asked")
     else:
         raise UsageError(
             "verify against what?", hint="give --live, --upstream URL or --against CASSETTE"
