@@ -11,6 +11,8 @@ from offbook.sources.cassette.journal import load
 from offbook.sources.server.server import Server
 from tests.sources.cassette.talks import Counting
 
+pytest_plugins = ["pytester"]
+
 QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
 RunTests = Callable[..., pytest.RunResult]
 INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n"

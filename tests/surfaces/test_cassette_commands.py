@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -72,12 +75,44 @@ def test_a_replay_that_does_not_fit_fails_with_the_message(tmp_path: Path, agent
     other = offbook("replay", "a.yaml", *agent, "one", "three", cwd=tmp_path)
     assert other.returncode == 1
     assert "Replay mismatch at interaction 2 (hat: main)" in other.stderr
-    assert "offbook record a.yaml --only 2 -- COMMAND" in other.stderr
     fewer = offbook("replay", "a.yaml", *agent, "one", cwd=tmp_path)
     assert fewer.returncode == 1
     assert "1 of 2 interactions unused" in fewer.stderr
     loose = offbook("replay", "a.yaml", "--loose", *agent, "one", "three", cwd=tmp_path)
     assert (loose.returncode, loose.stdout) == (0, "answer 1\nanswer 2\n")
+
+
+def test_what_the_message_proposes_can_be_pasted_and_works(tmp_path: Path, agent: list[str]):
+    volatile = ("for user_abc123", "for user_xyz789")
+    changed = ("Refund order 7", "Refund 'order' 8 {number}")
+    model = Counting()
+    with Server() as server:
+        url = server.mount(model, run="").openai
+        asked = ("one", volatile[0], changed[0])
+        offbook("record", "a b.yaml", "--upstream", url, *agent, *asked, cwd=tmp_path)
+        now = (*agent, "one", volatile[1], changed[1])
+        first = offbook("replay", "a b.yaml", *now, cwd=tmp_path)
+        hint = re.search(
+            r"^Hint: Add redaction for user IDs: (\{.*\})$", first.stderr, re.MULTILINE
+        )
+        assert hint is not None, first.stderr
+        second = offbook("replay", "a b.yaml", "--redact", hint[1], *now, cwd=tmp_path)
+        assert "Replay mismatch at interaction 3" in second.stderr
+        again = re.search(r"^To record only this one again: (.*)$", second.stderr, re.MULTILINE)
+        assert again is not None, second.stderr
+        words = shlex.split(again[1])
+        assert words[:5] == ["offbook", "record", "a b.yaml", "--only", "3"]
+        renewed = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=tmp_path,
+            env={**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-none"},
+            check=True,
+            capture_output=True,
+        )
+        assert b"recorded interaction 3 of a b.yaml again" in renewed.stderr
+    assert model.asked == 4
+    third = offbook("replay", "a b.yaml", "--redact", hint[1], *now, cwd=tmp_path)
+    assert (third.returncode, third.stdout) == (0, "answer 1\nanswer 2\nanswer 4\n"), third.stderr
 
 
 def test_a_cursor_goes_on_where_the_last_command_ended(tmp_path: Path, agent: list[str]):

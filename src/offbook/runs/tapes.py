@@ -65,7 +65,8 @@ class Tapes:
                 hint="record it, with the real model: pytest --offbook-record",
             )
         strict = options.get("strict", True)
-        replay = Replay(path, strict=strict, redactions=redactions, roots=roots)
+        again = "pytest --offbook-record, for this test"
+        replay = Replay(path, strict=strict, redactions=redactions, roots=roots, again=again)
         self._replays[path] = replay
         return replay
 

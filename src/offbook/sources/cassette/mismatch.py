@@ -47,9 +47,12 @@ def explain(
     normal: Normal,
     asking: Asking,
     expected: Entry | None,
+    again: str = "",
 ) -> ReplayMismatch:
-    """The error for a request that is not the one that was recorded."""
-    name = str(tape.path) or "the cassette"
+    """The error for a request that is not the one that was recorded.
+
+    `again` is the command that records anew; {number} in it is the interaction's.
+    """
     near, how = _nearest(tape, hashes, normal, asking, expected)
     lines = [*_opening(tape, asking, expected, hashes)]
     if near is not None:
@@ -60,9 +63,9 @@ def explain(
         lines += _compare(tape, normal, asking, near, same=hashes[near.number - 1] == asking.hash)
     at = expected or near
     if at is not None:
-        lines += [
-            f"To record only this one again: offbook record {name} --only {at.number} -- COMMAND"
-        ]
+        again = again or f"offbook record {tape.path} --only {{number}} -- COMMAND"
+        only = "only this one" if "{number}" in again else "it"
+        lines.append(f"To record {only} again: {again.replace('{number}', str(at.number), 1)}")
     return ReplayMismatch("\n".join(lines))
 
 

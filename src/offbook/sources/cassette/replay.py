@@ -65,7 +65,8 @@ class Replay:
     `passthrough` answers what was not recorded, and each time counts; without one such a request
     fails, and so does every later one. `cursor` is a file that remembers how far the run has
     come, for agents that are started more than once. `redactions` are added to those of the
-    cassette; `roots` are folders that have another place in every run.
+    cassette; `roots` are folders that have another place in every run. `again` is told when it
+    does not fit: the command that records anew, where {number} is the interaction's.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Replay:
         roots: Mapping[str, Path] | None = None,
         cursor: Path | None = None,
         hub: Hub | None = None,
+        again: str = "",
     ) -> None:
         self.tape = load(Path(cassette)) if isinstance(cassette, (str, Path)) else cassette
         self.failure: Exception | None = None
@@ -88,6 +90,7 @@ class Replay:
         self._passthrough = passthrough
         self.relays = relays(passthrough)
         self._hub = hub
+        self._again = again
         rules = merge_rules(read_rules(self.tape.header.redactions), redactions)
         self._normal = Normal(rules, roots=roots)
         self._hashes = self.tape.hashes(self._normal)
@@ -252,7 +255,7 @@ class Replay:
             kept = [self._normal.message(m, at) for at, m in enumerate(messages)]
             body = view(self._normal.head(asked), kept)
         asking = Asking(hat, hashes.of(like), body)
-        error = explain(self.tape, self._hashes, taken, self._normal, asking, expected)
+        error = explain(self.tape, self._hashes, taken, self._normal, asking, expected, self._again)
         if expected is None and hat in self._queues:
             return ScriptExhausted(error.what)
         return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,8 @@ def command(  # noqa: PLR0913 - one for each option
             redactions=rules,
             cursor=cursor,
             hub=hub,
+            again=f"offbook record {shlex.join([str(cassette)])} --only {{number}} "
+            f"-- {shlex.join(command_)}",
         )
         if task:
             replay.check_task(task)
