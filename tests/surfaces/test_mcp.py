@@ -162,6 +162,22 @@ async def test_callers_at_once_do_not_disturb_each_other(workspaces: Path):
     assert {(ran["exit_code"], ran["iterations"]) for ran in runs} == {(0, 2)}
 
 
+async def test_a_run_tells_how_far_it_is_to_whoever_wants_to_hear(connect: Connect):
+    heard: list[tuple[float, float | None, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
+
+    async with connect() as client:
+        await ask(client, "test_setup", workspace_id="w")
+        about = {"workspace_id": "w", "task": "Go", "mock_responses": FLOW}
+        answer = await client.call_tool("test_run", about, progress_callback=hear)
+        assert not answer.is_error
+        assert heard == [(1, 5, "iteration 1: planner"), (2, 5, "iteration 2: builder")]
+        await ask(client, "test_run", **about)
+    assert len(heard) == 2
+
+
 async def test_a_tool_that_is_not_there_is_named_with_the_nearest(workspaces: Path):
     async with stdio() as client:
         with pytest.raises(MCPError, match="did you mean 'test_run'"):

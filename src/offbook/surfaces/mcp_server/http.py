@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,18 @@ def build_server() -> Server[Any]:
     async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult.model_validate({"tools": describe_tools()})
 
-    async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
             tool = find_tool(params.name)
         except UsageError as error:
             told = {"content": [{"type": "text", "text": str(error)}], "isError": True}
         else:
-            told = await tool.call(params.arguments or {})
+            async with asyncio.TaskGroup() as telling:
+
+                def tell(done: float, total: float | None, message: str) -> None:
+                    telling.create_task(context.session.report_progress(done, total, message))
+
+                told = await tool.call(params.arguments or {}, tell)
         return types.CallToolResult.model_validate(told)
 
     return Server(

@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from typing import IO, Any
@@ -48,6 +48,7 @@ class Call(msgspec.Struct, frozen=True):
 
     name: str
     arguments: dict[str, Any] | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 class Refusal(Exception):
@@ -98,7 +99,7 @@ class Server:
     def _begin(self, number: Number, method: str, params: Mapping[str, Any]) -> None:
         """Answer at once, or, where a tool is called, when it is done."""
         try:
-            result = _find_call(params) if method == "tools/call" else answer(method, params)
+            result = self._find_call(params) if method == "tools/call" else answer(method, params)
         except Refusal as refusal:
             self._refuse(number, refusal)
             return
@@ -108,6 +109,26 @@ class Server:
         task = asyncio.ensure_future(self._await(number, result))
         self._running[number] = task
         task.add_done_callback(lambda _: self._running.pop(number, None))
+
+    def _find_call(self, params: Mapping[str, Any]) -> Awaitable[Message]:
+        from offbook.surfaces.mcp_server.tools import find_tool
+
+        try:
+            call = msgspec.convert(params, Call)
+            tool = find_tool(call.name)
+        except (msgspec.ValidationError, UsageError) as error:
+            raise Refusal(WRONG_PARAMS, str(error)) from error
+        token = (call.meta or {}).get("progressToken")
+        return tool.call(call.arguments or {}, None if token is None else self._follow(token))
+
+    def _follow(self, token: Number) -> Callable[[float, float | None, str], None]:
+        """Tells the client how far a call is that it named so."""
+
+        def tell(done: float, total: float | None, message: str) -> None:
+            params = {"progressToken": token, "progress": done, "total": total, "message": message}
+            self._send({"method": "notifications/progress", "params": params})
+
+        return tell
 
     async def _await(self, number: Number, work: Awaitable[Message]) -> None:
         self._send({"id": number, "result": await work})
@@ -142,17 +163,6 @@ def _greet(params: Mapping[str, Any]) -> Message:
         "serverInfo": {"name": "offbook", "title": "Offbook", "version": version("offbook")},
         "instructions": INSTRUCTIONS,
     }
-
-
-def _find_call(params: Mapping[str, Any]) -> Awaitable[Message]:
-    from offbook.surfaces.mcp_server.tools import find_tool
-
-    try:
-        call = msgspec.convert(params, Call)
-        tool = find_tool(call.name)
-    except (msgspec.ValidationError, UsageError) as error:
-        raise Refusal(WRONG_PARAMS, str(error)) from error
-    return tool.call(call.arguments or {})
 
 
 def serve_stdio() -> None:

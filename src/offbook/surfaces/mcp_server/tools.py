@@ -27,6 +27,7 @@ from offbook.runs.tools.report import report
 from offbook.runs.tools.run import run
 from offbook.runs.tools.setup import setup
 from offbook.runs.tools.snapshot import snapshot
+from offbook.runs.tools.work import Progress
 from offbook.subjects.loop.backend import MockResponse
 from offbook.trace.inspect import Filter
 from offbook.trace.redaction import Rules
@@ -130,19 +131,26 @@ class Tool:
             told["outputSchema"] = _schema(self._gives)
         return told
 
-    async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What the tool answers, as a result of the protocol: an error is told, not raised."""
+    async def call(
+        self, arguments: Mapping[str, Any], progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """What the tool answers, as a result of the protocol: an error is told, not raised.
+
+        A tool that takes time tells how far it is, to whoever wants to hear it.
+        """
         try:
             taken = convert(dict(arguments), self._takes, path=self.name)
-            value = msgspec.to_builtins(await self._work(taken), enc_hook=repr)
+            value = msgspec.to_builtins(await self._work(taken, progress), enc_hook=repr)
         except OffbookError as error:
             return _result(str(error), failed=True)
         except Exception as error:  # noqa: BLE001 - a caller is told, and the server lives on
             return _result(f"{type(error).__name__}: {error}", failed=True)
         return _result(msgspec.json.encode(value).decode()) | {"structuredContent": value}
 
-    async def _work(self, taken: msgspec.Struct) -> Any:
+    async def _work(self, taken: msgspec.Struct, progress: Progress | None) -> Any:
         fields = {name: getattr(taken, name) for name in taken.__struct_fields__}
+        if "progress" in signatures.signature(self._function).parameters:
+            fields["progress"] = progress
         if signatures.iscoroutinefunction(self._function):
             return await self._function(**fields)
         return await asyncio.to_thread(self._function, **fields)
