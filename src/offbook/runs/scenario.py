@@ -50,6 +50,7 @@ class RunStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     task: str
     backend: str = "mock"
+    orchestrator: str = ""
     command: tuple[str, ...] = ()
     playbook: str = ""
     cassette: str = ""

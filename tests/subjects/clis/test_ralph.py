@@ -1,15 +1,17 @@
 """The orchestrator of others: its loop is real, its agent is ours, and the trace is not fooled."""
 
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from offbook.errors import ScriptExhausted
+from offbook.errors import ScriptExhausted, UsageError
 from offbook.runs.doors import drive
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.tools.check import check
 from offbook.runs.tools.report import report
+from offbook.runs.tools.run import run
 from offbook.runs.tools.setup import setup
 from offbook.sources.playbook import say, when
 from offbook.subjects.clis.ralph import Ralph
@@ -93,5 +95,33 @@ def test_a_script_that_is_over_ends_the_loop_at_once(tmp_path: Path):
     assert sum(event.event == "_meta.iteration" for event in events) == 2
 
 
-def test_the_version_that_dev_installs_is_that_of_the_recipe(root: Path):
-    assert CLIENT.pinned in (root / "dev").read_text(encoding="utf-8")
+async def test_the_run_tool_takes_its_loop_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    setup("api")
+    said = ['<event topic="build.task">handlers</event>', "Words of quite another kind.\n" + DONE]
+    ran = await run("api", "Build the API", orchestrator="ralph", mock_responses=said)
+    assert (ran.termination_reason, ran.exit_code, ran.iterations) == ("CompletionPromise", 0, 2)
+    assert (ran.mock_responses_consumed, ran.mock_responses_remaining) == (2, 0)
+    asked = [
+        {"type": "event_sequence", "topics": ["task.start", "build.task"]},
+        {"type": "iteration_count", "hat": "ralph", "exact": 2},
+    ]
+    assert check("api", asked).passed
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"orchestrator": "ralf", "mock_responses": ["x"]}, "did you mean 'ralph'"),
+        ({"orchestrator": "ralph", "backend": "command"}, "agent of an orchestrator is scripted"),
+    ],
+)
+async def test_an_orchestrator_that_cannot_be_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], told: str
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    setup("api")
+    with pytest.raises(UsageError, match=told):
+        await run("api", "Build the API", **options)

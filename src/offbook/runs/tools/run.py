@@ -10,6 +10,7 @@ import msgspec
 from offbook.errors import UsageError, nearest
 from offbook.runs.agents import AGENTS, Agent, Choice
 from offbook.runs.bridge import Settled
+from offbook.runs.tools.orchestrate import orchestrate
 from offbook.runs.tools.replay import CassetteBackend
 from offbook.runs.tools.work import Limits, Progress, Worked, work
 from offbook.runs.workspace import Workspaces
@@ -43,6 +44,7 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     task: str,
     *,
     backend: str = "mock",
+    orchestrator: str = "",
     command: Sequence[str] = (),
     playbook: str = "",
     cassette: str = "",
@@ -52,13 +54,23 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     mock_responses: Sequence[Any] | None = None,
     progress: Progress | None = None,
 ) -> Ran:
-    """Work on a task, within limits: scripted answers, a recording, a command or a client."""
+    """Work on a task, within limits: scripted answers, a recording, a command or a client.
+
+    With an orchestrator, the loop is not ours but that one's, and scripted answers are its agent.
+    """
     workspace = Workspaces().find(workspace_id)
     limits = Limits(max_iterations, max_runtime_secs)
     if backend == "mock":
         mock = _read_mock(mock_responses)
-        worked = await work(workspace, task, mock, limits, progress=progress)
+        if orchestrator:
+            worked = await orchestrate(
+                workspace, task, orchestrator, mock, limits, env=env, progress=progress
+            )
+        else:
+            worked = await work(workspace, task, mock, limits, progress=progress)
         return _ran(worked, mock.consumed, mock.remaining)
+    if orchestrator:
+        raise UsageError("the agent of an orchestrator is scripted", hint="backend: mock")
     if mock_responses:
         raise UsageError(f"the backend {backend!r} takes no mock_responses", hint="backend: mock")
     if backend == "replay":

@@ -22,7 +22,8 @@ from offbook.trace.verdicts import Verdict, deliver
 if TYPE_CHECKING:
     from offbook.exchange.reply import Reply
     from offbook.exchange.request import Request
-    from offbook.subjects.subject import Stage
+    from offbook.exchange.source import ModelSource
+    from offbook.subjects.subject import Stage, Subject
     from offbook.trace.events import Event
 
 ITERATION, TERMINATION = "_meta.iteration", "_meta.termination"
@@ -70,10 +71,26 @@ async def work(
 ) -> Worked:
     """Let the loop work on a task, and tell how it ended; `judge` has the last word."""
     loop = Loop(_limit(workspace, limits), backend=backend)
+    return await perform(workspace, task, loop, limits, judge=judge, progress=progress)
+
+
+async def perform(
+    workspace: Workspace,
+    task: str,
+    subject: Subject,
+    limits: Limits,
+    *,
+    source: ModelSource | None = None,
+    judge: Callable[[], Verdict | None] = lambda: None,
+    progress: Progress | None = None,
+) -> Worked:
+    """Let a loop, ours or another, work on a task, and tell how it ended."""
     warnings = set_aside(workspace)
     start = time.monotonic()
     error = ""
-    rehearsal = Rehearsal(loop, source=Silent(), cwd=workspace.path, trace=workspace.session)
+    rehearsal = Rehearsal(
+        subject, source=source or Silent(), cwd=workspace.path, trace=workspace.session
+    )
     if progress is not None:
         rehearsal.hub.subscribe(_tell_iterations(progress, limits.iterations))
     try:
@@ -88,7 +105,7 @@ async def work(
         await rehearsal.dispose()
     if not workspace.session.is_file():
         raise RunError("the workspace was removed while the loop ran", where=workspace.id)
-    return _tell(workspace, loop, error, warnings, time.monotonic() - start)
+    return _tell(workspace, error, warnings, time.monotonic() - start)
 
 
 def _tell_iterations(progress: Progress, total: int) -> Callable[[Event], None]:
@@ -121,23 +138,20 @@ def set_aside(workspace: Workspace) -> tuple[str, ...]:
     return (f"the workspace was used before: its session is kept as {kept.name}",)
 
 
-def _tell(
-    workspace: Workspace, loop: Loop, error: str, warnings: tuple[str, ...], seconds: float
-) -> Worked:
-    reason = "Stopped"
+def _tell(workspace: Workspace, error: str, warnings: tuple[str, ...], seconds: float) -> Worked:
+    reason, code = "Stopped", 1
     iterations = count = 0
     said: dict[str, list[str]] = {"stdout": [], "stderr": []}
     for event in Trace(workspace.session):
         count += 1
         iterations += event.event == ITERATION
         if event.event == TERMINATION:
-            reason = event.data["reason"]
+            reason, code = event.data["reason"], event.data["exit_code"]
         if (part := written(event)) is not None:
             said[part[0]].append(part[1])
-    outcome = loop.outcome
     return Worked(
-        outcome.exit_code if outcome else 1,
-        outcome.reason if outcome else reason,
+        code,
+        reason,
         iterations,
         round(seconds, 3),
         str(workspace.session),

@@ -53,6 +53,9 @@ Exit codes:
 @click.option("--task", help="What the loop works on, in the workspace ID.")
 @click.option("--backend", help="mock, replay, playbook, command, claude, codex, gemini, kiro, pi.")
 @click.option("--command", "line", help="The command of the backend `command`.")
+@click.option(
+    "--orchestrator", default="", metavar="NAME", help="Whose loop it is: ralph, or ours."
+)
 @click.option("--cassette", default="", metavar="NAME", help="What the backend `replay` replays.")
 @click.option("--max-iterations", default=5, show_default=True)
 @click.option("--max-runtime-secs", default=300.0, show_default=True)
@@ -86,6 +89,7 @@ def command(  # noqa: PLR0913 - each is an option
     backend: str | None,
     line: str | None,
     cassette: str,
+    orchestrator: str,
     max_iterations: int,
     max_runtime_secs: float,
     env: tuple[str, ...],
@@ -126,6 +130,7 @@ def command(  # noqa: PLR0913 - each is an option
             command=shlex.split(line or ""),
             playbook=str(playbook or ""),
             cassette=cassette,
+            orchestrator=orchestrator,
             max_iterations=max_iterations,
             max_runtime_secs=max_runtime_secs,
             env=read_pairs(env, "env"),

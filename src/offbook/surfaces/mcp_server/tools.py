@@ -80,6 +80,7 @@ PARAMETERS = {
     "max_runtime_secs": "How long the run may take at most.",
     "mock_responses": "The scripted answers; each iteration takes the first that fits.",
     "output_path": "Where in the workspace the report goes.",
+    "orchestrator": "Whose loop it is: ours, or that of `ralph`, if it is installed.",
     "playbook": "The model of the agent: the path of a playbook, mocks or a cassette.",
     "preserve_session": "Keep session.jsonl, and nothing else.",
     "record": "Keep what the judge is asked and answers in a cassette of this name.",
