@@ -204,3 +204,31 @@ def test_tap_has_one_line_for_each_case_whatever_is_in_it(name: str, message: st
 def test_the_same_results_give_the_same_bytes():
     for report in (JUnit(), Tap(), Ctrf(), Data()):
         assert report.render(SUITE) == report.render(SUITE)
+
+
+OTHER = Suite("another", (Case("1 exit_code", "failed", 0, "no", 0, 1), Case("2 x", "passed")))
+
+
+def test_several_suites_are_told_together(npm_parsers: Path):
+    wanted = [*told(SUITE), *told(OTHER)]
+    assert from_junit(JUnit().render(SUITE, OTHER)) == wanted
+    assert from_ctrf(Ctrf().render(SUITE, OTHER)) == merged(wanted)
+    named = [
+        (f"{flat(suite.name)}: {name}", status)
+        for suite in (SUITE, OTHER)
+        for name, status in told(suite)
+    ]
+    assert from_tap(Tap().render(SUITE, OTHER), npm_parsers) == merged(named)
+    data = json.loads(Data().render(SUITE, OTHER))
+    assert [suite["tests"] for suite in data["suites"]] == [len(SUITE.cases), 2]
+    assert (data["tests"], data["green"]) == (len(SUITE.cases) + 2, False)
+
+
+@pytest.mark.external
+def test_several_suites_are_valid_by_the_schemas(shared_data: Path):
+    schema = etree.XMLSchema(etree.parse(shared_data / JUNIT_XSD))
+    text = JUnit().render(SUITE, OTHER).encode()
+    document = etree.parse(io.BytesIO(text), etree.XMLParser(huge_tree=True))
+    assert schema.validate(document), schema.error_log
+    published = json.loads((shared_data / CTRF_SCHEMA).read_text())
+    jsonschema.Draft7Validator(published).validate(json.loads(Ctrf().render(SUITE, OTHER)))

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from junitparser import JUnitXml
 
 from tests.surfaces.conftest import Offbook
 
@@ -207,3 +209,36 @@ def test_what_changed_is_shown(flow: Path, offbook_command: Offbook):
     )
     told = json.loads(offbook_command("diff", "flow", "--json").out)
     assert told["added_files"] == ["new.txt"]
+
+
+def test_one_report_tells_all_scenarios(workspaces: Path, offbook_command: Offbook):
+    scenario = "run:\n  task: Go\n  mock_responses: [LOOP_COMPLETE]\nassert:\n"
+    assertion = "  - type: exit_code\n    expected: {}\n"
+    out = "setup:\n  fixtures:\n    ../x: leads out\n"
+    for name, text in (
+        ("good", scenario + assertion.format(0) * 2),
+        ("bad", scenario + assertion.format(3)),
+        ("never", out + scenario + assertion.format(0)),
+    ):
+        (workspaces / f"{name}.yaml").write_text(text)
+    files = [workspaces / f"{name}.yaml" for name in ("good", "bad", "never")]
+    places = {kind: workspaces / "out" / f"all.{kind}" for kind in ("junit", "tap", "ctrf")}
+    options = [word for kind, path in places.items() for word in (f"--{kind}", path)]
+    told = offbook_command("run", *files, "--reports", workspaces / "own", *options)
+    assert told.code == 1
+    assert "[3/3]" in told.out
+    reader: Any = JUnitXml
+    read = reader.fromfile(str(places["junit"]))
+    assert (read.tests, read.failures, read.errors) == (4, 1, 1)
+    assert [suite.name for suite in read] == ["good", "bad", "never"]
+    ctrf = json.loads(places["ctrf"].read_text())["results"]
+    assert (ctrf["summary"]["passed"], ctrf["summary"]["failed"]) == (2, 2)
+    assert [test["suite"] for test in ctrf["tests"]] == [["good"], ["good"], ["bad"], ["never"]]
+    points = [line for line in places["tap"].read_text().splitlines() if "ok " in line]
+    assert [line.partition(" - ")[2].partition(":")[0] for line in points] == [
+        "good",
+        "good",
+        "bad",
+        "never",
+    ]
+    assert [line.startswith("not") for line in points] == [False, False, True, True]

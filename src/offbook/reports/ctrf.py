@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from offbook.reports.report import Case, Suite
+from offbook.reports.report import Case, Suite, join
 
 STATUSES = {"passed": "passed", "failed": "failed", "error": "failed", "skipped": "skipped"}
 
@@ -16,25 +16,26 @@ class Ctrf:
 
     suffix = "json"
 
-    def render(self, suite: Suite) -> str:
-        """The JSON of a suite."""
-        failed = suite.count("failed") + suite.count("error")
+    def render(self, *suites: Suite) -> str:
+        """The JSON of suites."""
+        whole = join(suites)
+        failed = whole.count("failed") + whole.count("error")
         report = {
             "reportFormat": "CTRF",
             "specVersion": "0.0.0",
             "results": {
                 "tool": {"name": "offbook"},
                 "summary": {
-                    "tests": len(suite.cases),
-                    "passed": suite.count("passed"),
+                    "tests": len(whole.cases),
+                    "passed": whole.count("passed"),
                     "failed": failed,
-                    "skipped": suite.count("skipped"),
+                    "skipped": whole.count("skipped"),
                     "pending": 0,
                     "other": 0,
-                    "start": suite.start,
-                    "stop": suite.stop,
+                    "start": whole.start,
+                    "stop": whole.stop,
                 },
-                "tests": [_test(case, suite) for case in suite.cases],
+                "tests": [_test(case, suite) for suite in suites for case in suite.cases],
             },
         }
         return msgspec.json.format(msgspec.json.encode(report, enc_hook=repr)).decode() + "\n"

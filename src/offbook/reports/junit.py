@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from offbook.reports.report import Case, Suite
+from offbook.reports.report import Case, Suite, join
 
 # What XML 1.0 has no way to say: control characters, lone surrogates, the two non-characters.
 _UNSAYABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -16,24 +16,33 @@ class JUnit:
 
     suffix = "xml"
 
-    def render(self, suite: Suite) -> str:
-        """The XML of a suite."""
-        numbers = {
-            "name": clean(suite.name),
-            "tests": str(len(suite.cases)),
-            "failures": str(suite.count("failed")),
-            "errors": str(suite.count("error")),
-            "time": seconds(suite.stop - suite.start),
-        }
-        root = Element("testsuites", numbers)
-        body = SubElement(root, "testsuite", numbers | {"skipped": str(suite.count("skipped"))})
-        for case in suite.cases:
-            _add_case(body, case, clean(suite.name))
-        if suite.trace:
-            SubElement(body, "system-out").text = clean(f"trace: {suite.trace}")
+    def render(self, *suites: Suite) -> str:
+        """The XML of suites."""
+        root = Element("testsuites", _numbers(join(suites)))
+        for suite in suites:
+            _add_suite(root, suite)
         indent(root)
         text = tostring(root, encoding="unicode")
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _numbers(suite: Suite) -> dict[str, str]:
+    return {
+        "name": clean(suite.name),
+        "tests": str(len(suite.cases)),
+        "failures": str(suite.count("failed")),
+        "errors": str(suite.count("error")),
+        "time": seconds(suite.stop - suite.start),
+    }
+
+
+def _add_suite(root: Element, suite: Suite) -> None:
+    about = _numbers(suite) | {"skipped": str(suite.count("skipped"))}
+    body = SubElement(root, "testsuite", about)
+    for case in suite.cases:
+        _add_case(body, case, clean(suite.name))
+    if suite.trace:
+        SubElement(body, "system-out").text = clean(f"trace: {suite.trace}")
 
 
 def _add_case(body: Element, case: Case, suite: str) -> None:

@@ -14,9 +14,10 @@ from offbook.trace.events import VERDICT, Event
 from offbook.trace.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 Status = Literal["passed", "failed", "error", "skipped"]
+TOGETHER = "offbook"
 STATUSES: dict[str, Status] = {
     "pass": "passed",
     "warn": "passed",
@@ -84,13 +85,25 @@ class Suite(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Report(Protocol):
-    """One way to tell a suite."""
+    """One way to tell suites, one or several."""
 
     suffix: str
 
-    def render(self, suite: Suite) -> str:
+    def render(self, *suites: Suite) -> str:
         """The report's text."""
         ...
+
+
+def join(suites: Sequence[Suite]) -> Suite:
+    """All suites as one, for what is counted over all of them."""
+    if len(suites) == 1:
+        return suites[0]
+    return Suite(
+        TOGETHER,
+        tuple(case for suite in suites for case in suite.cases),
+        min((suite.start for suite in suites), default=0),
+        max((suite.stop for suite in suites), default=0),
+    )
 
 
 def show(value: object) -> str:

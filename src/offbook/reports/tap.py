@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from offbook.reports.report import Case, Suite, show
 
 _BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -15,15 +17,16 @@ class Tap:
 
     suffix = "tap"
 
-    def render(self, suite: Suite) -> str:
-        """The lines of a suite."""
-        if not suite.cases:
+    def render(self, *suites: Suite) -> str:
+        """The lines of suites; of several, each case is told with the name of its suite."""
+        named = [(suite, case) for suite in suites for case in suite.cases]
+        if not named:
             return "TAP version 14\n1..0 # no assertions\n"
-        lines = ["TAP version 14", f"1..{len(suite.cases)}"]
-        for number, case in enumerate(suite.cases, 1):
-            lines += _point(case, number)
-        if suite.trace:
-            lines.append(f"# trace: {one_line(suite.trace)}")
+        lines = ["TAP version 14", f"1..{len(named)}"]
+        for number, (suite, case) in enumerate(named, 1):
+            told = f"{suite.name}: {case.name}" if len(suites) > 1 else case.name
+            lines += _point(msgspec.structs.replace(case, name=told), number)
+        lines += [f"# trace: {one_line(suite.trace)}" for suite in suites if suite.trace]
         return "\n".join(lines) + "\n"
 
 

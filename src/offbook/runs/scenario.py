@@ -8,7 +8,8 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from offbook.checks.assertions.snapshots import SnapshotMatches
 from offbook.checks.assertions.table import read_assertion
 from offbook.checks.snapshot import FOLDER as SNAPSHOTS
 from offbook.errors import FormatError, OffbookError, UsageError
-from offbook.files import convert, locate, parse_json, parse_yaml, read_text
-from offbook.reports.report import Attempt
+from offbook.files import convert, locate, parse_json, parse_yaml, read_text, write_whole
+from offbook.reports.report import Attempt, Case, Suite, collect
 from offbook.runs.judges import BUILT_IN
 from offbook.runs.repeat import Failure, Kind, Retry, repeat
 from offbook.runs.tools.check import Checked, check
@@ -31,6 +32,7 @@ from offbook.runs.tools.review import PENDING, in_ci
 from offbook.runs.tools.run import Ran, run
 from offbook.runs.tools.setup import setup
 from offbook.runs.workspace import Workspace, Workspaces
+from offbook.trace.reader import Trace
 
 SUFFIXES = (".yaml", ".yml", ".json")
 APART = {CASSETTES, "snapshots"}
@@ -109,6 +111,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     evaluations: list[Any] = []
     reports: list[str] = []
     session: str = ""
+    suite: Suite | None = None
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -202,6 +205,13 @@ async def play_all(
     return [task.result() for task in tasks]
 
 
+def write_reports(played: Sequence[Played], paths: Mapping[str, Path]) -> None:
+    """One report over all scenarios, for each format that has a path."""
+    suites = [one.suite for one in played if one.suite is not None]
+    for name, path in paths.items():
+        write_whole(path, REPORTS[name].render(*suites))
+
+
 async def play(scenario: Scenario, *, reports: Path = REPORTS_FOLDER) -> Played:
     """Play a scenario, as often as it may be tried, each time in a workspace of its own."""
     start = time.monotonic()
@@ -223,7 +233,17 @@ async def play(scenario: Scenario, *, reports: Path = REPORTS_FOLDER) -> Played:
         evaluations=list(tried.evaluated.evaluations) if tried.evaluated else [],
         reports=tried.reports,
         session=tried.session,
+        suite=_complete(tried.suite, scenario.name, failure),
     )
+
+
+def _complete(suite: Suite | None, name: str, failure: Failure | None) -> Suite:
+    """The suite of a scenario; one that failed is never told as if it had not."""
+    known = suite or Suite(name, ())
+    if failure is None or not (known.green or not known.cases):
+        return known
+    case = Case("the scenario", "error", message=failure.error, kind=failure.kind)
+    return msgspec.structs.replace(known, cases=(*known.cases, case))
 
 
 class _Tried(msgspec.Struct):
@@ -233,6 +253,7 @@ class _Tried(msgspec.Struct):
     evaluated: Evaluated | None = None
     reports: list[str] = []
     session: str = ""
+    suite: Suite | None = None
 
 
 async def _try(
@@ -256,10 +277,13 @@ async def _try(
         if failure or any(step.include_traces for step in scenario.report):
             tried.session = _keep(Path(ran.session_file), folder / f"{_slug(scenario.name)}.jsonl")
         tried.reports = _report(workspace, scenario, folder, history, tried.session)
+        events = Trace(Path(ran.session_file))
+        tried.suite = collect(events, scenario.name, trace=tried.session, history=history)
     except OffbookError as error:
         failure = Failure("error", str(error))
     finally:
-        cleanup(workspace)
+        with suppress(UsageError):  # the agent may have removed it
+            cleanup(workspace)
     return tried, failure
 
 

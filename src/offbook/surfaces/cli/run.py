@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import click
+import msgspec
 
 from offbook.errors import UsageError
 from offbook.surfaces.cli.inputs import VALUE, read_list, read_pairs
@@ -17,6 +19,7 @@ EXAMPLE = """\b
 Example:
   offbook run scenarios/ --jobs 4
   offbook run flow.yaml --reports out --fail-on-flaky
+  offbook run scenarios/ --junit out/junit.xml --ctrf out/ctrf.json
   offbook run flow --task "Add error handling" --mock-responses answers.yaml
   offbook run flow --task "Add error handling" --command "my-agent --quiet"
   offbook run flow --task "Add error handling" --backend claude --playbook api.yaml
@@ -49,6 +52,9 @@ Exit codes:
     show_default=True,
     help="Where the reports of scenarios go.",
 )
+@click.option("--junit", type=click.Path(path_type=Path), help="One report over all scenarios …")
+@click.option("--tap", type=click.Path(path_type=Path), help="… as TAP")
+@click.option("--ctrf", type=click.Path(path_type=Path), help="… as CTRF.")
 @click.option("--fail-on-flaky", is_flag=True, help="Passed only after a failure is no pass.")
 @click.option("--task", help="What the loop works on, in the workspace ID.")
 @click.option("--backend", help="mock, replay, playbook, command, claude, codex, gemini, kiro, pi.")
@@ -101,6 +107,7 @@ def command(  # noqa: PLR0913 - each is an option
     trace: Path | None,
     deadline: float,
     as_json: bool,
+    **combined: Path | None,
 ) -> int:
     """Run scenarios, the loop, or any command.
 
@@ -117,7 +124,8 @@ def command(  # noqa: PLR0913 - each is an option
         return _serve(playbook, trace, deadline, words)
     if task is None:
         paths = [Path(word) for word in words]
-        return _play(paths, jobs, reports, fail_on_flaky=fail_on_flaky, as_json=as_json)
+        together = {name: path for name, path in combined.items() if path is not None}
+        return _play(paths, jobs, reports, together, fail_on_flaky=fail_on_flaky, as_json=as_json)
     if len(words) != 1:
         raise UsageError("a task needs one workspace", hint='offbook run ID --task "…"')
     from offbook.runs.tools.run import run
@@ -139,7 +147,7 @@ def command(  # noqa: PLR0913 - each is an option
     )
     if as_json:
         print_json(ran)
-        return int(ran.exit_code != 0)
+        return int(ran.exit_code != 0 or bool(ran.error))
     click.echo(ran.stdout, nl=not ran.stdout.endswith("\n"))
     for said in filter(None, (*ran.warnings, ran.error)):
         click.echo(f"offbook: {said}", err=True)
@@ -148,7 +156,7 @@ def command(  # noqa: PLR0913 - each is an option
         f"{ran.elapsed_secs:.1f} s, exit code {ran.exit_code}"
     )
     click.echo(ran.session_file)
-    return int(ran.exit_code != 0)
+    return int(ran.exit_code != 0 or bool(ran.error))
 
 
 def _serve(playbook: Path, trace: Path | None, deadline: float, words: tuple[str, ...]) -> int:
@@ -185,26 +193,39 @@ def _record(
 
 
 def _play(
-    paths: list[Path], jobs: int, reports: Path, *, fail_on_flaky: bool, as_json: bool
+    paths: list[Path],
+    jobs: int,
+    reports: Path,
+    together: dict[str, Path],
+    *,
+    fail_on_flaky: bool,
+    as_json: bool,
 ) -> int:
-    from offbook.runs.scenario import Played, find_scenarios, play_all
+    from offbook.runs.scenario import Played, find_scenarios, play_all, write_reports
+
+    scenarios = find_scenarios(paths)
+    over = count(1)
 
     def tell(played: Played) -> None:
         sign = "✗" if not played.passed else "~" if played.flaky else "✓"
         tries = f", {played.attempts} attempts" if played.attempts > 1 else ""
-        click.echo(f"{sign} {played.name} ({played.seconds:.2f} s{tries})", err=as_json)
+        where = f" [{next(over)}/{len(scenarios)}]" if len(scenarios) > 1 else ""
+        click.echo(f"{sign} {played.name} ({played.seconds:.2f} s{tries}){where}", err=as_json)
         for said in played.error.splitlines():
             click.echo(f"    {said}", err=as_json)
         if played.session and not played.passed:
             click.echo(f"    the session: {played.session}", err=as_json)
 
-    scenarios = find_scenarios(paths)
     played = asyncio.run(play_all(scenarios, jobs=jobs, reports=reports, told=tell))
+    write_reports(played, together)
     counts = Counter("passed" if one.passed else "failed" for one in played)
     flaky = sum(one.flaky for one in played)
     if as_json:
         totals = {"passed": counts["passed"], "failed": counts["failed"], "flaky": flaky}
-        print_json({**totals, "scenarios": played})
+        told = [msgspec.structs.asdict(one) for one in played]
+        for one in told:
+            one.pop("suite")
+        print_json({**totals, "scenarios": told})
     else:
         click.echo(f"{counts['passed']} passed, {counts['failed']} failed, {flaky} flaky")
     return int(bool(counts["failed"]) or (fail_on_flaky and bool(flaky)))
