@@ -9,10 +9,13 @@ from typing import Any
 import openai
 import pytest
 
-from offbook.errors import ScriptExhausted, ScriptUnfinished
+from offbook.errors import ScriptExhausted, ScriptUnfinished, UsageError
 from offbook.exchange.messages import ToolResult
 from offbook.runs.doors import drive
+from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import call, say, when
+from offbook.sources.server.server import Server
+from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import Reach, Stage
 from offbook.trace.verdicts import Verdict
 
@@ -141,3 +144,47 @@ def test_the_trace_holds_the_whole_exchange(tmp_path: Path):
         "model.request",
         "model.reply",
     ]
+
+
+ORPHAN = [
+    {"role": "user", "content": "Go"},
+    {"role": "tool", "tool_call_id": "c1", "content": "21"},
+]
+
+
+def ask_with_an_orphan(_prompt: str) -> str | None:
+    messages: Any = ORPHAN
+    with openai.OpenAI(api_key="x", max_retries=0) as client:
+        made = client.chat.completions.create(model="m", messages=messages)
+    return made.choices[0].message.content
+
+
+def test_a_rule_can_be_switched_off_for_one_rehearsal():
+    with drive(ask_with_an_orphan, lenient=["orphan_result"]) as rehearsal:
+        assert rehearsal.run(when("Go", [say("Let through.")])).text == "Let through."
+    with drive(ask_with_an_orphan) as rehearsal, pytest.raises(ScriptUnfinished):
+        rehearsal.run(when("Go", [say("Never heard.")]))
+
+
+def test_a_rule_that_is_not_there_is_told_with_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'orphan_result'"):
+        drive(ask_with_an_orphan, lenient=["orphan_results"])
+    with pytest.raises(UsageError, match="a list of rules"):
+        Server(lenient="orphan_result")
+
+
+def test_a_session_has_no_provider_to_be_lenient():
+    with pytest.raises(UsageError, match="has no provider"):
+        drive(AgentSession(), lenient=["orphan_result"])
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_server_can_be_lenient_as_a_whole_or_for_one_run(*, whole: bool):
+    rules = ["orphan_result"]
+    with Server(lenient=rules if whole else ()) as server:
+        mocks = Mocks([{"match": "*", "text": "Let through."}])
+        endpoint = server.mount(mocks, lenient=() if whole else rules)
+        messages: Any = ORPHAN
+        with openai.OpenAI(base_url=endpoint.openai, api_key="x", max_retries=0) as client:
+            made = client.chat.completions.create(model="m", messages=messages)
+        assert made.choices[0].message.content == "Let through."

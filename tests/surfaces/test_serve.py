@@ -13,12 +13,14 @@ from urllib.request import Request, urlopen
 import openai
 import pytest
 
+from offbook.exchange.rules import RULES
 from offbook.sources.playbook import Playbook, say, when
 from offbook.sources.recording import Recording
 from offbook.sources.server.server import Server
 from offbook.surfaces.cli import main
 from offbook.trace.query import Events
 from offbook.trace.reader import Trace
+from tests.clients import is_alive
 
 SHOP = """
 - when: Refund order 7
@@ -147,11 +149,106 @@ def test_mocks_are_served_too(shop: Path, capfd: pytest.CaptureFixture[str]):
     mocks = shop.with_name("mocks.jsonl")
     mocks.write_text('{"match": "*order 7*", "text": "From a line."}\n')
     agent = str(shop.with_name("agent.py"))
-    for prompt, code, words in [("order 7", 0, "From a line."), ("order 8", 1, "order 8")]:
-        with pytest.raises(SystemExit) as exit_:
-            main(["run", "--playbook", str(mocks), "--", sys.executable, agent, prompt])
-        assert exit_.value.code == code
-        assert words in "".join(capfd.readouterr())
+    for option in ("--playbook", "--mocks"):
+        for prompt, code, words in [("order 7", 0, "From a line."), ("order 8", 1, "order 8")]:
+            with pytest.raises(SystemExit) as exit_:
+                main(["run", option, str(mocks), "--", sys.executable, agent, prompt])
+            assert exit_.value.code == code
+            assert words in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (["--playbook", "shop.yaml", "--mocks", "mocks.jsonl"], "--playbook and --mocks exclude"),
+        (["--mocks", "shop.yaml"], "mocks are a .jsonl file"),
+        (["--playbook", "shop.yaml", "--lenient", "orphan_reslt"], "did you mean 'orphan_result'"),
+    ],
+)
+def test_options_that_do_not_fit_are_told(
+    shop: Path,
+    options: list[str],
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(shop.parent)
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", *options, "--", "true"])
+    assert exit_.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+LENIENT_AGENT = """
+import json, os, urllib.request
+
+orphan = {"role": "tool", "tool_call_id": "c1", "content": "21"}
+messages = [{"role": "user", "content": "Refund order 7"}, orphan]
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+body = json.dumps({"model": "m", "messages": messages}).encode()
+with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:
+    print(json.load(answer)["choices"][0]["message"]["content"])
+"""
+
+
+@pytest.mark.parametrize("lenient, code", [((), 1), (("--lenient", "orphan_result"), 0)])
+def test_a_rule_of_the_provider_can_be_switched_off_by_name(
+    tmp_path: Path, lenient: tuple[str, ...], code: int, capfd: pytest.CaptureFixture[str]
+):
+    mocks = tmp_path / "mocks.jsonl"
+    mocks.write_text('{"text": "Let through."}\n')
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", "--mocks", str(mocks), *lenient, "--", sys.executable, "-c", LENIENT_AGENT])
+    assert exit_.value.code == code
+    assert ("Let through." in capfd.readouterr().out) == (code == 0)
+
+
+@pytest.mark.parametrize("command", ["run", "serve"])
+def test_help_lists_the_rules(command: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    told = capsys.readouterr().out
+    for rule in RULES:
+        assert rule in told
+
+
+WANDERER = """
+import os, sys, time
+
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(300)
+    os._exit(0)
+while not (os.path.exists(sys.argv[1]) and open(sys.argv[1]).read()):
+    time.sleep(0.01)
+"""
+
+
+def test_what_left_the_group_of_the_command_ends_with_it(shop: Path, offbook_run: Run):
+    pid = shop.with_name("pid")
+    code, _ = offbook_run(sys.executable, "-c", WANDERER, str(pid))
+    assert code == 1  # it never asked
+    assert not is_alive(int(pid.read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_stops_the_run_stops_all_of_it(shop: Path, number: int):
+    pid, trace = shop.with_name("pid"), shop.with_name("trace.jsonl")
+    waiting = WANDERER + "time.sleep(300)\n"
+    words = ["run", "--playbook", str(shop), "--trace", str(trace), "--"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "offbook", *words, sys.executable, "-c", waiting, str(pid)],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        while not (pid.exists() and pid.read_text()):
+            assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(30) == 1
+    assert not is_alive(int(pid.read_text()))
+    assert Events(Trace(trace)).all[-1].data["exit"] == 130
 
 
 def test_a_cassette_is_served_too(shop: Path, capfd: pytest.CaptureFixture[str]):

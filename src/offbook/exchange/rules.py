@@ -6,11 +6,11 @@ it in the words of its provider, with `reject`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from offbook.errors import ModelError
+from offbook.errors import ModelError, UsageError, nearest
 from offbook.exchange.messages import Message, ToolCall, ToolResult
 from offbook.exchange.request import Tool
 
@@ -26,6 +26,17 @@ RULES = {
     "unknown_previous": "a continuation of a reply that nobody gave",
 }
 ALL = frozenset(RULES)
+
+
+def without(lenient: Iterable[str]) -> frozenset[str]:
+    """The rules that are left when these are switched off."""
+    if isinstance(lenient, str):
+        raise UsageError(f"lenient is a list of rules, not {lenient!r}", hint="write lenient=[…]")
+    off = list(lenient)
+    for name in off:
+        if name not in RULES:
+            raise UsageError(f"there is no rule {name!r}", hint=nearest(name, RULES))
+    return ALL.difference(off)
 
 
 class Breach(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Runs a command to its end, and ends all that it started."""
+"""Runs a command to its end, and ends all that it started, wherever that went."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+import time
+import uuid
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
 from offbook.errors import DeadlineExceeded, UsageError
+from offbook.subjects.process import GRACE, MARK, PATIENCE, kill_marked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from pathlib import Path
 
 DEADLINE = 600.0
@@ -31,10 +34,11 @@ def run_command(
     cwd: Path | None = None,
 ) -> tuple[int, str]:
     """Its exit code, and the beginning of what it printed if that is to be kept."""
+    mark = uuid.uuid4().hex
     try:
         process = subprocess.Popen(  # noqa: S603 - it is what was asked for
             command,
-            env=environment,
+            env={**environment, MARK: mark},
             cwd=cwd,
             stdout=subprocess.PIPE if keep else None,
             start_new_session=True,
@@ -45,25 +49,54 @@ def run_command(
     reader = threading.Thread(target=_tee, args=(process.stdout, said, echo), daemon=True)
     reader.start()
     try:
-        code = process.wait(deadline)
+        with _stoppable():
+            code = process.wait(deadline)
     except subprocess.TimeoutExpired as error:
         raise DeadlineExceeded(
             f"the command still ran after {deadline:g} s", where=command[0]
         ) from error
     except KeyboardInterrupt:
         code = INTERRUPTED
+        _ask_to_end(process)
     finally:
-        _end_tree(process)
+        _end_tree(process, mark)
         reader.join(1)
         if process.stdout is not None:
             process.stdout.close()
     return code, b"".join(said).decode(errors="replace")
 
 
-def _end_tree(process: subprocess.Popen[bytes]) -> None:
-    """End the command and whatever it started and left behind."""
+@contextmanager
+def _stoppable() -> Generator[None]:
+    """Whoever ends us ends the command as well: for it, to be stopped is to be interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
+    """Give it a moment to clean up: Ctrl-C is not heard in a session of its own."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.wait(GRACE)
+
+
+def _end_tree(process: subprocess.Popen[bytes], mark: str) -> None:
+    """End the command and whatever it started and left behind, also outside of its group."""
+    for _ in range(PATIENCE):
+        if not kill_marked(process.pid, mark):
+            break
+        time.sleep(0.01)
     process.wait()
 
 

@@ -62,6 +62,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     urls: Iterable[str] = (),
     allow: Iterable[str] = (),
     names: Mapping[str, str | Name] | None = None,
+    lenient: Iterable[str] = (),
     **options: Any,
 ) -> Rehearsal:
     """Any agent with a scripted model: a `Subject`, one of a framework, or a function of a prompt.
@@ -72,7 +73,8 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     for its tools, and `options` go to the framework's own way of running an agent.
 
     `names` says what the agent calls the tools of the script: `{"shell": "run_command"}`, or
-    `{"shell": Name("run_command", {"command": "line"})}` where parameters differ, too.
+    `{"shell": Name("run_command", {"command": "line"})}` where parameters differ, too. `lenient`
+    names rules of the providers that are not held: `["missing_max_tokens"]`.
     """
     if isinstance(subject, type) or not isinstance(subject, Subject):
         subject = _recognise(subject, mock_tools, options)
@@ -88,6 +90,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         urls=urls,
         allow=allow,
         names=names,
+        lenient=lenient,
     )
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Container, Generator, Iterable
 
     from offbook.errors import IsolationError
     from offbook.exchange.source import ModelSource
@@ -16,12 +16,21 @@ if TYPE_CHECKING:
 REFUSED = "isolation.refused"
 
 
-def answer_clients(source: ModelSource, hub: Hub, *, tools: bool) -> Endpoint:
+def answer_clients(
+    source: ModelSource,
+    hub: Hub,
+    *,
+    tools: bool,
+    lenient: Iterable[str] = (),
+    mocked: Container[str] = (),
+) -> Endpoint:
     """The same answers as over the wire, for clients that need no address."""
-    from offbook.exchange.dialects.all import recognise
+    from offbook.exchange.dialects.all import only
+    from offbook.exchange.rules import without
     from offbook.sources.server.endpoint import Endpoint
 
-    return Endpoint(source, url="", recognise=recognise, hub=hub, tools=tools)
+    recognise = only(without(lenient))
+    return Endpoint(source, url="", recognise=recognise, hub=hub, tools=tools, mocked=mocked)
 
 
 class Enclosure:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import PlaybookError, ScriptError, UsageError
 from offbook.exchange.names import Name, Names, Translated, read_names
+from offbook.exchange.rules import ALL, without
 from offbook.exchange.source import ModelSource
 from offbook.runs.bridge import Bridge, in_loop
 from offbook.runs.enclosure import Enclosure, answer_clients
@@ -18,7 +19,7 @@ from offbook.runs.run import Dispose, Run
 from offbook.runs.serving import serve
 from offbook.sources.playbook import Playbook, Role, Turn, list_called, validate
 from offbook.subjects.session.session import AgentSession
-from offbook.subjects.subject import Named, Stage, Subject
+from offbook.subjects.subject import Mocked, Named, Stage, Subject
 from offbook.trace.events import RUN_END, RUN_START
 from offbook.trace.hub import Hub
 from offbook.trace.observe import Observed
@@ -54,8 +55,10 @@ class Rehearsal:
         urls: Iterable[str] = (),
         allow: Iterable[str] = (),
         names: Mapping[str, str | Name] | None = None,
+        lenient: Iterable[str] = (),
     ) -> None:
         self.subject = subject
+        self._lenient = tuple(_rules_to_drop(lenient, subject))
         self._known: Names = subject.names if isinstance(subject, Named) else {}
         self._given = read_names(names, self._known)
         self._words: Translated | None = None
@@ -185,10 +188,22 @@ class Rehearsal:
         if self.subject.reach == "call":
             words = self._translate(Observed(self._source, self._hub, tools=tools))
             return Stage(words, self._hub, self.cwd, told=words.told)
-        reach = answer_clients if self.subject.reach == "transport" else serve
-        self._endpoint = reach(self._source, self._hub, tools=tools)
+        self._endpoint = self._make_endpoint(tools=tools)
         self._endpoint.source = words = self._translate(self._endpoint.source)
         return Stage(words, self._hub, self.cwd, self._endpoint.url, words.told)
+
+    def _make_endpoint(self, *, tools: bool) -> Endpoint:
+        source, hub, lenient = self._source, self._hub, self._lenient
+        if self.subject.reach == "endpoint":
+            return serve(source, hub, tools=tools, lenient=lenient)
+        mocked = self._list_mocked()
+        return answer_clients(source, hub, tools=tools, lenient=lenient, mocked=mocked)
+
+    def _list_mocked(self) -> set[str]:
+        """The tools that somebody stands in for, as the agent and as the script call them."""
+        own = set(self.subject.mocked if isinstance(self.subject, Mocked) else ())
+        names = {**self._known, **self._given}
+        return own | {word for word, name in names.items() if name.tool in own}
 
     def _translate(self, source: ModelSource) -> Translated:
         """The script's names on this side of the source, the agent's on that."""
@@ -372,6 +387,16 @@ def _source(source: object) -> ModelSource:
         f"a {type(source).__name__} is no source of replies",
         hint="give something with `async def reply(self, request)`: a Playbook, say",
     )
+
+
+def _rules_to_drop(lenient: Iterable[str], subject: Subject) -> Iterable[str]:
+    """What the providers refuse is refused on the wire, so only there it can be let through."""
+    dropped = ALL - without(lenient)
+    if dropped and subject.reach == "call":
+        raise UsageError(
+            f"a {subject.name} has no provider that could be lenient", hint="leave lenient= out"
+        )
+    return dropped
 
 
 def _existing(cwd: Path | str | None) -> Path | None:

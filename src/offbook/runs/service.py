@@ -25,7 +25,7 @@ from offbook.trace.hub import Hub
 from offbook.trace.recorder import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from offbook.exchange.source import ModelSource
@@ -50,6 +50,7 @@ class Service:
         port: int = 0,
         trace: Path | None = None,
         pacing: Pacing | None = None,
+        lenient: Iterable[str] = (),
     ) -> None:
         self._make = open_source(path)
         self._pacing = pacing
@@ -57,7 +58,7 @@ class Service:
         self._hub = Hub(self._clock)
         self._runs: dict[str, tuple[Endpoint, ModelSource]] = {}
         self._recorder = self._record(trace, path) if trace is not None else None
-        self.server = Server(port=port, spare=self._begin)
+        self.server = Server(port=port, lenient=lenient, spare=self._begin)
 
     def _record(self, trace: Path, source: Path) -> Recorder:
         recorder = Recorder(trace, ts=self._clock.millis(), subject=str(source))

@@ -8,15 +8,17 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from offbook.exchange.source import ModelSource
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.server import Server
     from offbook.trace.hub import Hub
 
 
-def serve(source: ModelSource, hub: Hub, *, tools: bool) -> Endpoint:
+def serve(source: ModelSource, hub: Hub, *, tools: bool, lenient: Iterable[str] = ()) -> Endpoint:
     """A base URL for this source, on the server that all runs of this process share."""
-    return _server(os.getpid()).mount(source, hub=hub, tools=tools)
+    return _server(os.getpid()).mount(source, hub=hub, tools=tools, lenient=lenient)
 
 
 @cache

@@ -165,15 +165,20 @@ async def end_tree(leader: int, mark: str) -> tuple[int, ...]:
     """End a process's group, and whoever carries its mark; the leaked ones had left the group."""
     leaked = tuple(pid for pid, group in find_marked(mark) if group != leader)
     for _ in range(PATIENCE):
-        _signal_group(leader, signal.SIGKILL)
-        left = find_marked(mark)
-        if not left:
+        if not kill_marked(leader, mark):
             break
-        for pid, _group in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(0.01)
     return leaked
+
+
+def kill_marked(leader: int, mark: str) -> bool:
+    """Kill all of them, and tell whether there were any: they may start others meanwhile."""
+    _signal_group(leader, signal.SIGKILL)
+    left = find_marked(mark)
+    for pid, _group in left:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(left)
 
 
 def _signal_group(leader: int, number: int) -> None:

@@ -97,3 +97,13 @@ class Named(Protocol):
     def names(self) -> Names:
         """Its own names, by those words."""
         ...
+
+
+@runtime_checkable
+class Mocked(Protocol):
+    """A subject that has stand-ins in the place of some of its tools, and does not tell itself."""
+
+    @property
+    def mocked(self) -> Collection[str]:
+        """The names of those tools."""
+        ...

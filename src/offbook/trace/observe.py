@@ -23,7 +23,7 @@ from offbook.exchange.request import Request, Tool
 from offbook.trace.events import ERROR, REPLY, REQUEST, TOOL_CALL, TOOL_RESULT, Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from offbook.exchange.messages import ToolResult
     from offbook.exchange.source import ModelSource
@@ -38,13 +38,22 @@ class Observed:
     """A source whose exchanges are told to the hub.
 
     With `tools=True` it also tells the tool calls and results that pass by: for agents that
-    cannot tell themselves because they live in another process or framework.
+    cannot tell themselves because they live in another process or framework; `mocked` are those
+    of their tools that somebody stands in for.
     """
 
-    def __init__(self, source: ModelSource, hub: Hub, *, tools: bool = False) -> None:
+    def __init__(
+        self,
+        source: ModelSource,
+        hub: Hub,
+        *,
+        tools: bool = False,
+        mocked: Container[str] = (),
+    ) -> None:
         self._source = source
         self._hub = hub
         self._tools = tools
+        self._mocked = mocked
         self._tips: OrderedDict[str, None] = OrderedDict()
         self._told: set[str] = set()
         self._head: tuple[tuple[Any, ...], str] = ((), "")
@@ -129,7 +138,9 @@ class Observed:
         for result in (r for message in request.fresh for r in message.results):
             name, step = self._calls.pop(result.call_id, (None, 0))
             if name is not None:
-                self._hub.emit(TOOL_RESULT, describe_result(result, tool=name, step=step))
+                mocked = name in self._mocked
+                told = describe_result(result, tool=name, step=step, mocked=mocked)
+                self._hub.emit(TOOL_RESULT, told)
 
 
 def describe_reply(reply: Reply) -> dict[str, Any]:

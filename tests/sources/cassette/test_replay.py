@@ -16,7 +16,8 @@ from offbook.errors import (
     ScriptExhausted,
 )
 from offbook.exchange.dialects.dialect import Wire, introduce
-from offbook.exchange.messages import Text
+from offbook.exchange.history import History
+from offbook.exchange.messages import Text, user
 from offbook.exchange.reply import Reply, Usage
 from offbook.exchange.request import Request
 from offbook.sources.cassette.journal import load
@@ -289,3 +290,15 @@ def test_who_asks_over_a_wire_may_say_which_hat_it_wears():
     wire = Wire("POST", "/v1/chat/completions", {"x-offbook-hat": "planner"})
     assert hat_of(Request(metadata=introduce(wire, "openai-chat"))) == "planner"
     assert hat_of(Request()) == "main"
+
+
+async def test_a_call_beside_the_work_is_answered_whether_it_was_recorded_or_not(path: Path):
+    about = {"user-agent": "claude-cli/2.1"}
+    probe = Request(History((user("quota"),)), model="claude-haiku", metadata=about)
+    await record(path, [probe, *looking_up("toolu_01")])
+    replay = Replay(path)
+    assert (await replay.reply(probe)).text == "answer 1"
+    assert (await replay.reply(probe)).role == "auxiliary (Claude Code quota)"
+    replies = [await replay.reply(request) for request in looking_up("toolu_01")]
+    assert [reply.step for reply in replies] == [2, 3, 4]
+    assert replay.verdict().status == "pass"

@@ -11,7 +11,7 @@ from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request
 from offbook.sources.mocks.lines import parse_mocks
 from offbook.sources.mocks.linter import lint
-from offbook.sources.mocks.mocks import Mocks, match_text
+from offbook.sources.mocks.mocks import RECEIPTS, Mocks, match_text
 
 HEADER: dict[str, Any] = {"schemaVersion": 1}
 STRICT: dict[str, Any] = {"schemaVersion": 1, "strictScopes": True}
@@ -191,3 +191,28 @@ def test_a_sticky_line_without_a_pattern_hides_the_rest_of_its_scope():
     )
     found = [(finding.line, finding.kind) for finding in lint(script)]
     assert found == [(2, "unreachable"), (4, "suspicious")]
+
+
+PROBE = Request(
+    History((user("quota"),)), model="claude-haiku", metadata={"user-agent": "claude-cli/2.1"}
+)
+
+
+async def test_a_call_beside_the_work_eats_no_line_and_shows_who_answered():
+    mocks = Mocks(
+        [
+            {"text": "For the work."},
+            {"match": "*quota*", "text": "For the probe.", "consume_match": True},
+        ]
+    )
+    assert (await mocks.reply(PROBE)).text == "For the probe."
+    beside = await mocks.reply(PROBE)
+    assert beside.role == "auxiliary (Claude Code quota)"
+    assert (await mocks.reply(ask("Work"))).text == "For the work."
+
+
+async def test_only_the_latest_receipts_are_kept():
+    mocks = Mocks([{"match": "*", "text": "Always."}])
+    for number in range(RECEIPTS + 5):
+        await mocks.reply(ask(f"Question {number}"))
+    assert len(mocks.receipts) == RECEIPTS

@@ -216,11 +216,19 @@ def test_a_tool_is_mocked_in_place_and_restored(make: Make):
 
     with drive(agent, mock_tools={"find_order": mock}) as mocked:
         results = mocked.run(script).results("find_order")
-        assert [result.text for result in results] == ["mocked"]
+        assert [(result.text, result.mocked) for result in results] == [("mocked", True)]
     assert (found, asked) == ([], [{"number": 7}])
     with drive(agent) as real:
-        real.run(script)
+        assert not real.run(script).results("find_order")[0].mocked
     assert found == [7]
+
+
+def test_a_mock_is_told_as_one_under_the_name_of_the_script():
+    agent = pydantic_agent("openai-chat:m")([])
+    names = {"look": "find_order"}
+    with drive(agent, mock_tools={"find_order": "mocked"}, names=names) as rehearsal:
+        run = rehearsal.run(when("Find it", [call("look", {"number": 7}), say("Done.")]))
+        assert run.results("look")[0].mocked
 
 
 def test_an_async_mock_a_plain_value_and_an_unused_one(make: Make):

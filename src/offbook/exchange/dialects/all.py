@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from offbook.exchange.rules import ALL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from offbook.exchange.dialects.dialect import Dialect, Wire
 
 
@@ -20,6 +22,11 @@ def dialects(rules: frozenset[str] = ALL) -> tuple[Dialect, ...]:
     from offbook.exchange.dialects.responses import Responses
 
     return (Chat(rules), Responses(rules), Anthropic(rules), Gemini(rules))
+
+
+def only(rules: frozenset[str]) -> Callable[[Wire], Dialect | None]:
+    """Recognises dialects that refuse what breaks one of these rules."""
+    return recognise if rules == ALL else lambda wire: recognise(wire, rules)
 
 
 def recognise(wire: Wire, rules: frozenset[str] = ALL) -> Dialect | None:

@@ -16,7 +16,7 @@ import msgspec
 from offbook.errors import FormatError, ReplayMismatch, ScriptExhausted, ScriptUnfinished
 from offbook.exchange.relay import relays
 from offbook.exchange.request import Request
-from offbook.sources.auxiliary import warm_up
+from offbook.sources.auxiliary import stand_in
 from offbook.sources.cassette.cursor import Cursor
 from offbook.sources.cassette.format import MAIN, Answered, read_reply
 from offbook.sources.cassette.journal import load
@@ -115,8 +115,8 @@ class Replay:
 
     async def reply(self, request: Request, /) -> Reply:
         """What was answered when this was recorded."""
-        if (warmed := warm_up(request)) is not None:
-            return warmed
+        if (aside := stand_in(request)) is not None and not self._knows(request):
+            return aside
         entry = self.take(request)
         if entry is None:
             assert self._passthrough is not None  # noqa: S101 - or there would have been an error
@@ -125,6 +125,11 @@ class Replay:
         return read_reply(
             response, number=entry.number, role="" if entry.hat == MAIN else entry.hat
         )
+
+    def _knows(self, request: Request) -> bool:
+        """Whether a call beside the agent's work was recorded, too."""
+        with self._cursor.turn() as taken:
+            return self._find(hat_of(request), self._hash(request), taken) is not None
 
     def take(self, request: Request) -> Entry | None:
         """The interaction that answers this request, from now on given; None to pass it on."""

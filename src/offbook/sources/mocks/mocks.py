@@ -7,6 +7,7 @@ beginning of the prompt and the line that comes nearest: nothing is ever made up
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +17,7 @@ import msgspec
 from offbook.errors import ScriptMismatch, UsageError
 from offbook.exchange.messages import Image, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.reply import Reply, Usage
+from offbook.sources.auxiliary import stand_in
 from offbook.sources.mocks.globs import Globs
 from offbook.sources.mocks.lines import Mock, Script, parse_mocks, read_mocks
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from offbook.exchange.request import Request
 
 SHOWN = 200
+RECEIPTS = 1000  # a server may run for days
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
 
 
@@ -61,7 +64,7 @@ class Mocks:
             raise UsageError(
                 "there is not a single mock", where=self.script.path, hint='write {"text": "…"}'
             )
-        self.receipts: list[Receipt] = []
+        self.receipts: deque[Receipt] = deque(maxlen=RECEIPTS)
         self._scope = scope or _scope_of
         self._shelves: dict[str, _Shelf] = {}
         for mock in self.script.mocks:
@@ -70,14 +73,17 @@ class Mocks:
         self._calls = 0
 
     async def reply(self, request: Request, /) -> Reply:
-        """The answer of the first line that fits."""
+        """The answer of the first line that fits; a call beside the work only takes its own."""
+        aside = stand_in(request)
         text = match_text(request)
         asked = self._scope(request) if self.script.versioned else DEFAULT
         for scope in self._ways(asked):
             shelf = self._shelves.get(scope)
-            mock = None if shelf is None else shelf.take(text)
+            mock = None if shelf is None else shelf.take(text, in_order=aside is None)
             if mock is not None:
                 return self._give(mock, text, asked)
+        if aside is not None:
+            return aside
         self.receipts.append(Receipt(self.script.path, matched=False, requested_scope=asked))
         raise self._miss(text)
 
@@ -168,8 +174,8 @@ class _Shelf:
     def __len__(self) -> int:
         return len(self._queue) - self._next + len(self._patterns)
 
-    def take(self, text: str) -> Mock | None:
-        if self._next < len(self._queue):
+    def take(self, text: str, *, in_order: bool = True) -> Mock | None:
+        if in_order and self._next < len(self._queue):
             mock = self._queue[self._next]
             self._next += not mock.sticky
             return mock

@@ -20,7 +20,7 @@ from offbook.trace.events import ASIDE, ERROR
 from offbook.trace.observe import Observed, describe_error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Container, Iterable
 
     from offbook.exchange.dialects.dialect import Dialect
     from offbook.exchange.reply import Reply
@@ -59,7 +59,7 @@ class Endpoint:
     With `relay`, a stream that the source gets from somebody else is handed on as it comes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run may want of its place
         self,
         source: ModelSource,
         *,
@@ -67,12 +67,13 @@ class Endpoint:
         recognise: Callable[[Wire], Dialect | None],
         hub: Hub | None = None,
         tools: bool = True,
+        mocked: Container[str] = (),
         pacing: Pacing | None = None,
         relay: bool = False,
         leave: Callable[[], object] = lambda: None,
     ) -> None:
         self.url = url
-        self.source = source if hub is None else Observed(source, hub, tools=tools)
+        self.source = source if hub is None else Observed(source, hub, tools=tools, mocked=mocked)
         self.failure: BaseException | None = None
         self.context = copy_context()
         self._recognise = recognise

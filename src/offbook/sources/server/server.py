@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Self
 from offbook.determinism.ids import Ids
 from offbook.errors import UsageError
 from offbook.exchange.dialects.dialect import Wire
+from offbook.exchange.rules import without
 from offbook.sources.server.connection import Connection, complain
 from offbook.sources.server.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from offbook.exchange.dialects.dialect import Answer, Dialect
     from offbook.exchange.source import ModelSource
@@ -43,8 +44,9 @@ BACKLOG = 1024
 class Server:
     """Answers on one port of this machine, and of no other.
 
-    A request may have `limit` bytes and take `patience` seconds to arrive. A run that is asked for
-    and not there is made by `spare`, if there is one.
+    A request may have `limit` bytes and take `patience` seconds to arrive. `lenient` names the
+    rules of the providers that are not held here. A run that is asked for and not there is made
+    by `spare`, if there is one.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Server:
         limit: int = LIMIT,
         patience: float = PATIENCE,
         recognise: Recognise | None = None,
+        lenient: Iterable[str] = (),
         spare: Callable[[str], Endpoint] | None = None,
     ) -> None:
         self._spare = spare
@@ -62,7 +65,7 @@ class Server:
         self.loop: asyncio.AbstractEventLoop
         self.connections: set[Connection] = set()
         self._patience = patience
-        self._recognise = recognise or _all_dialects()
+        self._recognise = recognise or _all_dialects(lenient)
         self._endpoints: dict[str, Endpoint] = {}
         self._hosts: dict[str, bool] = {}
         self._ids = Ids()
@@ -156,11 +159,12 @@ class Server:
         hub: Hub | None = None,
         tools: bool = True,
         pacing: Pacing | None = None,
+        lenient: Iterable[str] = (),
     ) -> Endpoint:
         """Serve this source under `/s/<run>`; under `/` itself for an empty name.
 
         With a hub, every request and its answer is told to it; with `tools`, the tool calls and
-        results that pass by as well.
+        results that pass by as well. `lenient` names rules that are not held for this run alone.
         """
         name = self._ids.next("run") if run is None else run
         if name in self._endpoints:
@@ -169,7 +173,7 @@ class Server:
         endpoint = Endpoint(
             source,
             url=f"{base}/s/{name}" if name else base,
-            recognise=self._recognise,
+            recognise=_all_dialects(lenient) if lenient else self._recognise,
             hub=hub,
             tools=tools,
             pacing=pacing,
@@ -256,7 +260,7 @@ def _make_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _all_dialects() -> Recognise:
-    from offbook.exchange.dialects.all import recognise
+def _all_dialects(lenient: Iterable[str]) -> Recognise:
+    from offbook.exchange.dialects.all import only
 
-    return recognise
+    return only(without(lenient))

@@ -87,6 +87,11 @@ class Framework:
         """What it is called in a trace."""
         return self.adapter.name
 
+    @property
+    def mocked(self) -> Collection[str]:
+        """The tools that have a stand-in."""
+        return self._mocks
+
     async def open(self, stage: Stage, /) -> None:
         """Put the stand-ins in the place of their tools."""
         self._hub = stage.hub

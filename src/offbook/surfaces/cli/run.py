@@ -13,6 +13,7 @@ import msgspec
 
 from offbook.errors import UsageError
 from offbook.surfaces.cli.inputs import VALUE, read_list, read_pairs
+from offbook.surfaces.cli.leniency import RULES_TOLD, lenient_option
 from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
@@ -25,10 +26,11 @@ Example:
   offbook run flow --task "Add error handling" --backend claude --playbook api.yaml
   offbook run --playbook shop.yaml -- python agent.py
   offbook run --playbook shop.py --trace run.jsonl -- npm test
+  offbook run --mocks answers.jsonl -- ./agent.sh
   offbook run --record-mocks mocks.jsonl -- python agent.py
 
 \b
-With --playbook, the command finds the model in its environment:
+With --playbook or --mocks, the command finds the model in its environment:
 OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL and a key for each.
 With --record-mocks it is the real model, asked with the keys you have.
 
@@ -42,7 +44,7 @@ Exit codes:
 """
 
 
-@click.command("run", epilog=EXAMPLE)
+@click.command("run", epilog=EXAMPLE + RULES_TOLD)
 @click.argument("words", metavar="FILE… | ID | -- COMMAND…", nargs=-1, required=True)
 @click.option("--jobs", default=0, help="How many scenarios at once; as many as cores by default.")
 @click.option(
@@ -73,6 +75,13 @@ Exit codes:
     help="What the model of the agent does: a playbook, mocks or a cassette.",
 )
 @click.option(
+    "--mocks",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What the model of the agent answers: a mock file (.jsonl).",
+)
+@lenient_option
+@click.option(
     "--record-mocks",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -101,6 +110,8 @@ def command(  # noqa: PLR0913 - each is an option
     env: tuple[str, ...],
     mock_responses: tuple[str, ...],
     playbook: Path | None,
+    mocks: Path | None,
+    lenient: tuple[str, ...],
     record_mocks: Path | None,
     upstream: str | None,
     replace: bool,
@@ -112,16 +123,17 @@ def command(  # noqa: PLR0913 - each is an option
     """Run scenarios, the loop, or any command.
 
     Scenario files are played side by side. With --task, the loop works in the workspace ID. With
-    --playbook alone, a command runs with a scripted model, and has to play the script to its end;
-    with --record-mocks, it runs with the real one.
+    --playbook or --mocks alone, a command runs with a scripted model, and has to play a playbook
+    to its end; with --record-mocks, it runs with the real one.
     """
+    playbook = _choose_script(playbook, mocks)
     if record_mocks is not None:
         if playbook is not None or task is not None:
-            other = "--playbook" if playbook is not None else "--task"
+            other = "--task" if playbook is None else "--mocks" if mocks else "--playbook"
             raise UsageError(f"--record-mocks and {other} exclude each other")
         return _record(record_mocks, upstream, trace, deadline, words, replace=replace)
     if playbook is not None and task is None:
-        return _serve(playbook, trace, deadline, words)
+        return _serve(playbook, trace, deadline, words, lenient)
     if task is None:
         paths = [Path(word) for word in words]
         together = {name: path for name, path in combined.items() if path is not None}
@@ -159,10 +171,28 @@ def command(  # noqa: PLR0913 - each is an option
     return int(ran.exit_code != 0 or bool(ran.error))
 
 
-def _serve(playbook: Path, trace: Path | None, deadline: float, words: tuple[str, ...]) -> int:
+def _choose_script(playbook: Path | None, mocks: Path | None) -> Path | None:
+    if mocks is None:
+        return playbook
+    if playbook is not None:
+        raise UsageError("--playbook and --mocks exclude each other", hint="give one of them")
+    if mocks.suffix != ".jsonl":
+        raise UsageError(
+            "mocks are a .jsonl file", where=str(mocks), hint="a playbook goes to --playbook"
+        )
+    return mocks
+
+
+def _serve(
+    playbook: Path,
+    trace: Path | None,
+    deadline: float,
+    words: tuple[str, ...],
+    lenient: tuple[str, ...],
+) -> int:
     from offbook.runs.service import Service, raise_all, serve_command
 
-    with Service(playbook, trace=trace) as service:
+    with Service(playbook, trace=trace, lenient=lenient) as service:
         outcome = serve_command(service, words, deadline=deadline)
     raise_all(outcome.complaints)
     if outcome.code:

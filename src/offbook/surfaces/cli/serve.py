@@ -10,6 +10,7 @@ import click
 
 from offbook.runs.service import Service, raise_all
 from offbook.sources.server.pacing import Pacing
+from offbook.surfaces.cli.leniency import RULES_TOLD, lenient_option
 
 EXAMPLE = """\b
 Example:
@@ -29,9 +30,10 @@ Exit codes:
 """
 
 
-@click.command("serve", epilog=EXAMPLE)
+@click.command("serve", epilog=EXAMPLE + RULES_TOLD)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--port", default=4111, show_default=True, help="0 takes any that is free.")
+@lenient_option
 @click.option("--trace", type=click.Path(path_type=Path), help="Write the journal to this file.")
 @click.option("--first-token", default=0.0, help="Milliseconds until a stream begins.")
 @click.option("--tokens-per-second", default=0.0, help="How fast a stream goes; 0 is at once.")
@@ -41,6 +43,7 @@ def command(
     file: Path,
     *,
     port: int,
+    lenient: tuple[str, ...],
     trace: Path | None,
     first_token: float,
     tokens_per_second: float,
@@ -54,7 +57,7 @@ def command(
     """
     paced = first_token or tokens_per_second
     pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
-    with Service(file, port=port, trace=trace, pacing=pacing) as service:
+    with Service(file, port=port, trace=trace, pacing=pacing, lenient=lenient) as service:
         click.echo(f"{file} is served; Ctrl-C stops it\n")
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
