@@ -13,6 +13,7 @@ from offbook.errors import FormatError, ModelError, ReplayMismatch, UsageError
 from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.sources.cassette.replay import Replay
 from offbook.sources.importers.all import read_trace, write_cassette, write_mocks
+from offbook.trace.reader import Trace
 from tests.sources.cassette.talks import ask
 
 
@@ -306,6 +307,24 @@ def test_recorded_sessions_of_ralph_are_imported_as_expected(shared_data: Path, 
 
 
 @pytest.mark.external
+def test_what_else_ralph_wrote_is_read_for_what_it_is(shared_data: Path):
+    base = shared_data / "ralph"
+    expected = msgspec.json.decode((base / "EXPECTED.json").read_bytes())
+    others = {name: about for name, about in expected.items() if about["kind"] != "session"}
+    assert {about["kind"] for about in others.values()} == {"events", "other"}
+    for name, about in others.items():
+        if about["kind"] == "events":  # a bus has no model: its topics are read as a trace
+            topics = [event.data["topic"] for event in Trace(base / name)]
+            assert topics == about["topics"], name
+            with pytest.raises(FormatError):
+                read_trace(base / name)
+        else:
+            told = read_trace(base / name)
+            assert len(told) == about["lines"] - 1, name  # the last line is the result of all
+            assert [one.reply.usage.output for one in told] == [20, 40, 5]
+
+
+@pytest.mark.external
 @pytest.mark.parametrize(
     "name, prompts, tool",
     [
@@ -314,10 +333,15 @@ def test_recorded_sessions_of_ralph_are_imported_as_expected(shared_data: Path, 
         ("pi-0.73.1.mode-json.jsonl", {"create hello.py"}, "bash"),
     ],
 )
-def test_runs_of_real_clients_are_imported(
-    shared_data: Path, name: str, prompts: set[str | None], tool: str
+def test_runs_of_real_clients_are_imported_and_replay(
+    shared_data: Path, tmp_path: Path, name: str, prompts: set[str | None], tool: str
 ):
-    first, second = read_trace(shared_data / "ralph" / "thirdparty_runs" / name)
+    first, second = told = read_trace(shared_data / "ralph" / "thirdparty_runs" / name)
+    write_cassette(told, tmp_path / "run.yaml")
+    source = Replay(tmp_path / "run.yaml")
+    given = [source.output(one.prompt or "whatever it was", one.hat) for one in told]
+    assert [one.said for one in given if one] == [one.reply.blocks for one in told]
+    assert source.verdict().status == "pass"
     assert [call.name for call in first.reply.calls] == [tool]
     assert "hello.py" in str(first.reply.calls[0].arguments)
     assert second.reply.text == "Created hello.py.\nLOOP_COMPLETE"
