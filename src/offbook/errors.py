@@ -31,13 +31,18 @@ if TYPE_CHECKING:
 
 
 class OffbookError(Exception):
-    """What happened, where, and what to do about it."""
+    """What happened, where, and what to do about it. As a text, it tells no secret."""
 
     def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
         self.what = what
         self.where = where
         self.hint = hint
         super().__init__("\n".join(filter(None, (f"{where}: {what}" if where else what, hint))))
+
+    def __str__(self) -> str:
+        from offbook.secrets import hide_secrets, known_secrets
+
+        return hide_secrets(super().__str__(), known_secrets())
 
 
 class UsageError(OffbookError):

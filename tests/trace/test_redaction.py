@@ -41,6 +41,13 @@ def test_secrets_are_hidden_without_being_asked_for():
     }
 
 
+def test_a_command_line_is_hidden_word_by_word():
+    words = ["tool", "--api-key", "hunter2", "-v", "--token", "hunter3", "--password=hunter4", "go"]
+    hidden = Redaction().value({"argv": words})["argv"]
+    kept = ["tool", "--api-key", "[API_KEY]", "-v", "--token", "[API_KEY]"]
+    assert hidden == [*kept, "--password=[API_KEY]", "go"]
+
+
 def test_a_pattern_of_ones_own_is_named_in_its_place():
     redaction = Redaction({"patterns": {"user_id": "user_[a-z0-9]+"}})
     assert redaction.text("for user_abc123 only") == "for [USER_ID] only"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import UsageError
+from offbook.secrets import hide_bytes, known_secrets
 from offbook.trace.events import Event, header
-from offbook.trace.secrets import hide_bytes, known_secrets
 
 if TYPE_CHECKING:
     from pathlib import Path

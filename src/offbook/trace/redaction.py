@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import UsageError, nearest
+from offbook.secrets import MASK, hide_secrets, known_secrets, names_secret
 from offbook.trace.patterns import Literal, Pattern, Trusted, compile_pattern, trust_pattern
-from offbook.trace.secrets import MASK, hide_secrets, known_secrets, names_secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,8 +117,14 @@ class Redaction:
             fields = cast("Mapping[str, Any]", value)
             return {self.text(name): self._field(name, held) for name, held in fields.items()}
         if isinstance(value, (list, tuple)):
-            return [self._walk(item) for item in cast("Iterable[Any]", value)]
+            items = cast("Sequence[Any]", value)
+            return [self._item(before, item) for before, item in zip(("", *items), items)]  # noqa: B905 - the last is before none
         return value
+
+    def _item(self, before: Any, item: Any) -> Any:
+        """An item of a list: of a command line, say, where a secret stands behind its option."""
+        option = before if isinstance(before, str) and before.startswith("-") else ""
+        return self._field(option.lstrip("-").replace("-", "_"), item)
 
     def _field(self, name: str, held: Any) -> Any:
         if isinstance(held, str) and held and names_secret(name):

@@ -14,7 +14,7 @@ from offbook.runs.goldens.library import Library
 from offbook.runs.goldens.matching import show
 from offbook.runs.goldens.recorder import digest
 from offbook.runs.goldens.replay import replay_all
-from offbook.trace.secrets import hide_secrets, names_secret
+from offbook.secrets import hide_secrets, names_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,6 +19,7 @@ from offbook.runs.judges import BUILT_IN, Bench
 from offbook.runs.tools.replay import FOLDER, WORKSPACE, place_cassette
 from offbook.runs.tools.work import Progress, session_of
 from offbook.runs.workspace import Workspace, Workspaces
+from offbook.secrets import keep_secret
 from offbook.sources.recording import Recording
 from offbook.trace.events import REQUEST
 from offbook.trace.hub import Hub
@@ -26,7 +27,6 @@ from offbook.trace.observe import Observed
 from offbook.trace.outputs import join_output
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import Recorder
-from offbook.trace.secrets import keep_secret
 from offbook.trace.verdicts import Verdict, deliver
 
 LONGEST = 200_000

@@ -17,11 +17,11 @@ from offbook.runs.tools.replay import WORKSPACE, place_cassette
 from offbook.runs.tools.run import judge_script
 from offbook.runs.tools.work import Limits, Progress, Silent, work
 from offbook.runs.workspace import Workspace, Workspaces
+from offbook.secrets import keep_secret
 from offbook.sources.cassette.format import Answered
 from offbook.sources.recording import Recording
 from offbook.subjects.loop.backend import Acted, Backend
 from offbook.subjects.loop.loop import SCRATCHPAD
-from offbook.trace.secrets import keep_secret
 
 
 class Recorded(Settled, frozen=True):

@@ -12,12 +12,12 @@ from offbook.runs.agents import AGENTS, Agent, Choice
 from offbook.runs.bridge import Settled
 from offbook.runs.tools.work import Limits, Progress, Silent, work
 from offbook.runs.workspace import ID, Workspace, Workspaces
+from offbook.secrets import keep_secret
 from offbook.sources.cassette.format import Answered
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay, Summary
 from offbook.subjects.loop.backend import Acted, Backend
 from offbook.subjects.loop.loop import SCRATCHPAD
-from offbook.trace.secrets import keep_secret
 from offbook.trace.verdicts import Verdict
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from offbook.runs.tools.orchestrate import orchestrate
 from offbook.runs.tools.replay import CassetteBackend
 from offbook.runs.tools.work import Limits, Progress, Worked, work
 from offbook.runs.workspace import Workspaces
+from offbook.secrets import keep_secret
 from offbook.subjects.loop.backend import MockBackend
-from offbook.trace.secrets import keep_secret
 from offbook.trace.verdicts import Verdict
 
 BACKENDS = ("mock", "replay", *AGENTS)

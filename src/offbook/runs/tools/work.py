@@ -12,11 +12,11 @@ import msgspec
 from offbook.errors import OffbookError, RunError, ScriptError, UsageError
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.workspace import Workspace
+from offbook.secrets import hide_secrets, known_secrets
 from offbook.subjects.loop.backend import Backend
 from offbook.subjects.loop.loop import EVENTS, Loop
 from offbook.trace.outputs import written
 from offbook.trace.reader import Trace
-from offbook.trace.secrets import hide_secrets, known_secrets
 from offbook.trace.verdicts import Verdict, deliver
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import msgspec
 
 from offbook.errors import UsageError
 from offbook.files import write_whole
+from offbook.secrets import hide_bytes, known_secrets
 from offbook.sources.cassette.edit import Title, add_items, begin_text, revise_header
 from offbook.sources.cassette.format import Interaction
 from offbook.sources.cassette.lock import try_lock
 from offbook.sources.cassette.tape import Tape, open_tape, read_raw
 from offbook.trace.recorder import plain
-from offbook.trace.secrets import hide_bytes, known_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

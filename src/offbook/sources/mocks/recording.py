@@ -15,8 +15,8 @@ from offbook.errors import ModelError, UsageError
 from offbook.exchange.messages import Text, Thinking
 from offbook.exchange.relay import relays
 from offbook.files import write_whole
+from offbook.secrets import hide_secrets, known_secrets
 from offbook.sources.auxiliary import warm_up
-from offbook.trace.secrets import hide_secrets, known_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

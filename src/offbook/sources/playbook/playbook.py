@@ -17,6 +17,7 @@ from offbook.errors import (
 )
 from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
 from offbook.exchange.reply import Reply, Stop, Usage
+from offbook.secrets import hide_secrets
 from offbook.sources.auxiliary import stand_in
 from offbook.sources.playbook.actions import (
     Action,
@@ -198,7 +199,7 @@ class Playbook:
             except CancelledError:
                 raise
             except BaseException as error:  # pytest.fail() is no Exception
-                error.add_note(f"in .then() of step {step}")
+                error.add_note(hide_secrets(f"in .then() of step {step}"))
                 self.failure = self.failure or error
                 raise
 
@@ -306,7 +307,7 @@ class Playbook:
             answer = params()
             given = await answer if isawaitable(answer) else answer
         except Exception as error:
-            error.add_note(f"in the late-bound parameters of step {step}")
+            error.add_note(hide_secrets(f"in the late-bound parameters of step {step}"))
             raise
         if not isinstance(given, Mapping):
             raise PlaybookError(

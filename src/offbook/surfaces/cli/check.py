@@ -6,7 +6,7 @@ import click
 
 from offbook.runs.tools.check import Result, check
 from offbook.surfaces.cli.inputs import read_list
-from offbook.surfaces.cli.output import print_json
+from offbook.surfaces.cli.output import print_json, print_safely
 
 EXAMPLE = """\b
 Example:
@@ -37,7 +37,7 @@ def command(workspace_id: str, assertions: tuple[str, ...], *, as_json: bool) ->
         print_json(checked)
     else:
         for result in checked.results:
-            click.echo(_tell(result))
+            print_safely(_tell(result))
         held = len(checked.results) - checked.failed_count
         click.echo(f"{held} of {len(checked.results)} hold")
     return int(not checked.passed)

@@ -17,4 +17,11 @@ def wants_colour() -> bool:
 
 def print_json(value: Any) -> None:
     """Print a value for machines, a field a line."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=repr), indent=2))
+    print_safely(msgspec.json.format(msgspec.json.encode(value, enc_hook=repr), indent=2).decode())
+
+
+def print_safely(text: str) -> None:
+    """Print what may have a secret in it, without."""
+    from offbook.secrets import hide_secrets, known_secrets
+
+    click.echo(hide_secrets(text, known_secrets()))

@@ -78,8 +78,8 @@ SHAPES = {
     "sntrys_": r"sntrys_[A-Za-z0-9_=+/]{16,}",
     "phc_": r"phc_[A-Za-z0-9]{16,}",
     "eyj": r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}",  # web tokens
-    "private key-----": r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?"
-    r"(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)",
+    "private key-----": r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^\"]*?"
+    r"(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|(?=\\*\")|\Z)",
     "://": r"://[^\s:/@\"'\\]*:([^\s/@\"'\\]+)@",  # a password in a URL
     "bearer": r"(?i:bearer)[ \t]+(?=[^\s\"']*[0-9._~+/=-])([A-Za-z0-9._~+/=-]{8,})",
     ":aa": r"[0-9]{8,10}(:AA[A-Za-z0-9_-]{30,36})",  # Telegram
@@ -99,7 +99,8 @@ OPEN = r"\s*[:=]\s*"
 QUOTED = (
     rf"[\"']?{OPEN}\"((?:[^\"\\]|\\.)+)",
     rf"[\"']?{OPEN}'([^'\n]+)",
-    rf"\\+\"{OPEN}\\+\"((?:[^\"\\]|\\[^\"])+)",
+    # in JSON in JSON, however deep: it ends where a quote has as many backslashes as the first
+    rf"(\\+)\"{OPEN}\1\"((?:[^\"\\]|\\+[^\"\\]|\1\\+\")+)",
 )
 BARE = r"(?:\s*=\s*|:[ \t]+)([^\s\"'\\&,;}\])]{3,})"
 FLAG = r"(?:[ \t]+|\\*\",[ \t]*\\*\")([^\s\"'\\,]{3,})"
@@ -124,7 +125,7 @@ def _rules() -> Iterator[_Rule]:
         yield from _named(name)
     for name in WHOLE:
         word = name.encode()
-        for tail in (*QUOTED, r":[ \t]+([^\r\n\"']+)"):
+        for tail in (*QUOTED, r":[ \t]+([^\r\n\"'\\]+)"):
             yield _Rule(word, re.compile(word + tail.encode()))
     for name in QUERY:
         word = f"{name}=".encode()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.trace.secrets import MASK, hide_bytes, hide_secrets, known_secrets, names_secret
+from offbook.secrets import MASK, hide_bytes, hide_secrets, known_secrets, names_secret
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ"
 HEX = "0123456789abcdef0123456789abcdef"
@@ -134,6 +134,22 @@ def test_hidden_json_is_still_json(value: dict[str, str]):
     raw = msgspec.json.encode(value)
     read = msgspec.json.decode(hide_bytes(raw))
     assert set(read) == set(value)
+
+
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIab{}"
+PLANTS = st.sampled_from([*KEYS.values(), *(n.format(LETTERS) for n in NAMED.values()), PEM])
+
+
+@given(st.lists(PLANTS | st.sampled_from(["\n", '"', "'", "\\", "{", "é", " and "]), max_size=9))
+def test_json_in_json_in_json_is_still_json_and_has_no_secret(parts: list[str]):
+    text = "".join(parts)
+    inner = msgspec.json.encode({"said": text, "more": 1}).decode()
+    value = {"arguments": msgspec.json.encode({"deep": inner}).decode(), "text": text, "end": [1]}
+    hidden = hide_bytes(msgspec.json.encode(value))
+    read = msgspec.json.decode(hidden)
+    assert (set(read), read["end"]) == ({"arguments", "text", "end"}, [1])
+    deep = msgspec.json.decode(msgspec.json.decode(read["arguments"])["deep"])
+    assert deep["more"] == 1
 
 
 def test_the_folder_of_the_shell_is_no_password():
