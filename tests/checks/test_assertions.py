@@ -134,6 +134,26 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
         "pass",
     ),
     ("tool_sequence", {"tools": ["rm", "find"], "mode": "in_order"}, "fail"),
+    (
+        "tool_sequence",
+        {"tools": ["find", "find", {"tool": "rm", "input": {"path": "^/$"}, "args": "pattern"}]},
+        "pass",
+    ),
+    (
+        "tool_sequence",
+        {"tools": [{"tool": "find", "input": {}, "args": "exact"}, "find", "rm"]},
+        "fail",
+    ),
+    (
+        "tool_sequence",
+        {"tools": [{"tool": "find", "input": {}}, "find", "rm"], "args": "exact"},
+        "fail",
+    ),
+    ("tool_sequence", {"tools": ["find", "find", "rm", "rm"], "mode": "subset"}, "pass"),
+    ("tool_sequence", {"tools": ["find"], "mode": "superset"}, "pass"),
+    ("tool_sequence", {"tools": ["rm", "find", "find"], "mode": "any_order"}, "pass"),
+    ("tool_sequence", {"tools": [], "mode": "superset"}, "error"),
+    ("tool_called", {"tool": "find", "input": {"id": 8}}, "fail"),
     ("tool_called", {"tool": "find", "min": 2}, "pass"),
     ("tool_called", {"tool": "find", "max": 1}, "fail"),
     ("tool_called", {"tool": "fnd"}, "fail"),
@@ -209,6 +229,19 @@ def test_all_are_judged_although_one_fails_and_one_is_wrong(evidence: Evidence):
 def test_a_wrong_assertion_is_told_with_the_nearest_right_one(raw: dict[str, Any], message: str):
     with pytest.raises(UsageError, match=message):
         read_assertion(raw)
+
+
+def test_a_failed_sequence_of_tools_shows_both_sides(evidence: Evidence):
+    wanted = ["find", {"tool": "rm", "input": {"path": "/tmp"}}]  # noqa: S108 - only a text
+    [verdict] = judge_all([{"type": "tool_sequence", "tools": wanted}], evidence)
+    assert verdict.message.splitlines() == [
+        "the calls differ:",
+        '= find({"id":7})',
+        '+ find({"id":7})',
+        '+ rm({"path":"/"})',
+        '- rm({"path":"/tmp"})',
+    ]
+    assert verdict.context["missing"] == ['rm({"path":"/tmp"})']
 
 
 def test_a_failed_transition_lists_those_there_were(evidence: Evidence):

@@ -33,7 +33,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tool: str
     input: Any = None
-    args: Args = "partial"
+    args: Args | None = None
 
     def __post_init__(self) -> None:
         if self.input is not None and not isinstance(self.input, dict) and not callable(self.input):

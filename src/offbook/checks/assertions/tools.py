@@ -18,7 +18,10 @@ State = Literal["ok", "failed", "blocked", "retried"]
 
 
 class ToolSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_sequence"):
-    """The agent called these tools: names, or names with their input."""
+    """The agent called these tools: names, or names with their input.
+
+    `args` says how inputs are compared; a tool may have a way of its own.
+    """
 
     tools: list[str | Wanted]
     mode: Mode = "exact"
@@ -40,7 +43,9 @@ class ToolSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool
         return Finding(found.holds, [str(one) for one in wanted], shown_, message, context)
 
     def _wish(self, one: str | Wanted) -> Wanted:
-        return Wanted(one) if isinstance(one, str) else msgspec.structs.replace(one, args=self.args)
+        if isinstance(one, str):
+            return Wanted(one)
+        return msgspec.structs.replace(one, args=one.args or self.args)
 
 
 class ToolCalled(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_called"):
