@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.runs.scenario import Played, find_scenarios, play, play_all, read_scenario
+from offbook.runs.playing import Played, play, play_all
+from offbook.runs.scenario import find_scenarios, read_scenario
 from offbook.runs.workspace import Workspaces
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"

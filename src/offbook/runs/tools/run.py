@@ -9,7 +9,6 @@ import msgspec
 
 from offbook.errors import UsageError, nearest
 from offbook.runs.agents import AGENTS, Agent, Choice
-from offbook.runs.bridge import Settled
 from offbook.runs.tools.orchestrate import orchestrate
 from offbook.runs.tools.replay import CassetteBackend
 from offbook.runs.tools.work import Limits, Progress, Worked, work
@@ -22,21 +21,11 @@ BACKENDS = ("mock", "replay", *AGENTS)
 CONSUMED = "playbook consumed"
 
 
-class Ran(Settled, frozen=True):
+class Ran(Worked, frozen=True):
     """A run that is over."""
 
-    exit_code: int
-    termination_reason: str
-    iterations: int
-    elapsed_secs: float
-    session_file: str
-    events_count: int
-    stdout: str
-    stderr: str
     mock_responses_consumed: int = 0
     mock_responses_remaining: int = 0
-    error: str = ""
-    warnings: tuple[str, ...] = ()
 
 
 async def run(  # noqa: PLR0913 - the parameters of the tool

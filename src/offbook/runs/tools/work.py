@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import OffbookError, RunError, ScriptError, UsageError
+from offbook.runs.bridge import Settled
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.workspace import Workspace
 from offbook.secrets import hide_secrets, known_secrets
@@ -37,7 +38,7 @@ class Limits(msgspec.Struct, frozen=True):
     seconds: float = 300.0
 
 
-class Worked(msgspec.Struct, frozen=True):
+class Worked(Settled, frozen=True):
     """How the loop ended."""
 
     exit_code: int
@@ -48,8 +49,8 @@ class Worked(msgspec.Struct, frozen=True):
     events_count: int
     stdout: str
     stderr: str
-    error: str
-    warnings: tuple[str, ...]
+    error: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class Silent:

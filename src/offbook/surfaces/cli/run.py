@@ -231,7 +231,8 @@ def _play(
     fail_on_flaky: bool,
     as_json: bool,
 ) -> int:
-    from offbook.runs.scenario import Played, find_scenarios, play_all, write_reports
+    from offbook.runs.playing import Played, play_all, write_reports
+    from offbook.runs.scenario import find_scenarios
 
     scenarios = find_scenarios(paths)
     over = count(1)
