@@ -46,8 +46,19 @@ def parse_yaml(text: str, path: Path | str = "") -> Any:
         told = str(error)
         found = re.search(r"line (\d+)", told)
         line = int(found[1]) if found else _line_of_duplicate(told, text)
+        hint = ""
+        if line is None and "alias" in told:
+            line = _line_of_alias(text)
+            hint = "write out what its aliases (*name) stand for: they grow too large"
         what = told.strip().splitlines()[-1].strip()
-        raise FormatError(f"this is not good YAML: {what}", path=path, line=line) from error
+        told_so = f"this is not good YAML: {what}"
+        raise FormatError(told_so, path=path, line=line, hint=hint) from error
+
+
+def _line_of_alias(text: str) -> int | None:
+    """The first line that uses an alias."""
+    lines = enumerate(text.splitlines(), 1)
+    return next((at for at, line in lines if re.search(r"(?:^|[\s,\[{:])\*\w", line)), None)
 
 
 def _line_of_duplicate(told: str, text: str) -> int | None:

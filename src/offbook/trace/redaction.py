@@ -142,7 +142,9 @@ def read_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
         return msgspec.convert(rules, Rules)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"redactions: {error}", hint='give {"patterns": {…}, "paths": […], "presets": […]}'
+            str(error),
+            where="redactions",
+            hint='give {"patterns": {…}, "paths": […], "presets": […]}',
         ) from error
 
 
@@ -157,7 +159,9 @@ def _rules(read: Rules) -> list[Rule]:
     for preset in read.presets:
         if preset not in PRESETS:
             raise UsageError(
-                f"there is no redaction preset {preset!r}", hint=nearest(preset, PRESETS)
+                f"there is no redaction preset {preset!r}",
+                where="redactions.presets",
+                hint=nearest(preset, PRESETS),
             )
         found += [(trust_pattern(source), text) for source, text in PRESETS[preset][0]]
     for name, source in read.patterns.items():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from offbook.exchange.messages import AnyBlock, Message
     from offbook.exchange.source import ModelSource
-    from offbook.sources.cassette.tape import Entry
+    from offbook.sources.cassette.index import Entry
 
 
 class Stats(msgspec.Struct, frozen=True):

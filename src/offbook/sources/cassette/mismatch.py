@@ -20,7 +20,8 @@ from offbook.sources.cassette.volatile import Hint, suggest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from offbook.sources.cassette.tape import Entry, Tape
+    from offbook.sources.cassette.index import Entry
+    from offbook.sources.cassette.tape import Tape
 
 SHOWN = 500
 WINDOW = 72

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from offbook.exchange.reply import Reply
     from offbook.exchange.source import ModelSource
-    from offbook.sources.cassette.tape import Entry, Tape
+    from offbook.sources.cassette.index import Entry
+    from offbook.sources.cassette.tape import Tape
     from offbook.trace.hub import Hub
 
 SHOWN = 5
@@ -148,10 +149,11 @@ class Replay:
         return None if entry is None else self._answer(entry)
 
     def _hash(self, request: Request) -> Hashes:
-        return Hashes(
-            self._normal.hash_request(request),
-            self._normal.hash_prompt(request.prompt) if self._prompted else "",
-        )
+        with self.tape.blaming():
+            return Hashes(
+                self._normal.hash_request(request),
+                self._normal.hash_prompt(request.prompt) if self._prompted else "",
+            )
 
     def _choose(self, hat: str, hashes: Hashes, asked: Request | str) -> Entry | None:
         if self.failure is not None:

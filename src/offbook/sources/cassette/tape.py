@@ -8,13 +8,14 @@ So a large cassette costs little more than its size, and a second opening next t
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError, FutureVersion, nearest
+from offbook.errors import FormatError, FutureVersion, UsageError, nearest
 from offbook.exchange.messages import Message
 from offbook.files import LONGEST, convert, parse_yaml
 from offbook.sources.cassette.format import (
@@ -26,54 +27,28 @@ from offbook.sources.cassette.format import (
     Interaction,
     read_item,
 )
+from offbook.sources.cassette.index import Entry, check_references, find_roots, number_ids
+from offbook.sources.cassette.layout import (
+    INDENT,
+    Span,
+    find_items,
+    find_line,
+    find_rule,
+    split_items,
+)
 from offbook.sources.cassette.normal import Chain, Head, count_ids, note_ids
+from offbook.trace.redaction import Redaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from offbook.sources.cassette.normal import Normal
 
 KEPT = 8
-INDENT = 2
-_ITEMS = re.compile(rb"^interactions:[ \t]*(?:#[^\n]*)?\n", re.MULTILINE)
-_FIRST = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*( *)- ")
-_KEY = re.compile(rb"^[^\s#]", re.MULTILINE)
-_BLANK = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(?:#[^\n]*)?")
 _HEX = re.compile(r"sha256:[0-9a-f]{64}")
+_RULE = re.compile(r"redactions\.?(patterns|paths|presets)?(?:\['(.*)'\])?")
 _MEND = "compare it with docs/record-replay.md, or record it anew"
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One line of the index: what a replay must know of an interaction before its turn.
-
-    `start` and `end` are where it stands in the file, `line` the line of its beginning. `kept`
-    says whether the request is there and not only its hash, `prompted` whether it is known by its
-    prompt alone.
-    """
-
-    number: int
-    id: int
-    hat: str
-    hash: str
-    start: int
-    end: int
-    line: int
-    after: int | None
-    again: int | None
-    head: int | None
-    at: int | None
-    took: float
-    kept: bool
-    prompted: bool
-
-
-class Span(msgspec.Struct, frozen=True):
-    """Where the interactions stand in the file, and how far they are indented."""
-
-    start: int
-    end: int
-    indent: int
 
 
 class Tape:
@@ -83,15 +58,15 @@ class Tape:
         self.path = path
         self.raw = raw
         self.digest = blake2b(raw, digest_size=16).hexdigest()
-        self.span = _find_items(raw)
+        self.span = find_items(raw)
         self._values: list[Interaction] | None = None
         self._response = self.span and re.compile(
             rb"^ {%d}response:" % (self.span.indent + INDENT), re.MULTILINE
         )
         self.header, self.entries = self._read()
-        self._numbers = self._check_ids()
-        self._check_references()
-        self.roots = self._find_roots()
+        self._numbers = number_ids(self.entries, path)
+        check_references(self.entries, self._numbers, path)
+        self.roots = find_roots(self.entries, self._numbers, path)
 
     # ------------------------------------------------------------------------------ reading
 
@@ -110,7 +85,7 @@ class Tape:
 
     def _read_each(self, span: Span) -> Iterator[Entry]:
         line = self.raw.count(b"\n", 0, span.start) + 1
-        for number, (start, end) in enumerate(_items(self.raw, span), 1):
+        for number, (start, end) in enumerate(split_items(self.raw, span), 1):
             if number == 1:
                 line += self.raw.count(b"\n", span.start, start)
             yield self._entry(self._parse(start, end, line), number, start, end, line)
@@ -135,7 +110,7 @@ class Tape:
             )
             for item in listed
         ]
-        spans = _items(self.raw, self.span) if self.span else []
+        spans = split_items(self.raw, self.span) if self.span else []
         places = [*spans, *[(0, 0)] * (len(self._values) - len(spans))]
         return header, [
             self._entry(value, number, *place, self.raw.count(b"\n", 0, place[0]) + 1)
@@ -150,7 +125,7 @@ class Tape:
             raise FutureVersion(
                 f"this cassette has version {version}, newer than {VERSION}",
                 path=self.path,
-                line=_line_of(text, "version"),
+                line=find_line(text, "version"),
                 hint="upgrade Offbook to read it",
             )
         header = convert(value, Header, path=self.path, text=text)
@@ -158,10 +133,28 @@ class Tape:
             raise FormatError(
                 f"this is a {header.format!r}, not a cassette",
                 path=self.path,
-                line=_line_of(text, "format"),
+                line=find_line(text, "format"),
                 hint=f"a cassette says `format: {FORMAT}`",
             )
+        self._top = text
+        with self.blaming():
+            Redaction(header.redactions, environment={})
         return header
+
+    @contextmanager
+    def blaming(self) -> Generator[None]:
+        """Inside, what is wrong with a redaction of this file is told with its line."""
+        try:
+            yield
+        except FormatError:
+            raise
+        except UsageError as error:
+            rule = _RULE.match(error.where)
+            if rule is None or not _has_rule(self._top, rule[2]):
+                raise
+            line = find_rule(self._top, rule[1], rule[2] or "")
+            what = f"{error.where}: {error.what}"
+            raise FormatError(what, path=self.path, line=line, hint=error.hint) from error
 
     def _parse(self, start: int, end: int, line: int) -> Interaction:
         text = self._text(start, end, line)
@@ -208,55 +201,6 @@ class Tape:
             kept,
             asked.prompt is not None or not kept,
         )
-
-    # ----------------------------------------------------------------------------- checking
-
-    def _check_ids(self) -> dict[int, int]:
-        numbers: dict[int, int] = {}
-        for entry in self.entries:
-            if entry.id in numbers:
-                other = self.entries[numbers[entry.id] - 1]
-                raise FormatError(
-                    f"two interactions have the id {entry.id}: the other is in line {other.line}",
-                    path=self.path,
-                    line=entry.line,
-                    hint="give one of them another, and name it where others refer to it",
-                )
-            numbers[entry.id] = entry.number
-        return numbers
-
-    def _check_references(self) -> None:
-        for entry in self.entries:
-            for name in ("after", "again", "head"):
-                wanted = getattr(entry, name)
-                if wanted is not None and wanted not in self._numbers:
-                    raise FormatError(
-                        f"interaction {entry.number}: {name} refers to {wanted}, "
-                        "and no interaction has that id",
-                        path=self.path,
-                        line=entry.line,
-                        hint=nearest(str(wanted), map(str, self._numbers)),
-                    )
-
-    def _find_roots(self) -> dict[int, int]:
-        """By id, the interaction with which the conversation began."""
-        roots: dict[int, int] = {}
-        for entry in self.entries:
-            found: list[int] = []
-            at = entry
-            while at.id not in roots and (before := at.after or at.again) is not None:
-                found.append(at.id)
-                if before in found:
-                    raise FormatError(
-                        f"interaction {entry.number} goes on from itself",
-                        path=self.path,
-                        line=entry.line,
-                        hint="let `after` and `again` name an earlier one",
-                    )
-                at = self.named(before)
-            root = roots.get(at.id, at.id)
-            roots.update(dict.fromkeys((*found, at.id), root))
-        return roots
 
     def _lineage(self, entry: Entry) -> list[Entry]:
         """The interactions that this one goes on from, the latest first, itself included."""
@@ -349,6 +293,10 @@ class Tape:
 
     def rehash(self, normal: Normal) -> list[str]:
         """The hashes of all requests that are kept, made anew; those of the others as they are."""
+        with self.blaming():
+            return self._rehash(normal)
+
+    def _rehash(self, normal: Normal) -> list[str]:
         chains = self.chains(normal)
         heads: dict[int, bytes] = {}
         made: list[str] = []
@@ -367,33 +315,8 @@ class Tape:
         return made
 
 
-def _find_items(raw: bytes) -> Span | None:
-    """Where the interactions stand, when they are written one below the other."""
-    opened = _ITEMS.search(raw)
-    first = _FIRST.match(raw, opened.end()) if opened else None
-    if opened is None:
-        return None
-    if first is None:  # none yet, or written in some other way
-        rest = _KEY.search(raw, opened.end())
-        end = rest.start() if rest else len(raw)
-        blank = _BLANK.fullmatch(raw, opened.end(), end)
-        return Span(opened.end(), end, INDENT) if blank else None
-    indent = len(first[1])
-    after = rb"^[^\s#-]" if indent == 0 else rb"^[^\s#]"
-    closed = re.compile(after, re.MULTILINE).search(raw, opened.end())
-    end = closed.start() if closed else len(raw)
-    return Span(opened.end(), end, indent)
-
-
-def _items(raw: bytes, span: Span) -> list[tuple[int, int]]:
-    dash = re.compile(rb"^ {%d}- " % span.indent, re.MULTILINE)
-    starts = [found.start() for found in dash.finditer(raw, span.start, span.end)]
-    return list(zip(starts, [*starts[1:], *([span.end] if starts else [])], strict=True))
-
-
-def _line_of(text: str, key: str) -> int | None:
-    found = re.search(rf"^{key}:", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else None
+def _has_rule(top: str, named: str | None) -> bool:
+    return find_line(top, "redactions") is not None and (named is None or named in top)
 
 
 def read_raw(path: Path) -> bytes:

@@ -1,0 +1,114 @@
+"""What is no cassette is refused by every command: where, what, the mend; nothing is changed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offbook.sources.recording import Recording
+from offbook.sources.server.server import Server
+from tests.sources.cassette.talks import Counting
+from tests.sources.cassette.test_tape import BOMB, GOOD
+from tests.surfaces.conftest import Offbook
+
+RULES = GOOD.replace("interactions:", "redactions:\n  {}\ninteractions:")
+BAD = {
+    "truncated": (GOOD[:140], 4, "missing required field `response`"),
+    "hand-broken": (GOOD.replace("output: hi again", "output: [hi"), 18, "YAML"),
+    "newer": (GOOD.replace("version: 1", "version: 99"), 2, "upgrade Offbook"),
+    "a bomb": (BOMB, 2, "write out what its aliases"),
+    "a wrong type": (GOOD.replace("sha256:bb", "7"), 13, "Expected `str`"),
+    "ids twice": (GOOD.replace("id: 2", "id: 1"), 11, "give one of them another"),
+    "a pattern that does not compile": (
+        RULES.format('patterns: {user: "user_["}'),
+        4,
+        "does not compile",
+    ),
+    "a pattern that runs away": (
+        RULES.format('patterns: {word: "(a|aa)+$"}').replace("hello", "a" * 60 + "b"),
+        4,
+        "repeat no group that repeats",
+    ),
+    "a path that is none": (RULES.format('paths: ["$.["]'), 4, "paths look like"),
+    "a preset that is none": (RULES.format("presets: [codx]"), 4, "did you mean 'codex'"),
+    "another file": ("name: flow\nrun: {}\n", None, "no interactions"),
+}
+COMMANDS = (
+    "replay {} -- true",
+    "record {} --append --upstream http://127.0.0.1:9 -- touch ran",
+    "cassette upgrade {}",
+    "cassette trim {} 1",
+    "cassette edit {}",
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=[command.split(" {}")[0] for command in COMMANDS])
+@pytest.mark.parametrize("kind", BAD)
+def test_what_is_no_cassette_is_refused_with_its_line_and_left_alone(
+    kind: str,
+    words: str,
+    tmp_path: Path,
+    offbook_command: Offbook,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("offbook.trace.patterns.SECONDS", 0.05)
+    monkeypatch.setenv("EDITOR", "true")
+    text, line, message = BAD[kind]
+    path = tmp_path / "shop.yaml"
+    path.write_text(text)
+    if kind == "a pattern that runs away" and "upgrade" not in words:
+        pytest.skip("nothing is compared here before the first request")
+    done = offbook_command(*words.format("shop.yaml").split())
+    assert done.code == 2, done.out + done.err
+    where = "shop.yaml" if line is None else f"shop.yaml:{line}"
+    assert done.err.startswith(f"offbook: {where}: "), done.err
+    assert re.search(message, done.err), done.err
+    assert path.read_text() == text
+    assert [found.name for found in tmp_path.iterdir()] == ["shop.yaml"]
+
+
+def test_a_pattern_that_runs_away_during_a_replay_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "shop.yaml"
+    path.write_text(RULES.format('patterns: {word: "(a|aa)+$"}'))
+    body = '{"model": "m", "messages": [{"role": "user", "content": "' + "a" * 60 + 'b"}]}'
+    agent = (
+        "import os, urllib.request as u\n"
+        "url = os.environ['OPENAI_BASE_URL'] + '/chat/completions'\n"
+        f"u.urlopen(u.Request(url, {body.encode()!r}, {{'content-type': 'application/json'}}))"
+    )
+    words = ["replay", "shop.yaml", "--", sys.executable, "-c", agent]
+    done = subprocess.run(
+        [sys.executable, "-m", "offbook", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert (
+        "shop.yaml:4: redactions.patterns['word']: the pattern '(a|aa)+$' runs away" in done.stderr
+    )
+
+
+def test_a_second_recorder_is_refused_whoever_it_is(tmp_path: Path):
+    path = tmp_path / "shop.yaml"
+    with Recording(Counting(), path), Server() as server:
+        url = server.mount(Counting(), run="").openai
+        words = ["record", str(path), "--upstream", url, "--", "touch", "ran"]
+        done = subprocess.run(
+            [sys.executable, "-m", "offbook", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "being recorded already by process" in done.stderr
+    assert not (tmp_path / "ran").exists()
