@@ -38,6 +38,8 @@ def list_variables(url: str) -> dict[str, str]:
         "GOOGLE_GEMINI_BASE_URL": url,
         "GOOGLE_BASE_URL": url,
         "GEMINI_API_KEY": KEY,
+        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": url,
+        "AWS_BEARER_TOKEN_BEDROCK": KEY,
         **QUIET,
     }
 

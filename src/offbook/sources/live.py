@@ -93,7 +93,13 @@ class Live:
 
     async def reply(self, request: Request, /) -> Reply:
         """The provider's reply."""
-        dialect = _dialect(str(request.metadata.get("dialect", DEFAULT)))
+        name = str(request.metadata.get("dialect", DEFAULT))
+        if name not in PROVIDERS:
+            raise UsageError(
+                f"a request in the dialect {name!r} cannot be passed on",
+                hint=f"only these can: {', '.join(PROVIDERS)}; write a playbook or mocks for it",
+            )
+        dialect = _dialect(name)
         wire = dialect.ask(request, self._place(dialect.name), self._key(dialect.name))
         # An empty context: what answers or refuses the requests of this process is not meant here.
         context = contextvars.Context()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects.anthropic import Anthropic
+from offbook.exchange.dialects.bedrock import Bedrock
 from offbook.exchange.dialects.dialect import Dialect, Wire
 from offbook.exchange.dialects.gemini import Gemini
 from offbook.exchange.request import Request
@@ -18,6 +19,7 @@ from tests.exchange.dialects import conversations
 CASES: list[tuple[Dialect, str]] = [
     (Anthropic(), "/v1/messages"),
     (Gemini(), "/v1beta/models/m:generateContent"),
+    (Bedrock(), "/model/m/converse"),
 ]
 values = conversations.values
 
@@ -59,7 +61,8 @@ def test_a_request_with_anything_wrong_is_understood_or_refused(
     said = read(dialect, sent)
     if isinstance(said, ModelError):
         assert said.status == 400
-        assert json.loads(dialect.refuse(said).body)["error"]["message"] == said.message
+        told = json.loads(dialect.refuse(said).body)
+        assert told.get("error", told)["message"] == said.message
 
 
 @pytest.mark.parametrize("dialect, path", CASES)

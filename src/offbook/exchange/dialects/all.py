@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 def dialects(rules: frozenset[str] = ALL) -> tuple[Dialect, ...]:
     """Every dialect, refusing what breaks one of these rules."""
     from offbook.exchange.dialects.anthropic import Anthropic
+    from offbook.exchange.dialects.bedrock import Bedrock
     from offbook.exchange.dialects.chat import Chat
     from offbook.exchange.dialects.gemini import Gemini
     from offbook.exchange.dialects.responses import Responses
 
-    return (Chat(rules), Responses(rules), Anthropic(rules), Gemini(rules))
+    return (Chat(rules), Responses(rules), Anthropic(rules), Gemini(rules), Bedrock(rules))
 
 
 def only(rules: frozenset[str]) -> Callable[[Wire], Dialect | None]:

@@ -38,6 +38,8 @@ PATHS = (
     "POST /v1/messages/count_tokens",
     "POST /v1beta/models/{model}:generateContent",
     "POST /v1beta/models/{model}:streamGenerateContent",
+    "POST /model/{model}/converse",
+    "POST /model/{model}/converse-stream",
     "GET /v1/models",
 )
 GREETINGS = {"/", "/api/hello"}  # where clients only look whether somebody is there
