@@ -9,6 +9,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -74,12 +75,17 @@ def _check_relative(relative: str) -> None:
         raise UsageError(f"the path {relative!r} names a drive", hint="give a relative path")
 
 
+@lru_cache(maxsize=8)
+def _own_root(temporary: str) -> Path:
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return Path(temporary).resolve() / f"offbook-workspaces-{user}"
+
+
 class Workspaces:
     """All workspaces of this user, wherever their processes are."""
 
     def __init__(self, root: Path | None = None) -> None:
-        user = os.getuid() if hasattr(os, "getuid") else 0
-        self.root = root or Path(tempfile.gettempdir()).resolve() / f"offbook-workspaces-{user}"
+        self.root = root or _own_root(tempfile.gettempdir())
 
     def ids(self) -> list[str]:
         """The names of those there are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -60,7 +61,7 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
     where = approved or workspace.id
     pairs = zip(assertions, verdicts, strict=True)
     verdicts = [_propose(workspace, raw, verdict, where) for raw, verdict in pairs]
-    record(workspace_id, verdicts)
+    _record(session, verdicts)
     failed = sum(not verdict.holds for verdict in verdicts)
     return Checked(not failed, [_result(verdict) for verdict in verdicts], failed)
 
@@ -81,10 +82,10 @@ def _propose(workspace: Workspace, raw: object, verdict: Verdict, where: str) ->
     return msgspec.structs.replace(verdict, message=told, context=context)
 
 
-def record(workspace_id: str, verdicts: Sequence[Verdict]) -> None:
-    """Tell verdicts to the trace of a workspace's run."""
+def _record(session: Path, verdicts: Sequence[Verdict]) -> None:
+    """Tell verdicts to the trace of a run."""
     clock = SystemClock()
-    recorder = Recorder(Workspaces().find(workspace_id).session, ts=clock.millis(), more=True)
+    recorder = Recorder(session, ts=clock.millis(), more=True)
     hub = Hub(clock)
     hub.subscribe(recorder.record)
     for verdict in verdicts:
