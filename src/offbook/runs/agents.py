@@ -17,7 +17,6 @@ from offbook.errors import DeadlineExceeded, UsageError, nearest
 from offbook.exchange.reply import Reply
 from offbook.exchange.variables import list_variables
 from offbook.runs.serving import serve
-from offbook.sources.live import Live
 from offbook.subjects.clis.cli import Cli
 from offbook.subjects.loop.backend import Acted, Backend, CommandBackend, SourceBackend
 from offbook.subjects.subject import Stage
@@ -207,6 +206,8 @@ def _open_source(choice: Choice) -> ModelSource | None:
 
         return open_source(Path(choice.playbook))()
     if choice.backend in CLIENTS and choice.backend not in ELSEWHERE:
+        from offbook.sources.live import Live  # and the HTTP of the standard library with it
+
         return Live(environment=choice.env)
     return None
 

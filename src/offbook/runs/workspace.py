@@ -50,6 +50,16 @@ class Workspace:
         """The trace of its last run."""
         return self.path / SESSION
 
+    @property
+    def recorded(self) -> Path:
+        """The same, when there was a run; an error otherwise."""
+        if not self.session.is_file():
+            raise UsageError(
+                f"the workspace {self.id!r} has no session yet",
+                hint=f"run something in it first: offbook run {self.id} …",
+            )
+        return self.session
+
     def place(self, relative: str) -> Path:
         """A path inside, or an error: no way leads out, not even a link's."""
         _check_relative(relative)

@@ -34,8 +34,13 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def deliver(hub: Hub, verdict: Verdict) -> Verdict:
     """Tell a verdict to whoever listens."""
-    hub.emit(VERDICT, msgspec.to_builtins(verdict, enc_hook=repr))
+    hub.emit(VERDICT, describe(verdict))
     return verdict
+
+
+def describe(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as the trace tells it."""
+    return msgspec.to_builtins(verdict, enc_hook=repr)
 
 
 def verdicts(events: Iterable[Event]) -> Iterator[Verdict]:

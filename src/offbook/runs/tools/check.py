@@ -14,12 +14,11 @@ from offbook.checks.check import Evidence
 from offbook.determinism.clock import SystemClock
 from offbook.errors import UsageError
 from offbook.runs.tools.review import propose
-from offbook.runs.tools.work import session_of
 from offbook.runs.workspace import ID, Workspace, Workspaces
-from offbook.trace.hub import Hub
+from offbook.trace.events import VERDICT, Event
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import Recorder
-from offbook.trace.verdicts import Verdict, deliver
+from offbook.trace.verdicts import Verdict, describe
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,7 +49,7 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
     if not assertions:
         raise UsageError("there are no assertions", hint="nothing checked is not a pass")
     workspace = Workspaces().find(workspace_id)
-    session = session_of(workspace)
+    session = workspace.recorded
     evidence = Evidence(Trace(session), workspace.path)
     verdicts = judge_all(assertions, evidence)
     broken = [fault for fault in evidence.faults if not fault.torn]
@@ -84,12 +83,10 @@ def _propose(workspace: Workspace, raw: object, verdict: Verdict, where: str) ->
 
 def _record(session: Path, verdicts: Sequence[Verdict]) -> None:
     """Tell verdicts to the trace of a run."""
-    clock = SystemClock()
-    recorder = Recorder(session, ts=clock.millis(), more=True)
-    hub = Hub(clock)
-    hub.subscribe(recorder.record)
-    for verdict in verdicts:
-        deliver(hub, verdict)
+    ts = SystemClock().millis()
+    recorder = Recorder(session, ts=ts, more=True)
+    for number, verdict in enumerate(verdicts, 1):
+        recorder.record(Event(ts, VERDICT, describe(verdict), number))
     recorder.close()
 
 

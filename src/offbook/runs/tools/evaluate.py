@@ -17,7 +17,7 @@ from offbook.files import convert
 from offbook.runs.bridge import Settled
 from offbook.runs.judges import BUILT_IN, Bench
 from offbook.runs.tools.replay import FOLDER, WORKSPACE, place_cassette
-from offbook.runs.tools.work import Progress, session_of
+from offbook.runs.tools.work import Progress
 from offbook.runs.workspace import Workspace, Workspaces
 from offbook.secrets import keep_secret
 from offbook.sources.recording import Recording
@@ -131,7 +131,7 @@ async def judge_all(
     progress: Progress | None = None,
 ) -> Evaluated:
     """All judgements; what the judge is asked and answers is in the trace."""
-    session = session_of(workspace)
+    session = workspace.recorded
     task, models = _look_up(session)
     if not force:
         refuse_same(judge.model, {tested_model, *models} - {""})
@@ -156,7 +156,7 @@ async def judge_all(
 def _appended(workspace: Workspace) -> Generator[Hub]:
     """A hub whose events are added to the session of the last run."""
     clock = SystemClock()
-    recorder = Recorder(session_of(workspace), ts=clock.millis(), more=True)
+    recorder = Recorder(workspace.recorded, ts=clock.millis(), more=True)
     hub = Hub(clock)
     hub.subscribe(recorder.record)
     try:
@@ -193,9 +193,9 @@ def read_target(workspace: Workspace, target: str) -> str:
     elif kind == "file" and path:
         text = _read(workspace, path)
     elif target == "session":
-        text = session_of(workspace).read_text(encoding="utf-8", errors="replace")
+        text = workspace.recorded.read_text(encoding="utf-8", errors="replace")
     elif target == "output":
-        text = join_output(Trace(session_of(workspace)), "stdout")
+        text = join_output(Trace(workspace.recorded), "stdout")
     else:
         raise UsageError(f"there is no target {target!r}", hint=f"there is {TARGETS}")
     if not text.strip():

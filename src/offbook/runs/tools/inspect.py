@@ -9,7 +9,6 @@ import msgspec
 
 from offbook.errors import UsageError, nearest
 from offbook.files import convert
-from offbook.runs.tools.work import session_of
 from offbook.runs.workspace import Workspaces
 from offbook.trace.inspect import Filter, list_records, summarize, tell_timeline
 from offbook.trace.reader import Trace
@@ -27,7 +26,7 @@ def inspect(
 ) -> dict[str, Any]:
     """Events, a summary, or a timeline of a workspace's run."""
     wanted = convert(dict(filter or {}), Filter, path="filter")
-    session = session_of(Workspaces().find(workspace_id))
+    session = Workspaces().find(workspace_id).recorded
     trace = Trace(session, count=format == "summary")
     if format == "json":
         told: dict[str, Any] = msgspec.to_builtins(list_records(trace, wanted, limit))

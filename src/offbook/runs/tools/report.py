@@ -13,7 +13,6 @@ from offbook.reports.data import Data
 from offbook.reports.junit import JUnit
 from offbook.reports.report import Attempt, Report, collect
 from offbook.reports.tap import Tap
-from offbook.runs.tools.work import session_of
 from offbook.runs.workspace import Workspaces
 from offbook.trace.reader import Trace
 
@@ -49,7 +48,7 @@ def report(
     if kind is None:
         raise UsageError(f"there is no report {format!r}", hint=nearest(str(format), REPORTS))
     workspace = Workspaces().find(workspace_id)
-    session = session_of(workspace)
+    session = workspace.recorded
     trace = (trace_path or str(session)) if include_traces else ""
     suite = collect(Trace(session), test_name, trace=trace, history=history)
     path = workspace.place(output_path or f"reports/{format}.{kind.suffix}")

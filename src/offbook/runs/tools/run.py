@@ -9,8 +9,6 @@ import msgspec
 
 from offbook.errors import UsageError, nearest
 from offbook.runs.agents import AGENTS, Agent, Choice
-from offbook.runs.tools.orchestrate import orchestrate
-from offbook.runs.tools.replay import CassetteBackend
 from offbook.runs.tools.work import Limits, Progress, Worked, work
 from offbook.runs.workspace import Workspaces
 from offbook.secrets import keep_secret
@@ -52,6 +50,8 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     if backend == "mock":
         mock = _read_mock(mock_responses)
         if orchestrator:
+            from offbook.runs.tools.orchestrate import orchestrate
+
             worked = await orchestrate(
                 workspace, task, orchestrator, mock, limits, env=env, progress=progress
             )
@@ -63,6 +63,8 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     if mock_responses:
         raise UsageError(f"the backend {backend!r} takes no mock_responses", hint="backend: mock")
     if backend == "replay":
+        from offbook.runs.tools.replay import CassetteBackend
+
         tape = CassetteBackend(workspace, cassette)
         tape.begin(task)
         return _ran(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import OffbookError, RunError, ScriptError, UsageError
+from offbook.errors import OffbookError, RunError, ScriptError
 from offbook.runs.bridge import Settled
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.workspace import Workspace
@@ -162,13 +161,3 @@ def _tell(workspace: Workspace, error: str, warnings: tuple[str, ...], seconds: 
         error,
         warnings,
     )
-
-
-def session_of(workspace: Workspace) -> Path:
-    """The session of a workspace's last run."""
-    if not workspace.session.is_file():
-        raise UsageError(
-            f"the workspace {workspace.id!r} has no session yet",
-            hint=f"run something in it first: offbook run {workspace.id} …",
-        )
-    return workspace.session
