@@ -11,7 +11,7 @@ import msgspec
 from offbook.errors import UsageError
 from offbook.trace.events import VERDICT
 from offbook.trace.outputs import payload_text
-from offbook.trace.patterns import Pattern, compile_pattern
+from offbook.trace.patterns import Literal, Pattern, compile_pattern
 from offbook.trace.reader import Trace
 from offbook.trace.topics import matches
 
@@ -69,7 +69,7 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         names = {*(self.event_types or ()), *([ITERATION] if counted else [])}
         return events.pick(names, marks=() if self.event_types is not None else ("topic",))
 
-    def _pattern(self) -> Pattern | None:
+    def _pattern(self) -> Pattern | Literal | None:
         source = self.payload_pattern
         return None if source is None else compile_pattern(source, "filter.payload_pattern")
 
@@ -84,7 +84,7 @@ def _number(event: Event, otherwise: int) -> int:
     return told if isinstance(told, int) else otherwise
 
 
-def _mentions(pattern: Pattern, event: Event) -> bool:
+def _mentions(pattern: Pattern | Literal, event: Event) -> bool:
     return pattern.search(payload_text(event.data.get("payload", event.data))) is not None
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import regex
 
 SECONDS = 2.0
+_SIGNS = re.compile(r"[\\.^$*+?{}\[\]|()]")
 
 
 class Literal:
@@ -22,6 +23,11 @@ class Literal:
 
     def __init__(self, text: str) -> None:
         self._text = text
+
+    def search(self, text: str) -> tuple[int, int] | None:
+        """Where it is found first, or nothing."""
+        at = text.find(self._text)
+        return None if at < 0 else (at, at + len(self._text))
 
     def replace(self, replacement: str, text: str) -> str:
         """The text with each place that it is found replaced."""
@@ -83,8 +89,10 @@ def trust_pattern(source: str) -> Trusted:
 
 
 @lru_cache(maxsize=1024)
-def compile_pattern(source: str, where: str = "") -> Pattern:
-    """A pattern of somebody else's."""
+def compile_pattern(source: str, where: str = "") -> Pattern | Literal:
+    """A pattern of somebody else's; what has no sign of an expression is found as it stands."""
+    if not _SIGNS.search(source):
+        return Literal(source)
     import regex
 
     try:

@@ -14,7 +14,7 @@ from offbook.exchange.history import History
 from offbook.exchange.messages import user
 from offbook.exchange.request import Request
 from offbook.subjects.process import isolate, run_process
-from offbook.trace.patterns import Pattern, compile_pattern
+from offbook.trace.patterns import Literal, Pattern, compile_pattern
 
 if TYPE_CHECKING:
     from offbook.exchange.source import ModelSource
@@ -62,7 +62,7 @@ class MockBackend:
 
     def __init__(self, responses: Sequence[MockResponse | Mapping[str, Any] | str]) -> None:
         self._left = [_read(raw, at) for at, raw in enumerate(responses, 1)]
-        self._patterns: dict[str, Pattern] = {}
+        self._patterns: dict[str, Pattern | Literal] = {}
         for at, response in enumerate(self._left, 1):
             if response.trigger_pattern is not None:
                 source = response.trigger_pattern
