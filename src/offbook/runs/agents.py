@@ -20,9 +20,9 @@ from offbook.runs.serving import serve
 from offbook.subjects.clis.cli import Cli
 from offbook.subjects.loop.backend import Acted, Backend, CommandBackend, SourceBackend
 from offbook.subjects.subject import Stage
+from offbook.trace.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from offbook.errors import OffbookError
     from offbook.exchange.request import Request
     from offbook.exchange.source import ModelSource
 
@@ -36,6 +36,7 @@ CLIENTS = {
 ELSEWHERE = {"kiro"}  # whose model is at a service of its own
 AGENTS = ("command", "playbook", *CLIENTS)
 EVERY_CODE = range(-64, 256)
+CONSUMED = "playbook consumed"
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -78,10 +79,11 @@ class Agent:
             return CommandBackend(self._choice.command, stage.cwd, self._home, env, stage.hub)
         return _ClientBackend(find_client(self._choice.backend), stage, own)
 
-    def unfinished(self) -> OffbookError | None:
-        """Why the script was not played to its end, if there is one."""
-        left = getattr(self._source, "unfinished", None)
-        return left() if left is not None else None
+    def verdict(self) -> Verdict | None:
+        """Whether the script was played to its end, where there is one that can be."""
+        unfinished = getattr(self._source, "unfinished", None)
+        left = unfinished() if unfinished is not None else None
+        return None if left is None else Verdict(CONSUMED, "fail", str(left))
 
 
 class _Worn:
@@ -161,7 +163,9 @@ def find_client(name: str) -> type[Cli]:
 def _refuse_wrong(choice: Choice, folder: Path) -> None:
     name = choice.backend
     if name not in AGENTS:
-        raise UsageError(f"there is no backend {name!r}", hint=nearest(name, AGENTS))
+        raise UsageError(
+            f"there is no backend {name!r}", hint=nearest(name, ["mock", "replay", *AGENTS])
+        )
     if name == "command" and not choice.command:
         raise UsageError("the backend 'command' needs a command", hint='command=["my-agent"]')
     if name == "command" and _find(choice.command[0], folder) is None:

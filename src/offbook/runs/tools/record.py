@@ -14,7 +14,6 @@ from offbook.files import write_whole
 from offbook.runs.agents import AGENTS, Agent, Choice
 from offbook.runs.bridge import Settled
 from offbook.runs.tools.replay import WORKSPACE, place_cassette
-from offbook.runs.tools.run import judge_script
 from offbook.runs.tools.work import Limits, Progress, Silent, work
 from offbook.runs.workspace import Workspace, Workspaces
 from offbook.secrets import keep_secret
@@ -81,7 +80,7 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
                 task,
                 lambda stage: Taped(agent(stage), recording, workspace.path),
                 Limits(max_iterations, max_runtime_secs),
-                judge=lambda: judge_script(agent),
+                judge=agent.verdict,
                 progress=progress,
             )
             about["termination_reason"] = worked.termination_reason

@@ -7,16 +7,11 @@ from typing import Any
 
 import msgspec
 
-from offbook.errors import UsageError, nearest
-from offbook.runs.agents import AGENTS, Agent, Choice
+from offbook.errors import UsageError
 from offbook.runs.tools.work import Limits, Progress, Worked, work
-from offbook.runs.workspace import Workspaces
+from offbook.runs.workspace import Workspace, Workspaces
 from offbook.secrets import keep_secret
 from offbook.subjects.loop.backend import MockBackend
-from offbook.trace.verdicts import Verdict
-
-BACKENDS = ("mock", "replay", *AGENTS)
-CONSUMED = "playbook consumed"
 
 
 class Ran(Worked, frozen=True):
@@ -49,19 +44,11 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     limits = Limits(max_iterations, max_runtime_secs)
     if backend == "mock":
         mock = _read_mock(mock_responses)
-        if orchestrator:
-            from offbook.runs.tools.orchestrate import orchestrate
-
-            worked = await orchestrate(
-                workspace, task, orchestrator, mock, limits, env=env, progress=progress
-            )
-        else:
-            worked = await work(workspace, task, mock, limits, progress=progress)
+        worked = await _play(workspace, task, mock, limits, orchestrator, env, progress)
         return _ran(worked, mock.consumed, mock.remaining)
-    if orchestrator:
-        raise UsageError("the agent of an orchestrator is scripted", hint="backend: mock")
-    if mock_responses:
-        raise UsageError(f"the backend {backend!r} takes no mock_responses", hint="backend: mock")
+    for name, given in (("orchestrator", orchestrator), ("mock_responses", mock_responses)):
+        if given:
+            raise UsageError(f"the backend {backend!r} takes no {name}", hint="backend: mock")
     if backend == "replay":
         from offbook.runs.tools.replay import CassetteBackend
 
@@ -70,23 +57,33 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
         return _ran(
             await work(workspace, task, tape, limits, judge=tape.verdict, progress=progress)
         )
-    if backend not in BACKENDS:
-        raise UsageError(
-            f"there is no backend {backend!r}", where="run", hint=nearest(backend, BACKENDS)
-        )
+    from offbook.runs.agents import Agent, Choice
+
     choice = Choice(backend, tuple(command), dict(env or {}), playbook)
     agent = Agent(choice, workspace.path)
     with keep_secret(choice.env):
-        worked = await work(
-            workspace, task, agent, limits, judge=lambda: judge_script(agent), progress=progress
+        return _ran(
+            await work(workspace, task, agent, limits, judge=agent.verdict, progress=progress)
         )
-    return _ran(worked)
 
 
-def judge_script(agent: Agent) -> Verdict | None:
-    """Whether the script behind an agent was played to its end, where there is one."""
-    left = agent.unfinished()
-    return None if left is None else Verdict(CONSUMED, "fail", str(left))
+async def _play(
+    workspace: Workspace,
+    task: str,
+    mock: MockBackend,
+    limits: Limits,
+    orchestrator: str,
+    env: Mapping[str, str] | None,
+    progress: Progress | None,
+) -> Worked:
+    """Let scripted answers be the agent: of our loop, or of an orchestrator's."""
+    if not orchestrator:
+        return await work(workspace, task, mock, limits, progress=progress)
+    from offbook.runs.tools.orchestrate import orchestrate
+
+    return await orchestrate(
+        workspace, task, orchestrator, mock, limits, env=env, progress=progress
+    )
 
 
 def _read_mock(responses: Sequence[Any] | None) -> MockBackend:
