@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from offbook.errors import UsageError
 from offbook.runs.determinism import Trial, check_determinism
 from offbook.runs.targets import find_command
-from offbook.sources.server.server import Server
 from tests.sources.cassette.talks import Counting, ask, record
-
-pytest_plugins = ["tests.surfaces.conftest"]
 
 ASKING = """
 import json, os, sys, urllib.request
@@ -157,22 +151,3 @@ def test_one_run_agrees_with_nobody(runs: int):
 def test_an_unknown_target_is_refused():
     with pytest.raises(UsageError, match="no such target"):
         find_command("nowhere.py")
-
-
-def test_the_command_tells_what_agrees_and_what_does_not(
-    tmp_path: Path, offbook_command: Callable[..., Any]
-):
-    (tmp_path / "same.py").write_text("print('hello')")
-    (tmp_path / "other.py").write_text(PRINTS.replace("print(json", "0 and print(json"))
-    (tmp_path / "failing.py").write_text("raise SystemExit(3)")
-    same = offbook_command("determinism", tmp_path / "same.py", "--runs", 3, "--freeze-clock")
-    assert (same.code, "3 passes agree (0 exchanges)" in same.out) == (0, True)
-    failing = offbook_command("determinism", tmp_path / "failing.py")
-    assert (failing.code, "each ended with exit code 3" in failing.out) == (1, True)
-    with Server() as server:
-        url = server.mount(Counting(), run="").openai
-        options = ("--upstream", url, "--runs", 4)
-        other = offbook_command("determinism", tmp_path / "other.py", *options)
-    assert (other.code, "at line of stdout 1:" in other.out) == (1, True)
-    told = offbook_command("determinism", tmp_path / "same.py", "--json")
-    assert msgspec.json.decode(told.out)["divergences"] == []

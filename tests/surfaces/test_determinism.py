@@ -1,0 +1,28 @@
+"""`offbook determinism` tells what agrees, and what does not."""
+
+from pathlib import Path
+
+import msgspec
+
+from offbook.sources.server.server import Server
+from tests.sources.cassette.talks import Counting
+from tests.surfaces.conftest import Offbook
+
+PRINTS = "print(list({'one', 'two', 'three', 'four'}))"
+
+
+def test_the_command_tells_what_agrees_and_what_does_not(tmp_path: Path, offbook_command: Offbook):
+    (tmp_path / "same.py").write_text("print('hello')")
+    (tmp_path / "other.py").write_text(PRINTS)
+    (tmp_path / "failing.py").write_text("raise SystemExit(3)")
+    same = offbook_command("determinism", tmp_path / "same.py", "--runs", 3, "--freeze-clock")
+    assert (same.code, "3 passes agree (0 exchanges)" in same.out) == (0, True)
+    failing = offbook_command("determinism", tmp_path / "failing.py")
+    assert (failing.code, "each ended with exit code 3" in failing.out) == (1, True)
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        options = ("--upstream", url, "--runs", 4)
+        other = offbook_command("determinism", tmp_path / "other.py", *options)
+    assert (other.code, "at line of stdout 1:" in other.out) == (1, True)
+    told = offbook_command("determinism", tmp_path / "same.py", "--json")
+    assert msgspec.json.decode(told.out)["divergences"] == []
