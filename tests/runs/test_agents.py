@@ -16,6 +16,8 @@ from offbook.exchange.reply import Reply, Usage
 from offbook.exchange.request import Request
 from offbook.runs.tools.check import check
 from offbook.runs.tools.inspect import inspect
+from offbook.runs.tools.record import record
+from offbook.runs.tools.replay import replay
 from offbook.runs.tools.run import run
 from offbook.runs.tools.setup import setup
 from offbook.sources.server.server import Server
@@ -105,11 +107,11 @@ async def test_what_the_script_does_not_answer_fails_the_run(small: list[str], t
 async def test_a_client_works_for_real_on_a_scripted_model(
     backend: str, shell: Shell, tmp_path: Path
 ):
-    playbook = write_playbook(tmp_path, shell.tool, shell.params(WRITES))
+    playbook = write_playbook(tmp_path, "shell", {"command": WRITES, **dict(shell.more)})
     ran = await run("w", "Make it", backend=backend, playbook=playbook)
     assert (ran.exit_code, ran.error) == (0, ""), ran
     assert ran.stdout.count("LOOP_COMPLETE") == 1
-    checked = check("w", [*FLOW, {"type": "tool_sequence", "tools": [shell.tool]}])
+    checked = check("w", [*FLOW, {"type": "tool_sequence", "tools": ["shell"]}])
     assert checked.passed, checked
 
 
@@ -146,6 +148,21 @@ async def test_a_client_asks_the_real_model_only_with_its_key(
     assert key not in read(ran.session_file)
     replies = inspect("w", filter={"event_types": ["model.reply"]})["records"]
     assert [one["data"]["usage"]["input"] for one in replies] == [100]
+
+
+@pytest.mark.parametrize("shell", [installed(CODEX)])
+async def test_a_real_model_is_recorded_with_its_tokens_and_without_its_key(
+    shell: Shell, provider: tuple[Provider, str]
+):
+    source, url = provider
+    key = "my own words, and nobody else's"
+    env = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": key}
+    recorded = await record("w", "live", "Go", shell.client.program, env=env)
+    assert (recorded.interactions, recorded.total_tokens, recorded.error) == (1, 120, "")
+    assert key not in read(recorded.cassette_path)
+    assert key not in read(recorded.session_file)
+    replayed = await replay("w", "live", "Go")
+    assert (replayed.exit_code, replayed.cost_dollars, source.asked) == (0, 0.0, 1)
 
 
 def read(path: str) -> str:

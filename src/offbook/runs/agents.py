@@ -7,13 +7,15 @@ the real provider. So what it was asked and answered is in the trace, and the ke
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from offbook.errors import DeadlineExceeded, UsageError, nearest
+from offbook.exchange.names import Names, Translated
 from offbook.exchange.reply import Reply
 from offbook.exchange.variables import list_variables
 from offbook.runs.serving import serve
@@ -69,7 +71,12 @@ class Agent:
             from offbook.trace.observe import Observed
 
             return SourceBackend(Observed(self._source, stage.hub))
-        return _Served(self._source, stage, self._start)
+        return _Served(self._source, stage, self._start, self._names())
+
+    def _names(self) -> Names:
+        """What a client calls the tools that every script may call."""
+        name = self._choice.backend
+        return getattr(find_client(name), "names", {}) if name in CLIENTS else {}
 
     def _start(self, stage: Stage) -> Backend:
         found = list_variables(stage.endpoint) if stage.endpoint else {}
@@ -104,17 +111,23 @@ class _Worn:
 class _Served:
     """A backend whose agent finds its model at an address, in every iteration another."""
 
-    def __init__(self, source: ModelSource, stage: Stage, start: Any) -> None:
+    def __init__(
+        self, source: ModelSource, stage: Stage, start: Callable[[Stage], Backend], names: Names
+    ) -> None:
         self._source = source
         self._stage = stage
         self._start = start
+        self._names = names
+        self._called: set[str] = getattr(source, "called", set[str]())
 
     async def act(self, hat: str, prompt: str, seconds: float) -> Acted:
         endpoint = serve(self._source, self._stage.hub, tools=True)
-        endpoint.source = worn = _Worn(endpoint.source, hat)
+        worn = _Worn(endpoint.source, hat)
+        endpoint.source = words = Translated(worn, given={}, known=self._names)
+        words.expect(self._called)
         try:
-            stage = msgspec.structs.replace(self._stage, endpoint=endpoint.url)
-            acted: Acted = await self._start(stage).act(hat, prompt, seconds)
+            stage = msgspec.structs.replace(self._stage, endpoint=endpoint.url, told=words.told)
+            acted = await self._start(stage).act(hat, prompt, seconds)
         finally:
             endpoint.close()
         if endpoint.failure is not None:

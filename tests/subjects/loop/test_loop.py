@@ -131,9 +131,11 @@ async def test_saying_the_same_again_and_again_is_stale(tmp_path: Path):
     assert (heard.outcome.reason, heard.outcome.exit_code) == ("LoopStale", 1)
 
 
-async def test_the_events_file_is_read_like_the_tags(tmp_path: Path):
+@pytest.mark.parametrize("name", ["events.jsonl", "events-20260114.jsonl"])
+async def test_the_events_file_is_read_like_the_tags(tmp_path: Path, name: str):
     (tmp_path / ".ralph").mkdir()
-    log = tmp_path / ".ralph" / "events.jsonl"
+    (tmp_path / ".ralph" / "current-events").write_text(f".ralph/{name}\n")
+    log = tmp_path / ".ralph" / name
     log.write_text('{"topic":"old","payload":"before the run"}\n')
 
     class Writer:
@@ -157,6 +159,15 @@ async def test_the_events_file_is_read_like_the_tags(tmp_path: Path):
     assert topics == ["task.start", "build.task", "LOOP_COMPLETE"]
     assert loop.outcome is not None
     assert loop.outcome.reason == "CompletionPromise"
+
+
+async def test_a_marker_that_leads_out_is_not_followed(tmp_path: Path):
+    folder = tmp_path / "work"
+    (folder / ".ralph").mkdir(parents=True)
+    (folder / ".ralph" / "current-events").write_text("../secret.jsonl")
+    (tmp_path / "secret.jsonl").write_text('{"topic":"secret"}\n')
+    heard = await play(folder, [TASK, PROMISE])
+    assert heard.topics() == ["task.start", "build.task"]
 
 
 async def test_work_without_evidence_is_blocked_under_backpressure(tmp_path: Path):

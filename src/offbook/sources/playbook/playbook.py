@@ -40,6 +40,7 @@ from offbook.sources.playbook.diagnostics import (
     say_unheard,
 )
 from offbook.sources.playbook.steps import SAID, Step, cut_text, weigh_block
+from offbook.sources.playbook.validation import list_called
 
 if TYPE_CHECKING:
     from offbook.exchange.request import Request
@@ -109,6 +110,12 @@ class Playbook:
                     f"a playbook has turns and roles, not {type(item).__name__}",
                     hint='write run(when("…", […]), …)',
                 )
+
+    @property
+    def called(self) -> set[str]:
+        """The tools that are still to be called."""
+        parts = [item for item, _ in (*self._turns, *self._roles)]
+        return list_called(parts)
 
     def drop(self) -> None:
         """Forget what is left of a run that failed; the numbers go on."""

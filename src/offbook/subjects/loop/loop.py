@@ -30,6 +30,7 @@ THRASHING = 3
 ABANDON = 3
 MALFORMED = 3
 EVENTS = (".ralph/events.jsonl", ".agent/events.jsonl")
+MARKER = ".ralph/current-events"
 SCRATCHPAD = ".agent/scratchpad.md"
 STOP, RESTART = ".ralph/stop-requested", ".ralph/restart-requested"
 EVIDENCE = {
@@ -285,18 +286,27 @@ class _Running:
             self._publish(Published("build.task.abandoned", task, event.source))
 
     def _sizes(self) -> dict[str, int]:
-        places = ((name, self._cwd / name) for name in EVENTS)
+        places = ((name, self._cwd / name) for name in self._logs())
         return {name: place.stat().st_size if place.is_file() else 0 for name, place in places}
+
+    def _logs(self) -> tuple[str, ...]:
+        """The files in which events are: also the one that Ralph's marker names, if it is here."""
+        marker = self._cwd / MARKER
+        if not marker.is_file():
+            return EVENTS
+        named = marker.read_text(encoding="utf-8", errors="replace").strip()
+        inside = (self._cwd / named).resolve().is_relative_to(self._cwd.resolve())
+        return (*EVENTS, named) if named and named not in EVENTS and inside else EVENTS
 
     def _read_events(self, hat: str) -> list[Published]:
         """What the agent wrote into the events file since the last time."""
         found: list[Published] = []
-        for name in EVENTS:
+        for name in self._logs():
             place = self._cwd / name
             if not place.is_file():
                 continue
-            raw = place.read_bytes()[self._read[name] :]
-            self._read[name] += len(raw)
+            raw = place.read_bytes()[self._read.get(name, 0) :]
+            self._read[name] = self._read.get(name, 0) + len(raw)
             for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), 1):
                 if line.strip():
                     found += self._read_line(line, number, hat)

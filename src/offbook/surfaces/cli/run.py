@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import sys
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -155,6 +156,7 @@ def command(  # noqa: PLR0913 - each is an option
             max_runtime_secs=max_runtime_secs,
             env=read_pairs(env, "env"),
             mock_responses=read_list(mock_responses, "mock_responses"),
+            progress=_show_progress if sys.stderr.isatty() else None,
         )
     )
     if as_json:
@@ -181,6 +183,10 @@ def _choose_script(playbook: Path | None, mocks: Path | None) -> Path | None:
             "mocks are a .jsonl file", where=str(mocks), hint="a playbook goes to --playbook"
         )
     return mocks
+
+
+def _show_progress(done: float, total: float | None, message: str) -> None:  # noqa: ARG001 - as it is told
+    click.echo(f"{message}, of {total:g} at most" if total else message, err=True)
 
 
 def _serve(

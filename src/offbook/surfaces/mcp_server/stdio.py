@@ -24,7 +24,8 @@ UNREADABLE, NO_REQUEST, NO_METHOD, WRONG_PARAMS = -32700, -32600, -32601, -32602
 INSTRUCTIONS = (
     "Test an agent loop without its model: test_setup makes a workspace, test_run lets the loop "
     "work in it with scripted answers, test_assert checks what happened, test_inspect shows it, "
-    "test_report writes it for CI, test_cleanup removes the workspace."
+    "test_evaluate lets a judge score it, test_report writes it for CI, test_cleanup removes the "
+    "workspace. test_record keeps what a real agent answers, and test_replay needs it no more."
 )
 Message = dict[str, Any]
 Number = int | str
