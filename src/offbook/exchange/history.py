@@ -26,14 +26,11 @@ _GROWING = Lock()
 
 def extend_digest(before: str, message: Message) -> str:
     """The digest of a conversation after one more message."""
-    return blake2b(before.encode() + _spell(message), digest_size=12).hexdigest()
-
-
-def _spell(message: Message) -> bytes:
     try:
-        return _encode(message)
+        spelled = _encode(message)
     except (TypeError, ValueError, RecursionError):  # the details of a result may be anything
-        return repr(message).encode()
+        spelled = repr(message).encode()
+    return blake2b(before.encode() + spelled, digest_size=12).hexdigest()
 
 
 class _Log:
@@ -41,8 +38,8 @@ class _Log:
 
     __slots__ = ("digests", "messages")
 
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self.messages = list(messages)
         self.digests: list[str] = [ROOT]
 
     def grow(self, length: int, messages: Sequence[Message]) -> _Log:
@@ -51,19 +48,17 @@ class _Log:
             if len(self.messages) == length:
                 self.messages.extend(messages)
                 return self
-            other = _Log()
-            other.messages.extend(self.messages[:length])
-            other.messages.extend(messages)
+            other = _Log((*self.messages[:length], *messages))
             other.digests = self.digests[: length + 1]
             return other
 
     def digest(self, length: int) -> str:
-        if len(self.digests) <= length:
+        digests = self.digests
+        if len(digests) <= length:
             with _GROWING:
-                while len(self.digests) <= length:
-                    at = len(self.digests) - 1
-                    self.digests.append(extend_digest(self.digests[at], self.messages[at]))
-        return self.digests[length]
+                for message in self.messages[len(digests) - 1 : length]:
+                    digests.append(extend_digest(digests[-1], message))
+        return digests[length]
 
 
 class History(Sequence[Message]):
@@ -72,9 +67,8 @@ class History(Sequence[Message]):
     __slots__ = ("_length", "_log")
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
-        self._log = _Log()
-        self._log.messages.extend(messages)
-        self._length = len(self._log.messages)
+        self._log = log = _Log(messages)
+        self._length = len(log.messages)
 
     def plus(self, *messages: Message) -> History:
         """The conversation after these messages; this one stays as it is."""
@@ -103,6 +97,9 @@ class History(Sequence[Message]):
 
     def __iter__(self) -> Iterator[Message]:
         return islice(self._log.messages, self._length)
+
+    def __reversed__(self) -> Iterator[Message]:
+        return reversed(self._log.messages[: self._length])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, History):

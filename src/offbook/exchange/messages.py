@@ -20,13 +20,16 @@ class Block(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
     """One piece of a message."""
 
 
-class Text(Block, frozen=True, omit_defaults=True, tag_field="type", tag="text"):
+# What holds nothing but texts can be in no cycle: the collector need not look at it.
+
+
+class Text(Block, frozen=True, omit_defaults=True, tag_field="type", tag="text", gc=False):
     """Words."""
 
     text: str
 
 
-class Thinking(Block, frozen=True, omit_defaults=True, tag_field="type", tag="thinking"):
+class Thinking(Block, frozen=True, omit_defaults=True, tag_field="type", tag="thinking", gc=False):
     """What the model thought before it spoke; `signature` is the provider's seal on it."""
 
     text: str
@@ -34,7 +37,7 @@ class Thinking(Block, frozen=True, omit_defaults=True, tag_field="type", tag="th
     redacted: bool = False
 
 
-class Image(Block, frozen=True, omit_defaults=True, tag_field="type", tag="image"):
+class Image(Block, frozen=True, omit_defaults=True, tag_field="type", tag="image", gc=False):
     """A picture: base64 `data` of a `media_type`, or a `url`."""
 
     data: str = ""
@@ -88,16 +91,19 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The tool calls in it."""
-        return tuple(block for block in self.blocks if isinstance(block, ToolCall))
+        return tuple([block for block in self.blocks if isinstance(block, ToolCall)])
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
         """The tool results in it."""
-        return tuple(block for block in self.blocks if isinstance(block, ToolResult))
+        return tuple([block for block in self.blocks if isinstance(block, ToolResult)])
 
 
 def join_text(blocks: tuple[AnyBlock, ...]) -> str:
     """The text blocks, joined by line ends."""
+    if len(blocks) == 1:  # nearly always
+        (only,) = blocks
+        return only.text if isinstance(only, Text) else ""
     return "\n".join(block.text for block in blocks if isinstance(block, Text))
 
 

@@ -11,7 +11,7 @@ from offbook.exchange.messages import AnyBlock, Message, ToolCall, join_text
 Stop = Literal["stop", "tool_use", "length", "stop_sequence", "refusal", "error"]
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Tokens, as the provider counts them; `input` holds the cached ones too."""
 
     input: int = 0
@@ -48,7 +48,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The tools it asks for."""
-        return tuple(block for block in self.blocks if isinstance(block, ToolCall))
+        return tuple([block for block in self.blocks if isinstance(block, ToolCall)])
 
     @property
     def message(self) -> Message:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -25,11 +25,10 @@ class Threads:
     def remember(self, reply_id: str, request: Request, reply: Reply) -> None:
         """Keep an exchange under this id."""
         self._exchanges[reply_id] = (request, reply)
-        for call in reply.calls:
-            self._callers[call.id] = reply
-        for kept in (self._exchanges, self._callers):
-            while len(kept) > KEPT:  # a server may run for days
-                del kept[next(iter(kept))]
+        _shorten(self._exchanges)
+        if reply.calls:
+            self._callers.update((call.id, reply) for call in reply.calls)
+            _shorten(self._callers)
 
     def recall(self, reply_id: str) -> tuple[Request, Reply] | None:
         """The exchange with this id, if there was one."""
@@ -47,3 +46,8 @@ class Threads:
                     if (call.id, call.name, call.arguments) == (call_id, name, arguments):
                         return call_id
         return None
+
+
+def _shorten(kept: dict[str, Any]) -> None:
+    while len(kept) > KEPT:  # a server may run for days
+        del kept[next(iter(kept))]

@@ -69,19 +69,21 @@ class Bus:
                 self._clock.millis(), event, data or NOTHING, self._seq, "", around, parent
             )
             route = self._routes.get(event)
-            self._waiting.append((told, self._find_route(event) if route is None else route))
-            if not self._delivering:
-                self._deliver()
+            if route is None:
+                route = self._find_route(event)
+            if self._delivering:
+                self._waiting.append((told, route))
+            else:
+                self._deliver(told, route)
         return told
 
-    def _deliver(self) -> None:
-        """Deliver what waits, and what the listeners add to it."""
+    def _deliver(self, event: Event, route: tuple[Subscription, ...]) -> None:
+        """Deliver an event, and what the listeners add to it."""
         self._delivering = True
         waiting = self._waiting
         delivered = 0
         try:
-            while waiting:
-                event, route = waiting.popleft()
+            while True:
                 for subscription in route:
                     try:
                         answer = subscription.listener(event)
@@ -90,9 +92,13 @@ class Bus:
                     else:
                         if answer is not None and isawaitable(answer):
                             self._workers.follow(subscription, answer, event)
+                if not waiting:
+                    break
                 delivered += 1
                 if delivered > CASCADE:
                     self._stop_cascade(event)
+                    break
+                event, route = waiting.popleft()
         finally:
             self._delivering = False
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 REMEMBERED = 1024
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
+_HEAD = ("system", "tools", "model", "parameters", "stream")
 
 
 class Observed:
@@ -66,60 +67,59 @@ class Observed:
         exchange = f"x{self._count}"
         if self._calls:
             self._tell_results(request)
-        self._hub.emit(REQUEST, self._delta(request, exchange))
+        self._hub.emit(REQUEST, self._describe(request, exchange))
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
             self._hub.emit(ERROR, {"exchange": exchange, **describe_error(error)})
             raise
         after = extend_digest(request.messages.digest(), reply.message)
-        self._hub.emit(REPLY, {"exchange": exchange, "after": after, **describe_reply(reply)})
         self._remember(after)
+        self._hub.emit(REPLY, {"exchange": exchange, "after": after, **describe_reply(reply)})
         if self._tools:
             self._tell_calls(reply)
         return reply
 
-    def _delta(self, request: Request, exchange: str) -> dict[str, Any]:
+    def _describe(self, request: Request, exchange: str) -> dict[str, Any]:
         messages = request.messages
-        known = len(messages)
-        while known and messages.digest(known) not in self._tips:
+        known = count = len(messages)
+        before = after = messages.digest()
+        while known and before not in self._tips:
             known -= 1
-        after = messages.digest()
+            before = messages.digest(known)
         self._remember(after)
         data: dict[str, Any] = {
             "exchange": exchange,
-            "before": messages.digest(known),
+            "before": before,
             "after": after,
             "new": messages[known:],
-            "count": len(messages),
+            "count": count,
         }
         if request.metadata:
             data["metadata"] = request.metadata
-        return data | self._tell_head(request)
+        self._add_head(data, request)
+        return data
 
-    def _tell_head(self, request: Request) -> dict[str, Any]:
+    def _add_head(self, data: dict[str, Any], request: Request) -> None:
+        """The head by its name; at its first time, with what it names."""
         parts = (request.system, request.tools, request.model, request.parameters, request.stream)
         last, digest = self._head
         if parts != last:  # what came over a wire is equal, never the same
             digest = blake2b(_encode(parts), digest_size=8).hexdigest()
             self._head = (parts, digest)
-        if digest in self._told:
-            return {"head": digest}
-        self._told.add(digest)
-        return {
-            "head": digest,
-            "system": request.system,
-            "tools": request.tools,
-            "model": request.model,
-            "parameters": request.parameters,
-            "stream": request.stream,
-        }
+        data["head"] = digest
+        if digest not in self._told:
+            self._told.add(digest)
+            data.update(zip(_HEAD, parts, strict=True))
 
     def _remember(self, digest: str) -> None:
-        self._tips[digest] = None
-        self._tips.move_to_end(digest)
-        if len(self._tips) > REMEMBERED:
-            self._tips.popitem(last=False)
+        tips = self._tips
+        if digest in tips:
+            tips.move_to_end(digest)
+        else:
+            tips[digest] = None
+            if len(tips) > REMEMBERED:
+                tips.popitem(last=False)
 
     def _tell_calls(self, reply: Reply) -> None:
         for call in reply.calls:
@@ -146,10 +146,11 @@ class Observed:
 def describe_reply(reply: Reply) -> dict[str, Any]:
     """A reply as the trace tells it."""
     data: dict[str, Any] = {"blocks": reply.blocks, "stop": reply.stop, "step": reply.step}
+    usage = reply.usage
     if reply.role:
         data["role"] = reply.role
-    if reply.usage.input or reply.usage.output:
-        data["usage"] = reply.usage
+    if usage.input or usage.output:
+        data["usage"] = usage
     if reply.model:
         data["model"] = reply.model
     if reply.id:

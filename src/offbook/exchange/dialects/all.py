@@ -32,4 +32,7 @@ def only(rules: frozenset[str]) -> Callable[[Wire], Dialect | None]:
 
 def recognise(wire: Wire, rules: frozenset[str] = ALL) -> Dialect | None:
     """The dialect of this request, if it is one that we speak."""
-    return next((dialect for dialect in dialects(rules) if dialect.claims(wire)), None)
+    for dialect in dialects(rules):
+        if dialect.claims(wire):
+            return dialect
+    return None

@@ -7,9 +7,11 @@ answered (`encode`, `refuse`, `aside`). The asking side does the reverse against
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from offbook.exchange.messages import JSON
 from offbook.exchange.threads import Threads
@@ -62,6 +64,7 @@ SESSION_HEADERS = (
     "x-stainless-retry-count",
     "user-agent",
 )
+_SESSION = frozenset(SESSION_HEADERS)
 
 
 def introduce(wire: Wire, dialect: str) -> JSON:
@@ -70,10 +73,28 @@ def introduce(wire: Wire, dialect: str) -> JSON:
     headers = wire.headers
     if HAT in headers:
         about["hat"] = headers[HAT]
-    for name in SESSION_HEADERS:
-        if name in headers:
-            about[name] = headers[name]
+    if not _SESSION.isdisjoint(headers):
+        about.update([(name, headers[name]) for name in SESSION_HEADERS if name in headers])
     return about
+
+
+class Options:
+    """Picks the options that were given out of a body, which has UNSET for the others."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self._values = attrgetter(*names)
+
+    def pick(self, body: object) -> JSON:
+        """The options by their names."""
+        values = self._values(body)
+        if values.count(UNSET) == len(values):  # as nearly always
+            return {}
+        return {
+            name: value
+            for name, value in zip(self.names, values, strict=True)
+            if value is not UNSET
+        }
 
 
 class Dialect(Protocol):

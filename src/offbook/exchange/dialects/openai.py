@@ -12,7 +12,8 @@ from offbook.errors import ModelError, UsageError, categorize
 from offbook.exchange import rules
 from offbook.exchange.dialects.dialect import Answer
 from offbook.exchange.messages import JSON, AnyBlock, Image, to_json
-from offbook.exchange.request import Tool
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request, Tool
 
 T = TypeVar("T")
 JSON_TYPE = "application/json"
@@ -62,6 +63,14 @@ def read_answer(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"the provider's answer cannot be read: {error}", status=502) from error
+
+
+def identify(prefix: str, reply: Reply, request: Request) -> str:
+    """The id of a reply: its own if it looks like one, or one made of the whole conversation."""
+    if reply.id.startswith(prefix):
+        return reply.id
+    digest, system = request.messages.digest(), request.system
+    return stable(prefix, reply.id, str(reply.step), digest, request.model, system)
 
 
 def check_tools(

@@ -127,7 +127,7 @@ class Anthropic:
             read_system(body.system) or (before.system if before else ""),
             tools or (before.tools if before else ()),
             body.model,
-            {name: given for name in forms.OPTIONS if (given := getattr(body, name)) is not UNSET},
+            forms.options.pick(body),
             introduce_asker(wire),
             body.stream is True,
         )

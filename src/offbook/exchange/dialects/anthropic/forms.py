@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from offbook.exchange.dialects.dialect import Options
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON
 
@@ -139,7 +140,7 @@ class _Event(msgspec.Struct):
     error: JSON | None = None
 
 
-OPTIONS = tuple(name for name in Body.__struct_fields__ if name not in OWN)
+options = Options(*(name for name in Body.__struct_fields__ if name not in OWN))
 
 
 body = msgspec.json.Decoder(Body).decode

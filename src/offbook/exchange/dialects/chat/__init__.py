@@ -10,9 +10,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from offbook.determinism.clock import EPOCH
 from offbook.errors import ModelError
 from offbook.exchange import rules
 from offbook.exchange.dialects import openai
@@ -31,13 +28,11 @@ from offbook.exchange.dialects.chat.asking import (
     write_tool,
 )
 from offbook.exchange.dialects.chat.decode import find_messages, read_messages, read_tool
-from offbook.exchange.dialects.chat.encode import COMPLETION, Said, write_spoken, write_usage
 from offbook.exchange.dialects.chat.refusals import require, say_breach, say_outdated
-from offbook.exchange.dialects.chat.stream import write_events
+from offbook.exchange.dialects.chat.templates import fill_completion, fill_events
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
-from offbook.exchange.history import extend_digest
 from offbook.exchange.memory import Known, Memory
-from offbook.exchange.messages import JSON, Message, to_json
+from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.request import Request, Tool
 
 if TYPE_CHECKING:
@@ -110,17 +105,16 @@ class Chat:
         read = known.state if known else forms.NOTHING
         if body.messages:
             read = read_messages(body.messages, read, self._rules)
-            breach = rules.pair_calls(read.history, self._rules)
+            breach = rules.pair_calls(read.history, self._rules) if read.tooled else None
             if breach is not None:
                 raise say_breach(breach, len(read.system))
             self._memory.keep(wire.body, text, read, known)
-        given = zip(forms.OPTIONS, forms.options(body), strict=True)
         return Request(
             read.history,
             "\n\n".join(read.system),
             self._offer(bytes(body.tools)) if body.tools else (),
             body.model or "",
-            {name: value for name, value in given if value is not msgspec.UNSET},
+            forms.options.pick(body),
             introduce(wire, forms.NAME),
             body.stream is True,
         )
@@ -132,13 +126,8 @@ class Chat:
     # ---------------------------------------------------------------- what the model answers
 
     def identify(self, reply: Reply, request: Request) -> str:
-        """The id of the completion: the reply's own, or one made of what was asked last."""
-        if reply.id.startswith("chatcmpl-"):
-            return reply.id
-        messages = request.messages
-        length = len(messages)
-        seed = f"{reply.id}\0{request.model}\0{length}\0{reply.step}\0{request.system}"
-        return f"chatcmpl-{extend_digest(seed, messages[-1] if length else Message('user'))}"
+        """The id of the completion: the reply's own, or one made of the whole conversation."""
+        return openai.identify("chatcmpl-", reply, request)
 
     def encode(self, reply: Reply, request: Request) -> Answer:
         """The completion, whole or as a stream."""
@@ -146,19 +135,10 @@ class Chat:
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
         if request.stream:
             headers["content-type"] = openai.STREAM_TYPE
-            return Answer(200, headers, chunks=tuple(write_events(id_, reply, request)))
+            return Answer(200, headers, chunks=fill_events(id_, reply, request))
         if reply.stop == "error":
             return self.refuse(ModelError(openai.FAILURE, status=500))
-        said = Said(reply)
-        body = COMPLETION % (
-            to_json(id_),
-            EPOCH,
-            to_json(reply.model or request.model),
-            to_json(write_spoken(said, request)),
-            said.finish,
-            write_usage(reply.usage),
-        )
-        return Answer(200, headers, body)
+        return Answer(200, headers, fill_completion(id_, reply, request))
 
     def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
         """The error, as OpenAI words it."""

@@ -37,10 +37,11 @@ def read_messages(
     system = list(before.system)
     messages: list[Message] = []
     names = dict(before.names)
-    begun = len(before.history) > 0
+    begun, tooled = len(before.history) > 0, before.tooled
     for at, said in enumerate(wired):
         role = said.role
         if role == "tool":
+            tooled = True
             id_ = said.tool_call_id or ""
             content = cast("tuple[Content, ...]", _read_content(said.content))
             result = ToolResult(id_, content, name=names.get(id_, ""))
@@ -62,7 +63,7 @@ def read_messages(
         else:
             messages.append(Message("user", _read_content(said.content)))
     history = before.history.plus(*messages) if begun else History(messages)
-    return forms.Read(tuple(system), history, names)
+    return forms.Read(tuple(system), history, names, tooled or bool(names))
 
 
 def _read_content(content: str | list[forms.Part] | None) -> tuple[AnyBlock, ...]:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from offbook.determinism.clock import EPOCH
 from offbook.exchange.arguments import write_arguments, write_input
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import forms
-from offbook.exchange.messages import JSON, Text, Thinking, ToolCall
+from offbook.exchange.messages import JSON, Text, Thinking, ToolCall, to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from offbook.exchange.reply import Reply, Stop, Usage
-    from offbook.exchange.request import Request
+    from offbook.exchange.request import Tool
+
+HOLE = b"\0"  # where the id will be: it stands in no JSON as it is
 
 FINISH: dict[Stop, bytes] = {
     "stop": b"stop",
@@ -60,15 +65,25 @@ class Said:
             self.finish = b"content_filter"
 
 
-def is_custom(call: ToolCall, request: Request) -> bool:
+def is_custom(call: ToolCall, tools: Sequence[Tool]) -> bool:
     """Whether a call goes to a tool that takes a text."""
-    return call.custom or any(
-        tool.kind == "custom" and tool.name == call.name for tool in request.tools
+    return call.custom or any(tool.kind == "custom" and tool.name == call.name for tool in tools)
+
+
+def write_completion(reply: Reply, model: str, tools: Sequence[Tool]) -> bytes:
+    """The completion, with a hole for the id."""
+    said = Said(reply)
+    return _COMPLETION % (
+        HOLE,
+        EPOCH,
+        to_json(model),
+        to_json(_write_spoken(said, tools)),
+        said.finish,
+        write_usage(reply.usage),
     )
 
 
-def write_spoken(said: Said, request: Request) -> JSON:
-    """The assistant's message."""
+def _write_spoken(said: Said, tools: Sequence[Tool]) -> JSON:
     text, calls = said.text, said.calls
     message: JSON = {
         "role": "assistant",
@@ -79,7 +94,7 @@ def write_spoken(said: Said, request: Request) -> JSON:
     if said.thoughts:
         message["reasoning_content"] = said.thoughts
     if calls:
-        message["tool_calls"] = [write_call(c, custom=is_custom(c, request)) for c in calls]
+        message["tool_calls"] = [write_call(c, custom=is_custom(c, tools)) for c in calls]
     return message
 
 
@@ -90,7 +105,7 @@ def write_usage(usage: Usage) -> bytes:
 
 
 # The parts of every answer that never change are bytes already: most of an answer is such parts.
-COMPLETION = (
+_COMPLETION = (
     b'{"id":%b,"object":"chat.completion","created":%d,"model":%b,"choices":[{"index":0,'
     b'"message":%b,"logprobs":null,"finish_reason":"%b"}],"usage":%b,"service_tier":"default",'
     b'"system_fingerprint":"fp_offbook"}'

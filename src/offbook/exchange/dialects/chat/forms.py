@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any, cast
 
 import msgspec
 
 from offbook.exchange.dialects import openai
+from offbook.exchange.dialects.dialect import Options
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON
 
@@ -148,6 +148,7 @@ class Read(msgspec.Struct, frozen=True):
     system: tuple[str, ...]
     history: History
     names: dict[str, str]
+    tooled: bool
 
 
 class _Cached(msgspec.Struct, gc=False):
@@ -186,7 +187,7 @@ _Whole = msgspec.defstruct(
 )
 
 
-options = attrgetter(*OPTIONS)
+options = Options(*OPTIONS)
 
 
 body = cast("msgspec.json.Decoder[Body]", msgspec.json.Decoder(_Whole))
@@ -194,7 +195,7 @@ body = cast("msgspec.json.Decoder[Body]", msgspec.json.Decoder(_Whole))
 
 tools: msgspec.json.Decoder[list[Tool] | None] = msgspec.json.Decoder(list[Tool] | None)
 
-NOTHING = Read((), History(), {})
+NOTHING = Read((), History(), {}, tooled=False)
 
 
 outline = msgspec.json.Decoder(_Outline)

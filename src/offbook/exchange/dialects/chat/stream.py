@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from offbook.determinism.clock import EPOCH
 from offbook.errors import ModelError
 from offbook.exchange import sse
 from offbook.exchange.arguments import write_arguments, write_input
 from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.chat.encode import Said, is_custom, write_call, write_usage
+from offbook.exchange.dialects.chat.encode import HOLE, Said, is_custom, write_call, write_usage
 from offbook.exchange.messages import JSON, ToolCall, to_json
 from offbook.exchange.pieces import cut_reply, cut_runs, cut_words
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from offbook.exchange.reply import Reply
-    from offbook.exchange.request import Request
+    from offbook.exchange.request import Tool
 
 _CHUNK = (
     b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,'
@@ -25,17 +25,15 @@ _CHUNK = (
 )
 
 
-def write_events(id_: str, reply: Reply, request: Request) -> list[bytes]:
-    """The events of a reply."""
-    options = request.parameters.get("stream_options")
-    counted = isinstance(options, dict) and bool(cast("JSON", options).get("include_usage"))
+def write_events(reply: Reply, model: str, tools: Sequence[Tool], *, counted: bool) -> list[bytes]:
+    """The events of a reply, each with a hole for the id."""
     said = Said(reply)
-    start = _CHUNK % (to_json(id_), EPOCH, to_json(reply.model or request.model))
+    start = _CHUNK % (HOLE, EPOCH, to_json(model))
     head = start + b'{"index":0,"delta":'
     end = b',"usage":null}\n\n' if counted else b"}\n\n"
     tail = b',"logprobs":null,"finish_reason":null}]' + end
-    events = [head + to_json(_open_delta(said, request)) + tail]
-    for field, pieces in _runs(said, reply, request):
+    events = [head + to_json(_open_delta(said, tools)) + tail]
+    for field, pieces in _runs(said, reply, tools):
         before, after = head + field[0], field[1] + tail
         events += [before + to_json(piece) + after for piece in pieces]
     if reply.stop == "error":
@@ -48,12 +46,12 @@ def write_events(id_: str, reply: Reply, request: Request) -> list[bytes]:
     return events
 
 
-def _open_delta(said: Said, request: Request) -> JSON:
+def _open_delta(said: Said, tools: Sequence[Tool]) -> JSON:
     """The first delta: the role, and the first call with it where nothing comes before that."""
     first: JSON = {"role": "assistant", "content": None if said.refused else "", "refusal": None}
     if _calls_first(said):
         first["content"] = None
-        first["tool_calls"] = [_open_call(said.calls[0], 0, request)]
+        first["tool_calls"] = [_open_call(said.calls[0], 0, tools)]
     return first
 
 
@@ -62,7 +60,7 @@ def _calls_first(said: Said) -> bool:
 
 
 def _runs(
-    said: Said, reply: Reply, request: Request
+    said: Said, reply: Reply, tools: Sequence[Tool]
 ) -> Iterator[tuple[tuple[bytes, bytes], Sequence[object]]]:
     """Runs of deltas that differ in one value: what stands before and after it, and the values."""
     if said.thoughts:
@@ -72,16 +70,16 @@ def _runs(
         yield (field, b"}"), cut_reply(reply, said.text)
     for index, call in enumerate(said.calls):
         if index or not _calls_first(said):
-            yield (b'{"tool_calls":[', b"]}"), [_open_call(call, index, request)]
-        custom = is_custom(call, request)
+            yield (b'{"tool_calls":[', b"]}"), [_open_call(call, index, tools)]
+        custom = is_custom(call, tools)
         inside = b'"custom":{"input":' if custom else b'"function":{"arguments":'
         written = write_input(call.arguments) if custom else write_arguments(call.arguments)
         head = b'{"tool_calls":[{"index":%d,%b' % (index, inside)
         yield (head, b"}}]}"), cut_runs(written)
 
 
-def _open_call(call: ToolCall, index: int, request: Request) -> JSON:
-    opened = write_call(call, custom=is_custom(call, request))
+def _open_call(call: ToolCall, index: int, tools: Sequence[Tool]) -> JSON:
+    opened = write_call(call, custom=is_custom(call, tools))
     kind = opened["type"]
     opened[kind] = {"name": call.name, ("input" if kind == "custom" else "arguments"): ""}
     return {"index": index, **opened}

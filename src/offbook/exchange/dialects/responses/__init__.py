@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from offbook.determinism.ids import stable
 from offbook.errors import ModelError
 from offbook.exchange import rules
 from offbook.exchange.dialects import openai
@@ -108,14 +107,13 @@ class Responses:
             if said.lasting:
                 self._memory.keep(wire.body, text, read, known)
         instructions = read_instructions(body.instructions)
-        given = zip(forms.OPTIONS, forms.options(body), strict=True)
         tools = self._offer(bytes(body.tools)) if body.tools else ()
         return Request(
             messages,
             "\n\n".join(filter(None, (instructions, *read.system))),
             (*tools, *self._check_tools(read.tools)) if read.tools else tools,
             body.model or "",
-            {name: value for name, value in given if value is not msgspec.UNSET},
+            forms.options.pick(body),
             introduce_asker(wire, body, instructions),
             body.stream is True,
         )
@@ -142,10 +140,7 @@ class Responses:
 
     def identify(self, reply: Reply, request: Request) -> str:
         """The id of the response: the reply's own, or one made of the whole conversation."""
-        if reply.id.startswith("resp_"):
-            return reply.id
-        system, model = request.system, request.model
-        return stable("resp_", reply.id, str(reply.step), request.messages.digest(), model, system)
+        return openai.identify("resp_", reply, request)
 
     def encode(self, reply: Reply, request: Request) -> Answer:
         """The response, whole or as a stream."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any, cast
 
 import msgspec
 
 from offbook.exchange.dialects import openai
+from offbook.exchange.dialects.dialect import Options
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON
 from offbook.exchange.request import Tool
@@ -155,7 +155,7 @@ _Whole = msgspec.defstruct(
 )
 
 
-options = attrgetter(*OPTIONS)
+options = Options(*OPTIONS)
 
 
 body = cast("msgspec.json.Decoder[Body]", msgspec.json.Decoder(_Whole))
