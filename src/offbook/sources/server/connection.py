@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol, cast
-from urllib.parse import unquote_to_bytes
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import httptools
 import msgspec
 
 from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.sources.server.heads import END, Head, Heads, read_head
 from offbook.sources.server.websocket import (
     CLOSE,
     NORMAL,
@@ -31,13 +31,14 @@ from offbook.sources.server.websocket import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Coroutine, Iterable
     from contextvars import Context
 
 PIPELINED = 16
 HEADERS = 64 * 1024
 KNOWN_NAMES = 512
 REASONS = {status.value: status.phrase for status in HTTPStatus}
+_NOBODY = Head("", "")
 
 _names: dict[bytes, str] = {}
 
@@ -70,17 +71,25 @@ class Front(Protocol):
     limit: int
     loop: asyncio.AbstractEventLoop
     connections: set[Connection]
+    heads: Heads
 
-    def route(self, wire: Wire, /) -> tuple[Desk, Wire]:
-        """Who answers this request, and how it looks from there."""
+    def route(self, head: Head, /) -> Desk:
+        """Who answers this request."""
+        ...
+
+    def play(
+        self, work: Coroutine[Any, Any, None], context: Context, /
+    ) -> asyncio.Task[None] | None:
+        """Begin this work at once; the task that goes on with it, if it has to wait."""
         ...
 
 
 class Asked(msgspec.Struct, frozen=True):
     """A request in the queue, with what its answer must know; or an answer that is due already."""
 
-    wire: Wire
-    keep: bool
+    head: Head
+    body: bytes = b""
+    keep: bool = True
     old: bool = False
     refusal: Answer | None = None
 
@@ -99,7 +108,10 @@ class Connection(asyncio.Protocol):
         self._front = front
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._begun: Head | None = None
+        self._raw = b""
         self._queue: deque[Asked] = deque()
+        self._busy = False
         self._task: asyncio.Task[None] | None = None
         self._sent: tuple[Desk, Wire, Answer] | None = None
         self._room: asyncio.Future[None] | None = None
@@ -139,21 +151,53 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         # A client may close its half once it has asked; it still gets its answer.
         self._parser = None
-        return self._task is not None
+        return self._busy
 
     def data_received(self, data: bytes) -> None:
         if self._frames is not None:
             self._hear(data)
-        elif self._parser is not None:
-            try:
-                self._parser.feed_data(data)
-            except httptools.HttpParserUpgrade as upgrade:
-                self._parser = None
-                self._hear(data[cast("int", upgrade.args[0]) :])
-            except httptools.HttpParserError as error:
-                self._refuse(complain(400, f"this is not HTTP: {error}"))
-            if self._partial and self.since is None:
+        elif not self._skim(data):
+            self._parse(data)
+
+    # ------------------------------------------------------------------------------- reading
+
+    def _skim(self, data: bytes) -> bool:
+        """Take a request whose head is known and whose body is whole; all others are parsed."""
+        head, at = self._begun, 0
+        if head is None:
+            if self._partial or self._busy or self._parser is None:
+                return False
+            at = data.find(END) + len(END)
+            head = self._front.heads.find(data[:at])
+            if head is None:
+                return False
+            if head.length and len(data) == at:  # the body comes by itself
+                self._begun = head
                 self.since = self._front.loop.time()
+                return True
+        if len(data) - at == head.length:
+            self._begun = self.since = None
+            self._take(Asked(head, data[at:]))
+            return True
+        if self._begun is not None:
+            self._begun = None
+            self._parse(head.raw)
+        return False
+
+    def _parse(self, data: bytes) -> None:
+        if self._parser is None:
+            return
+        if not self._partial:
+            self._raw = data[: data.find(END) + len(END)]
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._parser = None
+            self._hear(data[cast("int", upgrade.args[0]) :])
+        except httptools.HttpParserError as error:
+            self._refuse(complain(400, f"this is not HTTP: {error}"))
+        if self._partial and self.since is None:
+            self.since = self._front.loop.time()
 
     # ---------------------------------------------------------------- what the parser calls
 
@@ -211,19 +255,17 @@ class Connection(asyncio.Protocol):
             return
         self._partial = False
         self.since = None
-        path, _, query = self._target.partition(b"?")
-        if b"%" in path:
-            path = unquote_to_bytes(path)
-        wire = Wire(
-            parser.get_method().decode("latin-1"),
-            path.decode("utf-8", "replace"),
-            self._headers,
-            bytes(self._body),
-            query.decode("latin-1"),
-        )
-        keep = parser.should_keep_alive()
-        self._queue.append(Asked(wire, keep, parser.get_http_version() == "1.0"))
-        if self._task is None:
+        method = parser.get_method().decode("latin-1")
+        head = read_head(method, self._target, self._headers, self._raw)
+        keep, old = parser.should_keep_alive(), parser.get_http_version() == "1.0"
+        if keep and not old:
+            self._front.heads.keep(head)
+        self._raw = b""  # of a second request in the same piece, the bytes are not told apart
+        self._take(Asked(head, bytes(self._body), keep, old))
+
+    def _take(self, asked: Asked) -> None:
+        self._queue.append(asked)
+        if not self._busy:
             self._next()
         elif len(self._queue) >= PIPELINED:
             self._transport.pause_reading()
@@ -235,11 +277,16 @@ class Connection(asyncio.Protocol):
         if asked.refusal is not None:
             self._close_with(asked.refusal)
             return
-        desk, wire = self._front.route(asked.wire)
+        head = asked.head
+        desk = self._front.route(head)
+        wire = Wire(head.method, head.path, head.headers, asked.body, head.query)
         if "upgrade" in wire.headers and self._upgrade(desk, wire):
             return
-        work = self._serve(desk, wire, asked)
-        self._task = self._front.loop.create_task(work, context=desk.context)
+        self._play(self._serve(desk, wire, asked), desk)
+
+    def _play(self, work: Coroutine[Any, Any, None], desk: Desk) -> None:
+        self._busy = True
+        self._task = self._front.play(work, desk.context)
 
     async def _serve(self, desk: Desk, wire: Wire, asked: Asked) -> None:
         try:
@@ -299,13 +346,14 @@ class Connection(asyncio.Protocol):
         self._finish(keep=asked.keep and not asked.old)
 
     def _finish(self, *, keep: bool) -> None:
-        self._task = None
+        self._busy = False
         if self._gone:
             return
         if self._queue and keep:
             if len(self._queue) == PIPELINED:
                 self._transport.resume_reading()
-            self._next()
+            self._busy = True
+            self._front.loop.call_soon(self._next)
         elif not keep or self._parser is None:
             self._transport.close()
 
@@ -321,13 +369,13 @@ class Connection(asyncio.Protocol):
             return
         self._parser = None
         self._partial = False
-        self._queue.append(Asked(Wire("", ""), keep=False, refusal=answer))
-        if self._task is None:
+        self._queue.append(Asked(_NOBODY, keep=False, refusal=answer))
+        if not self._busy:
             self._next()
 
     def _close_with(self, answer: Answer) -> None:
         """Say it, and read on without listening: a client that is still sending hears it so."""
-        self._transport.write(_render(answer, Asked(Wire("", ""), keep=False)))
+        self._transport.write(_render(answer, Asked(_NOBODY, keep=False)))
         self.since = self._front.loop.time()
         if self._transport.can_write_eof():
             self._transport.write_eof()
@@ -367,9 +415,8 @@ class Connection(asyncio.Protocol):
         except FramingError as error:
             self._hang_up(error.code, str(error))
             return
-        if self._messages and self._task is None and self._talk is not None:
-            work = self._reply_to_messages(*self._talk)
-            self._task = self._front.loop.create_task(work, context=self._talk[0].context)
+        if self._messages and not self._busy and self._talk is not None:
+            self._play(self._reply_to_messages(*self._talk), self._talk[0])
 
     async def _reply_to_messages(self, desk: Desk, wire: Wire) -> None:
         while self._messages and not self._gone:
@@ -387,7 +434,7 @@ class Connection(asyncio.Protocol):
                     self._transport.write(frame(TEXT, said))
             elif opcode < CLOSE:
                 self._hang_up(NOT_TEXT, "only text is spoken here")
-        self._task = None
+        self._busy = False
 
     def _hang_up(self, code: int, reason: str = "") -> None:
         self._frames = None

@@ -14,28 +14,30 @@ import errno
 import socket
 import threading
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.ids import Ids
 from offbook.errors import UsageError
-from offbook.exchange.dialects.dialect import Wire
 from offbook.exchange.rules import without
+from offbook.sources.eager import Eager
 from offbook.sources.server.connection import Connection, complain
 from offbook.sources.server.endpoint import Endpoint
+from offbook.sources.server.heads import Heads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+    from contextvars import Context
 
-    from offbook.exchange.dialects.dialect import Answer, Dialect
+    from offbook.exchange.dialects.dialect import Answer, Dialect, Wire
     from offbook.exchange.source import ModelSource
     from offbook.sources.server.connection import Desk
+    from offbook.sources.server.heads import Head
     from offbook.sources.server.pacing import Pacing
     from offbook.trace.hub import Hub
 
     Recognise = Callable[[Wire], Dialect | None]
 
 HOST = "127.0.0.1"
-HOSTS = {"127.0.0.1", "localhost"}
 LIMIT = 32 * 1024 * 1024
 PATIENCE = 30.0
 BACKLOG = 1024
@@ -67,7 +69,9 @@ class Server:
         self._patience = patience
         self._recognise = recognise or _all_dialects(lenient)
         self._endpoints: dict[str, Endpoint] = {}
-        self._hosts: dict[str, bool] = {}
+        self._eagers: set[Eager] = set()
+        self._free: list[Eager] = []
+        self.heads = Heads()
         self._ids = Ids()
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -95,6 +99,7 @@ class Server:
         self._server.close()
         for connection in list(self.connections):
             connection.abort()
+        await asyncio.gather(*(eager.close() for eager in self._eagers), return_exceptions=True)
         await self._server.wait_closed()
         self._server = None
 
@@ -183,25 +188,41 @@ class Server:
         self._endpoints[name] = endpoint
         return endpoint
 
-    def route(self, wire: Wire) -> tuple[Desk, Wire]:
-        """Who answers this request, and how it looks from there."""
-        headers = wire.headers
-        host = headers.get("host", "")
-        admitted = self._hosts.get(host)
-        if not (_is_ours(host) if admitted is None else admitted):
-            return _Counter(complain(403, f"this server is not {host!r}: it is {HOST}")), wire
-        if admitted is None and len(self._hosts) < len(HOSTS) * 4:
-            self._hosts[host] = True
-        name, path = "", wire.path
-        if path.startswith("/s/"):
-            name, slash, rest = path[3:].partition("/")
-            path = slash + rest or "/"
-        endpoint = self._endpoints.get(name)
-        if endpoint is None and name and self._spare is not None:
-            endpoint = self._spare(name)
+    def route(self, head: Head) -> Desk:
+        """Who answers this request."""
+        if not head.local:
+            return _Counter(complain(403, f"this server is not {head.host!r}: it is {HOST}"))
+        endpoint = self._endpoints.get(head.run)
+        if endpoint is None and head.run and self._spare is not None:
+            endpoint = self._spare(head.run)
         if endpoint is None:
-            return _Counter(self._explain_absence(name)), wire
-        return endpoint, Wire(wire.method, path, headers, wire.body, wire.query)
+            return _Counter(self._explain_absence(head.run))
+        return endpoint
+
+    def play(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None] | None:
+        """Begin this work at once; the task that goes on with it, if it has to wait."""
+        eager = self._free.pop() if self._free else self._hire()
+        waiting = None
+        try:
+            _, waiting = eager.begin(work, context)
+        finally:
+            if waiting is None:
+                self._release(eager)
+        if waiting is None:
+            return None
+        waiting.add_done_callback(lambda _: self._release(eager))
+        return eager.task
+
+    def _hire(self) -> Eager:
+        eager = Eager(self.loop)
+        self._eagers.add(eager)
+        return eager
+
+    def _release(self, eager: Eager) -> None:
+        if eager.spent:
+            self._eagers.discard(eager)
+        else:
+            self._free.append(eager)
 
     def _explain_absence(self, name: str) -> Answer:
         there = [f"/s/{known}" for known in sorted(self._endpoints)]
@@ -228,12 +249,6 @@ class _Counter:
 
     async def converse(self, wire: Wire, message: bytes) -> AsyncIterator[bytes]:  # noqa: ARG002 - as above
         yield self._refusal.body
-
-
-def _is_ours(host: str) -> bool:
-    """Whether the client meant this machine, not a name that somebody points here."""
-    name, _, port = host.partition(":")
-    return name.lower() in HOSTS and (not port or port.isdigit())
 
 
 def _listen(port: int) -> socket.socket:
