@@ -7,6 +7,7 @@ answered (`encode`, `refuse`, `aside`). The asking side does the reverse against
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,7 +45,7 @@ class Answer(msgspec.Struct, frozen=True):
     status: int = 200
     headers: dict[str, str] = {}
     body: bytes = b""
-    chunks: tuple[bytes, ...] = ()
+    chunks: Sequence[bytes] = ()
     coming: AsyncIterator[bytes] | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 from typing import TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -69,8 +70,8 @@ def identify(prefix: str, reply: Reply, request: Request) -> str:
     """The id of a reply: its own if it looks like one, or one made of the whole conversation."""
     if reply.id.startswith(prefix):
         return reply.id
-    digest, system = request.messages.digest(), request.system
-    return stable(prefix, reply.id, str(reply.step), digest, request.model, system)
+    rest = f"{reply.id}\0{reply.step}\0{request.model}\0{request.system}"
+    return f"{prefix}{request.messages.digest()}{crc32(rest.encode('utf-8', 'replace')):08x}"
 
 
 def check_tools(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ def _responder(module: Any) -> Callable[[Any, Answer], Any]:
     class Events(module.SyncByteStream, module.AsyncByteStream):
         """A stream that gives each event by itself."""
 
-        def __init__(self, chunks: tuple[bytes, ...]) -> None:
+        def __init__(self, chunks: Sequence[bytes]) -> None:
             self._chunks = chunks
 
         def __iter__(self) -> Iterator[bytes]:

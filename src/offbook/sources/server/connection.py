@@ -15,6 +15,7 @@ import httptools
 import msgspec
 
 from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.templates import Filled
 from offbook.sources.server.heads import END, Head, Heads, read_head
 from offbook.sources.server.websocket import (
     CLOSE,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 PIPELINED = 16
 HEADERS = 64 * 1024
 KNOWN_NAMES = 512
+CHUNKED = "transfer-encoding: chunked\r\n"
 REASONS = {status.value: status.phrase for status in HTTPStatus}
 _NOBODY = Head("", "")
 
@@ -282,39 +284,36 @@ class Connection(asyncio.Protocol):
         wire = Wire(head.method, head.path, head.headers, asked.body, head.query)
         if "upgrade" in wire.headers and self._upgrade(desk, wire):
             return
-        self._play(self._serve(desk, wire, asked), desk)
+        self._play(self._answer(desk, wire, asked), desk)
 
     def _play(self, work: Coroutine[Any, Any, None], desk: Desk) -> None:
         self._busy = True
         self._task = self._front.play(work, desk.context)
 
-    async def _serve(self, desk: Desk, wire: Wire, asked: Asked) -> None:
+    async def _answer(self, desk: Desk, wire: Wire, asked: Asked) -> None:
         try:
-            await self._answer(desk, wire, asked)
+            answer = await desk.answer(wire)
+            if answer.coming is not None:
+                await self._hand_on(answer, asked, answer.coming)
+                return
+            if self._gone:
+                desk.lose(wire, answer)
+                return
+            self._sent = (desk, wire, answer)
+            delays = desk.delays(answer) if answer.chunks else None
+            if delays is None or asked.old or wire.method == "HEAD":
+                self._transport.write(_render(answer, asked, bodiless=wire.method == "HEAD"))
+            else:
+                await self._trickle(desk, wire, answer, delays)
+            self._finish(keep=asked.keep and not asked.old)
         except BaseException:
             self._transport.abort()  # a client must never wait for an answer that cannot come
             raise
 
-    async def _answer(self, desk: Desk, wire: Wire, asked: Asked) -> None:
-        answer = await desk.answer(wire)
-        if answer.coming is not None:
-            await self._hand_on(answer, asked, answer.coming)
-            return
-        if self._gone:
-            desk.lose(wire, answer)
-            return
-        self._sent = (desk, wire, answer)
-        delays = desk.delays(answer) if answer.chunks else None
-        if delays is None or asked.old or wire.method == "HEAD":
-            self._transport.write(_render(answer, asked, bodiless=wire.method == "HEAD"))
-        else:
-            await self._trickle(desk, wire, answer, delays)
-        self._finish(keep=asked.keep and not asked.old)
-
     async def _trickle(
         self, desk: Desk, wire: Wire, answer: Answer, delays: Iterable[float]
     ) -> None:
-        self._transport.write(_head(answer, b"transfer-encoding: chunked\r\n"))
+        self._transport.write(_head(answer, CHUNKED))
         for chunk, delay in zip(answer.chunks, delays, strict=False):
             if delay > 0:
                 await asyncio.sleep(delay)
@@ -328,7 +327,7 @@ class Connection(asyncio.Protocol):
 
     async def _hand_on(self, answer: Answer, asked: Asked, coming: AsyncIterator[bytes]) -> None:
         """Write a stream as it comes; to its end, though the client be gone: it may be kept."""
-        framing = b"connection: close\r\n" if asked.old else b"transfer-encoding: chunked\r\n"
+        framing = "connection: close\r\n" if asked.old else CHUNKED
         if not self._gone:
             self._transport.write(_head(answer, framing))
         try:
@@ -450,28 +449,28 @@ def _name(raw: bytes) -> str:
     return text
 
 
-def _head(answer: Answer, framing: bytes) -> bytes:
+def _head(answer: Answer, framing: str) -> bytes:
     status = answer.status
     lines = "".join([f"{name}: {value}\r\n" for name, value in answer.headers.items()])
-    return (
-        f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\n{lines}".encode(
-            "latin-1", "replace"
-        )
-        + framing
-        + b"\r\n"
-    )
+    reason = REASONS.get(status, "Unknown")
+    return f"HTTP/1.1 {status} {reason}\r\n{lines}{framing}\r\n".encode("latin-1", "replace")
 
 
 def _render(answer: Answer, asked: Asked, *, bodiless: bool = False) -> bytes:
     """The whole answer as bytes."""
-    ending = b"" if asked.keep and not asked.old else b"connection: close\r\n"
-    if not answer.chunks:
-        body = b"" if bodiless else answer.body
-        return _head(answer, b"content-length: %d\r\n%b" % (len(answer.body), ending)) + body
+    ending = "" if asked.keep and not asked.old else "connection: close\r\n"
+    chunks = answer.chunks
+    if not chunks:
+        head = _head(answer, f"content-length: {len(answer.body)}\r\n{ending}")
+        return head if bodiless else head + answer.body
     if asked.old:  # HTTP/1.0 knows no chunks: the stream ends with the connection
-        return b"".join((_head(answer, ending), *answer.chunks))
-    head = _head(answer, b"transfer-encoding: chunked\r\n" + ending)
+        return b"".join((_head(answer, ending), *chunks))
+    head = _head(answer, f"{CHUNKED}{ending}")
     if bodiless:
         return head
-    chunks = [b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in answer.chunks]
-    return b"".join((head, *chunks, b"0\r\n\r\n"))
+    return head + (chunks.join(_frame) if isinstance(chunks, Filled) else _frame(chunks))
+
+
+def _frame(chunks: Iterable[bytes]) -> bytes:
+    """The chunks as HTTP sends them, and their end."""
+    return b"".join([*(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks), b"0\r\n\r\n"])

@@ -28,12 +28,13 @@ from offbook.exchange.dialects.chat.asking import (
     write_tool,
 )
 from offbook.exchange.dialects.chat.decode import find_messages, read_messages, read_tool
+from offbook.exchange.dialects.chat.drafts import draft_completion, draft_events
 from offbook.exchange.dialects.chat.refusals import require, say_breach, say_outdated
-from offbook.exchange.dialects.chat.templates import fill_completion, fill_events
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
 from offbook.exchange.memory import Known, Memory
 from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.request import Request, Tool
+from offbook.exchange.templates import HOLE, Filled
 
 if TYPE_CHECKING:
     from offbook.exchange.reply import Reply
@@ -135,10 +136,11 @@ class Chat:
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
         if request.stream:
             headers["content-type"] = openai.STREAM_TYPE
-            return Answer(200, headers, chunks=fill_events(id_, reply, request))
+            return Answer(200, headers, b"", Filled(draft_events(reply, request), to_json(id_)))
         if reply.stop == "error":
             return self.refuse(ModelError(openai.FAILURE, status=500))
-        return Answer(200, headers, fill_completion(id_, reply, request))
+        (body,) = draft_completion(reply, request).pieces
+        return Answer(200, headers, body.replace(HOLE, to_json(id_)))
 
     def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
         """The error, as OpenAI words it."""

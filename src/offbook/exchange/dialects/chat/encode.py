@@ -9,14 +9,13 @@ from offbook.exchange.arguments import write_arguments, write_input
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import forms
 from offbook.exchange.messages import JSON, Text, Thinking, ToolCall, to_json
+from offbook.exchange.templates import HOLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from offbook.exchange.reply import Reply, Stop, Usage
     from offbook.exchange.request import Tool
-
-HOLE = b"\0"  # where the id will be: it stands in no JSON as it is
 
 FINISH: dict[Stop, bytes] = {
     "stop": b"stop",

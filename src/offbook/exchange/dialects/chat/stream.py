@@ -9,9 +9,10 @@ from offbook.errors import ModelError
 from offbook.exchange import sse
 from offbook.exchange.arguments import write_arguments, write_input
 from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.chat.encode import HOLE, Said, is_custom, write_call, write_usage
+from offbook.exchange.dialects.chat.encode import Said, is_custom, write_call, write_usage
 from offbook.exchange.messages import JSON, ToolCall, to_json
 from offbook.exchange.pieces import cut_reply, cut_runs, cut_words
+from offbook.exchange.templates import HOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
