@@ -19,7 +19,7 @@ class Template:
 
 
 class Filled(Sequence[bytes]):
-    """The pieces of a template with one name in all their holes."""
+    """The pieces of a template with one name, of a byte at least, in all their holes."""
 
     __slots__ = ("_name", "_template")
 

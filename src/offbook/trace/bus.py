@@ -73,6 +73,9 @@ class Bus:
                 route = self._find_route(event)
             if self._delivering:
                 self._waiting.append((told, route))
+            elif self._waiting:  # an interrupt left them behind
+                self._waiting.append((told, route))
+                self._deliver(*self._waiting.popleft())
             else:
                 self._deliver(told, route)
         return told
