@@ -112,6 +112,8 @@ def test_a_known_head_is_not_parsed_again():
         (HEAD, {"expect": "100-continue"}),
         (HEAD, {"upgrade": "websocket"}),
         (HEAD + b"x" * 10_000, {}),
+        (HEAD[:-2], {}),
+        (HEAD[:3], {}),
         (b"", {}),
     ],
 )

@@ -59,7 +59,9 @@ class Heads:
     def keep(self, head: Head) -> None:
         """Know it again, if its bytes say all about it: where it ends, and how its body comes."""
         raw = head.raw
-        if len(raw) > LONGEST or not raw[:1].isalpha() or raw.count(b"\n") != raw.count(b"\r\n"):
+        if len(raw) > LONGEST or not raw[:1].isalpha() or not raw.endswith(END):
+            return
+        if raw.count(b"\n") != raw.count(b"\r\n"):  # by other line ends, it may have ended before
             return
         if UNLASTING.isdisjoint(head.headers):
             if len(self._known) >= KNOWN:
