@@ -119,7 +119,7 @@ def pydantic_ai_stream(prompt: str) -> str:
 CLIENTS = {
     "openai": (openai_chat, openai_stream, openai_responses),
     "anthropic": (anthropic_messages, anthropic_stream),
-    "gemini": (gemini,),
+    "google_genai": (gemini,),
     "pydantic_ai": (pydantic_ai, pydantic_ai_stream),
 }
 

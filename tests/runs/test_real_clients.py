@@ -140,7 +140,7 @@ def test_what_a_real_client_was_told_is_told_again(
     assert asked == len(load(cassette))
     streamed = [item.response.chunks.split() for item in load(cassette) if item.request.stream]
     pieces = [[int(piece.split("@")[0]) for piece in chunks] for chunks in streamed]
-    assert [6, 2, 12] in pieces or client == "gemini"  # as upstream cut it
+    assert [6, 2, 12] in pieces or client == "google_genai"  # as upstream cut it
     for at in range(TIMES):
         there = tmp_path / ("deeper" * at) / f"there_{at}"
         again = offbook("replay", cassette, *words, folder=there, before=_alone())

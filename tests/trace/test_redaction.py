@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.trace.redaction import Redaction
+from offbook.trace.redaction import Redaction, find_presets
 
 ALL = {"$TIMESTAMP": True, "$UUID": True, "$API_KEY": True, "$PATH": True, "$DURATION": True}
 
@@ -67,11 +67,35 @@ def test_a_folder_is_hidden_as_a_path_and_as_a_slug(tmp_path: Path):
     assert redaction.text(f"projects/{slug}") == "projects/[WORKSPACE]"
 
 
-def test_a_preset_evens_out_two_runs_of_a_client():
-    redaction = Redaction({"presets": ["codex"]})
-    first = {"client_metadata": {"turn": "a"}, "input": [{"text": "Chunk ID: 24\n2026-11-15"}]}
-    second = {"client_metadata": {"turn": "b"}, "input": [{"text": "Chunk ID: 99\n2026-11-16"}]}
-    assert redaction.value(first) == redaction.value(second)
+NOISE: list[tuple[str, Any, Any]] = [
+    ("codex", {"client_metadata": {"turn": "a"}}, {"client_metadata": {"turn": "b"}}),
+    ("codex", "Chunk ID: 248146", "Chunk ID: 7f"),
+    ("codex", "Wall time: 0.0001 seconds", "Wall time: 1.25 seconds"),
+    ("codex", "Original token count: 4", "Original token count: 18"),
+    ("codex", "<current_date>2026-11-15<", "<current_date>2027-01-02<"),
+    ("codex", "started 1763171234567", "started 1763179999999"),
+    ("claude-code", "Today's date is 2026-11-15.", "Today's date is 2026-11-16."),
+    ("claude-code", "toolu_01AbCdEf", "toolu_99XyZ123"),
+    ("claude-code", {"metadata": {"user_id": "a"}}, {"metadata": {"user_id": "b"}}),
+    ("gemini-cli", "is Sunday, November 15, 2026 (", "is Monday, March 1, 2027 ("),
+    ("gemini-cli", "Process Group PGID: 11988", "Process Group PGID: 7"),
+    ("gemini-cli", {"thoughtSignature": "a"}, {"thoughtSignature": "b"}),
+]
+
+
+@pytest.mark.parametrize("preset, one, other", NOISE)
+def test_a_preset_evens_out_what_differs_between_two_runs_of_a_client(
+    preset: str, one: Any, other: Any
+):
+    redaction = Redaction({"presets": [preset]})
+    assert redaction.value(one) == redaction.value(other)
+    assert Redaction().value(one) != Redaction().value(other)
+
+
+def test_the_preset_of_a_client_is_known_by_its_command():
+    assert find_presets(["/usr/bin/claude", "-p", "hi"]) == ("claude-code",)
+    assert find_presets(["codex"]) == ("codex",)
+    assert find_presets(["python", "claude"]) == find_presets([]) == ()
 
 
 @pytest.mark.parametrize(

@@ -33,21 +33,21 @@ IDS = (  # there is a digit in every id, and in hardly any word
     r"(?:call|toolu|msg|resp|fc|rs|ctc|chatcmpl|req|run|thread|sess)"
     r"[_-](?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{6,}"
 )
+DATE = r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])"
+LONG_DATE = r"\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, [A-Z][a-z]+ \d{1,2}, \d{4}\b"
 UNITS = r"(?:ms|µs|us|ns|s|secs?|seconds?|minutes?)"
 BUILTIN: dict[str, tuple[tuple[str, str], ...]] = {
     "$TIMESTAMP": ((ISO, "[TIMESTAMP]"),),
     "$UUID": ((rf"\b{UUID}\b|\b{IDS}\b|\bplaybook-tc-\d+\b", "[UUID]"),),
     "$API_KEY": (),  # hidden in any case
     "$PATH": ((r"(?<![\w/.:<])(?:/[\w.@+~-]+){2,}/?|\b[A-Za-z]:\\[\w.@+~\\-]+", "[WORKSPACE]"),),
-    "$DURATION": (
-        (r"(?<![\w.])\d+(?:\.\d+)?\s?(?:ms|µs|us|ns|s|seconds?|minutes?)\b", "[DURATION]"),
-    ),
+    "$DURATION": ((rf"(?<![\w.])\d+(?:\.\d+)?\s?{UNITS}\b", "[DURATION]"),),
 }
 # What differs between two identical runs of a client: texts, and places in its requests.
 PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
     "claude-code": (
         (
-            (r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])", "[DATE]"),
+            (DATE, "[DATE]"),
             (r"(?<!\d)1[5-9]\d{11}(?!\d)", "[TIMESTAMP]"),
             (rf"\b{UUID}\b|\b{IDS}\b", "[UUID]"),
         ),
@@ -55,7 +55,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
     ),
     "codex": (
         (
-            (r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])", "[DATE]"),
+            (DATE, "[DATE]"),
             (r"(?<!\d)1[5-9]\d{11}(?!\d)", "[TIMESTAMP]"),
             (rf"\b{UUID}\b|\b{IDS}\b", "[UUID]"),
             (r"Chunk ID: \w+", "Chunk ID: [ID]"),
@@ -65,7 +65,12 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
         ("$.client_metadata", "$.prompt_cache_key", "$.input[*].id", "$.metadata"),
     ),
     "gemini-cli": (
-        ((rf"\b{UUID}\b", "[UUID]"), (r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])", "[DATE]")),
+        (
+            (rf"\b{UUID}\b", "[UUID]"),
+            (DATE, "[DATE]"),
+            (LONG_DATE, "[DATE]"),
+            (r"(?<=Process Group PGID: )\d+|(?<=Background PIDs: )[\d, ]+", "[PID]"),
+        ),
         ("$..thoughtSignature",),
     ),
 }
@@ -152,6 +157,11 @@ def find_presets(command: Sequence[str]) -> tuple[str, ...]:
     """The preset of the client that a command starts, if it is a known one."""
     found = PROGRAMS.get(PurePath(command[0]).stem) if command else None
     return (found,) if found else ()
+
+
+def describe(read: Rules) -> object:
+    """All that these rules do, also what their names stand for here and now."""
+    return read, BUILTIN, [PRESETS[preset] for preset in read.presets if preset in PRESETS]
 
 
 def _rules(read: Rules) -> list[Rule]:

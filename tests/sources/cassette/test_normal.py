@@ -14,6 +14,7 @@ from offbook.exchange.history import History
 from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.request import Request
 from offbook.sources.cassette.normal import Chain, Normal, squeeze
+from offbook.trace.redaction import PRESETS
 from tests.sources.cassette.talks import ask
 
 UUID_A, UUID_B = "0b8f3b1e-7c1d-4c55-9d3e-6f1f6d2a9b10", "7d0c9a44-2f0e-4f6c-8a75-0e5f2b1c3d4e"
@@ -110,6 +111,13 @@ def test_a_path_with_a_number_touches_only_that_message():
 def test_a_wrong_redaction_is_refused_before_anything_is_read(rules: Any, message: str):
     with pytest.raises(UsageError, match=message):
         Normal(rules)
+
+
+def test_hashes_that_an_older_preset_made_are_not_trusted(monkeypatch: pytest.MonkeyPatch):
+    before = Normal({"presets": ["codex"]}).seal
+    monkeypatch.setitem(PRESETS, "codex", ((("a", "b"),), ()))
+    assert Normal({"presets": ["codex"]}).seal != before
+    assert Normal().seal == Normal().seal
 
 
 def test_calls_and_results_are_numbered_by_their_appearance():

@@ -17,7 +17,7 @@ import msgspec
 from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.request import Tool
 from offbook.sources.cassette.format import Asked
-from offbook.trace.redaction import Redaction, Rules
+from offbook.trace.redaction import Redaction, Rules, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -84,7 +84,7 @@ class Normal:
             for name, root in (default_roots() if roots is None else roots).items()
             if len(root.resolve().parts) > _SMALLEST_ROOT
         }
-        self.seal = blake2b(_encode((REVISION, self.rules)), digest_size=8).hexdigest()
+        self.seal = blake2b(_encode((REVISION, describe(self.rules))), digest_size=8).hexdigest()
         self._redaction = Redaction(self.rules, roots=self.roots, environment=environment)
         paths = [
             path
