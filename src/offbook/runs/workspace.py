@@ -101,7 +101,8 @@ class Workspaces:
         """The names of those there are."""
         if not self.root.is_dir():
             return []
-        return sorted(p.name for p in self.root.iterdir() if (p / MARKER).is_file())
+        found = (path for path in self.root.iterdir() if ID.match(path.name))
+        return sorted(path.name for path in found if (path / MARKER).is_file())
 
     def create(
         self,

@@ -10,7 +10,7 @@ import msgspec
 
 from offbook.errors import UsageError
 from offbook.trace.events import VERDICT
-from offbook.trace.outputs import payload_text
+from offbook.trace.outputs import payload_text, shorten
 from offbook.trace.patterns import Literal, Pattern, compile_pattern
 from offbook.trace.reader import Trace
 from offbook.trace.topics import matches
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BUS = "bus.publish"
 ITERATION = "_meta.iteration"
 TERMINATION = "_meta.termination"
+LONGEST = 100_000
 TOLD = (BUS, ITERATION, TERMINATION)
 
 
@@ -106,7 +107,8 @@ def list_records(events: Iterable[Event], wanted: Filter, limit: int) -> Records
     for event in wanted.select(events):
         total += 1
         if total <= limit:
-            found.append({"ts": event.ts, "event": event.event, "data": event.data})
+            data = shorten(event.data, LONGEST)
+            found.append({"ts": event.ts, "event": event.event, "data": data})
     return Records(found, total, total > limit)
 
 

@@ -91,6 +91,19 @@ def payload_text(payload: Any) -> str:
     return payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()
 
 
+def shorten(value: Any, most: int) -> Any:
+    """A value in which no text is longer than that; what is left out is counted."""
+    if isinstance(value, str):
+        left_out = len(value) - most
+        return value if left_out <= 0 else f"{value[:most]}… {left_out} characters more"
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {key: shorten(held, most) for key, held in fields.items()}
+    if isinstance(value, (list, tuple)):
+        return [shorten(held, most) for held in cast("list[Any]", value)]
+    return value
+
+
 def join_output(events: Iterable[Event], stream: str = "stdout") -> str:
     """All that was written to a stream."""
     parts = (written(event) for event in events)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import UsageError
+from offbook.errors import RunError, UsageError
 from offbook.secrets import hide_bytes, known_secrets
 from offbook.trace.events import Event, header
 
@@ -84,9 +84,16 @@ class Recorder:
         if self._file is None:
             return
         line = hide_bytes(self._encode(event), self._known) + b"\n"
-        _write(self._file, line)
-        if self._copy is not None:
-            _write(self._copy, line)
+        try:
+            _write(self._file, line)
+            if self._copy is not None:
+                _write(self._copy, line)
+        except OSError as error:
+            self.close()
+            why = error.strerror or str(error)
+            raise RunError(
+                f"cannot write the trace: {why}", where=str(self.path), hint="make room for it"
+            ) from error
 
     def _encode(self, event: Event) -> bytes:
         try:
@@ -105,9 +112,14 @@ class Recorder:
 
 
 def _write(file: int, line: bytes) -> None:
+    """Write a line whole, or take back what there was room for."""
     written = os.write(file, line)
-    while written < len(line):  # a disk that is nearly full takes it in pieces
-        written += os.write(file, line[written:])
+    try:
+        while written < len(line):  # a disk that is nearly full takes it in pieces
+            written += os.write(file, line[written:])
+    except OSError:
+        os.ftruncate(file, os.fstat(file).st_size - written)
+        raise
 
 
 def _open_copy() -> int | None:

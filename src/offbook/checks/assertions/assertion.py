@@ -8,12 +8,15 @@ import msgspec
 
 from offbook.checks.check import Asked, Evidence, NoData
 from offbook.errors import OffbookError, UsageError
+from offbook.trace.outputs import shorten
 from offbook.trace.verdicts import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from offbook.trace.verdicts import Status
+
+LONGEST = 20_000
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -63,10 +66,11 @@ class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     def _verdict(self, status: Status, found: Finding | None = None, message: str = "") -> Verdict:
         if found is None:
             return Verdict(self.title, status, message)
-        told = found.message
+        parts = [found.message, found.expected, found.actual, found.context]
+        told, expected, actual, context = shorten(parts, LONGEST)
         if not told and status == "fail":
-            told = f"expected {found.expected!r}, got {found.actual!r}"
-        return Verdict(self.title, status, told, found.expected, found.actual, found.context)
+            told = f"expected {expected!r}, got {actual!r}"
+        return Verdict(self.title, status, told, expected, actual, context)
 
 
 class Range(Assertion, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

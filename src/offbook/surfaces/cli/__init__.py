@@ -120,4 +120,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except OffbookError as error:
         click.echo(f"offbook: {error}", err=True)
         code = FAILED if isinstance(error, (RunError, ModelError)) else MISUSED
+    except OSError as error:  # a disk that is full, a folder that may not be written
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"offbook: {where}{error.strerror or error}", err=True)
+        code = FAILED
     sys.exit(code)
