@@ -77,6 +77,25 @@ SHAPES = {
     "lsv2_": r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{16,}",
     "sntrys_": r"sntrys_[A-Za-z0-9_=+/]{16,}",
     "phc_": r"phc_[A-Za-z0-9]{16,}",
+    "dapi": r"dapi[0-9a-f]{32}",  # Databricks
+    "hvs.": r"hvs\.[A-Za-z0-9_-]{16,}",  # Vault
+    "shpat_": r"shpat_[0-9A-Za-z]{16,}",  # Shopify
+    "lin_api_": r"lin_api_[A-Za-z0-9]{16,}",
+    "ntn_": r"ntn_[A-Za-z0-9]{16,}",  # Notion
+    "sbp_": r"sbp_[A-Za-z0-9]{16,}",  # Supabase
+    "glsa_": r"glsa_[A-Za-z0-9_]{16,}",  # Grafana
+    "nrak-": r"NRAK-[A-Z0-9]{16,}",  # New Relic
+    "pscale_tkn_": r"pscale_tkn_[A-Za-z0-9_.-]{16,}",
+    "csk-": r"csk-[A-Za-z0-9]{16,}",  # Cerebras
+    "tvly-": r"tvly-[A-Za-z0-9-]{16,}",  # Tavily
+    "e2b_": r"e2b_[A-Za-z0-9]{16,}",
+    "atatt3": r"ATATT3[A-Za-z0-9_=-]{16,}",  # Atlassian
+    "age-secret-key-": r"AGE-SECRET-KEY-1[0-9A-Z]{16,}",
+    "pmak-": r"PMAK-[A-Za-z0-9-]{16,}",  # Postman
+    "dp.pt.": r"dp\.pt\.[A-Za-z0-9]{16,}",  # Doppler
+    "gldt-": r"gldt-[A-Za-z0-9_-]{12,}",
+    "glrt-": r"glrt-[A-Za-z0-9_-]{12,}",
+    "rubygems_": r"rubygems_[0-9A-Za-z]{16,}",
     "eyj": r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}",  # web tokens
     "private key-----": r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^\"]*?"
     r"(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|(?=\\*\")|\Z)",

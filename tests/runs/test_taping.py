@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from offbook.errors import ModelError
 from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request
+from offbook.runs.doors import drive
 from offbook.runs.taping import Done, record_command
 from offbook.sources.cassette.journal import load
+from offbook.sources.cassette.replay import Replay
 from offbook.sources.live import Live
 from offbook.sources.recording import Recording
 from offbook.sources.server.server import Server
+from tests.sources.cassette.talks import Counting
 
 
 def run(command: list[str], taping: Any, source: Any, folder: Path) -> Done:
@@ -46,3 +52,27 @@ async def test_a_provider_that_refuses_is_recorded_so(tmp_path: Path):
     (item,) = load(tmp_path / "one.yaml")
     assert item.response.error is not None
     assert (item.response.error.status, item.response.error.retry_after) == (429, 3)
+
+
+def asking(prompt: str) -> str:
+    """An agent of this process, with a client of the standard library."""
+    message = {"role": "user", "content": prompt}
+    body = msgspec.json.encode({"model": "gpt-5", "messages": [message]})
+    url = "https://api.openai.com/v1/chat/completions"
+    request = urllib.request.Request(url, body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as answer:  # noqa: S310 - as above
+        return msgspec.json.decode(answer.read())["choices"][0]["message"]["content"]
+
+
+def test_an_agent_of_this_process_is_recorded_without_a_server(tmp_path: Path):
+    cassette = tmp_path / "one.yaml"
+    model = Counting()
+    with Server() as server:
+        live = Live(server.mount(model, run="").openai, environment={})
+        with Recording(live, cassette) as source, drive(asking, source=source) as rehearsal:
+            assert rehearsal.run("Hello").text == "answer 1"
+    assert model.asked == 1
+    replay = Replay(cassette)
+    with drive(asking, source=replay) as rehearsal:
+        assert rehearsal.run("Hello").text == "answer 1"
+    assert replay.verdict().status == "pass"
