@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -302,3 +303,49 @@ def test_wrong_options_are_refused_before_anything_runs(
     assert done.returncode == 2
     assert message in done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+def test_what_is_not_recorded_goes_to_the_model_only_when_it_may(tmp_path: Path, agent: list[str]):
+    model = Counting()
+    with Server() as server:
+        url = server.mount(model, run="").openai
+        price = ("--price", "gpt-5=1000/10000")
+        done = offbook("record", "a.yaml", "--upstream", url, *price, *agent, "one", cwd=tmp_path)
+        assert "(12 tokens, cost $0.0300)" in done.stderr
+        more = (*agent, "one", "two")
+        closed = offbook("replay", "a.yaml", "--upstream", url, *more, cwd=tmp_path)
+        assert (closed.returncode, model.asked) == (1, 1)
+        assert "Replay exhausted: all 1 interactions of the hat 'main'" in closed.stderr
+        options = ("--allow-passthrough", "--upstream", url, "--trace", "t.jsonl", "--json")
+        passed = offbook("replay", "a.yaml", *options, *more, cwd=tmp_path)
+    assert (passed.returncode, model.asked) == (0, 2), passed.stderr
+    summary = msgspec.json.decode(passed.stdout)
+    assert (summary["interactions_replayed"], summary["interactions_passthrough"]) == (1, 1)
+    assert summary["cost_dollars"] == 0
+    assert "1 requests went to the real model" in passed.stderr
+    assert "cassette.passthrough" in (tmp_path / "t.jsonl").read_text()
+    assert len(load(tmp_path / "a.yaml")) == 1
+
+
+WAITING = AGENT + "\nprint('asked', flush=True)\nimport time\ntime.sleep(60)\n"
+
+
+def test_an_interrupted_recording_keeps_what_it_has_and_says_so(tmp_path: Path):
+    (tmp_path / "agent.py").write_text(WAITING)
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        words = ["record", "a.yaml", "--upstream", url, "--", sys.executable, "agent.py", "one"]
+        recorder = subprocess.Popen(
+            [sys.executable, "-m", "offbook", *words],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert recorder.stdout is not None
+        assert [recorder.stdout.readline() for _ in range(2)] == ["answer 1\n", "asked\n"]
+        recorder.send_signal(signal.SIGINT)
+        _, told = recorder.communicate(timeout=30)
+    assert recorder.returncode == 1
+    assert "interrupted: kept 1 interactions in a.yaml" in told
+    assert load(tmp_path / "a.yaml").header.metadata["interrupted"] is True
