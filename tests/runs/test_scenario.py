@@ -144,3 +144,41 @@ async def test_fixtures_that_lead_out_fail_the_scenario(tmp_path: Path):
     path = write(tmp_path, f"setup:\n  fixtures:\n    ../x: y\n{GOOD}")
     played = await play(read_scenario(path), reports=tmp_path / "out")
     assert (played.passed, "leads out" in played.error) == (False, True)
+
+
+TAPED = """\
+run:
+  task: Make it
+  backend: command
+  command: [sh, -c, "echo x >> {starts}; echo made > made.txt; echo LOOP_COMPLETE"]
+  cassette: tapes/made.yaml
+assert:
+  - type: exit_code
+    expected: 0
+  - type: file_contains
+    path: made.txt
+    pattern: made
+"""
+
+
+async def test_a_scenario_with_a_cassette_needs_its_agent_only_to_record(tmp_path: Path):
+    starts = tmp_path / "starts"
+    scenario = read_scenario(write(tmp_path, TAPED.format(starts=starts)))
+    missing = await play(scenario, reports=tmp_path / "out")
+    assert "record it: offbook run FILE --record" in missing.error
+    assert not starts.exists()
+    recorded = await play(scenario, reports=tmp_path / "out", recording=True)
+    assert (recorded.passed, recorded.error) == (True, "")
+    replayed = await play(scenario, reports=tmp_path / "out")
+    assert (replayed.passed, replayed.error) == (True, "")
+    again = await play(scenario, reports=tmp_path / "out", recording=True)
+    assert again.passed
+    assert read(str(starts)) == "x\n" * 2
+
+
+async def test_only_a_real_agent_is_recorded(tmp_path: Path):
+    text = GOOD.replace("  task: Go\n", "  task: Go\n  cassette: tapes/x.yaml\n")
+    played = await play(
+        read_scenario(write(tmp_path, text)), reports=tmp_path / "out", recording=True
+    )
+    assert (played.passed, "from a real agent" in played.error) == (False, True)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,10 +25,11 @@ from offbook.runs.scenario import Scenario, slug
 from offbook.runs.tools.check import Checked, check
 from offbook.runs.tools.cleanup import cleanup
 from offbook.runs.tools.evaluate import Evaluated, evaluate
+from offbook.runs.tools.record import Recorded, record
 from offbook.runs.tools.replay import FOLDER as CASSETTES
 from offbook.runs.tools.report import REPORTS, report
 from offbook.runs.tools.review import PENDING, in_ci
-from offbook.runs.tools.run import Ran, run
+from offbook.runs.tools.run import run
 from offbook.runs.tools.setup import setup
 from offbook.runs.workspace import Workspace, Workspaces
 from offbook.trace.reader import Trace
@@ -58,14 +59,18 @@ async def play_all(
     *,
     jobs: int = 0,
     reports: Path = REPORTS_FOLDER,
+    recording: bool = False,
     told: Callable[[Played], None] | None = None,
 ) -> list[Played]:
-    """Play scenarios side by side; each is told when it is over."""
+    """Play scenarios side by side; each is told when it is over.
+
+    When `recording`, those with a cassette play their real agent, and keep it there.
+    """
     turns = asyncio.Semaphore(jobs or os.cpu_count() or 1)
 
     async def play_one(scenario: Scenario) -> Played:
         async with turns:
-            played = await play(scenario, reports=reports)
+            played = await play(scenario, reports=reports, recording=recording)
         if told is not None:
             told(played)
         return played
@@ -82,12 +87,14 @@ def write_reports(played: Sequence[Played], paths: Mapping[str, Path]) -> None:
         write_whole(path, REPORTS[name].render(*suites))
 
 
-async def play(scenario: Scenario, *, reports: Path = REPORTS_FOLDER) -> Played:
+async def play(
+    scenario: Scenario, *, reports: Path = REPORTS_FOLDER, recording: bool = False
+) -> Played:
     """Play a scenario, as often as it may be tried, each time in a workspace of its own."""
     start = time.monotonic()
 
     async def attempt(history: tuple[Attempt, ...]) -> tuple[_Tried, Failure | None]:
-        return await _try(scenario, reports, history)
+        return await _try(scenario, reports, history, recording=recording)
 
     repeated = await repeat(attempt, scenario.retry)
     tried, failure = repeated.value, repeated.failure
@@ -127,7 +134,7 @@ class _Tried(msgspec.Struct):
 
 
 async def _try(
-    scenario: Scenario, folder: Path, history: tuple[Attempt, ...]
+    scenario: Scenario, folder: Path, history: tuple[Attempt, ...], *, recording: bool = False
 ) -> tuple[_Tried, Failure | None]:
     workspace = f"{slug(scenario.name)}-{uuid.uuid4().hex[:8]}"
     tried = _Tried()
@@ -136,7 +143,7 @@ async def _try(
     except OffbookError as error:
         return tried, Failure("error", str(error))
     try:
-        ran = await run(workspace, **_bring(scenario, Workspaces().find(workspace)))
+        ran = await _run(scenario, Workspaces().find(workspace), recording=recording)
         approved = scenario.snapshots or "FOLDER, with `snapshots: FOLDER` in the scenario"
         tried.checked = check(workspace, scenario.assertions, approved=approved)
         _take_back(scenario, Workspaces().find(workspace))
@@ -157,18 +164,48 @@ async def _try(
     return tried, failure
 
 
-def _bring(scenario: Scenario, workspace: Workspace) -> dict[str, Any]:
-    """The options of the run, when the cassette and the snapshots are in the workspace."""
+async def _run(scenario: Scenario, workspace: Workspace, *, recording: bool) -> Ended:
+    """The run itself: of the agent, or of what is on its cassette."""
+    _bring_snapshots(scenario, workspace)
     options = msgspec.structs.asdict(scenario.run)
-    cassette = Path(scenario.run.cassette)
-    if cassette.is_file():
-        _keep(cassette, workspace.place(f"{CASSETTES}/{cassette.stem}.yaml"))
-        options["cassette"] = cassette.stem
-    if scenario.snapshots:
-        for path in Path(scenario.snapshots).glob("*.json"):
-            if not path.name.endswith(PENDING):
-                _keep(path, workspace.place(f"{SNAPSHOTS}/{path.name}"))
-    return options
+    if not scenario.run.cassette:
+        return await run(workspace.id, **options)
+    cassette = Path(options.pop("cassette"))
+    inside = workspace.place(f"{CASSETTES}/{cassette.stem}.yaml")
+    if recording:
+        recorded = await _record(workspace, cassette.stem, options)
+        _keep(inside, cassette)
+        return recorded
+    _bring_cassette(cassette, inside)
+    limits = {name: options[name] for name in ("task", "max_iterations", "max_runtime_secs")}
+    return await run(workspace.id, backend="replay", cassette=cassette.stem, **limits)
+
+
+def _bring_snapshots(scenario: Scenario, workspace: Workspace) -> None:
+    """Put the approved snapshots into the workspace."""
+    for path in Path(scenario.snapshots).glob("*.json") if scenario.snapshots else ():
+        if not path.name.endswith(PENDING):
+            _keep(path, workspace.place(f"{SNAPSHOTS}/{path.name}"))
+
+
+def _bring_cassette(cassette: Path, inside: Path) -> None:
+    """Put the cassette into the workspace."""
+    if not cassette.is_file():
+        raise UsageError(
+            "there is no cassette", where=str(cassette), hint="record it: offbook run FILE --record"
+        )
+    _keep(cassette, inside)
+
+
+async def _record(workspace: Workspace, name: str, options: dict[str, Any]) -> Recorded:
+    for word in ("mock_responses", "orchestrator"):
+        if options.pop(word, None):
+            raise UsageError(f"a cassette is recorded from a real agent, and not from {word}")
+    if options["backend"] in {"mock", "replay"}:
+        raise UsageError(
+            "which agent is to be recorded?", hint="run.backend names it, and run.cassette the file"
+        )
+    return await record(workspace.id, name, **options)
 
 
 def _take_back(scenario: Scenario, workspace: Workspace) -> None:
@@ -186,7 +223,18 @@ def _take_back(scenario: Scenario, workspace: Workspace) -> None:
             place.unlink(missing_ok=True)
 
 
-def find_failure(ran: Ran, checked: Checked, judged: Evaluated | None = None) -> Failure | None:
+class Ended(Protocol):
+    """What a failure is told from."""
+
+    @property
+    def termination_reason(self) -> str: ...
+    @property
+    def session_file(self) -> str: ...
+    @property
+    def error(self) -> str: ...
+
+
+def find_failure(ran: Ended, checked: Checked, judged: Evaluated | None = None) -> Failure | None:
     """Why a run failed, if it did: a script that ran dry fails whatever was asserted."""
     wrong = [f"{r.assertion}: {r.message}" for r in checked.results if not r.passed]
     for one in judged.evaluations if judged else ():
@@ -198,7 +246,7 @@ def find_failure(ran: Ran, checked: Checked, judged: Evaluated | None = None) ->
     return Failure(_kind(ran), "\n".join(filter(None, (ran.error, *wrong))))
 
 
-def _kind(ran: Ran) -> Kind:
+def _kind(ran: Ended) -> Kind:
     if ran.termination_reason == "MaxRuntime":
         return "timeout"
     if "rate_limit" in ran.error:

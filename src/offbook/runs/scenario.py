@@ -30,7 +30,10 @@ class SetupStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the loop works on, and who does the work; playbook and cassette stand beside."""
+    """What the loop works on, and who does the work; playbook and cassette stand beside.
+
+    With a cassette, the answers are from there; the agent is only for recording it.
+    """
 
     task: str
     backend: str = "mock"
@@ -104,7 +107,9 @@ def _resolve(scenario: Scenario, path: Path) -> Scenario:
 
     run_, judged = scenario.run, scenario.evaluate
     run_ = msgspec.structs.replace(
-        run_, playbook=beside(run_.playbook), cassette=beside(run_.cassette)
+        run_,
+        playbook=beside(run_.playbook),
+        cassette=run_.cassette and str(path.parent / run_.cassette),
     )
     if judged is not None:
         judged = msgspec.structs.replace(

@@ -21,6 +21,7 @@ EXAMPLE = """\b
 Example:
   offbook run scenarios/ --jobs 4
   offbook run flow.yaml --reports out --fail-on-flaky
+  offbook run auth.yaml --record
   offbook run scenarios/ --junit out/junit.xml --ctrf out/ctrf.json
   offbook run flow --task "Add error handling" --mock-responses answers.yaml
   offbook run flow --task "Add error handling" --command "my-agent --quiet"
@@ -58,6 +59,9 @@ Exit codes:
 @click.option("--junit", type=click.Path(path_type=Path), help="One report over all scenarios …")
 @click.option("--tap", type=click.Path(path_type=Path), help="… as TAP")
 @click.option("--ctrf", type=click.Path(path_type=Path), help="… as CTRF.")
+@click.option(
+    "--record", is_flag=True, help="Record the cassettes of scenarios, with their agents."
+)
 @click.option("--fail-on-flaky", is_flag=True, help="Passed only after a failure is no pass.")
 @click.option("--task", help="What the loop works on, in the workspace ID.")
 @click.option("--backend", help="mock, replay, playbook, command, claude, codex, gemini, kiro, pi.")
@@ -100,6 +104,7 @@ def command(  # noqa: PLR0913 - each is an option
     *,
     jobs: int,
     reports: Path,
+    record: bool,
     fail_on_flaky: bool,
     task: str | None,
     backend: str | None,
@@ -138,7 +143,15 @@ def command(  # noqa: PLR0913 - each is an option
     if task is None:
         paths = [Path(word) for word in words]
         together = {name: path for name, path in combined.items() if path is not None}
-        return _play(paths, jobs, reports, together, fail_on_flaky=fail_on_flaky, as_json=as_json)
+        return _play(
+            paths,
+            jobs,
+            reports,
+            together,
+            recording=record,
+            fail_on_flaky=fail_on_flaky,
+            as_json=as_json,
+        )
     if len(words) != 1:
         raise UsageError("a task needs one workspace", hint='offbook run ID --task "…"')
     from offbook.runs.tools.run import run
@@ -234,6 +247,7 @@ def _play(
     reports: Path,
     together: dict[str, Path],
     *,
+    recording: bool,
     fail_on_flaky: bool,
     as_json: bool,
 ) -> int:
@@ -253,7 +267,9 @@ def _play(
         if played.session and not played.passed:
             click.echo(f"    the session: {played.session}", err=as_json)
 
-    played = asyncio.run(play_all(scenarios, jobs=jobs, reports=reports, told=tell))
+    played = asyncio.run(
+        play_all(scenarios, jobs=jobs, reports=reports, recording=recording, told=tell)
+    )
     write_reports(played, together)
     counts = Counter("passed" if one.passed else "failed" for one in played)
     flaky = sum(one.flaky for one in played)
