@@ -8,6 +8,8 @@
 - ``<!-- file: name.py -->`` before a block of any kind writes it to that file of the page's
   folder, for the blocks that follow.
 - ``<!-- not run: reason -->`` before a block leaves it out.
+- ``<!-- needs: client -->`` before a script runs it where that client is: a command that is
+  installed, or a home of tests/matrix; elsewhere it is left out, visibly.
 """
 
 import os
@@ -18,8 +20,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from offbook.subjects.clis.claude_code import ClaudeCode
+from offbook.subjects.clis.codex import Codex
+from offbook.subjects.clis.gemini import GeminiCli
+from offbook.subjects.clis.pi import Pi
+from offbook.subjects.clis.ralph import Ralph
+from tests.matrix.homes import HOMES
+
+CLIENTS = (ClaudeCode.client, Codex.client, GeminiCli.client, Pi.client, Ralph.client)
+COMMANDS = {client.program: client for client in CLIENTS if client is not None}
 BLOCK = re.compile(
-    r"^(?:<!--\s*(?P<order>file|not run):\s*(?P<detail>.+?)\s*-->\s*\n)?"
+    r"^(?:<!--\s*(?P<order>file|not run|needs):\s*(?P<detail>.+?)\s*-->\s*\n)?"
     r"^```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^```\s*$",
     re.MULTILINE | re.DOTALL,
 )
@@ -45,6 +56,23 @@ class Block:
     line: int
     file: str | None = None
     not_run: str | None = None
+    needs: str | None = None
+
+    @property
+    def runner(self) -> str | None:
+        """The Python that runs it; None where nobody can."""
+        if self.needs is None:
+            return sys.executable
+        if self.needs in COMMANDS:
+            return sys.executable if COMMANDS[self.needs].find() else None
+        home = HOMES[self.needs]
+        return home.python if home.ready else None
+
+    @property
+    def left_out(self) -> str | None:
+        """Why it is not run here."""
+        absent = f"{self.needs} is not installed: run ./dev clients"
+        return self.not_run or (absent if self.runner is None else None)
 
     @property
     def is_test(self) -> bool:
@@ -75,6 +103,7 @@ def blocks_of(text: str) -> Iterator[Block]:
             line=text.count("\n", 0, found.start("code")),
             file=order.get("file"),
             not_run=order.get("not run"),
+            needs=order.get("needs"),
         )
 
 
@@ -83,7 +112,7 @@ def run_page(page: Path, folder: Path) -> int:
     executed = 0
     waiting: list[Block] = []
     for block in blocks_of(page.read_text(encoding="utf-8")):
-        if block.not_run is not None:
+        if block.left_out is not None:
             continue
         where = f"{page.name}, line {block.line}"
         if block.file is not None:
@@ -91,7 +120,7 @@ def run_page(page: Path, folder: Path) -> int:
         if block.is_test:
             waiting.append(block)
         elif block.is_script:
-            _run([sys.executable, "-c", block.code], where, folder)
+            _run([block.runner or "", "-c", block.code], where, folder)
             executed += 1
         for words, code, says in block.commands:
             executed += _run_tests(page, waiting, folder)

@@ -17,10 +17,14 @@ def cases() -> Iterator[ParameterSet]:
     """Each page, and beside it a visible skip for every block that it leaves out."""
     for page in PAGES:
         name = str(page.relative_to(ROOT))
-        yield pytest.param(page, id=name)
-        for block in blocks_of(page.read_text() if page.exists() else ""):
-            if block.not_run is not None:
-                left_out = pytest.mark.skip(reason=f"{name}, line {block.line}: {block.not_run}")
+        blocks = [*blocks_of(page.read_text() if page.exists() else "")]
+        away = bool(blocks) and all(block.left_out for block in blocks)
+        if not away:
+            of_others = [pytest.mark.clients] if any(block.needs for block in blocks) else []
+            yield pytest.param(page, id=name, marks=of_others)
+        for block in blocks:
+            if block.left_out is not None:
+                left_out = pytest.mark.skip(reason=f"{name}, line {block.line}: {block.left_out}")
                 yield pytest.param(page, id=f"{name}, line {block.line}", marks=left_out)
 
 
