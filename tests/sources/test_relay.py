@@ -24,6 +24,7 @@ from offbook.sources.cassette.replay import Replay
 from offbook.sources.live import Live
 from offbook.sources.recording import Recording
 from offbook.sources.server.server import Server
+from tests.sources.cassette.talks import record
 
 PATIENCE = 10
 SAID = Reply((Text("Hello, world"),), usage=Usage(9, 3), chunks=("Hel", "lo, ", "world"))
@@ -173,3 +174,21 @@ def test_what_a_client_did_not_wait_for_is_kept_whole(
         provider.heard.set()
         assert kept.wait(PATIENCE)
     assert [item.response.output for item in load(cassette)] == ["Hello, world"]
+
+
+async def test_a_stream_may_take_as_long_as_it_did(tmp_path: Path):
+    cassette = tmp_path / "one.yaml"
+    path = "/v1/chat/completions"
+    wire = Wire("POST", path, {}, msgspec.json.encode(BODIES[path]))
+    said = msgspec.structs.replace(SAID, delays=(250.0, 0, 40.5))
+    dialect = recognise(wire)
+    assert dialect is not None
+    await record(cassette, [dialect.decode(wire, Threads())], said)
+    async with Server() as server:
+        for timed in (True, False):
+            endpoint = server.mount(Replay(cassette, timed=timed))
+            answer = await endpoint.answer(wire)
+            waits = list(endpoint.delays(answer) or ())
+            brought = [n for n, chunk in enumerate(answer.chunks) if b'"content":"' in chunk]
+            assert [wait for wait in waits if wait] == ([0.25, 0.0405] if timed else [])
+            assert not timed or waits[brought[-1]] == 0.0405

@@ -39,7 +39,8 @@ class Answer(msgspec.Struct, frozen=True):
     """An HTTP response. A stream has its events in `chunks`, each whole, and no `body`.
 
     Those of a stream that somebody else still writes are `coming`, once. It breaks off with a
-    `ConnectionError` where they did.
+    `ConnectionError` where they did. `waits` are the seconds before each chunk, where they are
+    to be kept.
     """
 
     status: int = 200
@@ -47,6 +48,7 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes = b""
     chunks: Sequence[bytes] = ()
     coming: AsyncIterator[bytes] | None = None
+    waits: tuple[float, ...] = ()
 
 
 HAT = "x-offbook-hat"  # who asks, where an orchestrator knows it

@@ -67,10 +67,11 @@ class Replay:
     fails, and so does every later one. `cursor` is a file that remembers how far the run has
     come, for agents that are started more than once. `redactions` are added to those of the
     cassette; `roots` are folders that have another place in every run. `again` is told when it
-    does not fit: the command that records anew, where {number} is the interaction's.
+    does not fit: the command that records anew, where {number} is the interaction's. `timed`
+    streams take as long as they did, where they go over a wire.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a replay
         self,
         cassette: Path | str | Tape,
         *,
@@ -81,6 +82,7 @@ class Replay:
         cursor: Path | None = None,
         hub: Hub | None = None,
         again: str = "",
+        timed: bool = False,
     ) -> None:
         self.tape = load(Path(cassette)) if isinstance(cassette, (str, Path)) else cassette
         self.failure: Exception | None = None
@@ -92,6 +94,7 @@ class Replay:
         self.relays = relays(passthrough)
         self._hub = hub
         self._again = again
+        self.timed = timed
         rules = merge_rules(read_rules(self.tape.header.redactions), redactions)
         self._normal = Normal(rules, roots=roots)
         self._hashes = self.tape.hashes(self._normal)

@@ -16,6 +16,7 @@ from offbook.exchange.relay import Relay, relays
 from offbook.exchange.threads import Threads
 from offbook.exchange.variables import list_variables
 from offbook.sources.server.connection import complain
+from offbook.sources.server.pacing import spread_delays
 from offbook.trace.events import ASIDE, ERROR
 from offbook.trace.observe import Observed, describe_error
 
@@ -83,6 +84,7 @@ class Endpoint:
         self._hub = hub
         self._pacing = pacing
         self._relays = relay and relays(source)
+        self._timed = bool(getattr(source, "timed", False))
         self._threads = Threads()
         self._recent: deque[tuple[Request, Answer]] = deque(maxlen=REMEMBERED)
         self._lost: list[tuple[Request, Answer]] = []
@@ -137,7 +139,10 @@ class Endpoint:
                 if await relay.begins():
                     return Answer(200, STREAM, coming=self._hand_on(relay))
                 work = relay.reply
-            answer = dialect.encode(await work, request)
+            reply = await work
+            answer = dialect.encode(reply, request)
+            if self._timed and reply.delays:
+                answer = msgspec.structs.replace(answer, waits=spread_delays(reply, answer.chunks))
         except ModelError as error:
             if request is None:
                 self._tell_error(error)
@@ -194,6 +199,8 @@ class Endpoint:
 
     def delays(self, answer: Answer) -> Iterable[float] | None:
         """The seconds before each chunk of a stream, or None for all at once."""
+        if answer.waits:
+            return answer.waits
         if self._pacing is None:
             return None
         self._streams += 1

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from offbook.exchange.reply import Reply
 
 
 class Pacing(msgspec.Struct, frozen=True):
@@ -30,3 +32,16 @@ class Pacing(msgspec.Struct, frozen=True):
         for at in range(events):
             wait = pause if at else self.first_token / 1000
             yield wait * (1 + self.jitter * chance.uniform(-1, 1))
+
+
+def spread_delays(reply: Reply, events: Sequence[bytes]) -> tuple[float, ...]:
+    """The seconds before each event: those of the piece of the reply that it brings."""
+    waits = [0.0] * len(events)
+    at = 0
+    for piece, delay in zip(reply.chunks, reply.delays, strict=False):
+        needle = msgspec.json.encode(piece)[1:-1]
+        found = next((n for n in range(at, len(events)) if needle in events[n]), None)
+        if found is not None:
+            waits[found] = delay / 1000
+            at = found + 1
+    return tuple(waits)

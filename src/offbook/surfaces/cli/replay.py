@@ -46,6 +46,7 @@ Exit codes:
     type=click.Path(path_type=Path),
     help="Go on where an earlier replay with this file ended.",
 )
+@click.option("--timed", is_flag=True, help="Let streams take as long as they did.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
 @click.option("--deadline", default=600.0, show_default=True, help="Seconds it may take.")
 @loop_options
@@ -61,6 +62,7 @@ def command(  # noqa: PLR0913 - one for each option
     preset: tuple[str, ...],
     task: str,
     cursor: Path | None,
+    timed: bool,
     trace: Path | None,
     deadline: float,
     as_json: bool,
@@ -96,6 +98,7 @@ def command(  # noqa: PLR0913 - one for each option
             redactions=rules,
             cursor=cursor,
             hub=hub,
+            timed=timed,
             again=f"offbook record {shlex.join([str(cassette)])} --only {{number}} "
             f"-- {shlex.join(command_)}",
         )
