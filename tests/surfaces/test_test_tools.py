@@ -132,6 +132,36 @@ def test_a_run_that_meets_its_limit_fails(workspaces: Path, offbook_command: Off
     assert "MaxIterations after 1 iterations" in ran.out
 
 
+def test_an_agent_is_given_of_our_environment_what_is_named(
+    workspaces: Path, offbook_command: Offbook, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MINE", "here")
+    monkeypatch.setenv("OTHER", "not given")
+    offbook_command("setup", "one")
+    script = "sh -c 'echo $MINE, $OTHER, $YOURS; echo LOOP_COMPLETE'"
+    words = ("run", "one", "--task", "Go", "--command", script)
+    told = offbook_command(*words, "--env", "MINE", "--env", "YOURS=a=b")
+    assert told.out.startswith("here, , a=b\n")
+    wrong = offbook_command(*words, "--env", "NOWHERE")
+    assert (wrong.code, "env 'NOWHERE' is not set here" in wrong.err) == (2, True)
+
+
+def test_the_loop_is_recorded_and_replayed(workspaces: Path, offbook_command: Offbook):
+    offbook_command("setup", "one")
+    where = ("--workspace", "one", "--task", "Say hello", "--json")
+    agent = ("--", "sh", "-c", "echo hello; echo LOOP_COMPLETE")
+    recorded = offbook_command("record", "hello", *where, *agent)
+    assert (recorded.code, json.loads(recorded.out)["interactions"]) == (0, 1)
+    replayed = offbook_command("replay", "hello", *where)
+    told = json.loads(replayed.out)
+    assert (replayed.code, told["interactions_replayed"], told["exit_code"]) == (0, 1, 0)
+    ran = offbook_command("run", "one", "--task", "Say hello", "--cassette", "hello")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "hello")
+    for words in (("record", "x"), ("replay", "hello")):
+        assert offbook_command(*words).code == 2
+    assert "no backend that can be recorded" in offbook_command("record", "x", *where).err
+
+
 def test_ctrl_c_ends_the_command_and_keeps_the_session(workspaces: Path, offbook_command: Offbook):
     made = json.loads(offbook_command("setup", "slow", "--json").out)
     pipe = workspaces / "pipe"

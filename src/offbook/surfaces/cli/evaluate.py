@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from offbook.runs.tools.evaluate import evaluate
-from offbook.surfaces.cli.inputs import read_list, read_pairs
+from offbook.surfaces.cli.inputs import read_env, read_list
 from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
 Example:
   offbook evaluate flow '{"criterion": "plan_quality", "target": "scratchpad"}' --judge tape.yaml
-  offbook evaluate flow evaluations.yaml --judge-command "my-judge" --env KEY=…
-  offbook evaluate flow all.yaml --judge anthropic --judge-model M --env ANTHROPIC_API_KEY=…
+  offbook evaluate flow evaluations.yaml --judge-command "my-judge" --env KEY
+  offbook evaluate flow all.yaml --judge anthropic --judge-model M --env ANTHROPIC_API_KEY
   offbook evaluate flow all.yaml --judge-backend claude --judge tape.yaml --record judged
 
 \b
@@ -39,7 +39,7 @@ Exit codes:
 @click.option("--chain-of-thought/--score-only", default=True, help="Reasoning before the score.")
 @click.option("--record", default="", metavar="NAME", help="Keep the judge in this cassette.")
 @click.option("--force", is_flag=True, help="Let a model judge itself.")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="For the command; repeatable.")
+@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="For the command; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def command(
     workspace_id: str,
@@ -59,7 +59,7 @@ def command(
             workspace_id,
             read_list(evaluations, "evaluations"),
             judge_command=shlex.split(judge_command),
-            env=read_pairs(env, "env"),
+            env=read_env(env),
             **options,
         )
     )

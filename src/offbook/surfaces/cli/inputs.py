@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -49,3 +50,13 @@ def read_pairs(words: tuple[str, ...], what: str) -> dict[str, str]:
             raise UsageError(f"{what} {word!r} is not NAME=VALUE")
         found[name] = value
     return found
+
+
+def read_env(words: tuple[str, ...]) -> dict[str, str]:
+    """NAME=VALUE, or NAME alone for what it is here: nothing else goes to an agent."""
+    here = [word for word in words if "=" not in word]
+    missing = [name for name in here if name not in os.environ]
+    if missing:
+        raise UsageError(f"env {missing[0]!r} is not set here", hint="give it: NAME=VALUE")
+    given = read_pairs(tuple(word for word in words if "=" in word), "env")
+    return {**{name: os.environ[name] for name in here}, **given}

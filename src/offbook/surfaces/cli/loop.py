@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 import click
 
-from offbook.surfaces.cli.inputs import read_pairs
+from offbook.surfaces.cli.inputs import read_env
 
 T = TypeVar("T", bound=Callable[..., Any])
 OPTIONS = (
     click.option("--workspace", metavar="ID", default="", help="Let the loop work there."),
     click.option("--backend", default="", help="… by claude, codex, gemini, kiro, pi, playbook."),
     click.option("--playbook", default="", help="… whose model is a playbook, mocks or cassette."),
-    click.option("--env", multiple=True, metavar="NAME=VALUE", help="… with this; repeatable."),
+    click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="… with this; repeatable."),
     click.option("--max-runtime-secs", default=300.0, show_default=True, help="… no longer."),
 )
 
@@ -33,6 +33,6 @@ def read_agent(words: tuple[str, ...], loop: Mapping[str, Any]) -> dict[str, Any
         "backend": loop["backend"] or ("command" if words else ""),
         "command": words,
         "playbook": loop["playbook"],
-        "env": read_pairs(loop["env"], "env"),
+        "env": read_env(loop["env"]),
         "max_runtime_secs": loop["max_runtime_secs"],
     }

@@ -17,7 +17,7 @@ Example:
   offbook record tests/refund.yaml -- python agent.py
   offbook record tests/refund.yaml --upstream http://127.0.0.1:8080/v1 -- python agent.py
   offbook record tests/refund.yaml --only 2 -- python agent.py
-  offbook record auth_flow --workspace auth --task "Add auth" --backend codex --env OPENAI_API_KEY=…
+  offbook record auth_flow --workspace auth --task "Add auth" --backend codex --env OPENAI_API_KEY
   offbook record auth_flow --workspace auth --task "Add auth" -- my-agent --quiet
 
 \b

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.surfaces.cli.inputs import VALUE, read_list, read_pairs
+from offbook.surfaces.cli.inputs import VALUE, read_env, read_list
 from offbook.surfaces.cli.leniency import RULES_TOLD, lenient_option
 from offbook.surfaces.cli.output import print_json
 
@@ -57,7 +57,7 @@ Exit codes:
     help="Where the reports of scenarios go.",
 )
 @click.option("--junit", type=click.Path(path_type=Path), help="One report over all scenarios …")
-@click.option("--tap", type=click.Path(path_type=Path), help="… as TAP")
+@click.option("--tap", type=click.Path(path_type=Path), help="… as TAP.")
 @click.option("--ctrf", type=click.Path(path_type=Path), help="… as CTRF.")
 @click.option(
     "--record", is_flag=True, help="Record the cassettes of scenarios, with their agents."
@@ -72,7 +72,7 @@ Exit codes:
 @click.option("--cassette", default="", metavar="NAME", help="What the backend `replay` replays.")
 @click.option("--max-iterations", default=5, show_default=True)
 @click.option("--max-runtime-secs", default=300.0, show_default=True)
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="For the command; repeatable.")
+@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="For the command; repeatable.")
 @click.option("--mock-responses", multiple=True, metavar="VALUE", help=f"Answers: {VALUE}.")
 @click.option(
     "--playbook",
@@ -167,7 +167,7 @@ def command(  # noqa: PLR0913 - each is an option
             orchestrator=orchestrator,
             max_iterations=max_iterations,
             max_runtime_secs=max_runtime_secs,
-            env=read_pairs(env, "env"),
+            env=read_env(env),
             mock_responses=read_list(mock_responses, "mock_responses"),
             progress=_show_progress if sys.stderr.isatty() else None,
         )
