@@ -1,4 +1,4 @@
-"""The suites that every source and every subject must pass, for those who write one.
+"""The suites that every source, subject and dialect must pass, for those who write one.
 
 from offbook.testing import SourceConformance
 
@@ -7,7 +7,8 @@ class TestMine(SourceConformance):
         return Mine()
 """
 
+from offbook.testing.dialect import DialectConformance
 from offbook.testing.source import SourceConformance
 from offbook.testing.subject import SubjectConformance
 
-__all__ = ["SourceConformance", "SubjectConformance"]
+__all__ = ["DialectConformance", "SourceConformance", "SubjectConformance"]
