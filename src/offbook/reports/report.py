@@ -5,12 +5,14 @@ Everything comes from the trace: a stored one can be reported again without its 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
 from offbook.trace.events import VERDICT, Event
+from offbook.trace.recorder import told
 from offbook.trace.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -106,9 +108,23 @@ def join(suites: Sequence[Suite]) -> Suite:
     )
 
 
+# What breaks a line, and what one format or another has no way to say.
+_BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1f\x85\u2028\u2029]+")
+_UNSAYABLE = re.compile("[\x00-\x1b\x7f\ud800-\udfff\ufffe\uffff]")
+
+
+def plain_name(text: str) -> str:
+    """A name that is the same in every format: on one line, in signs that all of them have."""
+    name = _UNSAYABLE.sub("", _BREAKS.sub(" ", text)).strip()
+    return f"{name}…" if name.endswith("{") else name  # which opens a subtest for readers of TAP
+
+
 def show(value: object) -> str:
-    """A value, as JSON."""
-    return msgspec.json.encode(value, enc_hook=repr).decode()
+    """A value, as JSON; half a character, which UTF-8 does not have, is spelled out."""
+    try:
+        return msgspec.json.encode(value, enc_hook=repr).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(told(value)).decode()
 
 
 def collect(
@@ -127,7 +143,7 @@ def collect(
             number = len(cases) + 1
             cases.append(_case(verdict, number, () if cases else history))
     return Suite(
-        name,
+        plain_name(name),
         tuple(_distinct(cases)),
         min(stamps, default=0),
         max(stamps, default=0),
@@ -137,7 +153,7 @@ def collect(
 
 def _case(verdict: Verdict, number: int, history: tuple[Attempt, ...]) -> Case:
     return Case(
-        f"{number} {verdict.check}",
+        plain_name(f"{number} {verdict.check}"),
         STATUSES[verdict.status],
         0,
         verdict.message,

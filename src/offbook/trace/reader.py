@@ -106,7 +106,7 @@ class Trace:
         """
         wanted = None if names is None else _Wanted(frozenset(names), tuple(marks))
         try:
-            file = self.path.open("rb")
+            file = self.path.open("rb", buffering=BLOCK)
         except OSError as error:
             why = error.strerror or str(error)
             raise FormatError(f"cannot read the trace: {why}", path=self.path) from error

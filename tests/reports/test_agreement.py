@@ -1,0 +1,162 @@
+"""One run, told three ways: the parsers of others find the same names and the same statuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from offbook.exchange.messages import Text
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request
+from offbook.reports.ctrf import Ctrf
+from offbook.reports.junit import JUnit
+from offbook.reports.report import Attempt, Suite, collect
+from offbook.reports.tap import Tap
+from offbook.runs.tools.check import check
+from offbook.runs.tools.evaluate import judge_with
+from offbook.runs.tools.report import report
+from offbook.runs.tools.run import run
+from offbook.runs.tools.setup import setup
+from offbook.trace.events import Event
+from offbook.trace.reader import Trace
+from tests.reports.test_formats import (
+    CTRF_SCHEMA,
+    JUNIT_XSD,
+    etree,
+    from_ctrf,
+    from_junit,
+    from_tap,
+    jsonschema,
+    merged,
+    told,
+)
+
+SIGNS = "\x00\x1b[31m# SKIP # TODO \\\"'<>&]]>🎭\u2028\ud800 ok 1 - \n  ---\n...Bail out!"
+texts = st.text(st.characters() | st.sampled_from(SIGNS), max_size=30) | st.sampled_from(
+    [
+        "",
+        " ",
+        "same",
+        "same",
+        "# SKIP",
+        "x" * 1000,
+        "1..9",
+        "Bail out! no",
+        "\n---\n",
+        "TAP version",
+    ]
+)
+
+
+def judge(name: str, status: str, message: str, actual: str) -> Event:
+    data = {"check": name, "status": status, "message": message, "expected": "e", "actual": actual}
+    return Event(1, "check.verdict", data)
+
+
+statuses = st.sampled_from(["pass", "fail", "no_data", "warn", "error"])
+verdicts = st.builds(judge, texts, statuses, texts, texts)
+
+
+def agree(suite: Suite, commands: Path) -> None:
+    """Names and statuses are the same in all three, and no two names are."""
+    wanted = told(suite)
+    assert from_junit(JUnit().render(suite)) == wanted
+    assert from_ctrf(Ctrf().render(suite)) == merged(wanted)
+    assert from_tap(Tap().render(suite), commands) == merged(wanted)
+    names = [name for name, _ in wanted]
+    assert len(set(names)) == len(names)
+
+
+@settings(
+    max_examples=8,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(verdicts, min_size=1, max_size=40), st.booleans())
+def test_whatever_verdicts_say_the_three_reports_agree(
+    npm_parsers: Path,
+    found: list[Event],
+    flaky: bool,  # noqa: FBT001 - drawn
+):
+    history = (Attempt(1, f"timeout {SIGNS}", "timeout"),) if flaky else ()
+    agree(collect(found, f"suite {SIGNS}", trace="s.jsonl", history=history), npm_parsers)
+
+
+class Judge:
+    """Finds the plan good, and everything else wanting."""
+
+    async def reply(self, request: Request, /) -> Reply:
+        score = 5 if "plan" in request.prompt.lower() else 1
+        return Reply((Text(f'{{"reasoning": "quoted: \\"# SKIP\\"", "score": {score}}}'),))
+
+
+@pytest.fixture
+async def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that was checked and evaluated; some of it holds, some does not, some is wrong."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    place = Path(setup("w", scratchpad="The plan is # TODO").workspace_path)
+    await run("w", "Go", mock_responses=["\x1b[31mred\x1b[0m 🎭\nLOOP_COMPLETE"])
+    check(
+        "w",
+        [
+            {"type": "exit_code", "expected": 0},
+            {"type": "exit_code", "expected": 0},
+            {"type": "exit_code", "expected": 1},
+            {"type": "stdout_contains", "pattern": "green # SKIP"},
+            {"type": "event_occurred", "topic": 'a"<\x1b>'},
+            {"type": "file_contains", "path": "a.txt", "pattern": "["},
+            {"type": "cost_within", "max_dollars": 1},
+        ],
+    )
+    wanted = [
+        {"criterion": "plan_quality", "target": "scratchpad"},
+        {"criterion": "custom", "target": "output", "custom_prompt": "Is it calm?"},
+    ]
+    await judge_with(Judge(), "w", wanted)
+    return place
+
+
+def test_assertions_and_evaluations_of_a_run_are_told_together(judged: Path, npm_parsers: Path):
+    history = (Attempt(1, "timeout after 30 s", "timeout"),)
+    suite = collect(Trace(judged / "session.jsonl"), "w", history=history)
+    statuses = [case.status for case in suite.cases]
+    assert statuses == [
+        *["passed", "passed", "failed", "failed", "failed", "error", "failed"],
+        *["passed", "failed"],
+    ]
+    agree(suite, npm_parsers)
+    for format_ in ("junit", "tap", "ctrf", "json"):
+        written = report("w", format_, "w", include_traces=True, history=history)
+        text = Path(written.report_path).read_text(encoding="utf-8")
+        assert (written.tests, written.passed, written.failed) == (9, 3, 6)
+        assert written.flaky
+        assert "evaluate plan_quality scratchpad" in text
+        assert str(judged / "session.jsonl") in text
+
+
+@pytest.mark.external
+def test_the_reports_of_a_run_are_valid_by_the_schemas(judged: Path, shared_data: Path):
+    junit = Path(report("w", "junit", "w", include_traces=True).report_path).read_bytes()
+    schema = etree.XMLSchema(etree.parse(shared_data / JUNIT_XSD))
+    assert schema.validate(etree.parse(io.BytesIO(junit))), schema.error_log
+    ctrf = json.loads(Path(report("w", "ctrf", "w").report_path).read_bytes())
+    published: Any = json.loads((shared_data / CTRF_SCHEMA).read_text())
+    jsonschema.Draft7Validator(published).validate(ctrf)
+
+
+def test_a_failing_point_fails_the_whole_for_the_parser_of_npm(judged: Path, npm_parsers: Path):
+    written = Path(report("w", "tap", "w").report_path)
+    ended = subprocess.run(
+        [npm_parsers / "tap-parser", "--strict"],
+        input=written.read_bytes(),
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 1
