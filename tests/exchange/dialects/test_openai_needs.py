@@ -63,8 +63,9 @@ def every_chunk_is_named(chunks: list[Event]) -> bool:
 
 
 def each_call_has_an_id_once(chunks: list[Event]) -> bool:
-    ids = [call["id"] for call in calls_of(chunks) if "id" in call]
-    return len(ids) == len(set(ids)) and all(ids)
+    calls = calls_of(chunks)
+    ids = [call["id"] for call in calls if "id" in call]
+    return all(ids) and len(ids) == len(set(ids)) == len({call.get("index") for call in calls})
 
 
 def each_piece_has_an_index(chunks: list[Event]) -> bool:

@@ -4,11 +4,16 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
-from tests.clients import CLAUDE, CODEX, Shell, installed
+from tests.clients import CLAUDE, CODEX, GEMINI, Shell, installed
+from tests.matrix.rows import ROWS, WEATHER, WHOLE, Row
+
+TALKATIVE = "openai-agents"  # its tracing goes to its provider, whatever its model is
 
 # Its own network and mounts: every name would be looked up at the trap, which notes it down.
 SCRIPT = """
@@ -26,13 +31,21 @@ def listen():
 
 threading.Thread(target=listen, daemon=True).start()
 
-from offbook import call, drive, say, when
-from tests.clients import CLAUDE, CODEX
+from offbook import Command, call, drive, say, when
+from tests.clients import CLAUDE, CODEX, GEMINI
+from tests.matrix.rows import ROWS
 
-shell = {"codex": CODEX, "claude": CLAUDE}[sys.argv[1]]
-with drive(shell.make(deadline=60)) as rehearsal:
-    rehearsal.run(when("Go", [call(shell.tool, shell.params("echo alone")), say("Done.")]))
-    assert "alone" in rehearsal.events.tool_results_for(shell.tool)[0].text
+shells = {"codex": CODEX, "claude": CLAUDE, "gemini": GEMINI}
+if sys.argv[1] in shells:
+    shell = shells[sys.argv[1]]
+    subject = shell.make(deadline=60)
+    turn = when("Go", [call(shell.tool, shell.params("echo alone")), say("Done.")])
+else:
+    row = {str(row): row for row in ROWS}[sys.argv[1]]
+    subject, turn = Command(row.command, env=row.environment, deadline=60), row.turn
+with drive(subject) as rehearsal:
+    run = rehearsal.run(turn)
+    assert run.tools, "nobody was called"
 assert not asked, asked
 try:
     socket.getaddrinfo("somebody.example", 443)
@@ -62,12 +75,22 @@ def enter(
     )
 
 
-@pytest.mark.parametrize("shell", [installed(CODEX), installed(CLAUDE)])
-def test_nobody_but_loopback_is_reached(shell: Shell, tmp_path: Path, root: Path):
+def one_of_each() -> Iterator[ParameterSet]:
+    """The commands, and a row of every client; without the whole matrix only the talkative one."""
+    yield from (installed(shell) for shell in (CODEX, CLAUDE, GEMINI))
+    seen: set[str] = set()
+    for row in ROWS:
+        if row.client not in seen and row.turn is WEATHER and (WHOLE or row.client == TALKATIVE):
+            seen.add(row.client)
+            yield pytest.param(row, id=str(row), marks=[pytest.mark.clients, pytest.mark.slow])
+
+
+@pytest.mark.parametrize("client", [*one_of_each()])
+def test_nobody_but_loopback_is_reached(client: Shell | Row, tmp_path: Path, root: Path):
     if not all(map(shutil.which, ("unshare", "ip", "mount"))):
         pytest.skip("unshare, ip and mount are needed to be alone")
     if enter(tmp_path, root, "pass").returncode:
         pytest.skip("network namespaces are not allowed here")
-    outcome = enter(tmp_path, root, SCRIPT, str(shell))
+    outcome = enter(tmp_path, root, SCRIPT, str(client))
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert "nobody was asked" in outcome.stdout
