@@ -74,6 +74,7 @@ async def test_a_command_finds_its_scripted_model(small: list[str], tmp_path: Pa
     assert check("w", [*FLOW, called]).passed
     asked = inspect("w", filter={"event_types": ["model.request"]})["records"]
     assert [one["data"]["metadata"]["hat"] for one in asked] == ["planner", "builder", "builder"]
+    assert len({one["data"]["exchange"] for one in asked}) == 3
 
 
 async def test_a_model_alone_can_do_the_talking(tmp_path: Path):

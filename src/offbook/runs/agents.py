@@ -22,6 +22,7 @@ from offbook.runs.serving import serve
 from offbook.subjects.clis.cli import Cli
 from offbook.subjects.loop.backend import Acted, Backend, CommandBackend, SourceBackend
 from offbook.subjects.subject import Stage
+from offbook.trace.observe import Observed
 from offbook.trace.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ class Agent:
         if self._source is None:
             return self._start(stage)
         if self._choice.backend == "playbook":
-            from offbook.trace.observe import Observed
-
             return SourceBackend(Observed(self._source, stage.hub))
         return _Served(self._source, stage, self._start, self._names())
 
@@ -118,11 +117,12 @@ class _Served:
         self._stage = stage
         self._start = start
         self._names = names
+        self._told = Observed(source, stage.hub, tools=True)  # one for all, so that names differ
         self._called: set[str] = getattr(source, "called", set[str]())
 
     async def act(self, hat: str, prompt: str, seconds: float) -> Acted:
         endpoint = serve(self._source, self._stage.hub, tools=True)
-        worn = _Worn(endpoint.source, hat)
+        worn = _Worn(self._told, hat)
         endpoint.source = words = Translated(worn, given={}, known=self._names)
         words.expect(self._called)
         try:
