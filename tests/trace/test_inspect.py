@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from offbook.trace.events import Event
 from offbook.trace.inspect import Filter, summarize, tell_timeline
-from offbook.trace.outputs import find_tags, join_output, keeps_promise
+from offbook.trace.outputs import find_tags, join_output, keeps_promise, written
 from offbook.trace.reader import Trace
 
 
@@ -40,7 +41,22 @@ def test_every_recording_of_ralph_reads_as_expected(shared_data: Path):
         assert text == wanted["terminal_text"], name
         assert keeps_promise(text, "LOOP_COMPLETE") is wanted["text_promise"], name
         assert [tag.topic for tag in find_tags(text)] == wanted["xml_topics"], name
+        assert smoke(events) == wanted["smoke"], name
     assert checked
+
+
+def smoke(events: list[Event]) -> dict[str, Any]:
+    """The recording as Ralph's own smoke test goes through it: chunk by chunk, to the promise."""
+    told: dict[str, Any] = {"termination": "FixtureExhausted", "iterations": 0, "bytes": 0}
+    topics: list[str] = []
+    for part in filter(None, map(written, events)):
+        told["bytes"] += len(part[1].encode())
+        topics += [tag.topic for tag in find_tags(part[1])]
+        if "LOOP_COMPLETE" in topics:
+            told["termination"] = "Completed"
+            break
+        told["iterations"] += 1
+    return {**told, "events": len(topics), "topics": topics}
 
 
 def test_nested_and_flat_terminal_records_say_the_same(tmp_path: Path):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from offbook.reports.report import Suite, join
+from offbook.reports.report import Suite, join, show
 
 
 class Data:
@@ -20,7 +20,7 @@ class Data:
         if len(suites) != 1:
             told = {**told, "cases": [], "suites": [_tell(suite) for suite in suites]}
             told["green"] = bool(suites) and all(suite.green for suite in suites)
-        return msgspec.json.format(msgspec.json.encode(told, enc_hook=repr)).decode() + "\n"
+        return msgspec.json.format(show(told).encode()).decode() + "\n"
 
 
 def _tell(suite: Suite) -> dict[str, Any]:
