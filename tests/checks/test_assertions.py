@@ -203,6 +203,13 @@ def test_nothing_to_look_at_is_never_a_pass(kind: str, fields: dict[str, Any], s
     assert verdict.status == "no_data"
 
 
+def test_rows_without_a_time_do_not_tell_how_long_it_took(tmp_path: Path):
+    (tmp_path / "events.jsonl").write_text('{"topic":"task.start"}\n{"topic":"build.done"}\n')
+    evidence = Evidence(Trace(tmp_path / "events.jsonl"))
+    [verdict] = judge_all([{"type": "duration", "max_secs": 60}], evidence)
+    assert verdict.status == "no_data"
+
+
 def test_all_are_judged_although_one_fails_and_one_is_wrong(evidence: Evidence):
     found = judge_all(
         [

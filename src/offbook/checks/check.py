@@ -125,7 +125,7 @@ class Evidence:
     def seconds(self) -> float | None:
         """How long it took."""
         told = self.know(Ending).seconds
-        if told is not None or self._span is None:
+        if told is not None or self._span is None or self._span[1] == 0:  # nobody told the time
             return told
         return (self._span[1] - self._span[0]) / 1000
 

@@ -1,0 +1,84 @@
+"""Sessions that nobody would write are looked into without a crash, and told to their last line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offbook.checks.assertions.table import judge_all
+from offbook.checks.check import Evidence
+from offbook.reports.report import collect
+from offbook.trace.inspect import Filter, list_records, summarize, tell_timeline
+from offbook.trace.outputs import find_tags, join_output, keeps_promise
+from offbook.trace.reader import Trace
+from tests.checks.test_assertions import CASES
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+NAMES = [
+    *["bus.publish", "_meta.iteration", "_meta.termination", "process.output", "process.exit"],
+    *["ux.terminal.write", "tool.call", "tool.result", "tool.blocked", "iteration.summary"],
+]
+FIELDS = [
+    *["topic", "payload", "n", "hat", "reason", "iterations", "elapsed_secs", "exit_code", "code"],
+    *["text", "stream", "bytes", "data", "event", "stdout", "tool", "input", "call_id", "cost_usd"],
+]
+rows = st.fixed_dictionaries(
+    {
+        "ts": st.integers(0, 2**40),
+        "event": st.sampled_from(NAMES),
+        "data": st.dictionaries(st.sampled_from(FIELDS), json_values, max_size=5),
+    }
+)
+FILTERS = [
+    Filter(),
+    Filter(topics=("*", "a.*")),
+    Filter(event_types=("bus.publish",), after_iteration=0, before_iteration=9),
+    Filter(payload_pattern="a|1"),
+]
+ASSERTIONS: list[dict[str, Any]] = [
+    {"type": kind, **fields}
+    for kind, fields, _ in CASES
+    if "path" not in fields and not kind.startswith(("scratchpad", "snapshot"))
+]
+
+
+@settings(max_examples=60)
+@given(st.lists(rows | json_values, max_size=12), st.binary(max_size=20))
+def test_whatever_a_session_holds_it_can_be_looked_into(
+    tmp_path_factory: pytest.TempPathFactory, written: list[Any], tail: bytes
+):
+    path = tmp_path_factory.mktemp("hostile") / "session.jsonl"
+    lines = [json.dumps(row).encode() + b"\n" for row in written]
+    path.write_bytes(b"".join(lines) + tail)
+    trace = Trace(path, count=True)
+    summary = summarize(trace)
+    assert summary.total_events + len(trace.faults) <= len(lines) + tail.count(b"\n") + 1
+    for wanted in FILTERS:
+        found = list_records(Trace(path), wanted, 5)
+        assert found.total_matched <= summary.total_events
+        tell_timeline(Trace(path), wanted)
+    join_output(Trace(path))
+    verdicts = judge_all(ASSERTIONS, Evidence(Trace(path)))
+    assert len(verdicts) == len(ASSERTIONS)
+    collect(Trace(path), "hostile")
+
+
+@given(st.text(st.sampled_from('<event topic="a.b" target=/>LOOP_COMPLETE\n x'), max_size=200))
+def test_whatever_an_agent_prints_its_events_are_those_that_are_whole(text: str):
+    for tag in find_tags(text):
+        assert tag.payload == tag.payload.strip()
+        assert "</event>" not in tag.payload
+    assert keeps_promise(text, "LOOP_COMPLETE") in {True, False}
+    assert not keeps_promise(text, "  ")
