@@ -21,6 +21,7 @@ def command(*, http: bool, port: int) -> None:
     if http:
         from offbook.surfaces.mcp_server.http import serve_http
 
+        click.echo(f"serving http://127.0.0.1:{port}/mcp", err=True)
         serve_http(port)
     else:
         from offbook.surfaces.mcp_server.stdio import serve_stdio
