@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from offbook.runs.rehearsal import Rehearsal as Rehearsal
     from offbook.runs.run import Run as Run
     from offbook.sources.cassette.replay import Replay as Replay
+    from offbook.sources.live import Live as Live
     from offbook.sources.mocks.mocks import Mocks as Mocks
+    from offbook.sources.mocks.recording import MockRecording as MockRecording
     from offbook.sources.playbook import Playbook as Playbook
     from offbook.sources.playbook import call as call
     from offbook.sources.playbook import fail as fail
@@ -119,6 +121,8 @@ _HOMES = {
     "trace.hub": "Hub envelope",
     "trace.query": "Events",
     "trace.reader": "Trace",
+    "sources.live": "Live",
+    "sources.mocks.recording": "MockRecording",
     "sources.recording": "Recording",
     "sources.cassette.replay": "Replay",
 }
@@ -141,7 +145,9 @@ __all__ = [
     "Hub",
     "Image",
     "IsolationError",
+    "Live",
     "Message",
+    "MockRecording",
     "Mocks",
     "ModelError",
     "ModelSource",

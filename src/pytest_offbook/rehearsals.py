@@ -51,6 +51,7 @@ class Rehearsals:
         self._full = config.getoption("fulltrace")
         self._scratch = Path(tempfile.mkdtemp(prefix="offbook-traces-"))
         self._tests = 0
+        self._recorded: set[Path] | None = set() if config.getoption("--offbook-record") else None
         config.add_cleanup(lambda: shutil.rmtree(self._scratch, ignore_errors=True))
 
     def open(self, item: pytest.Item) -> Offbook:
@@ -58,9 +59,8 @@ class Rehearsals:
         self._tests += 1
         folder = self._scratch / str(self._tests)
         folder.mkdir()
-        record = bool(item.config.getoption("--offbook-record"))
         test = f"{item.path.stem}-{item.name}"
-        opened = Offbook(folder, beside=item.path.parent, test=test, record=record)
+        opened = Offbook(folder, beside=item.path.parent, test=test, recorded=self._recorded)
         item.stash[OPENED] = opened
         return opened
 

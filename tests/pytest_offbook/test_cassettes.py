@@ -131,3 +131,13 @@ def test_a_cassette_that_nobody_asks_is_no_recording(pytester: pytest.Pytester, 
     result = pytester.runpytest_inprocess(*QUIET, RECORD)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*nothing was asked*"])
+
+
+def test_two_tests_do_not_record_over_each_other(pytester: pytest.Pytester, model: Counting):
+    one = "def test_{}(offbook):\n    offbook.session(source=offbook.cassette('x')).run('Hi')\n"
+    pytester.makeini(INI)
+    pytester.makepyfile(one.format("one") + one.format("two"))
+    result = pytester.runpytest_inprocess(*QUIET, RECORD)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*another test has recorded this cassette already*"])
+    assert model.asked == 1

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
-from offbook.errors import ModelError
+from offbook.errors import ModelError, UsageError
 from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request
 from offbook.runs.doors import drive
 from offbook.runs.taping import Done, record_command
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay
-from offbook.sources.live import Live
+from offbook.sources.live import PROVIDERS, Live
 from offbook.sources.recording import Recording
 from offbook.sources.server.server import Server
-from tests.sources.cassette.talks import Counting
+from tests.sources.cassette.talks import Counting, answer, ask
 
 
 def run(command: list[str], taping: Any, source: Any, folder: Path) -> Done:
@@ -42,8 +43,6 @@ async def test_a_provider_that_refuses_is_recorded_so(tmp_path: Path):
     class Refusing:
         async def reply(self, _request: Request, /) -> Reply:
             raise ModelError("slow down", status=429, retry_after=3)
-
-    from tests.sources.cassette.talks import answer, ask
 
     with Server() as server:
         live = Live(server.mount(Refusing(), run="").openai, environment={})
@@ -76,3 +75,20 @@ def test_an_agent_of_this_process_is_recorded_without_a_server(tmp_path: Path):
     with drive(asking, source=replay) as rehearsal:
         assert rehearsal.run("Hello").text == "answer 1"
     assert replay.verdict().status == "pass"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", PROVIDERS)
+async def test_every_provider_is_asked_in_its_own_words(dialect: str, *, stream: bool):
+    request = msgspec.structs.replace(ask("hi"), metadata={"dialect": dialect}, stream=stream)
+    with Server() as server:
+        endpoint = server.mount(Counting())
+        place = endpoint.openai if dialect.startswith("openai") else endpoint.url
+        reply = await Live({dialect: place}, environment={}).reply(request)
+    assert reply.text == "answer 1"
+
+
+async def test_a_dialect_that_nobody_speaks_for_real_is_refused():
+    request = msgspec.structs.replace(ask("hi"), metadata={"dialect": "gemni"})
+    with pytest.raises(UsageError, match="only these can: openai-chat"):
+        await Live(environment={}).reply(request)

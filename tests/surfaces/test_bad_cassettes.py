@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from offbook.sources.server.server import Server
 from tests.sources.cassette.talks import Counting
 from tests.sources.cassette.test_tape import BOMB, GOOD
 from tests.surfaces.conftest import Offbook
+from tests.surfaces.test_cassette_commands import offbook
 
 RULES = GOOD.replace("interactions:", "redactions:\n  {}\ninteractions:")
 BAD = {
@@ -84,13 +84,7 @@ def test_a_pattern_that_runs_away_during_a_replay_is_told_with_its_line(
         f"u.urlopen(u.Request(url, {body.encode()!r}, {{'content-type': 'application/json'}}))"
     )
     words = ["replay", "shop.yaml", "--", sys.executable, "-c", agent]
-    done = subprocess.run(
-        [sys.executable, "-m", "offbook", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = offbook(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert (
         "shop.yaml:4: redactions.patterns['word']: the pattern '(a|aa)+$' runs away" in done.stderr
@@ -102,13 +96,7 @@ def test_a_second_recorder_is_refused_whoever_it_is(tmp_path: Path):
     with Recording(Counting(), path), Server() as server:
         url = server.mount(Counting(), run="").openai
         words = ["record", str(path), "--upstream", url, "--", "touch", "ran"]
-        done = subprocess.run(
-            [sys.executable, "-m", "offbook", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = offbook(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert "being recorded already by process" in done.stderr
     assert not (tmp_path / "ran").exists()

@@ -32,15 +32,16 @@ class Options(TypedDict, total=False):
 class Tapes:
     """Opens cassettes in the folder `cassettes` beside a test file, each named once.
 
-    With `record`, the real model is asked. A test that fails leaves a cassette that was there
-    before as it was; where there was none, what came until then is kept, and says that it is not
-    all. Without, everything is replayed, and all of it has to be used.
+    With `recorded`, the cassettes of this test run so far, the real model is asked. A test that
+    fails leaves a cassette that was there before as it was; where there was none, what came until
+    then is kept, and says that it is not all. Without, everything is replayed, and all of it has
+    to be used.
     """
 
-    def __init__(self, folder: Path, test: str, *, record: bool = False) -> None:
+    def __init__(self, folder: Path, test: str, *, recorded: set[Path] | None = None) -> None:
         self._folder = folder / FOLDER
         self._test = test
-        self._record = record
+        self._recorded = recorded
         self._recordings: dict[Path, tuple[Recording, bool]] = {}
         self._replays: dict[Path, Replay] = {}
 
@@ -52,7 +53,8 @@ class Tapes:
                 "this cassette is open already", where=str(path), hint="give the second a name"
             )
         redactions, roots = options.get("redactions"), options.get("roots")
-        if self._record:
+        if self._recorded is not None:
+            self._claim(path, self._recorded)
             there = path.exists()
             model = options.get("live") or Live()
             recording = Recording(model, path, redactions=redactions, roots=roots, replace=there)
@@ -69,6 +71,16 @@ class Tapes:
         replay = Replay(path, strict=strict, redactions=redactions, roots=roots, again=again)
         self._replays[path] = replay
         return replay
+
+    @staticmethod
+    def _claim(path: Path, recorded: set[Path]) -> None:
+        if path in recorded:
+            raise UsageError(
+                "another test has recorded this cassette already",
+                where=str(path),
+                hint="give each test its own, or record them one at a time",
+            )
+        recorded.add(path)
 
     def _find(self, name: str) -> Path:
         path = self._folder / (name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")

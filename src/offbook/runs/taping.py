@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -152,13 +152,14 @@ class Renewing:
         with Recording(self._live, self._apart, redactions=rules, replace=True) as recording:
             return await recording.reply(request)
 
-    def close(self) -> None:
-        """Put the new interaction in the place of the old one."""
-        if not self.renewed:
-            return
-        (new,) = load(self._apart)
-        old = self._replay.tape.read(self._replay.tape.entries[self._number - 1])
-        kept = msgspec.structs.replace(new, id=self._replay.tape.entries[self._number - 1].id)
-        kept = msgspec.structs.replace(kept, at_ms=old.at_ms)
-        exchange(self._path, self._number, kept)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Put the new interaction in the place of the old one, unless something went wrong."""
+        if self.renewed and kind is None:
+            (new,) = load(self._apart)
+            entry = self._replay.tape.entries[self._number - 1]
+            at = self._replay.tape.read(entry).at_ms
+            exchange(self._path, self._number, msgspec.structs.replace(new, id=entry.id, at_ms=at))
         self._apart.unlink(missing_ok=True)

@@ -61,6 +61,11 @@ PROVIDERS = {
         ("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     ),
+    "bedrock": Provider(
+        "https://bedrock-runtime.us-east-1.amazonaws.com",
+        ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",),
+        ("AWS_BEARER_TOKEN_BEDROCK",),
+    ),
 }
 DEFAULT = "openai-chat"
 
@@ -93,13 +98,7 @@ class Live:
 
     async def reply(self, request: Request, /) -> Reply:
         """The provider's reply."""
-        name = str(request.metadata.get("dialect", DEFAULT))
-        if name not in PROVIDERS:
-            raise UsageError(
-                f"a request in the dialect {name!r} cannot be passed on",
-                hint=f"only these can: {', '.join(PROVIDERS)}; write a playbook or mocks for it",
-            )
-        dialect = _dialect(name)
+        dialect = _dialect(str(request.metadata.get("dialect", DEFAULT)))
         wire = dialect.ask(request, self._place(dialect.name), self._key(dialect.name))
         # An empty context: what answers or refuses the requests of this process is not meant here.
         context = contextvars.Context()
@@ -138,9 +137,12 @@ class Live:
 def _dialect(name: str) -> Dialect:
     from offbook.exchange.dialects.all import dialects
 
-    known = {dialect.name: dialect for dialect in dialects()}
+    known = {dialect.name: dialect for dialect in dialects() if dialect.name in PROVIDERS}
     if name not in known:
-        raise UsageError(f"nobody speaks {name!r}", hint=nearest(name, known))
+        raise UsageError(
+            f"a request in the dialect {name!r} cannot be passed on",
+            hint=f"only these can: {', '.join(known)}; write a playbook or mocks for it",
+        )
     return known[name]
 
 

@@ -42,12 +42,17 @@ class Offbook:
     """
 
     def __init__(
-        self, folder: Path, *, beside: Path | None = None, test: str = "", record: bool = False
+        self,
+        folder: Path,
+        *,
+        beside: Path | None = None,
+        test: str = "",
+        recorded: set[Path] | None = None,
     ) -> None:
         self._folder = folder
         self._beside = beside or Path()
         self._test = test
-        self._record = record
+        self._recorded = recorded
         self._tapes: Tapes | None = None
         self._opened: list[_Opened] = []
         self._traces: list[Path] = []
@@ -76,7 +81,7 @@ class Offbook:
         if self._tapes is None:
             from offbook.runs.tapes import Tapes
 
-            self._tapes = Tapes(self._beside, _slug(self._test), record=self._record)
+            self._tapes = Tapes(self._beside, _slug(self._test), recorded=self._recorded)
         return self._tapes.open(name, **options)
 
     async def leave(self) -> list[Exception]:

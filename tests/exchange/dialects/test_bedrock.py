@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.errors import ModelError, UsageError
+from offbook.errors import ModelError
 from offbook.exchange.dialects.bedrock import Bedrock
 from offbook.exchange.dialects.bedrock.frames import CONTENT_TYPE, read_frames, write_event
 from offbook.exchange.dialects.dialect import Answer, Wire
@@ -23,7 +23,6 @@ from offbook.exchange.request import Request
 from offbook.exchange.rules import ALL
 from offbook.exchange.threads import Threads
 from offbook.runs.doors import drive
-from offbook.sources.live import Live
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import call, fail, say, think, when
 from offbook.sources.server.server import Server
@@ -290,8 +289,3 @@ def test_what_the_real_one_refused_is_read():
     with pytest.raises(ModelError, match="Too many tokens") as caught:
         DIALECT.parse(refused, Request())
     assert caught.value.status == 429
-
-
-async def test_it_cannot_be_recorded_and_says_so():
-    with pytest.raises(UsageError, match="'bedrock' cannot be passed on"):
-        await Live().reply(Request(metadata={"dialect": "bedrock"}))

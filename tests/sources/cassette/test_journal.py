@@ -80,6 +80,16 @@ def test_a_torn_line_was_never_an_interaction(path: Path):
     assert tape.header.metadata["interrupted"] is True
 
 
+def test_a_secret_that_is_one_of_our_own_words_loses_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MY_TOKEN", "response")
+    record_prompts(path, [("a", "the response is here")])
+    (kept,) = load(path)
+    assert kept.request.prompt == "the [API_KEY] is here"
+    assert kept.response.output == "output 1\n"
+
+
 def test_a_crash_after_the_folding_adds_nothing_twice(path: Path):
     journal = Journal(path, Title("refund.yaml"))
     journal.add(1, item(1, "one"))

@@ -8,7 +8,7 @@ is the recorder's: a second one on the same cassette is refused.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -85,7 +85,28 @@ class Journal:
     def _write(self, line: Line) -> None:
         if not self._open:
             raise UsageError("the recording is over", where=str(self.path))
-        os.write(self.file, hide_bytes(self._encode(line), self._known) + b"\n")
+        os.write(self.file, self._hide(line) + b"\n")
+
+    def _hide(self, line: Line) -> bytes:
+        """The line without a secret, and still one that can be read."""
+        hidden = hide_bytes(self._encode(line), self._known)
+        try:
+            _decode(hidden)
+        except msgspec.MsgspecError:  # a secret that looks like one of our own words
+            return self._encode(self._veil(msgspec.to_builtins(line, enc_hook=plain)))
+        return hidden
+
+    def _veil(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return hide_bytes(value.encode(errors="replace"), self._known).decode()
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            tag = fields.get("type")
+            veiled = {name: self._veil(held) for name, held in fields.items()}
+            return veiled if tag is None else {**veiled, "type": tag}
+        if isinstance(value, (list, tuple)):
+            return [self._veil(item) for item in cast("list[Any]", value)]
+        return value
 
     def close(self, metadata: Mapping[str, Any] | None = None) -> bytes | None:
         """Fold everything into the cassette, which is written whole; a second time is nothing."""

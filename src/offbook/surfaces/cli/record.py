@@ -172,9 +172,8 @@ def _renew(
 ) -> int:
     from offbook.runs.taping import Renewing, run_with
 
-    renewing = Renewing(cassette, number, live)
-    done = run_with(renewing, command_, deadline=deadline)
-    renewing.close()
+    with Renewing(cassette, number, live) as renewing:
+        done = run_with(renewing, command_, deadline=deadline)
     if not renewing.renewed:
         raise UsageError(
             f"the command never came to interaction {number}",
