@@ -71,6 +71,7 @@ def test_nested_and_flat_terminal_records_say_the_same(tmp_path: Path):
 def test_an_iteration_without_events_is_told_too(tmp_path: Path):
     path = tmp_path / "session.jsonl"
     rows: list[dict[str, Any]] = [
+        {"ts": 0, "event": "bus.publish", "data": {"topic": "task.start"}},
         {"ts": 0, "event": "_meta.iteration", "data": {"n": 1, "hat": "a"}},
         {"ts": 10, "event": "bus.publish", "data": {"topic": "x.y"}},
         {"ts": 30, "event": "_meta.iteration", "data": {"n": 2, "hat": "b"}},
@@ -83,3 +84,4 @@ def test_an_iteration_without_events_is_told_too(tmp_path: Path):
         (1, "a", ["x.y"], 30),
         (2, "b", [], 20),
     ]
+    assert [m.flow for m in told] == [["task.start → x.y"], []]

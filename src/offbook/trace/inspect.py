@@ -151,12 +151,16 @@ def summarize(events: Iterable[Event]) -> Summary:
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """One iteration: who acted, what was published, how long it took."""
+    """One iteration: who acted, what was published, how long it took.
+
+    `flow` tells each event with the one that had come before the iteration.
+    """
 
     iteration: int
     hat: str
     events: list[str]
     duration_ms: int
+    flow: list[str] = []
 
 
 def tell_timeline(events: Iterable[Event], wanted: Filter) -> list[Moment]:
@@ -168,11 +172,13 @@ def tell_timeline(events: Iterable[Event], wanted: Filter) -> list[Moment]:
     begun: tuple[int, str, int] | None = None
     heard: list[str] = []
     number = last = 0
+    latest = cause = ""
     ended = False
 
     def close(ts: int) -> None:
         if begun is not None:
-            moments.append(Moment(*begun[:2], heard, ts - begun[2]))
+            flow = [f"{cause} → {topic}" if cause else topic for topic in heard]
+            moments.append(Moment(*begun[:2], heard, ts - begun[2], flow))
 
     for event in events.pick(TOLD) if isinstance(events, Trace) else events:
         fits, inside = wants(event), lies_within(event)
@@ -183,8 +189,11 @@ def tell_timeline(events: Iterable[Event], wanted: Filter) -> list[Moment]:
             number = _number(event, number + 1)
             begun = (number, str(event.data.get("hat", "")), event.ts) if inside else None
             heard = []
-        elif event.event == BUS and begun is not None and fits:
-            heard.append(str(event.data.get("topic", "")))
+            cause = latest
+        elif event.event == BUS:
+            latest = str(event.data.get("topic", ""))
+            if begun is not None and fits:
+                heard.append(latest)
         last = event.ts
         ended = event.event == TERMINATION
     if isinstance(events, Trace) and not ended:

@@ -22,11 +22,12 @@ from offbook.trace.verdicts import Verdict, describe
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one assertion."""
+    """What became of one assertion: of which type it is, and what it is called in reports."""
 
     assertion: str
     passed: bool
     status: str
+    type: str
     expected: Any = None
     actual: Any = None
     message: str = ""
@@ -95,6 +96,7 @@ def _result(verdict: Verdict) -> Result:
         verdict.check,
         verdict.holds,
         verdict.status,
+        verdict.check.partition(" ")[0],
         verdict.expected,
         verdict.actual,
         verdict.message,
