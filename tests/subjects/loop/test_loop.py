@@ -269,6 +269,21 @@ def test_events_go_to_the_one_named_or_to_those_who_listen():
     assert Bus(CLASSIC).route(Published("unheard.of")) == ["ralph"]
 
 
+async def test_what_a_person_says_is_for_whoever_acts_next(tmp_path: Path):
+    said = TASK + '<event topic="human.guidance">Be quick</event>'
+    heard = await play(
+        tmp_path, [said, {"output": PROMISE, "trigger_pattern": "human.guidance: Be quick"}]
+    )
+    assert heard.hats() == ["planner", "builder"]
+    assert heard.outcome.reason == "CompletionPromise"
+
+
+async def test_an_event_that_nobody_listens_for_is_told(tmp_path: Path):
+    heard = await play(tmp_path, ['<event topic="odd.thing">x</event>', PROMISE])
+    assert [e.data["topic"] for e in heard.events if e.event == "event.orphaned"] == ["odd.thing"]
+    assert heard.hats() == ["planner", "ralph"]
+
+
 def test_work_under_way_goes_before_a_new_start():
     bus = Bus({"a": Hat(triggers=("task.start",)), "b": Hat(triggers=("build.done",))})
     bus.route(Published("task.start"))

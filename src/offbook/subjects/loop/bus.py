@@ -9,6 +9,7 @@ import msgspec
 from offbook.subjects.loop.config import RALPH, Hat
 from offbook.trace.topics import matches
 
+HUMAN = "human."
 ENTRY = ("task.start", "task.resume")
 
 
@@ -27,9 +28,16 @@ class Bus:
     def __init__(self, hats: Mapping[str, Hat]) -> None:
         self._hats = hats
         self._pending: dict[str, list[Published]] = {}
+        self._said: list[Published] = []
 
     def route(self, event: Published) -> list[str]:
-        """Put an event before the hats that it is for; their names come back."""
+        """Put an event before the hats that it is for; their names come back.
+
+        What a person says is for whoever acts next, and decides nobody's turn.
+        """
+        if event.topic.startswith(HUMAN) and event.target is None:
+            self._said.append(event)
+            return [HUMAN]
         names = self._receivers(event)
         for name in names:
             self._pending.setdefault(name, []).append(event)
@@ -51,8 +59,9 @@ class Bus:
         return (busy or waiting or [None])[0]
 
     def take(self, hat: str) -> list[Published]:
-        """What waits for this hat; it waits no more."""
-        return self._pending.pop(hat, [])
+        """What waits for this hat, and what a person said; it waits no more."""
+        said, self._said = self._said, []
+        return [*self._pending.pop(hat, []), *said]
 
 
 def _listens(hat: Hat, topic: str) -> bool:

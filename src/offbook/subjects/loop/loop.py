@@ -274,9 +274,19 @@ class _Running:
             self._count_block(event)
         if event.topic == "build.task" and event.payload.partition("\n")[0] in self._abandoned:
             self._redispatched += 1
-        if not self._bus.route(event):
+        names = self._bus.route(event)
+        if not names:
             about = {"topic": event.topic, "target": event.target}
             self._hub.emit("_meta.event_dropped", about)
+        elif self._is_orphan(event, names):
+            self._hub.emit("event.orphaned", {"topic": event.topic, "source": event.source})
+
+    def _is_orphan(self, event: Published, names: list[str]) -> bool:
+        """Whether no hat listens for an event, though there are hats, and it ends nothing."""
+        limits = self._limits
+        ends = {limits.completion_promise, limits.cancellation_promise}
+        alone = not self._hats or RALPH in self._hats
+        return names == [RALPH] and not alone and event.topic not in ends
 
     def _count_block(self, event: Published) -> None:
         task = event.payload.partition("\n")[0]
