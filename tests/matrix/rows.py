@@ -149,6 +149,7 @@ ROWS = [
     *(
         Row("commands", "commands.py", variant, stream=True, home=COMMANDS, turn=turn)
         for variant, turn in (
+            ("codex", CODEX_SHELL),
             ("codex-websocket", CODEX_SHELL),
             ("claude", SHELL),
             ("claude-bare", SHELL),

@@ -19,7 +19,10 @@ QUIET = ["-c", "analytics.enabled=false", "--disable", "plugins"]
 FREE = ["--dangerously-bypass-approvals-and-sandbox", PROMPT]
 CLAUDE = ["claude", "-p", PROMPT, "--model", "claude-offbook", "--output-format", "stream-json"]
 GEMINI = ["gemini", "-p", PROMPT, "--yolo", "--skip-trust", "-o", "json"]
+PROVIDER = f'{{name="fake",base_url="{OPENAI}",env_key="OPENAI_API_KEY",wire_api="responses"}}'
+OTHER = ["-c", 'model_provider="fake"', "-c", f"model_providers.fake={PROVIDER}"]
 COMMANDS = {
+    "codex": [*CODEX, *OTHER, *QUIET, *FREE],
     # the provider that it brings speaks over a WebSocket
     "codex-websocket": [*CODEX, "-c", f'openai_base_url="{OPENAI}"', *QUIET, *FREE],
     "claude": [*CLAUDE, "--verbose", "--allowedTools", "Bash"],
@@ -51,4 +54,8 @@ ended = subprocess.run(
     text=True,
     check=True,
 )
-tell(last_words(ended.stdout))
+package = {"codex": "@openai/codex", "claude": "@anthropic-ai/claude-code"}.get(command[0])
+manifest = BIN.parent / (package or "@google/gemini-cli") / "package.json"
+tell(
+    last_words(ended.stdout), versions=f"{command[0]} {json.loads(manifest.read_text())['version']}"
+)

@@ -37,9 +37,9 @@ def answer(arguments: str | dict[str, Any]) -> str:
 
 def tell(text: object, *packages: str, **more: object) -> None:
     """Print what the client understood, and which versions it is made of."""
-    versions = " ".join(f"{package} {version(package)}" for package in packages)
+    more.setdefault("versions", " ".join(f"{name} {version(name)}" for name in packages))
     print()  # some have left their own words in the line
-    print(json.dumps({"text": text, "versions": versions, **more}), flush=True)
+    print(json.dumps({"text": text, **more}), flush=True)
 
 
 def joined(pieces: Iterable[str | None]) -> str:
