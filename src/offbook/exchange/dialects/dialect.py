@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import UNSET
 
+from offbook.determinism.ids import stable
 from offbook.exchange.messages import JSON
 from offbook.exchange.threads import Threads
 
@@ -98,6 +99,19 @@ class Options:
             for name, value in zip(self.names, values, strict=True)
             if value is not UNSET
         }
+
+
+def name_reply(prefix: str, reply: Reply, request: Request, *, length: int = 24) -> str:
+    """The id of a reply: its own, or one made of the exchange."""
+    return reply.id or stable(
+        prefix,
+        request.messages.digest(),
+        request.model,
+        f"{reply.role}{reply.step}",
+        reply.text,
+        *(call.id for call in reply.calls),
+        length=length,
+    )
 
 
 class Dialect(Protocol):

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from offbook.determinism.ids import stable
 from offbook.errors import ModelError
-from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.dialects.dialect import Answer, Wire, name_reply
 from offbook.exchange.history import History
 from offbook.exchange.memory import Known, Memory
 from offbook.exchange.messages import JSON, Message, ToolCall
@@ -171,14 +171,7 @@ class Anthropic:
 
     def identify(self, reply: Reply, request: Request) -> str:
         """The id of the reply: its own, or one made of the exchange."""
-        return reply.id or stable(
-            "msg_",
-            request.messages.digest(),
-            request.model,
-            f"{reply.role}{reply.step}",
-            reply.text,
-            *(call.id for call in reply.calls),
-        )
+        return name_reply("msg_", reply, request)
 
     def _complete(self, reply: Reply, name: str) -> Reply:
         """The reply with ids for the calls that have none, stopped by its calls if it has any."""

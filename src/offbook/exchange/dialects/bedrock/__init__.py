@@ -21,7 +21,7 @@ from offbook.exchange.dialects.bedrock.encode import (
     write_usage,
 )
 from offbook.exchange.dialects.bedrock.parse import gather_reply, read_error, read_reply
-from offbook.exchange.dialects.dialect import Answer, Wire, introduce
+from offbook.exchange.dialects.dialect import Answer, Wire, introduce, name_reply
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.request import Request
@@ -84,14 +84,7 @@ class Bedrock:
 
     def identify(self, reply: Reply, request: Request) -> str:
         """The id of the reply: its own, or one made of the exchange."""
-        return reply.id or stable(
-            "bedrock-",
-            request.messages.digest(),
-            request.model,
-            f"{reply.role}{reply.step}",
-            reply.text,
-            *(call.id for call in reply.calls),
-        )
+        return name_reply("bedrock-", reply, request)
 
     def encode(self, reply: Reply, request: Request) -> Answer:
         """The message as JSON, or as the whole stream of its frames."""

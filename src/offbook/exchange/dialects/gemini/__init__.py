@@ -13,10 +13,9 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from offbook.determinism.ids import stable
 from offbook.errors import ModelError
 from offbook.exchange import sse
-from offbook.exchange.dialects.dialect import Answer, Wire, introduce
+from offbook.exchange.dialects.dialect import Answer, Wire, introduce, name_reply
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON
 from offbook.exchange.request import Request
@@ -115,15 +114,7 @@ class Gemini:
 
     def identify(self, reply: Reply, request: Request) -> str:
         """The id of the response: its own, or one made of the exchange."""
-        return reply.id or stable(
-            "",
-            request.messages.digest(),
-            request.model,
-            f"{reply.role}{reply.step}",
-            reply.text,
-            *(call.id for call in reply.calls),
-            length=22,
-        )
+        return name_reply("", reply, request, length=22)
 
     def encode(self, reply: Reply, request: Request) -> Answer:
         """The response as JSON, or in pieces as a stream."""
