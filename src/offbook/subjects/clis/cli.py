@@ -64,10 +64,14 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What came of one prompt: the agent's last words, and by which name its session goes on."""
+    """What came of one prompt: the agent's last words, and by which name its session goes on.
+
+    `error` is why it gave up, for those whose exit code does not tell.
+    """
 
     text: str = ""
     session: str = ""
+    error: str = ""
 
 
 class Options(TypedDict, total=False):
@@ -180,7 +184,7 @@ class Cli(ABC):
         about = {"code": ended.code, "timed_out": ended.timed_out, "truncated": ended.truncated}
         stage.hub.emit(EXIT, {**about, "leaked": list(ended.leaked)} if ended.leaked else about)
         said = self.read(ended.stdout, [event for _, event in lines if event is not None])
-        self.said = Said(said.text, said.session or self.said.session)
+        self.said = Said(said.text, said.session or self.said.session, said.error)
         stage.hub.emit(RESULT, {"text": said.text, "session": self.said.session})
 
     def _judge(self, command: Sequence[str], ended: Ended) -> None:
@@ -195,6 +199,8 @@ class Cli(ABC):
                 where=Path(command[0]).name,
                 hint=_last_words(ended) or f"it said nothing; allowed: {sorted(self._codes)}",
             )
+        if self.said.error:
+            raise RunError(f"{self.name} gave up: {self.said.error}", where=Path(command[0]).name)
 
     async def close(self) -> None:
         """Remove its home."""

@@ -61,7 +61,9 @@ class Pi(Cli):
         blocks: list[dict[str, Any]] = said[-1].get("content", []) if said else []
         text = "".join(block.get("text", "") for block in blocks if block.get("type") == "text")
         sessions = [str(event["id"]) for event in events if event.get("type") == "session"]
-        return Said(text, sessions[0] if sessions else "")
+        failed = bool(said) and said[-1].get("stopReason") == "error"
+        error = str(said[-1].get("errorMessage") or "it does not say why") if failed else ""
+        return Said(text, sessions[0] if sessions else "", error)
 
 
 def _json(value: Any) -> str:
