@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -117,3 +118,19 @@ def test_only_what_dead_processes_left_long_ago_is_swept(
     assert workspaces.ids() == ["new-dead", "old-alive"]
     assert (workspaces.root / "foreign").is_dir()
     monkeypatch.undo()
+
+
+def test_of_many_who_want_one_name_one_gets_it_whole(workspaces: Workspaces):
+    def make(number: int) -> str:
+        try:
+            workspaces.create("same", fixtures={f"{n}.txt": str(number) for n in range(20)})
+        except UsageError as error:
+            assert "exists already" in str(error)  # noqa: PT017 - raised by all but one
+            return ""
+        return str(number)
+
+    with ThreadPoolExecutor(8) as crowd:
+        [winner] = filter(None, crowd.map(make, range(40)))
+    made = workspaces.find("same").path
+    assert {path.read_text() for path in made.glob("*.txt")} == {winner}
+    assert [path.name for path in workspaces.root.iterdir()] == ["same"]

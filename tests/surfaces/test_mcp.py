@@ -3,10 +3,9 @@
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -177,48 +176,6 @@ async def test_a_run_tells_how_far_it_is_to_whoever_wants_to_hear(connect: Conne
         assert heard == [(1, 5, "iteration 1: planner"), (2, 5, "iteration 2: builder")]
         await ask(client, "test_run", **about)
     assert len(heard) == 2
-
-
-@pytest.fixture
-def url(workspaces: Path) -> Iterator[str]:
-    """Where a server over HTTP listens, as a process of its own."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    words = [sys.executable, "-m", "offbook", "mcp", "--http", "--port", str(port)]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as serving:
-        assert serving.stderr is not None
-        yield serving.stderr.readline().removeprefix("serving ").strip()
-        serving.terminate()
-
-
-async def connect_to(url: str) -> Client:
-    """A client of a server that may still be starting."""
-    host, port = url.removeprefix("http://").partition("/")[0].split(":")
-    while True:
-        try:
-            _, writer = await asyncio.open_connection(host, int(port))
-        except OSError:
-            await asyncio.sleep(0.05)
-        else:
-            writer.close()
-            return Client(url)
-
-
-async def test_http_serves_the_same_tools(url: str):
-    heard: list[str | None] = []
-
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(message)
-
-    async with await connect_to(url) as one, await connect_to(url) as other:
-        assert {tool.name for tool in (await one.list_tools()).tools} == TOOLS
-        await ask(one, "test_setup", workspace_id="w")
-        about = {"workspace_id": "w", "task": "Go", "mock_responses": FLOW}
-        await one.call_tool("test_run", about, progress_callback=hear)
-        told = await ask(other, "test_inspect", workspace_id="w", format="timeline")
-        assert [moment["hat"] for moment in told["timeline"]] == ["planner", "builder"]
-        assert "available: w" in await complain(other, "test_cleanup", workspace_id="v")
-    assert heard == ["iteration 1: planner", "iteration 2: builder"]
 
 
 async def test_a_tool_that_is_not_there_is_named_with_the_nearest(workspaces: Path):

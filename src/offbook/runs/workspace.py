@@ -121,10 +121,7 @@ class Workspaces:
         path = self.root / workspace_id
         taken = {name.lower() for name in self.ids()}
         if workspace_id.lower() in taken or path.exists():
-            raise UsageError(
-                f"the workspace {workspace_id!r} exists already",
-                hint=f"clean it up first: offbook cleanup {workspace_id}",
-            )
+            raise _taken(workspace_id)
         card = Card(workspace_id, os.getpid(), time.time(), dict(config or {}), tuple(files))
         making = Path(tempfile.mkdtemp(prefix=".making-", dir=self.root))
         try:
@@ -136,8 +133,10 @@ class Workspaces:
                 place.write_text(text, encoding="utf-8", newline="")
             (making / MARKER).write_bytes(msgspec.json.encode(card))
             making.rename(path)  # whole, or not at all
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(making, ignore_errors=True)
+            if isinstance(error, OSError) and path.exists():  # somebody was quicker
+                raise _taken(workspace_id) from error
             raise
         return Workspace(path, card), list(files)
 
@@ -180,6 +179,13 @@ class Workspaces:
                 remove_tree(workspace.path)
                 removed.append(name)
         return removed
+
+
+def _taken(workspace_id: str) -> UsageError:
+    return UsageError(
+        f"the workspace {workspace_id!r} exists already",
+        hint=f"clean it up first: offbook cleanup {workspace_id}",
+    )
 
 
 def remove_tree(path: Path) -> None:

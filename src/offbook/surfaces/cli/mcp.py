@@ -15,14 +15,13 @@ Over HTTP it listens on this machine only, and needs offbook[mcp].
 
 @click.command("mcp", epilog=EXAMPLE)
 @click.option("--http", is_flag=True, help="Streamable HTTP instead of stdin and stdout.")
-@click.option("--port", default=8111, show_default=True, help="Where HTTP listens.")
+@click.option("--port", default=8111, show_default=True, help="Where HTTP listens; 0: anywhere.")
 def command(*, http: bool, port: int) -> None:
     """Serve the test tools to agents, over the Model Context Protocol."""
     if http:
         from offbook.surfaces.mcp_server.http import serve_http
 
-        click.echo(f"serving http://127.0.0.1:{port}/mcp", err=True)
-        serve_http(port)
+        serve_http(port, lambda url: click.echo(f"serving {url}", err=True))
     else:
         from offbook.surfaces.mcp_server.stdio import serve_stdio
 

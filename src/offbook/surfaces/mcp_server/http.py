@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,12 @@ from offbook.surfaces.mcp_server.stdio import INSTRUCTIONS
 from offbook.surfaces.mcp_server.tools import describe_tools, find_tool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mcp import types
     from mcp.server.lowlevel import Server
+
+HOST = "127.0.0.1"
 
 
 def build_server() -> Server[Any]:
@@ -52,9 +57,19 @@ def build_server() -> Server[Any]:
     )
 
 
-def serve_http(port: int) -> None:
-    """Serve on this machine only, until interrupted."""
-    server = build_server()
-    import uvicorn
+def serve_http(port: int, told: Callable[[str], None]) -> None:
+    """Serve on this machine only, until interrupted; where is told when it is so."""
+    try:
+        listening = socket.create_server((HOST, port))
+    except OSError as error:
+        raise UsageError(
+            f"port {port} cannot be listened on: {error.strerror}",
+            hint="choose another: --port 0 takes any that is free",
+        ) from error
+    with listening:
+        server = build_server()
+        import uvicorn
 
-    uvicorn.run(server.streamable_http_app(), host="127.0.0.1", port=port, log_level="warning")
+        told(f"http://{HOST}:{listening.getsockname()[1]}/mcp")
+        config = uvicorn.Config(server.streamable_http_app(), log_level="warning")
+        uvicorn.Server(config).run(sockets=[listening])
