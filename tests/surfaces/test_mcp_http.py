@@ -131,5 +131,5 @@ async def test_a_run_tells_one_caller_how_far_it_is_and_another_what_came_of_it(
         await one.call_tool("test_run", about, progress_callback=hear)
         told = await ask(other, "test_inspect", workspace_id="told", format="timeline")
         assert [moment["hat"] for moment in told["timeline"]] == ["planner", "builder"]
-        assert "did you mean 'told'" in await complain(other, "test_cleanup", workspace_id="told")
+        assert "did you mean 'told'" in await complain(other, "test_cleanup", workspace_id="tolt")
     assert heard == ["iteration 1: planner", "iteration 2: builder"]
