@@ -54,10 +54,9 @@ class _Log:
 
     def digest(self, length: int) -> str:
         digests = self.digests
-        if len(digests) <= length:
-            with _GROWING:
-                for message in self.messages[len(digests) - 1 : length]:
-                    digests.append(extend_digest(digests[-1], message))
+        for at in range(len(digests), length + 1):
+            # two threads at once come to the same: whoever is second puts it where it is already
+            digests[at : at + 1] = [extend_digest(digests[at - 1], self.messages[at - 1])]
         return digests[length]
 
 
@@ -79,7 +78,9 @@ class History(Sequence[Message]):
 
     def digest(self, length: int | None = None) -> str:
         """The digest of the first `length` messages, of all by default."""
-        return self._log.digest(self._length if length is None else length)
+        at = self._length if length is None else length
+        digests = self._log.digests
+        return digests[at] if at < len(digests) else self._log.digest(at)
 
     def __len__(self) -> int:
         return self._length

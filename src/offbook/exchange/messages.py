@@ -91,7 +91,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The tool calls in it."""
-        return tuple([block for block in self.blocks if isinstance(block, ToolCall)])
+        return find_calls(self.blocks)
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
@@ -105,6 +105,14 @@ def join_text(blocks: tuple[AnyBlock, ...]) -> str:
         (only,) = blocks
         return only.text if isinstance(only, Text) else ""
     return "\n".join(block.text for block in blocks if isinstance(block, Text))
+
+
+def find_calls(blocks: tuple[AnyBlock, ...]) -> tuple[ToolCall, ...]:
+    """The tool calls among the blocks."""
+    for block in blocks:
+        if isinstance(block, ToolCall):
+            return tuple([block for block in blocks if isinstance(block, ToolCall)])
+    return ()
 
 
 def user(text: str) -> Message:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from offbook.exchange.messages import AnyBlock, Message, ToolCall, join_text
+from offbook.exchange.messages import AnyBlock, Message, ToolCall, find_calls, join_text
 
 Stop = Literal["stop", "tool_use", "length", "stop_sequence", "refusal", "error"]
 
@@ -48,7 +48,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The tools it asks for."""
-        return tuple([block for block in self.blocks if isinstance(block, ToolCall)])
+        return find_calls(self.blocks)
 
     @property
     def message(self) -> Message:

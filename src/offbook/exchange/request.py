@@ -40,7 +40,10 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def prompt(self) -> str:
         """The text of the latest user message."""
-        return next((m.text for m in reversed(self.messages) if m.role == "user"), "")
+        for message in reversed(self.messages):
+            if message.role == "user":
+                return message.text
+        return ""
 
     @property
     def first(self) -> str:

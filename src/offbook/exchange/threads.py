@@ -26,8 +26,8 @@ class Threads:
         """Keep an exchange under this id."""
         self._exchanges[reply_id] = (request, reply)
         _shorten(self._exchanges)
-        if reply.calls:
-            self._callers.update((call.id, reply) for call in reply.calls)
+        if calls := reply.calls:
+            self._callers.update((call.id, reply) for call in calls)
             _shorten(self._callers)
 
     def recall(self, reply_id: str) -> tuple[Request, Reply] | None:

@@ -64,10 +64,8 @@ class Bus:
         if context:
             around = {**around, **context}
         with self._lock:
-            self._seq += 1
-            told = Event(
-                self._clock.millis(), event, data or NOTHING, self._seq, "", around, parent
-            )
+            self._seq = seq = self._seq + 1
+            told = Event(self._clock.millis(), event, data or NOTHING, seq, "", around, parent)
             route = self._routes.get(event)
             if route is None:
                 route = self._find_route(event)

@@ -25,7 +25,7 @@ from offbook.trace.events import ERROR, REPLY, REQUEST, TOOL_CALL, TOOL_RESULT, 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
-    from offbook.exchange.messages import ToolResult
+    from offbook.exchange.messages import ToolCall, ToolResult
     from offbook.exchange.source import ModelSource
     from offbook.trace.hub import Hub
 
@@ -76,8 +76,8 @@ class Observed:
         after = extend_digest(request.messages.digest(), reply.message)
         self._remember(after)
         self._hub.emit(REPLY, {"exchange": exchange, "after": after, **describe_reply(reply)})
-        if self._tools:
-            self._tell_calls(reply)
+        if self._tools and (calls := reply.calls):
+            self._tell_calls(calls, reply.step)
         return reply
 
     def _describe(self, request: Request, exchange: str) -> dict[str, Any]:
@@ -121,16 +121,16 @@ class Observed:
             if len(tips) > REMEMBERED:
                 tips.popitem(last=False)
 
-    def _tell_calls(self, reply: Reply) -> None:
-        for call in reply.calls:
-            self._calls[call.id] = (call.name, reply.step)
+    def _tell_calls(self, calls: tuple[ToolCall, ...], step: int) -> None:
+        for call in calls:
+            self._calls[call.id] = (call.name, step)
             self._hub.emit(
                 TOOL_CALL,
                 {
                     "call_id": call.id,
                     "tool": call.name,
                     "input": call.arguments,
-                    "step": reply.step,
+                    "step": step,
                 },
             )
 

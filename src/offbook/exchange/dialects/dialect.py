@@ -8,7 +8,6 @@ answered (`encode`, `refuse`, `aside`). The asking side does the reverse against
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -83,20 +82,23 @@ def introduce(wire: Wire, dialect: str) -> JSON:
 
 
 class Options:
-    """Picks the options that were given out of a body, which has UNSET for the others."""
+    """Picks the options that were given out of a body, which has UNSET for the others.
 
-    def __init__(self, *names: str) -> None:
-        self.names = names
-        self._values = attrgetter(*names)
+    All fields of the body are options from the one called `first` on.
+    """
 
-    def pick(self, body: object) -> JSON:
+    def __init__(self, body: type[msgspec.Struct], first: str) -> None:
+        self._at = body.__struct_fields__.index(first)
+        self._names = body.__struct_fields__[self._at :]
+
+    def pick(self, body: msgspec.Struct) -> JSON:
         """The options by their names."""
-        values = self._values(body)
+        values = msgspec.structs.astuple(body)[self._at :]
         if values.count(UNSET) == len(values):  # as nearly always
             return {}
         return {
             name: value
-            for name, value in zip(self.names, values, strict=True)
+            for name, value in zip(self._names, values, strict=True)
             if value is not UNSET
         }
 

@@ -266,29 +266,29 @@ class Connection(asyncio.Protocol):
         self._take(Asked(head, bytes(self._body), keep, old))
 
     def _take(self, asked: Asked) -> None:
-        self._queue.append(asked)
         if not self._busy:
-            self._next()
-        elif len(self._queue) >= PIPELINED:
+            self._start(asked)
+            return
+        self._queue.append(asked)
+        if len(self._queue) >= PIPELINED:
             self._transport.pause_reading()
 
     # ------------------------------------------------------------------------ answering, in turn
 
     def _next(self) -> None:
-        asked = self._queue.popleft()
+        self._start(self._queue.popleft())
+
+    def _start(self, asked: Asked) -> None:
         if asked.refusal is not None:
             self._close_with(asked.refusal)
             return
         head = asked.head
         desk = self._front.route(head)
         wire = Wire(head.method, head.path, head.headers, asked.body, head.query)
-        if "upgrade" in wire.headers and self._upgrade(desk, wire):
+        if "upgrade" in head.headers and self._upgrade(desk, wire):
             return
-        self._play(self._answer(desk, wire, asked), desk)
-
-    def _play(self, work: Coroutine[Any, Any, None], desk: Desk) -> None:
         self._busy = True
-        self._task = self._front.play(work, desk.context)
+        self._task = self._front.play(self._answer(desk, wire, asked), desk.context)
 
     async def _answer(self, desk: Desk, wire: Wire, asked: Asked) -> None:
         try:
@@ -368,9 +368,7 @@ class Connection(asyncio.Protocol):
             return
         self._parser = None
         self._partial = False
-        self._queue.append(Asked(_NOBODY, keep=False, refusal=answer))
-        if not self._busy:
-            self._next()
+        self._take(Asked(_NOBODY, keep=False, refusal=answer))
 
     def _close_with(self, answer: Answer) -> None:
         """Say it, and read on without listening: a client that is still sending hears it so."""
@@ -415,7 +413,9 @@ class Connection(asyncio.Protocol):
             self._hang_up(error.code, str(error))
             return
         if self._messages and not self._busy and self._talk is not None:
-            self._play(self._reply_to_messages(*self._talk), self._talk[0])
+            self._busy = True
+            work = self._reply_to_messages(*self._talk)
+            self._task = self._front.play(work, self._talk[0].context)
 
     async def _reply_to_messages(self, desk: Desk, wire: Wire) -> None:
         while self._messages and not self._gone:

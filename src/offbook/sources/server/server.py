@@ -208,10 +208,10 @@ class Server:
         finally:
             if waiting is None:
                 self._release(eager)
-        if waiting is None:
-            return None
-        waiting.add_done_callback(lambda _: self._release(eager))
-        return eager.task
+        if waiting is not None:
+            waiting.add_done_callback(lambda _: self._release(eager))
+            return eager.task
+        return None
 
     def _hire(self) -> Eager:
         eager = Eager(self.loop)

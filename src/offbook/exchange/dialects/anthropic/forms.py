@@ -27,8 +27,6 @@ ERRORS = {
     529: "overloaded_error",
 }
 
-OWN = frozenset({"messages", "model", "stream", "system", "thread", "tools"})
-
 
 class Picture(msgspec.Struct):
     """Where a picture comes from."""
@@ -140,7 +138,7 @@ class _Event(msgspec.Struct):
     error: JSON | None = None
 
 
-options = Options(*(name for name in Body.__struct_fields__ if name not in OWN))
+options = Options(Body, "max_tokens")
 
 
 body = msgspec.json.Decoder(Body).decode

@@ -187,7 +187,7 @@ _Whole = msgspec.defstruct(
 )
 
 
-options = Options(*OPTIONS)
+options = Options(_Whole, OPTIONS[0])
 
 
 body = cast("msgspec.json.Decoder[Body]", msgspec.json.Decoder(_Whole))
