@@ -1,0 +1,209 @@
+"""What people's own clients see of us: a miss through the OpenAI SDK, an agent of pydantic-ai.
+
+Budgets: a request that nothing answers reaches the test within 10 ms, with the default client (one
+that tries again takes a second and more); a run of an agent of pydantic-ai with one tool call,
+answered in process with the trace on disk, costs no more CPU than the same run with its own
+FunctionModel and two calls of the SDK over its mock transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from offbook.determinism.isolation import closed
+from offbook.exchange.dialects.all import recognise
+from offbook.exchange.messages import Text, ToolCall
+from offbook.exchange.reply import Reply
+from offbook.exchange.request import Request
+from offbook.sources.inprocess.interception import intercepted
+from offbook.sources.mocks.mocks import Mocks
+from offbook.sources.server.endpoint import Endpoint
+from offbook.sources.server.server import Server
+from offbook.trace.hub import Hub
+from offbook.trace.recorder import Recorder
+
+RUNS, ROUNDS, MISSES = 30, 7, 25
+ASKED: list[Any] = [{"role": "user", "content": "Weather?"}]
+SAID = "It is sunny."
+MOCKED = "pydantic-ai over the SDK, mocked"
+CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+
+
+# ----------------------------------------------------------------------------------- a miss
+
+
+def time_miss() -> tuple[float, float]:
+    """Milliseconds until a call is answered, and until a miss has failed; medians."""
+    answered: list[float] = []
+    missed: list[float] = []
+    with Server() as server:
+        for turn in range(MISSES + 1):
+            endpoint = server.mount(Mocks([{"match": "*Weather?*", "text": SAID}]))
+            with openai.OpenAI(base_url=endpoint.openai, api_key="none") as client:
+                client.models.list()  # so that both find a connection
+                answered.append(wait_for(client, "Weather?"))
+                missed.append(wait_for(client, "Something else"))
+            endpoint.close()
+            if not turn:  # it warmed up
+                answered.clear()
+                missed.clear()
+    return statistics.median(answered), statistics.median(missed)
+
+
+def wait_for(client: openai.OpenAI, prompt: str) -> float:
+    """Milliseconds of a call, however it ends."""
+    begun = time.perf_counter()
+    try:
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": prompt}])
+    except openai.BadRequestError:
+        assert prompt != "Weather?"
+    else:
+        assert prompt == "Weather?"
+    return (time.perf_counter() - begun) * 1e3
+
+
+# ---------------------------------------------------------------------------------- an agent
+
+
+class Script:
+    """Calls the tool, then says so; over and over."""
+
+    async def reply(self, request: Request, /) -> Reply:
+        """The next of the two."""
+        if request.fresh and request.fresh[-1].role == "tool":
+            return Reply((Text(SAID),), model=request.model)
+        return Reply((ToolCall("call_1", "weather", {"city": "Rome"}),), "tool_use")
+
+
+def play(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """The same script, as a FunctionModel wants it."""
+    del info
+    if len(messages) > 1:
+        return ModelResponse(parts=[TextPart(SAID)])
+    return ModelResponse(parts=[ToolCallPart("weather", {"city": "Rome"})])
+
+
+def make_agent(model: Any) -> Agent[None, str]:
+    """An agent with one tool."""
+    agent = Agent(model)
+
+    @agent.tool_plain
+    def weather(city: str) -> str:  # pyright: ignore[reportUnusedFunction] - registered by name
+        """The weather in a city."""
+        return f"sunny in {city}"
+
+    return agent
+
+
+async def cost(once: Callable[[], Awaitable[Any]]) -> float:
+    """CPU microseconds of one."""
+    gc.collect()
+    start = time.process_time()
+    for _ in range(RUNS):
+        await once()
+    return (time.process_time() - start) / RUNS * 1e6
+
+
+async def run_ours(agent: Agent[None, str]) -> float:
+    """The agent as it is, answered in process with everything on."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        hub = Hub()
+        recorder = Recorder(Path(folder) / "trace.jsonl", ts=0, subject="bench")
+        stack.callback(recorder.close)
+        hub.subscribe(recorder.record)
+        endpoint = Endpoint(Script(), url="", recognise=recognise, hub=hub)
+        stack.enter_context(closed())
+        stack.enter_context(intercepted(endpoint.answer))
+        return await cost(lambda: agent.run("Weather?"))
+
+
+async def compare_agents() -> dict[str, float]:
+    """The least CPU microseconds of each, taken in turns."""
+    recorded = await _record()
+    mocked = openai.AsyncOpenAI(
+        api_key="none", http_client=httpx2.AsyncClient(transport=httpx2.MockTransport(recorded))
+    )
+    scripted = make_agent(FunctionModel(play))
+    canned = make_agent(make_model(mocked))
+    served = make_agent(make_model(openai.AsyncOpenAI(api_key="none")))
+    chat = mocked.chat.completions
+    measures: dict[str, Callable[[], Awaitable[float]]] = {
+        "FunctionModel": lambda: cost(lambda: scripted.run("Weather?")),
+        "the SDK, mocked": lambda: cost(lambda: chat.create(model="gpt-5", messages=ASKED)),
+        MOCKED: lambda: cost(lambda: canned.run("Weather?")),
+        "ours": lambda: run_ours(served),
+    }
+    found: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(ROUNDS):
+        for name, measure in measures.items():
+            found[name].append(await measure())
+    return {name: min(costs) for name, costs in found.items()}
+
+
+def make_model(client: openai.AsyncOpenAI) -> OpenAIChatModel:
+    """The model of pydantic-ai that asks OpenAI."""
+    return OpenAIChatModel("gpt-5", provider=OpenAIProvider(openai_client=client))
+
+
+async def _record() -> Callable[[httpx2.Request], httpx2.Response]:
+    """What our dialect answers, for the mock transport to answer too."""
+    answers: list[tuple[dict[str, str], bytes]] = []
+    client = openai.AsyncOpenAI(api_key="none")
+    after: list[Any] = [
+        {"role": "assistant", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+    ]
+    endpoint = Endpoint(Script(), url="", recognise=recognise)
+    with closed(), intercepted(endpoint.answer):
+        for messages in (ASKED, [*ASKED, *after]):
+            create = client.chat.completions.with_raw_response.create
+            raw = await create(model="gpt-5", messages=messages)
+            answers.append((dict(raw.headers), raw.content))
+
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        headers, content = answers[b'"tool"' in request.content]
+        return httpx2.Response(200, headers=headers, content=content)
+
+    return respond
+
+
+def main() -> int:
+    """Measure, print, and tell whether the budgets hold."""
+    answered, missed = time_miss()
+    prompt = missed <= 10 or missed <= 1.5 * answered  # a busy machine is late with everything
+    print(f"a call of the OpenAI SDK over loopback  {answered:7.2f} ms")
+    print(f"a miss, until it has failed             {missed:7.2f} ms   of 10 {_say(prompt)}")
+    found = asyncio.run(compare_agents())
+    for name, micros in found.items():
+        print(f"{name:39} {micros:7.0f} µs")
+    ratio = found["ours"] / (found["FunctionModel"] + 2 * found["the SDK, mocked"])
+    cheap = ratio <= 1
+    print(f"ours to FunctionModel and two SDK calls {ratio:7.3f}      of 1  {_say(cheap)}")
+    print(f"ours to pydantic-ai over the SDK        {found['ours'] / found[MOCKED]:7.3f}")
+    return int(not (prompt and cheap))
+
+
+def _say(holds: bool) -> str:  # noqa: FBT001 - a verdict
+    return "ok" if holds else "OVER BUDGET"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
