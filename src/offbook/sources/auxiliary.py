@@ -83,13 +83,18 @@ def warm_up(request: Request) -> Reply | None:
     return Reply(model=request.model, role="auxiliary (prewarm)")
 
 
+_AGENTS = tuple({call.agent for call in CALLS if call.agent})
+_ANYBODYS = tuple(call for call in CALLS if not call.agent)
+
+
 def stand_in(request: Request) -> Reply | None:
     """The answer to an auxiliary call, or None for anything else."""
     if (warmed := warm_up(request)) is not None:
         return warmed
     if request.tools or not request.metadata:
         return None
-    for known in CALLS:
+    agent = str(request.metadata.get("user-agent", ""))
+    for known in CALLS if agent.startswith(_AGENTS) else _ANYBODYS:
         if known.made(request):
             blocks = (Text(known.answer),)
             return Reply(blocks, model=request.model, role=f"auxiliary ({known.name})")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-SHORTEST, LONGEST = 3, 12
+LONGEST = 12
 MONSTROUS = 256
 FEW = 8
 REMEMBERED = 1 << 16
@@ -51,9 +51,8 @@ class Glob:
         return self.fits(other.pattern)
 
     def words(self) -> set[str]:
-        """The words that it holds, or what it says of them; none that is too short to tell."""
-        found = self.pattern.replace("*", " ").split()
-        return {word[:LONGEST] for word in found if len(word) >= SHORTEST}
+        """The words that it holds, or what it says of them."""
+        return {word[:LONGEST] for word in self.pattern.replace("*", " ").split()}
 
 
 class Globs:
@@ -67,6 +66,7 @@ class Globs:
         if not self._few:
             self._file_all()
         self._dull: set[str] = set()
+        self._telling: dict[str, list[int]] = {}
 
     def _file_all(self) -> None:
         """File each under the rarest of its words, so that no file grows long."""
@@ -96,11 +96,17 @@ class Globs:
         for word in set(text.split()) - self._dull:
             if len(word) > MONSTROUS:  # no word at all: to look at each pattern costs less
                 return range(len(self._globs))
-            if indices := self._look_up(word):
-                found.update(indices)
-            elif len(self._dull) < REMEMBERED:
-                self._dull.add(word)
+            found.update(self._telling.get(word) or self._learn(word))
         return sorted(found)
+
+    def _learn(self, word: str) -> list[int]:
+        indices = self._look_up(word)
+        if len(self._dull) + len(self._telling) < REMEMBERED:
+            if indices:
+                self._telling[word] = indices
+            else:
+                self._dull.add(word)
+        return indices
 
     def _look_up(self, word: str) -> list[int]:
         files = self._files

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import ScriptMismatch, UsageError
-from offbook.exchange.messages import Image, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.messages import Image, Text, Thinking, ToolCall, ToolResult, find_calls
 from offbook.exchange.reply import Reply, Usage
 from offbook.sources.auxiliary import stand_in
 from offbook.sources.mocks.globs import Globs
@@ -104,7 +104,7 @@ class Mocks:
                 resolved_scope=mock.scope,
                 consume="sticky" if mock.sticky else "once",
                 fell_through=mock.scope != asked,
-                remaining=sum(len(shelf) for shelf in self._shelves.values()),
+                remaining=sum(map(len, self._shelves.values())),
             )
         )
         if mock.line.error is not None:
@@ -112,7 +112,9 @@ class Mocks:
         usage = mock.usage
         if not mock.counted:
             usage = Usage(len(text.encode()), usage.output, usage.cache_read, usage.cache_write)
-        blocks = tuple(self._name(block) for block in mock.blocks)
+        blocks = mock.blocks
+        if find_calls(blocks):
+            blocks = tuple(self._name(block) for block in blocks)
         chunks = mock.line.stream_chunks or ()
         return Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
 
@@ -197,10 +199,16 @@ def match_text(request: Request) -> str:
     Roles and the names, ids and arguments of tools are part of it; the system prompt, the tools
     offered and the model are not.
     """
-    return "\n".join(part for message in request.messages for part in _values(message) if part)
+    return "\n".join([part for message in request.messages for part in _values(message) if part])
 
 
-def _values(message: Message) -> Iterator[str]:
+def _values(message: Message) -> Iterable[str]:
+    if len(message.blocks) == 1 and isinstance(message.blocks[0], Text):  # as most have
+        return (message.blocks[0].text, message.role)
+    return _spell(message)
+
+
+def _spell(message: Message) -> Iterator[str]:
     for block in message.blocks:
         if isinstance(block, (Text, Thinking, ToolResult)):
             yield block.text
