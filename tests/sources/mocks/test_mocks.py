@@ -45,6 +45,20 @@ async def test_consumed_patterns_advance_in_the_order_of_the_file():
         await say(mocks, "go")
 
 
+async def test_a_conversation_that_goes_on_is_matched_as_a_whole_and_never_mixed_with_another():
+    mocks = Mocks([{"match": "*one*two*", "text": "both"}, {"match": "*", "text": "other"}])
+    one = History([user("one")])
+    asked = [one, one.plus(user("two")), one.plus(user("too")), History([user("two")]), one]
+    asked += [one.plus(user("two"), user("three")), History([user("one"), user("two")])]
+    replies = [(await mocks.reply(Request(history))).text for history in asked]
+    assert replies == ["other", "both", "other", "other", "other", "both", "both"]
+
+
+async def test_a_line_is_found_by_a_short_word_among_a_thousand_alike():
+    mocks = Mocks([{"match": f"*order {n}*", "text": str(n)} for n in reversed(range(1000))])
+    assert await say(mocks, "order 7", "the order 999!", "my order 42 please") == ["7", "999", "42"]
+
+
 def test_the_text_to_match_is_every_value_that_was_said():
     conversation = History(
         [

@@ -70,12 +70,13 @@ class Mocks:
         for mock in self.script.mocks:
             self._shelves.setdefault(mock.scope, _Shelf()).add(mock)
         self._used: set[int] = set()
+        self._heard = (0, "", "")
         self._calls = 0
 
     async def reply(self, request: Request, /) -> Reply:
         """The answer of the first line that fits; a call beside the work only takes its own."""
         aside = stand_in(request)
-        text = match_text(request)
+        text = self._hear(request)
         asked = self._scope(request) if self.script.versioned else DEFAULT
         for scope in self._ways(asked):
             shelf = self._shelves.get(scope)
@@ -86,6 +87,17 @@ class Mocks:
             return aside
         self.receipts.append(Receipt(self.script.path, matched=False, requested_scope=asked))
         raise self._miss(text)
+
+    def _hear(self, request: Request) -> str:
+        """What a pattern is held against; of a conversation that goes on, only the new is read."""
+        messages = request.messages
+        count, digest, text = self._heard
+        if not 0 < count <= len(messages) or messages.digest(count) != digest:
+            count, text = 0, ""
+        if count < len(messages):
+            text = "\n".join(filter(None, (text, join_values(messages[count:]))))
+            self._heard = (len(messages), messages.digest(), text)
+        return text
 
     def _ways(self, asked: str) -> tuple[str, ...]:
         if not self.script.versioned:
@@ -199,7 +211,12 @@ def match_text(request: Request) -> str:
     Roles and the names, ids and arguments of tools are part of it; the system prompt, the tools
     offered and the model are not.
     """
-    return "\n".join([part for message in request.messages for part in _values(message) if part])
+    return join_values(request.messages)
+
+
+def join_values(messages: Iterable[Message]) -> str:
+    """All that is said in these messages, one value a line."""
+    return "\n".join([part for message in messages for part in _values(message) if part])
 
 
 def _values(message: Message) -> Iterable[str]:

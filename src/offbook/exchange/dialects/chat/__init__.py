@@ -31,6 +31,7 @@ from offbook.exchange.dialects.chat.decode import find_messages, read_messages, 
 from offbook.exchange.dialects.chat.drafts import draft_completion, draft_events
 from offbook.exchange.dialects.chat.refusals import require, say_breach, say_outdated
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
+from offbook.exchange.dialects.repeats import Repeats
 from offbook.exchange.memory import Known, Memory
 from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.request import Request, Tool
@@ -50,6 +51,7 @@ class Chat:
         self._rules = refused
         self._offer = lru_cache(maxsize=64)(self._read_tools)
         self._memory: Memory[forms.Read] = Memory(find_messages)
+        self._repeats = Repeats()
 
     def claims(self, wire: Wire) -> bool:
         """Whether this is a completion, an embedding or a question for models."""
@@ -87,6 +89,14 @@ class Chat:
     def decode(self, wire: Wire, threads: Threads) -> Request:
         """The neutral request."""
         del threads
+        again = self._repeats.recall(wire)
+        if again is not None:
+            return again
+        request = self._read(wire)
+        self._repeats.keep(wire, request)
+        return request
+
+    def _read(self, wire: Wire) -> Request:
         found = self._memory.recall(wire.body)
         if found is not None:
             try:
