@@ -115,7 +115,7 @@ async def test_the_run_tool_takes_its_loop_for_ours(
     "options, told",
     [
         ({"orchestrator": "ralf", "mock_responses": ["x"]}, "did you mean 'ralph'"),
-        ({"orchestrator": "ralph", "backend": "command"}, "agent of an orchestrator is scripted"),
+        ({"orchestrator": "ralph", "backend": "command"}, "takes no orchestrator"),
     ],
 )
 async def test_an_orchestrator_that_cannot_be_run_is_refused(
