@@ -13,16 +13,50 @@ if TYPE_CHECKING:
     from offbook.exchange.dialects.dialect import Dialect, Wire
 
 
+# A dialect is loaded when the ones before it do not claim a request: a client speaks one of them.
+
+
 @cache
-def dialects(rules: frozenset[str] = ALL) -> tuple[Dialect, ...]:
-    """Every dialect, refusing what breaks one of these rules."""
-    from offbook.exchange.dialects.anthropic import Anthropic
-    from offbook.exchange.dialects.bedrock import Bedrock
+def _chat(rules: frozenset[str]) -> Dialect:
     from offbook.exchange.dialects.chat import Chat
-    from offbook.exchange.dialects.gemini import Gemini
+
+    return Chat(rules)
+
+
+@cache
+def _responses(rules: frozenset[str]) -> Dialect:
     from offbook.exchange.dialects.responses import Responses
 
-    return (Chat(rules), Responses(rules), Anthropic(rules), Gemini(rules), Bedrock(rules))
+    return Responses(rules)
+
+
+@cache
+def _anthropic(rules: frozenset[str]) -> Dialect:
+    from offbook.exchange.dialects.anthropic import Anthropic
+
+    return Anthropic(rules)
+
+
+@cache
+def _gemini(rules: frozenset[str]) -> Dialect:
+    from offbook.exchange.dialects.gemini import Gemini
+
+    return Gemini(rules)
+
+
+@cache
+def _bedrock(rules: frozenset[str]) -> Dialect:
+    from offbook.exchange.dialects.bedrock import Bedrock
+
+    return Bedrock(rules)
+
+
+DIALECTS = (_chat, _responses, _anthropic, _gemini, _bedrock)
+
+
+def dialects(rules: frozenset[str] = ALL) -> tuple[Dialect, ...]:
+    """Every dialect, refusing what breaks one of these rules."""
+    return tuple(load(rules) for load in DIALECTS)
 
 
 def only(rules: frozenset[str]) -> Callable[[Wire], Dialect | None]:
@@ -32,7 +66,8 @@ def only(rules: frozenset[str]) -> Callable[[Wire], Dialect | None]:
 
 def recognise(wire: Wire, rules: frozenset[str] = ALL) -> Dialect | None:
     """The dialect of this request, if it is one that we speak."""
-    for dialect in dialects(rules):
+    for load in DIALECTS:
+        dialect = load(rules)
         if dialect.claims(wire):
             return dialect
     return None
