@@ -144,13 +144,14 @@ class Workspaces:
         """The workspace of this name; an unknown one is answered with those there are."""
         _check_id(workspace_id)
         path = self.root / workspace_id
-        if path.is_symlink() or not (path / MARKER).is_file():
+        marker = path / MARKER
+        if path.is_symlink() or not marker.is_file():
             raise UsageError(
                 f"there is no workspace {workspace_id!r}",
                 hint=f"available: {', '.join(self.ids()) or 'none'}; "
                 f"{nearest(workspace_id, self.ids())}",
             )
-        card = msgspec.json.decode((path / MARKER).read_bytes(), type=Card)
+        card = msgspec.json.decode(marker.read_bytes(), type=Card)
         return Workspace(path, card)
 
     def remove(self, workspace_id: str, *, preserve_session: bool = False) -> list[str]:

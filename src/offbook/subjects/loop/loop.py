@@ -113,6 +113,7 @@ class _Running:
     ) -> None:
         self._hub = stage.hub
         self._cwd = stage.cwd
+        self._signs = stage.cwd / ".ralph"
         self._backend = backend
         self._hats = hats
         self._limits = limits
@@ -159,6 +160,7 @@ class _Running:
             return "CompletionPromise"
         if self._cancelled:
             return "Cancelled"
+        signs = self._signs.is_dir()
         checks = (
             (iterations >= limits.max_iterations, "MaxIterations"),
             (seconds >= limits.max_runtime_seconds, "MaxRuntime"),
@@ -167,9 +169,9 @@ class _Running:
             (self._redispatched >= THRASHING, "LoopThrashing"),
             (self._malformed >= MALFORMED, "ValidationFailure"),
             (self._signature[1] >= STALE, "LoopStale"),
-            ((self._cwd / STOP).exists(), "Stopped"),
-            ((self._cwd / RESTART).exists(), "RestartRequested"),
-            (not self._cwd.is_dir(), "WorkspaceGone"),
+            (signs and (self._cwd / STOP).exists(), "Stopped"),
+            (signs and (self._cwd / RESTART).exists(), "RestartRequested"),
+            (not signs and not self._cwd.is_dir(), "WorkspaceGone"),
         )
         return next((reason for holds, reason in checks if holds), None)
 
@@ -302,7 +304,7 @@ class _Running:
     def _logs(self) -> tuple[str, ...]:
         """The files in which events are: also the one that Ralph's marker names, if it is here."""
         marker = self._cwd / MARKER
-        if not marker.is_file():
+        if not self._signs.is_dir() or not marker.is_file():
             return EVENTS
         named = marker.read_text(encoding="utf-8", errors="replace").strip()
         inside = (self._cwd / named).resolve().is_relative_to(self._cwd.resolve())
