@@ -184,7 +184,8 @@ class _Running:
         self._hub.emit("_meta.iteration", {"n": n, "elapsed_ms": elapsed, "hat": hat})
         prompt = compose(task, hat, self._hats.get(hat), pending, self._cwd)
         try:
-            acted = await asyncio.wait_for(self._backend.act(hat, prompt, left), left + GRACE)
+            async with asyncio.timeout(left + GRACE):
+                acted = await self._backend.act(hat, prompt, left)
         except TimeoutError:
             return
         self._take_in(acted, hat)
