@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def read_by_line(raw: bytes) -> tuple[list[Event], list[Fault]]:
 @given(
     files,
     st.booleans(),
-    st.sampled_from([1, 40, 64 * 1024]),
+    st.sampled_from([2, 40, 64 * 1024]),
     st.none() | st.sets(st.sampled_from(NAMES)),
     st.sampled_from([(), ("topic",), ("cost_usd", "cost_dollars")]),
 )
@@ -135,3 +136,14 @@ def test_a_header_in_the_middle_is_checked_and_left_out(tmp_path: Path):
     (tmp_path / "t.jsonl").write_text(good + line + good.replace('"version":1', '"version":"?"'))
     with pytest.raises(FormatError, match="jsonl:3: this is not an Offbook trace"):
         list(Trace(tmp_path / "t.jsonl").pick(["x"]))
+
+
+def test_what_has_come_through_a_pipe_is_told_before_more_comes(tmp_path: Path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    held = os.open(pipe, os.O_RDWR)  # opens at once, and keeps the pipe open
+    try:
+        os.write(held, b'{"ts": 1, "event": "handoff", "data": {}}\n')
+        assert next(iter(Trace(pipe))).event == "handoff"
+    finally:
+        os.close(held)

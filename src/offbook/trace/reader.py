@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -19,7 +19,7 @@ from offbook.trace.upgrades import upgrade_event, upgrade_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import IO
+    from io import BufferedReader
 
 BLOCK = 64 * 1024
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -106,7 +106,7 @@ class Trace:
         """
         wanted = None if names is None else _Wanted(frozenset(names), tuple(marks))
         try:
-            file = self.path.open("rb", buffering=BLOCK)
+            file = cast("BufferedReader", self.path.open("rb", buffering=BLOCK))
         except OSError as error:
             why = error.strerror or str(error)
             raise FormatError(f"cannot read the trace: {why}", path=self.path) from error
@@ -226,9 +226,9 @@ class _Wanted(NamedTuple):
         return [at for at, line in enumerate(lines) if line.event in names or line.data != UNMARKED]
 
 
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """The file in pieces that end where a line does."""
-    while block := file.read(BLOCK):
+def _blocks(file: BufferedReader) -> Iterator[bytes]:
+    """The file in pieces that end where a line does; of a pipe, what has come so far."""
+    while block := file.read1(BLOCK):
         yield block if block.endswith(b"\n") else block + file.readline()
 
 
