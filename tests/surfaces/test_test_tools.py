@@ -272,3 +272,20 @@ def test_one_report_tells_all_scenarios(workspaces: Path, offbook_command: Offbo
         "never",
     ]
     assert [line.startswith("not") for line in points] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("flow.yaml --backend mock", "--backend does nothing for scenarios"),
+        ("one --task Go --junit all.xml", "--junit does nothing for the loop"),
+        ("--mocks a.jsonl --jobs 2 -- true", "--jobs does nothing for a command with a scripted"),
+        ("--record-mocks a.jsonl --json -- true", "--json does nothing for a command that is rec"),
+    ],
+)
+def test_an_option_of_another_way_to_run_is_refused(
+    words: str, told: str, offbook_command: Offbook
+):
+    refused = offbook_command("run", *words.split())
+    assert refused.code == 2
+    assert told in refused.err

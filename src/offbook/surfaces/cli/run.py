@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from offbook.errors import UsageError
 from offbook.surfaces.cli.inputs import VALUE, read_env, read_list
@@ -44,6 +45,15 @@ Exit codes:
      the command failed, or the script and the agent disagree
   2  wrong usage, a file that cannot be read, a command that cannot be started
 """
+
+# What each way to run takes; an option of another way would do nothing, so it is refused.
+SCENARIOS = "jobs reports junit tap ctrf record fail_on_flaky as_json"
+LOOP = (
+    "task backend line cassette orchestrator max_iterations max_runtime_secs env as_json "
+    "mock_responses playbook mocks"
+)
+SCRIPTED = "playbook mocks lenient trace deadline"
+RECORDED = "record_mocks upstream replace trace deadline"
 
 
 @click.command("run", epilog=EXAMPLE + RULES_TOLD)
@@ -137,10 +147,13 @@ def command(  # noqa: PLR0913 - each is an option
         if playbook is not None or task is not None:
             other = "--task" if playbook is None else "--mocks" if mocks else "--playbook"
             raise UsageError(f"--record-mocks and {other} exclude each other")
+        _refuse_others("a command that is recorded", RECORDED)
         return _record(record_mocks, upstream, trace, deadline, words, replace=replace)
     if playbook is not None and task is None:
+        _refuse_others("a command with a scripted model", SCRIPTED)
         return _serve(playbook, trace, deadline, words, lenient)
     if task is None:
+        _refuse_others("scenarios", SCENARIOS)
         paths = [Path(word) for word in words]
         together = {name: path for name, path in combined.items() if path is not None}
         return _play(
@@ -152,6 +165,7 @@ def command(  # noqa: PLR0913 - each is an option
             fail_on_flaky=fail_on_flaky,
             as_json=as_json,
         )
+    _refuse_others("the loop", LOOP)
     if len(words) != 1:
         raise UsageError("a task needs one workspace", hint='offbook run ID --task "…"')
     from offbook.runs.tools.run import run
@@ -184,6 +198,17 @@ def command(  # noqa: PLR0913 - each is an option
     )
     click.echo(ran.session_file)
     return int(ran.exit_code != 0 or bool(ran.error))
+
+
+def _refuse_others(way: str, taken: str) -> None:
+    """Refuse the options that were given, and that this way to run does not take."""
+    context = click.get_current_context()
+    names = {option.name: option.opts[0] for option in context.command.params}
+    for name in context.params.keys() - {"words", *taken.split()}:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"{names[name]} does nothing for {way}", hint="see: offbook run --help"
+            )
 
 
 def _choose_script(playbook: Path | None, mocks: Path | None) -> Path | None:
