@@ -96,10 +96,21 @@ async def run_process(
 async def _start(
     command: Sequence[str], cwd: Path, env: Mapping[str, str], said: _Said
 ) -> asyncio.SubprocessTransport:
-    try:
-        transport, _ = await asyncio.get_running_loop().subprocess_exec(
+    starting = asyncio.ensure_future(
+        asyncio.get_running_loop().subprocess_exec(
             lambda: said, *command, cwd=cwd, env=dict(env), start_new_session=True
         )
+    )
+    try:
+        transport, _ = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # Half started, it could not be ended with all that it began: that takes but a moment.
+        with contextlib.suppress(OSError):
+            transport, _ = await starting
+            await end_tree(transport.get_pid(), env[MARK])
+            await said.exited.wait()
+            transport.close()
+        raise
     except FileNotFoundError as error:
         raise UsageError(
             f"there is no command {command[0]!r}", hint=_suggest(command[0], env)
