@@ -75,11 +75,14 @@ main(sys.argv[1:])
 """
 
 
-def test_a_disk_that_is_full_is_an_error_and_the_session_is_readable(place: Path):
+def test_a_disk_that_is_full_is_an_error_and_the_session_is_readable(
+    place: Path, unwatched: dict[str, str]
+):
     words = [{"output": f"{number} {'x' * 3000}"} for number in range(8)] + [{"output": DONE}]
     command = ["run", "t", "--task", "Go", "--max-iterations", "20"]
     ended = subprocess.run(
         [sys.executable, "-c", LIMITED, *command, "--mock-responses", json.dumps(words)],
+        env=unwatched,  # coverage would want to write, too
         capture_output=True,
         text=True,
         check=False,
@@ -94,7 +97,7 @@ def test_a_disk_that_is_full_is_an_error_and_the_session_is_readable(place: Path
     assert told["total_events"] == len(events)
 
 
-def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path):
+def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path, unwatched: dict[str, str]):
     answers = json.dumps([{"output": DONE}])
     for words in (
         ["run", "t", "--task", "Go", "--mock-responses", answers],
@@ -106,6 +109,7 @@ def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path):
     tight = LIMITED.replace("20_000", "20")
     ended = subprocess.run(
         [sys.executable, "-c", tight, "report", "t", "json"],
+        env=unwatched,
         capture_output=True,
         text=True,
         check=False,
