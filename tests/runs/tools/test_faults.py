@@ -75,14 +75,20 @@ main(sys.argv[1:])
 """
 
 
+@pytest.fixture
+def uncovered(tmp_path: Path, unwatched: dict[str, str]) -> dict[str, str]:
+    """The environment of a process in which nobody but the command writes: not coverage either."""
+    return {**unwatched, "TMPDIR": str(tmp_path)}
+
+
 def test_a_disk_that_is_full_is_an_error_and_the_session_is_readable(
-    place: Path, unwatched: dict[str, str]
+    place: Path, uncovered: dict[str, str]
 ):
     words = [{"output": f"{number} {'x' * 3000}"} for number in range(8)] + [{"output": DONE}]
     command = ["run", "t", "--task", "Go", "--max-iterations", "20"]
     ended = subprocess.run(
         [sys.executable, "-c", LIMITED, *command, "--mock-responses", json.dumps(words)],
-        env=unwatched,  # coverage would want to write, too
+        env=uncovered,
         capture_output=True,
         text=True,
         check=False,
@@ -97,7 +103,7 @@ def test_a_disk_that_is_full_is_an_error_and_the_session_is_readable(
     assert told["total_events"] == len(events)
 
 
-def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path, unwatched: dict[str, str]):
+def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path, uncovered: dict[str, str]):
     answers = json.dumps([{"output": DONE}])
     for words in (
         ["run", "t", "--task", "Go", "--mock-responses", answers],
@@ -109,7 +115,7 @@ def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path, unwatched
     tight = LIMITED.replace("20_000", "20")
     ended = subprocess.run(
         [sys.executable, "-c", tight, "report", "t", "json"],
-        env=unwatched,
+        env=uncovered,
         capture_output=True,
         text=True,
         check=False,
