@@ -74,7 +74,7 @@ def request(prompt: str, *, stream: bool = False, history: int = 0) -> bytes:
     messages: list[dict[str, Any]] = []
     for turn in range(history):
         call = {"id": f"call_{turn}", "type": "function"}
-        call["function"] = {"name": "read", "arguments": json.dumps({"path": f"/a/{turn}.py"})}  # type: ignore[assignment]
+        call["function"] = {"name": "read", "arguments": json.dumps({"path": f"/a/{turn}.py"})}  # type: ignore[assignment] - JSON
         messages += [
             {"role": "user", "content": f"look at file {turn} " * 8},
             {"role": "assistant", "content": None, "tool_calls": [call]},

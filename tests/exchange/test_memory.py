@@ -48,7 +48,7 @@ def test_a_conversation_that_grows_is_read_as_if_it_were_new(
     name: str,
     data: st.DataObject,
     indent: int | None,
-    first: bool,  # noqa: FBT001
+    first: bool,  # noqa: FBT001 - drawn or given by a table
 ) -> None:
     make = Chat if name == "chat" else Responses
     dialect = make(frozenset())

@@ -93,7 +93,7 @@ def test_a_name_may_lead_to_a_word_that_the_agent_knows():
 
 def test_what_is_no_name_is_refused():
     with pytest.raises(UsageError, match="names: 'shell' is 7, which is no name of a tool"):
-        drive(AgentSession(), names={"shell": 7})  # pyright: ignore[reportArgumentType]
+        drive(AgentSession(), names={"shell": 7})  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
 
 
 def test_a_session_tells_the_names_of_the_script():
@@ -116,7 +116,7 @@ def test_a_session_tells_the_names_of_the_script():
 def test_a_blocked_call_is_told_in_the_names_of_the_script():
     def extension(api: Api) -> None:
         @api.on("tool_call")
-        def refuse(_moment: object, _ctx: object) -> object:  # pyright: ignore[reportUnusedFunction]
+        def refuse(_moment: object, _ctx: object) -> object:  # pyright: ignore[reportUnusedFunction] - registered by its decorator
             return {"block": True, "reason": "no"}
 
     with session(extensions=[extension]) as rehearsal:

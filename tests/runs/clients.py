@@ -84,7 +84,7 @@ def anthropic_stream(prompt: str) -> str:
 
 
 def gemini(prompt: str) -> str:
-    from google import genai  # pyright: ignore[reportMissingTypeStubs]
+    from google import genai  # pyright: ignore[reportMissingTypeStubs] - it has none
 
     client: Any = genai.Client()
     return client.models.generate_content(model="gemini-2.5-pro", contents=prompt).text

@@ -26,7 +26,7 @@ class Talk:
 
     async def ask(self) -> Reply:
         """What the model says to the conversation as it stands."""
-        return await self.playbook.reply(Request(History(self.messages), **self.about))  # pyright: ignore[reportArgumentType]
+        return await self.playbook.reply(Request(History(self.messages), **self.about))  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
 
     async def tell(self, text: str) -> Reply:
         """A new prompt, and what the model says."""

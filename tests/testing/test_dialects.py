@@ -52,7 +52,7 @@ class Deaf(Bedrock):
 class Forgetful(Bedrock):
     def decode(self, wire: Wire, threads: Threads) -> Request:
         read = super().decode(wire, threads)
-        return msgspec.structs.replace(read, system="", messages=read.messages[:1])  # pyright: ignore[reportArgumentType]
+        return msgspec.structs.replace(read, system="", messages=read.messages[:1])  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
 
 
 class Mute(Bedrock):

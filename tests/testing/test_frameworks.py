@@ -27,7 +27,7 @@ class TestPydanticAI(SubjectConformance):
         agent = pydantic_ai.Agent(model)
 
         @agent.tool_plain
-        def echo(text: str) -> str:  # pyright: ignore[reportUnusedFunction]
+        def echo(text: str) -> str:  # pyright: ignore[reportUnusedFunction] - registered by its decorator
             """Say it again."""
             return text
 

@@ -17,7 +17,7 @@ HERE = str(Path(__file__).resolve().parents[1])
 def call_site() -> str:
     """`file:line in function` of the innermost frame that is neither Python's nor a library's."""
     # the only way to see one's caller
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - there is no public way
     while frame is not None:
         code = frame.f_code
         if not _is_foreign(code.co_filename):

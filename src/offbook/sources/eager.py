@@ -34,13 +34,13 @@ class Eager:
         self, work: Coroutine[Any, Any, Any], context: Context
     ) -> tuple[Any, asyncio.Future[Any] | None]:
         """What the work comes to; or, behind it, the future of that if it has to wait."""
-        tasks._enter_task(self._loop, self.task)  # noqa: SLF001
+        tasks._enter_task(self._loop, self.task)  # noqa: SLF001 - there is no public way
         try:
             first = context.run(work.send, None)
         except StopIteration as stop:
             return stop.value, None
         finally:
-            tasks._leave_task(self._loop, self.task)  # noqa: SLF001
+            tasks._leave_task(self._loop, self.task)  # noqa: SLF001 - there is no public way
         waiting = _Waiting(work, first, context, self._loop.create_future())
         self._waiting = waiting
         if not self._wake.done():

@@ -175,7 +175,7 @@ def test_the_tool_runner_goes_on_in_its_thread(*, known: bool, threaded: bool):
     call = Reply((ToolCall("toolu_1", "weather", {"city": "Paris"}),), "tool_use")
     client, served = connect(call, DONE)
     if not known:
-        served.threads.recall = lambda _: None  # pyright: ignore[reportAttributeAccessIssue]
+        served.threads.recall = lambda _: None  # pyright: ignore[reportAttributeAccessIssue] - known at run time only
     runner = client.beta.messages.tool_runner(
         model="m",
         max_tokens=100,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
-import botocore.config  # pyright: ignore[reportMissingTypeStubs]
-import botocore.exceptions  # pyright: ignore[reportMissingTypeStubs]
-import botocore.session  # pyright: ignore[reportMissingTypeStubs]
+import botocore.config  # pyright: ignore[reportMissingTypeStubs] - it has none
+import botocore.exceptions  # pyright: ignore[reportMissingTypeStubs] - it has none
+import botocore.session  # pyright: ignore[reportMissingTypeStubs] - it has none
 import msgspec
 import pytest
 from hypothesis import given

@@ -93,7 +93,7 @@ def test_usage_tells_what_was_cached_and_thought() -> None:
 
 
 @pytest.mark.parametrize("counted", [True, False])
-def test_a_stream_brings_usage_only_when_it_is_asked_for(counted: bool) -> None:  # noqa: FBT001
+def test_a_stream_brings_usage_only_when_it_is_asked_for(counted: bool) -> None:  # noqa: FBT001 - drawn or given by a table
     client, _ = connect(DONE)
     options: Any = {"stream_options": {"include_usage": True}} if counted else {}
     chunks = list(client.chat.completions.create(model="m", messages=ASKED, stream=True, **options))
@@ -136,7 +136,7 @@ def test_parse_gives_the_typed_answer() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_refusal_is_no_content(stream: bool) -> None:  # noqa: FBT001
+def test_a_refusal_is_no_content(stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
     client, _ = connect(Reply((Text("I will not do that."),), "refusal"))
     if stream:
         chunks = client.chat.completions.create(model="m", messages=ASKED, stream=True)

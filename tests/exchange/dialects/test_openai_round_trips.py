@@ -37,12 +37,12 @@ def test_a_request_comes_back_through_responses(request: Request) -> None:
 
 
 @given(conversations.replies(responses=False), st.booleans())
-def test_a_reply_comes_back_through_chat(reply: Reply, stream: bool) -> None:  # noqa: FBT001
+def test_a_reply_comes_back_through_chat(reply: Reply, stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
     check_reply(DIALECTS["chat"], reply, stream=stream)
 
 
 @given(conversations.replies(responses=True), st.booleans())
-def test_a_reply_comes_back_through_responses(reply: Reply, stream: bool) -> None:  # noqa: FBT001
+def test_a_reply_comes_back_through_responses(reply: Reply, stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
     check_reply(DIALECTS["responses"], reply, stream=stream)
 
 

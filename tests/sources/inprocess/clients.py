@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-import botocore.awsrequest  # pyright: ignore[reportMissingTypeStubs]
-import botocore.httpsession  # pyright: ignore[reportMissingTypeStubs]
+import botocore.awsrequest  # pyright: ignore[reportMissingTypeStubs] - it has none
+import botocore.httpsession  # pyright: ignore[reportMissingTypeStubs] - it has none
 import httpx
 import httpx2
 import requests

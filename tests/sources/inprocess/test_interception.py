@@ -302,7 +302,7 @@ def snapshot() -> list[object]:
         httpx.AsyncHTTPTransport.handle_async_request,
         httpx2.HTTPTransport.handle_request,
         httpx2.AsyncHTTPTransport.handle_async_request,
-        aiohttp.TCPConnector._create_connection,  # pyright: ignore[reportPrivateUsage]
+        aiohttp.TCPConnector._create_connection,  # pyright: ignore[reportPrivateUsage] - there is no public way
         http.client.HTTPConnection.connect,
         http.client.HTTPConnection.putrequest,
         urllib3.connection.HTTPConnection.connect,

@@ -117,8 +117,8 @@ async def test_an_awaited_sdk_is_answered(ask: Callable[[], Awaitable[str]]):
 
 def test_they_do_send_with_httpx2():
     with openai.OpenAI() as one, anthropic.Anthropic() as other:
-        assert isinstance(one._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage]
-        assert isinstance(other._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(one._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage] - there is no public way
+        assert isinstance(other._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage] - there is no public way
 
 
 @pytest.fixture

@@ -231,6 +231,6 @@ def test_two_steps_of_the_gemini_sdk(speaking: Server, *, streamed: bool):
         assert made is not None
         assert made.args == {"city": "Oslo"}
         result = types.Part.from_function_response(name="weather", response={"result": "21"})
-        contents += [types.ModelContent(first), types.UserContent(result)]  # pyright: ignore[reportArgumentType]
+        contents += [types.ModelContent(first), types.UserContent(result)]  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
         assert "".join(part.text or "" for part in ask()) == "It is 21."
     assert run.playbook.unfinished() is None

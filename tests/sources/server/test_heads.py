@@ -78,7 +78,7 @@ def test_however_its_bytes_are_cut_each_request_gets_its_answer(said: list[str],
 
 
 @given(st.lists(st.text(max_size=2), min_size=2, max_size=6), st.booleans())
-def test_one_request_after_the_other_gets_its_answer(said: list[str], apart: bool):  # noqa: FBT001
+def test_one_request_after_the_other_gets_its_answer(said: list[str], apart: bool):  # noqa: FBT001 - drawn or given by a table
     pieces: list[bytes] = []
     for text in said:
         sent = body(user(text))

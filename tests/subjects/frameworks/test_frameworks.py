@@ -42,7 +42,7 @@ def pydantic_agent(model: Any) -> Make:
         agent = pydantic_ai.Agent(model)
 
         @agent.tool_plain
-        def find_order(number: int) -> str:  # pyright: ignore[reportUnusedFunction]
+        def find_order(number: int) -> str:  # pyright: ignore[reportUnusedFunction] - registered by its decorator
             """Find an order."""
             found.append(number)
             return f"order {number}"
@@ -286,7 +286,7 @@ def test_what_the_agent_itself_raises_fails_the_run():
     agent = pydantic_ai.Agent("openai:m")
 
     @agent.tool_plain
-    def explode() -> str:  # pyright: ignore[reportUnusedFunction]
+    def explode() -> str:  # pyright: ignore[reportUnusedFunction] - registered by its decorator
         """Explode."""
         raise ZeroDivisionError("on purpose")
 
@@ -328,7 +328,7 @@ def test_options_go_to_the_framework():
     agent = pydantic_ai.Agent("openai:m", deps_type=str)
 
     @agent.tool
-    def whoami(ctx: pydantic_ai.RunContext[str]) -> str:  # pyright: ignore[reportUnusedFunction]
+    def whoami(ctx: pydantic_ai.RunContext[str]) -> str:  # pyright: ignore[reportUnusedFunction] - registered by its decorator
         """Tell."""
         return ctx.deps
 

@@ -6,7 +6,7 @@ import pytest
 from langchain import agents
 from langchain_core.tools import BaseTool, InjectedToolArg, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs]
+from langgraph.graph import MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs] - it has none
 from typing_extensions import TypedDict
 
 from offbook import call, drive, say, when

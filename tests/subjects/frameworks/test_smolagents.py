@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from smolagents import (  # pyright: ignore[reportMissingTypeStubs]
+from smolagents import (  # pyright: ignore[reportMissingTypeStubs] - it has none
     OpenAIServerModel,
     Tool,
     ToolCallingAgent,
@@ -24,7 +24,7 @@ class FindOrder(Tool):
     output_type = "string"
 
     def __init__(self) -> None:
-        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] - it has no types
         self.found: list[int] = []
 
     def forward(self, number: int) -> str:
@@ -43,7 +43,7 @@ def test_the_model_is_scripted_and_the_tool_is_real(*, streamed: bool):
     with drive(agent(tool, stream_outputs=streamed)) as rehearsal:
         run = rehearsal.run(SCRIPT)
         assert run.tools == ["find_order", "final_answer"]
-        assert rehearsal.subject.result == "Done."  # pyright: ignore[reportAttributeAccessIssue,reportUnknownMemberType]
+        assert rehearsal.subject.result == "Done."  # pyright: ignore[reportAttributeAccessIssue,reportUnknownMemberType] - known at run time only
     assert tool.found == [7]
 
 

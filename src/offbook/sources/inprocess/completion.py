@@ -68,16 +68,16 @@ class _Driver:
         return self._eager.spent
 
     def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        outer = events._get_running_loop()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        events._set_running_loop(self._loop)  # noqa: SLF001
+        outer = events._get_running_loop()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - there is no public way
+        events._set_running_loop(self._loop)  # noqa: SLF001 - there is no public way
         try:
             value, waiting = self._eager.begin(work, copy_context())
             if waiting is None:
                 return value
-            events._set_running_loop(None)  # noqa: SLF001
+            events._set_running_loop(None)  # noqa: SLF001 - there is no public way
             return self._loop.run_until_complete(waiting)
         finally:
-            events._set_running_loop(outer)  # noqa: SLF001
+            events._set_running_loop(outer)  # noqa: SLF001 - there is no public way
 
     def close(self) -> None:
         if self._loop.is_running():
@@ -90,9 +90,9 @@ class _Driver:
 @contextmanager
 def _apart() -> Generator[None]:
     """As if no loop ran in this thread: asyncio lets one run at a time, and the outer one waits."""
-    outer = events._get_running_loop()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    events._set_running_loop(None)  # noqa: SLF001
+    outer = events._get_running_loop()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - there is no public way
+    events._set_running_loop(None)  # noqa: SLF001 - there is no public way
     try:
         yield
     finally:
-        events._set_running_loop(outer)  # noqa: SLF001
+        events._set_running_loop(outer)  # noqa: SLF001 - there is no public way

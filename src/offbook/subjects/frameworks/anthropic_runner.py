@@ -44,11 +44,11 @@ class AnthropicRunner:
         """A runner of the same kind; it shows nowhere else what it was made of."""
         like = self._runner
         return type(like)(
-            params={**like._params, **self._options, "messages": messages},  # noqa: SLF001
-            options=like._options,  # noqa: SLF001
-            tools=[*self.tools().values(), *like._toolsets.values()],  # noqa: SLF001
-            client=like._client,  # noqa: SLF001
-            max_iterations=like._max_iterations,  # noqa: SLF001
+            params={**like._params, **self._options, "messages": messages},  # noqa: SLF001 - there is no public way
+            options=like._options,  # noqa: SLF001 - there is no public way
+            tools=[*self.tools().values(), *like._toolsets.values()],  # noqa: SLF001 - there is no public way
+            client=like._client,  # noqa: SLF001 - there is no public way
+            max_iterations=like._max_iterations,  # noqa: SLF001 - there is no public way
         )
 
     def tools(self) -> Mapping[str, Any]:

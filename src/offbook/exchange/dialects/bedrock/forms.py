@@ -42,7 +42,7 @@ class Said(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """What a tool answered."""
 
-    toolUseId: str  # noqa: N815
+    toolUseId: str  # noqa: N815 - as it stands on the wire
     content: list[Said] = []
     status: str = "success"
 
@@ -57,17 +57,17 @@ class Thought(msgspec.Struct, frozen=True):
 class Reasoning(msgspec.Struct, frozen=True):
     """A thought that can be read, or one that cannot."""
 
-    reasoningText: Thought | None = None  # noqa: N815
-    redactedContent: str = ""  # noqa: N815
+    reasoningText: Thought | None = None  # noqa: N815 - as it stands on the wire
+    redactedContent: str = ""  # noqa: N815 - as it stands on the wire
 
 
 class Part(msgspec.Struct, frozen=True):
     """One block of a message: exactly one of these."""
 
     text: str | None = None
-    toolUse: Use | None = None  # noqa: N815
-    toolResult: Result | None = None  # noqa: N815
-    reasoningContent: Reasoning | None = None  # noqa: N815
+    toolUse: Use | None = None  # noqa: N815 - as it stands on the wire
+    toolResult: Result | None = None  # noqa: N815 - as it stands on the wire
+    reasoningContent: Reasoning | None = None  # noqa: N815 - as it stands on the wire
     image: Picture | None = None
 
 
@@ -89,13 +89,13 @@ class Spec(msgspec.Struct, frozen=True):
 
     name: str
     description: str = ""
-    inputSchema: Schema = Schema()  # noqa: N815
+    inputSchema: Schema = Schema()  # noqa: N815 - as it stands on the wire
 
 
 class Offer(msgspec.Struct, frozen=True):
     """A tool that is offered, or a mark in the cache."""
 
-    toolSpec: Spec | None = None  # noqa: N815
+    toolSpec: Spec | None = None  # noqa: N815 - as it stands on the wire
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -109,11 +109,11 @@ class Body(msgspec.Struct, frozen=True):
 
     messages: list[Turn] | None = None
     system: list[Part] | None = None
-    toolConfig: Config | None = None  # noqa: N815
-    inferenceConfig: JSON | None = None  # noqa: N815
-    additionalModelRequestFields: JSON | None = None  # noqa: N815
-    guardrailConfig: JSON | None = None  # noqa: N815
-    outputConfig: JSON | None = None  # noqa: N815
+    toolConfig: Config | None = None  # noqa: N815 - as it stands on the wire
+    inferenceConfig: JSON | None = None  # noqa: N815 - as it stands on the wire
+    additionalModelRequestFields: JSON | None = None  # noqa: N815 - as it stands on the wire
+    guardrailConfig: JSON | None = None  # noqa: N815 - as it stands on the wire
+    outputConfig: JSON | None = None  # noqa: N815 - as it stands on the wire
 
 
 _body = msgspec.json.Decoder(Body)
