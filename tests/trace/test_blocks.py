@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError
@@ -19,9 +19,13 @@ from offbook.trace.reader import Fault, Trace
 
 NAMES = ["bus.publish", "_meta.iteration", "ux.terminal.write", "check.verdict", "x"]
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=8))
+NESTED = b'{"ts":0,"event":"ux.terminal.write","data":{"event":null,"data":{%s},%s}}'
 payloads = st.dictionaries(
     st.sampled_from(["topic", "payload", "cost_usd", "data", "event", "ü"]),
-    scalars | st.dictionaries(st.text(max_size=3), scalars, max_size=2),
+    scalars
+    | st.dictionaries(
+        st.sampled_from(["topic", "cost_usd"]) | st.text(max_size=3), scalars, max_size=2
+    ),
     max_size=4,
 )
 
@@ -70,6 +74,8 @@ def read_by_line(raw: bytes) -> tuple[list[Event], list[Fault]]:
     st.none() | st.sets(st.sampled_from(NAMES)),
     st.sampled_from([(), ("topic",), ("cost_usd", "cost_dollars")]),
 )
+@example(NESTED % (b"", b'"cost_usd":false'), True, 64 * 1024, set(), ("cost_usd",))
+@example(NESTED % (b'"cost_usd":1', b'"topic":1'), True, 64 * 1024, set(), ("cost_usd",))
 def test_a_block_is_read_as_its_lines_are(
     tmp_path_factory: pytest.TempPathFactory,
     raw: bytes,

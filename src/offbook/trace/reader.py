@@ -36,6 +36,7 @@ class _Marks(_Nothing, frozen=True, gc=False):
     cost_dollars: Any = None
     cost_usd: Any = None
     total_cost_usd: Any = None
+    data: Any = None  # of a line of an older shape: there may be marks in it
 
 
 UNMARKED = _Marks()
@@ -153,11 +154,12 @@ class Trace:
         else:
             read = _decode_marked(block) if wanted.marks else _decode_lines(block)
             found = [_decode(lines[at]) for at in wanted.find(read)]
-            found = [event for event in found if wanted.has(event)] if wanted.marks else found
         if len(read) != len(lines):
             raise msgspec.ValidationError("a line has more than one object")
         self._note(read)
-        return [upgrade_event(event) for event in found] if b"ux." in block else found
+        found = [upgrade_event(event) for event in found] if b"ux." in block else found
+        # only what an event is read as tells whether it has a mark
+        return [event for event in found if wanted.has(event)] if wanted and wanted.marks else found
 
     def _read_slowly(self, lines: list[bytes], wanted: _Wanted | None) -> list[Event]:
         read = (self.read_line(raw, number) for number, raw in enumerate(lines, self._line + 1))
