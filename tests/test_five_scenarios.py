@@ -19,8 +19,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from offbook import tools
-from offbook.runs.playing import play_all
-from offbook.runs.scenario import find_scenarios
+from offbook.runs.scenarios.playing import play_all
+from offbook.runs.scenarios.scenario import find_scenarios
 from tests.clients import CLAUDE, Shell, installed
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "scenarios"

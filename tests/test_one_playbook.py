@@ -18,8 +18,8 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from offbook.exchange.names import Name
-from offbook.runs.doors import drive
-from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.rehearsals.doors import drive
+from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.sources.scripts import read_script
 from offbook.subjects.session.session import AgentSession
 from offbook.trace.events import REPLY, TOOL_CALL, TOOL_RESULT

@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from offbook.exchange.request import Request as Request
     from offbook.exchange.request import Tool as Tool
     from offbook.exchange.source import ModelSource as ModelSource
-    from offbook.runs.doors import drive as drive
-    from offbook.runs.doors import session as session
     from offbook.runs.goldens.component import Component as Component
     from offbook.runs.goldens.component import step as step
     from offbook.runs.goldens.harness import Harness as Harness
     from offbook.runs.goldens.scenario import scenario as scenario
-    from offbook.runs.rehearsal import Rehearsal as Rehearsal
-    from offbook.runs.run import Run as Run
+    from offbook.runs.rehearsals.doors import drive as drive
+    from offbook.runs.rehearsals.doors import session as session
+    from offbook.runs.rehearsals.rehearsal import Rehearsal as Rehearsal
+    from offbook.runs.rehearsals.run import Run as Run
     from offbook.sources.cassette.replay import Replay as Replay
     from offbook.sources.live import Live as Live
     from offbook.sources.mocks.mocks import Mocks as Mocks
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from offbook.subjects.subject import Stage as Stage
     from offbook.subjects.subject import Subject as Subject
     from offbook.surfaces.fixtures import Offbook as Offbook
-    from offbook.trace.channels import Channel as Channel
+    from offbook.trace.bus.channels import Channel as Channel
     from offbook.trace.events import Event as Event
     from offbook.trace.hub import Hub as Hub
     from offbook.trace.hub import envelope as envelope
@@ -99,9 +99,9 @@ _HOMES = {
     "runs.goldens.component": "Component step",
     "runs.goldens.harness": "Harness",
     "runs.goldens.scenario": "scenario",
-    "runs.doors": "drive session",
-    "runs.rehearsal": "Rehearsal",
-    "runs.run": "Run",
+    "runs.rehearsals.doors": "drive session",
+    "runs.rehearsals.rehearsal": "Rehearsal",
+    "runs.rehearsals.run": "Run",
     "sources.mocks.mocks": "Mocks",
     "sources.playbook": "Playbook call fail role say think when",
     "sources.server.pacing": "Pacing",
@@ -116,7 +116,7 @@ _HOMES = {
     "subjects.session.session": "AgentSession Skill",
     "subjects.subject": "Stage Subject",
     "surfaces.fixtures": "Offbook",
-    "trace.channels": "Channel",
+    "trace.bus.channels": "Channel",
     "trace.events": "Event",
     "trace.hub": "Hub envelope",
     "trace.query": "Events",

@@ -8,7 +8,7 @@ from offbook.exchange.messages import Message, Text, ToolCall, ToolResult, user
 from offbook.exchange.names import Name, Names, Translated, read_names
 from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request, Tool
-from offbook.runs.doors import drive, session
+from offbook.runs.rehearsals.doors import drive, session
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import call, say, when
 from offbook.subjects.session.extensions import Api

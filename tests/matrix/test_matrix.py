@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offbook.runs.doors import drive
+from offbook.runs.rehearsals.doors import drive
 from offbook.subjects.clis.command import Command
 from offbook.trace.observe import rebuild
 from tests.matrix.homes import HOMES

@@ -8,10 +8,10 @@ import pytest
 
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import OffbookError, RunError, UsageError
-from offbook.trace.channels import Channel
+from offbook.trace.bus.channels import Channel
+from offbook.trace.bus.inbox import Inbox
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub, envelope
-from offbook.trace.inbox import Inbox
 
 
 def hear(hub: Hub) -> list[Event]:

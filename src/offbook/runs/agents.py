@@ -18,7 +18,7 @@ from offbook.errors import DeadlineExceeded, UsageError, nearest
 from offbook.exchange.names import Names, Translated
 from offbook.exchange.reply import Reply
 from offbook.exchange.variables import list_variables
-from offbook.runs.serving import serve
+from offbook.runs.rehearsals.endpoints import serve
 from offbook.subjects.clis.cli import Cli
 from offbook.subjects.loop.backend import Acted, Backend, CommandBackend, SourceBackend
 from offbook.subjects.subject import Stage
@@ -219,7 +219,7 @@ def _find(program: str, folder: Path) -> str | None:
 
 def _open_source(choice: Choice) -> ModelSource | None:
     if choice.playbook:
-        from offbook.runs.service import open_source
+        from offbook.runs.commands.service import open_source
 
         return open_source(Path(choice.playbook))()
     if choice.backend in CLIENTS and choice.backend not in ELSEWHERE:

@@ -13,15 +13,15 @@ from offbook.determinism.ids import stable
 from offbook.errors import OffbookError
 from offbook.reports.terminal import tell_end
 from offbook.runs.bridge import in_loop
-from offbook.runs.doors import drive, session
-from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.rehearsals.doors import drive, session
+from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.trace.reader import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from offbook.exchange.source import ModelSource
-    from offbook.runs.tapes import Options, Tapes
+    from offbook.runs.rehearsals.cassettes import Cassettes, Options
 
 P = ParamSpec("P")
 LONGEST = 120
@@ -53,7 +53,7 @@ class Offbook:
         self._beside = beside or Path()
         self._test = test
         self._recorded = recorded
-        self._tapes: Tapes | None = None
+        self._cassettes: Cassettes | None = None
         self._opened: list[_Opened] = []
         self._traces: list[Path] = []
         self.session = self._watched(session)
@@ -78,11 +78,11 @@ class Offbook:
         It lies in the folder `cassettes` beside the test file. It is replayed, and all of it has
         to be used; with `--offbook-record` it is recorded.
         """
-        if self._tapes is None:
-            from offbook.runs.tapes import Tapes
+        if self._cassettes is None:
+            from offbook.runs.rehearsals.cassettes import Cassettes
 
-            self._tapes = Tapes(self._beside, _slug(self._test), recorded=self._recorded)
-        return self._tapes.open(name, **options)
+            self._cassettes = Cassettes(self._beside, _slug(self._test), recorded=self._recorded)
+        return self._cassettes.open(name, **options)
 
     async def leave(self) -> list[Exception]:
         """End the rehearsals that live in the running event loop; what went wrong comes back."""
@@ -92,8 +92,8 @@ class Offbook:
     def close(self, *, failed: bool = False) -> list[Exception]:
         """End all that are still open; what went wrong comes back."""
         troubles = [error for opened in self._take(lambda _: True) for error in _end(opened)]
-        if self._tapes is not None:
-            troubles += self._tapes.close(failed=failed or bool(troubles))
+        if self._cassettes is not None:
+            troubles += self._cassettes.close(failed=failed or bool(troubles))
         return troubles
 
     def _take(self, is_due: Callable[[asyncio.AbstractEventLoop | None], bool]) -> list[_Opened]:

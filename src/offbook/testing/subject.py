@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from offbook.errors import OffbookError
-from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.sources.playbook import Playbook, call, fail, say, when
 from offbook.subjects.subject import Reach, Stage, Subject
 from offbook.testing.leftovers import no_tasks_left, nothing_left

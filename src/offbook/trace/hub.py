@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import msgspec
 
 from offbook.errors import RunError, UsageError, nearest
-from offbook.trace.bus import Bus
-from offbook.trace.channels import Channel, Channels
-from offbook.trace.inbox import Inbox
+from offbook.trace.bus.bus import Bus
+from offbook.trace.bus.channels import Channel, Channels
+from offbook.trace.bus.inbox import Inbox
 
 if TYPE_CHECKING:
     from offbook.determinism.clock import Clock

@@ -22,7 +22,7 @@ from offbook.exchange.reply import Reply, Usage
 from offbook.exchange.request import Request
 from offbook.exchange.rules import ALL
 from offbook.exchange.threads import Threads
-from offbook.runs.doors import drive
+from offbook.runs.rehearsals.doors import drive
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import call, fail, say, think, when
 from offbook.sources.server.server import Server

@@ -13,7 +13,7 @@ from offbook.runs.goldens.fixture import read_scenarios
 from offbook.runs.goldens.harness import Harness
 from offbook.runs.goldens.library import Library
 from offbook.runs.goldens.replay import replay, replay_all
-from offbook.trace.inbox import Inbox
+from offbook.trace.bus.inbox import Inbox
 
 pytestmark = pytest.mark.external
 

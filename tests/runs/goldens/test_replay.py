@@ -9,8 +9,8 @@ from offbook.runs.goldens.component import Component, step, steps_of
 from offbook.runs.goldens.fixture import Fixture, Rule, Scenario
 from offbook.runs.goldens.harness import Harness
 from offbook.runs.goldens.replay import Replayed, replay, replay_all
+from offbook.trace.bus.inbox import Inbox
 from offbook.trace.events import Event
-from offbook.trace.inbox import Inbox
 
 START = {"type": "startSession"}
 RUN: list[dict[str, Any]] = [{"type": "create", "name": "h", "input": {}}, {"type": "run"}]

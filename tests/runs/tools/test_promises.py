@@ -15,8 +15,8 @@ from offbook.checks.assertions.table import judge_all
 from offbook.checks.check import Evidence
 from offbook.errors import RunError, UsageError
 from offbook.files import write_whole
-from offbook.runs.playing import play
-from offbook.runs.scenario import read_scenario
+from offbook.runs.scenarios.playing import play
+from offbook.runs.scenarios.scenario import read_scenario
 from offbook.runs.tools.check import check
 from offbook.runs.tools.diff import diff
 from offbook.runs.tools.inspect import inspect

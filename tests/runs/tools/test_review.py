@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.runs.playing import play
-from offbook.runs.scenario import read_scenario
+from offbook.runs.scenarios.playing import play
+from offbook.runs.scenarios.scenario import read_scenario
 from offbook.runs.tools.check import check
 from offbook.runs.tools.review import list_pending, review
 from offbook.runs.tools.run import run

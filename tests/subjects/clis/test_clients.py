@@ -6,7 +6,7 @@ import pytest
 
 from offbook.errors import DeadlineExceeded, RunError, ScriptExhausted, UsageError
 from offbook.exchange.messages import ToolResult
-from offbook.runs.doors import drive
+from offbook.runs.rehearsals.doors import drive
 from offbook.sources.playbook import call, fail, say, when
 from offbook.subjects.clis.cli import Cli
 from offbook.subjects.clis.codex import Codex

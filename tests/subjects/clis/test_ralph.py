@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from offbook.errors import ScriptExhausted, UsageError
-from offbook.runs.doors import drive
-from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.rehearsals.doors import drive
+from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.runs.tools.check import check
 from offbook.runs.tools.report import report
 from offbook.runs.tools.run import run

@@ -22,7 +22,7 @@ from offbook.errors import UsageError
 from offbook.exchange.history import History
 from offbook.exchange.messages import Thinking, user
 from offbook.exchange.request import Request
-from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.subjects.session.context import Context
 from offbook.subjects.session.extensions import Api
 from offbook.subjects.session.hooks import MOMENTS, Moment

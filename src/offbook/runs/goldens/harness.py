@@ -12,7 +12,7 @@ from offbook.trace.hub import Hub
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from offbook.trace.inbox import Inbox
+    from offbook.trace.bus.inbox import Inbox
 
 
 class Harness(Component):

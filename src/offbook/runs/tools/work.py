@@ -10,7 +10,7 @@ import msgspec
 
 from offbook.errors import OffbookError, RunError, ScriptError
 from offbook.runs.bridge import Settled
-from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.runs.workspace import Workspace
 from offbook.secrets import hide_secrets, known_secrets
 from offbook.subjects.loop.backend import Backend

@@ -59,8 +59,8 @@ def command(  # noqa: PLR0913 - one for each option
     as_json: bool,
 ) -> int:
     """Run a target several times with the same model, and name what differs."""
-    from offbook.runs.determinism import Trial, check_determinism
-    from offbook.runs.targets import find_command
+    from offbook.runs.commands.determinism import Trial, check_determinism
+    from offbook.runs.commands.targets import find_command
     from offbook.sources.live import Live
 
     found, beside = find_command(target)

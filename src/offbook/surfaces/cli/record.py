@@ -110,7 +110,7 @@ def command(  # noqa: PLR0913 - one for each option
         )
     if not command_:
         raise UsageError("what is to be recorded?", hint="offbook record CASSETTE -- COMMAND")
-    from offbook.runs.taping import record_command, tracing
+    from offbook.runs.commands.recording import record_command, tracing
     from offbook.sources.live import Live
     from offbook.sources.recording import Recording, price_table
 
@@ -170,7 +170,7 @@ def _record_loop(name: str, task: str, *, as_json: bool, **options: Any) -> int:
 def _renew(
     cassette: Path, number: int, live: Any, command_: tuple[str, ...], deadline: float
 ) -> int:
-    from offbook.runs.taping import Renewing, run_with
+    from offbook.runs.commands.recording import Renewing, run_with
 
     with Renewing(cassette, number, live) as renewing:
         done = run_with(renewing, command_, deadline=deadline)

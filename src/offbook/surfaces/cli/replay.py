@@ -85,7 +85,7 @@ def command(  # noqa: PLR0913 - one for each option
         )
     if not command_:
         raise UsageError("what is to be replayed?", hint="offbook replay CASSETTE -- COMMAND")
-    from offbook.runs.taping import replay_command, tracing
+    from offbook.runs.commands.recording import replay_command, tracing
     from offbook.sources.cassette.replay import Replay
     from offbook.sources.live import Live
     from offbook.trace.verdicts import deliver

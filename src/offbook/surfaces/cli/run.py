@@ -234,7 +234,7 @@ def _serve(
     words: tuple[str, ...],
     lenient: tuple[str, ...],
 ) -> int:
-    from offbook.runs.service import Service, raise_all, serve_command
+    from offbook.runs.commands.service import Service, raise_all, serve_command
 
     with Service(playbook, trace=trace, lenient=lenient) as service:
         outcome = serve_command(service, words, deadline=deadline)
@@ -253,7 +253,7 @@ def _record(
     *,
     replace: bool,
 ) -> int:
-    from offbook.runs.taping import record_mocks, tracing
+    from offbook.runs.commands.recording import record_mocks, tracing
     from offbook.sources.live import Live
     from offbook.sources.mocks.recording import MockRecording
 
@@ -276,8 +276,8 @@ def _play(
     fail_on_flaky: bool,
     as_json: bool,
 ) -> int:
-    from offbook.runs.playing import Played, play_all, write_reports
-    from offbook.runs.scenario import find_scenarios
+    from offbook.runs.scenarios.playing import Played, play_all, write_reports
+    from offbook.runs.scenarios.scenario import find_scenarios
 
     scenarios = find_scenarios(paths)
     over = count(1)

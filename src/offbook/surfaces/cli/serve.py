@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from offbook.runs.service import Service, raise_all
+from offbook.runs.commands.service import Service, raise_all
 from offbook.sources.server.pacing import Pacing
 from offbook.surfaces.cli.leniency import RULES_TOLD, lenient_option
 

@@ -10,8 +10,8 @@ import click
 from offbook.errors import RunError, ScriptExhausted
 from offbook.reports.summary import summarize
 from offbook.reports.terminal import Tree, show_lines
-from offbook.runs.doors import session
-from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.rehearsals.doors import session
+from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.sources.playbook import call, say, think, when
 from offbook.surfaces.cli.output import print_json, wants_colour
 from offbook.trace.reader import Trace

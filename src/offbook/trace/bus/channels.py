@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.trace.filters import check_filter
+from offbook.trace.bus.filters import check_filter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from offbook.trace.bus import Bus
+    from offbook.trace.bus.bus import Bus
     from offbook.trace.events import Event
 
 Handler = Callable[..., object]

@@ -13,7 +13,7 @@ from offbook.checks.assertions.table import read_assertion
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, locate, parse_json, parse_yaml, read_text
 from offbook.runs.judges import BUILT_IN
-from offbook.runs.repeat import Retry
+from offbook.runs.scenarios.repeat import Retry
 from offbook.runs.tools.replay import FOLDER as CASSETTES
 from offbook.runs.tools.report import Format
 

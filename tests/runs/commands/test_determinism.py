@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import UsageError
-from offbook.runs.determinism import Trial, check_determinism
-from offbook.runs.targets import find_command
+from offbook.runs.commands.determinism import Trial, check_determinism
+from offbook.runs.commands.targets import find_command
 from tests.sources.cassette.talks import Counting, ask, record
 
 ASKING = """

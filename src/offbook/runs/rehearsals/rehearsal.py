@@ -13,10 +13,10 @@ from offbook.exchange.names import Name, Names, Translated, read_names
 from offbook.exchange.rules import ALL, without
 from offbook.exchange.source import ModelSource
 from offbook.runs.bridge import Bridge, in_loop
-from offbook.runs.enclosure import Enclosure, answer_clients
 from offbook.runs.folder import make_folder, remove_folder
-from offbook.runs.run import Dispose, Run
-from offbook.runs.serving import serve
+from offbook.runs.rehearsals.enclosure import Enclosure
+from offbook.runs.rehearsals.endpoints import answer_clients, serve
+from offbook.runs.rehearsals.run import Dispose, Run
 from offbook.sources.playbook import Playbook, Role, Turn, list_called, validate
 from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import Mocked, Named, Stage, Subject

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.runs.playing import Played, play, play_all
-from offbook.runs.scenario import find_scenarios, read_scenario
+from offbook.runs.scenarios.playing import Played, play, play_all
+from offbook.runs.scenarios.scenario import find_scenarios, read_scenario
 from offbook.runs.workspace import Workspaces
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "scenarios"
 GOOD = """\
 run:
   task: Go

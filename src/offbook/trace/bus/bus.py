@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import RunError, UsageError
+from offbook.trace.bus.filters import ALL, Filter, check_filter, matches
+from offbook.trace.bus.listening import Listening
+from offbook.trace.bus.workers import Subscription, Workers
 from offbook.trace.events import Event
-from offbook.trace.filters import ALL, Filter, check_filter, matches
-from offbook.trace.listening import Listening
 from offbook.trace.scope import NOTHING, Scope, read_scope
-from offbook.trace.workers import Subscription, Workers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

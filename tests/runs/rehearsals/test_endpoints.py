@@ -11,7 +11,7 @@ import pytest
 
 from offbook.errors import ScriptExhausted, ScriptUnfinished, UsageError
 from offbook.exchange.messages import ToolResult
-from offbook.runs.doors import drive
+from offbook.runs.rehearsals.doors import drive
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import call, say, when
 from offbook.sources.server.server import Server

@@ -20,8 +20,8 @@ from offbook.checks.snapshot import FOLDER as SNAPSHOTS
 from offbook.errors import OffbookError, UsageError
 from offbook.files import write_whole
 from offbook.reports.report import Attempt, Case, Suite, collect
-from offbook.runs.repeat import Failure, Kind, repeat
-from offbook.runs.scenario import Scenario, slug
+from offbook.runs.scenarios.repeat import Failure, Kind, repeat
+from offbook.runs.scenarios.scenario import Scenario, slug
 from offbook.runs.tools.check import Checked, check
 from offbook.runs.tools.cleanup import cleanup
 from offbook.runs.tools.evaluate import Evaluated, evaluate

@@ -14,8 +14,8 @@ import pytest
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request
-from offbook.runs.doors import drive
-from offbook.runs.taping import Done, record_command
+from offbook.runs.commands.recording import Done, record_command
+from offbook.runs.rehearsals.doors import drive
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay
 from offbook.sources.live import PROVIDERS, Live

@@ -29,7 +29,7 @@ class Options(TypedDict, total=False):
     live: ModelSource | None
 
 
-class Tapes:
+class Cassettes:
     """Opens cassettes in the folder `cassettes` beside a test file, each named once.
 
     With `recorded`, the cassettes of this test run so far, the real model is asked. A test that

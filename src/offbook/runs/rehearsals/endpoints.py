@@ -1,4 +1,4 @@
-"""The one server of this process, for every subject that wants a base URL."""
+"""Where a subject finds its model: at a base URL, or at whichever its own clients ask."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from offbook.exchange.source import ModelSource
     from offbook.sources.server.endpoint import Endpoint
@@ -21,8 +21,26 @@ def serve(source: ModelSource, hub: Hub, *, tools: bool, lenient: Iterable[str] 
     return _server(os.getpid()).mount(source, hub=hub, tools=tools, lenient=lenient)
 
 
+def answer_clients(
+    source: ModelSource,
+    hub: Hub,
+    *,
+    tools: bool,
+    lenient: Iterable[str] = (),
+    mocked: Container[str] = (),
+) -> Endpoint:
+    """The same answers as over the wire, for clients that need no address."""
+    from offbook.exchange.dialects.all import only
+    from offbook.exchange.rules import without
+    from offbook.sources.server.endpoint import Endpoint
+
+    recognise = only(without(lenient))
+    return Endpoint(source, url="", recognise=recognise, hub=hub, tools=tools, mocked=mocked)
+
+
 @cache
 def _server(process: int) -> Server:
+    """The one server of this process."""
     from offbook.sources.server.server import Server
 
     server = Server().launch()

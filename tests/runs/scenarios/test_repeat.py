@@ -5,7 +5,7 @@ import pytest
 from offbook.errors import FormatError
 from offbook.files import convert
 from offbook.reports.report import Attempt
-from offbook.runs.repeat import Failure, Kind, Repeated, Retry, repeat
+from offbook.runs.scenarios.repeat import Failure, Kind, Repeated, Retry, repeat
 
 
 class Tries:

@@ -20,8 +20,8 @@ import msgspec
 from offbook.determinism.clock import EPOCH
 from offbook.determinism.frozen import frozen_environment
 from offbook.errors import UsageError
-from offbook.runs.command import DEADLINE
-from offbook.runs.taping import Done, run_with, tracing
+from offbook.runs.commands.command import DEADLINE
+from offbook.runs.commands.recording import Done, run_with, tracing
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.normal import Normal, merge_rules, squeeze
 from offbook.sources.cassette.replay import Replay

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import UsageError
-from offbook.trace.filters import Filter, check_filter, matches
+from offbook.trace.bus.filters import Filter, check_filter, matches
 
 CASES: list[tuple[Filter, str, bool]] = [
     ("*", "harness:start", True),

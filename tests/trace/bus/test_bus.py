@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError
-from offbook.trace.bus import Bus
+from offbook.trace.bus.bus import Bus
+from offbook.trace.bus.filters import Filter
 from offbook.trace.events import Event
-from offbook.trace.filters import Filter
 from offbook.trace.hub import Hub
 
 

@@ -12,8 +12,8 @@ from offbook.errors import DeadlineExceeded, UsageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from offbook.trace.bus.filters import Filter
     from offbook.trace.events import Event
-    from offbook.trace.filters import Filter
 
     Listener = Callable[[Event], object]
     Keep = Callable[[Exception, "Subscription", Event], None]

@@ -24,7 +24,7 @@ from offbook.exchange.request import Request
 from offbook.sources.cassette.journal import load
 from offbook.sources.server.server import Server
 from tests.clients import CLAUDE, CODEX, marks_of
-from tests.runs.clients import CLIENTS
+from tests.runs.commands.clients import CLIENTS
 
 SCRIPT = Path(__file__).parent / "clients.py"
 PROMPT = "Look at order 7"

@@ -12,7 +12,7 @@ from offbook.determinism.clock import SystemClock
 from offbook.errors import FormatError, RunError
 from offbook.exchange.variables import tell_command
 from offbook.files import read_text
-from offbook.runs.command import run_command
+from offbook.runs.commands.command import run_command
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay
 from offbook.sources.mocks.lines import read_mocks

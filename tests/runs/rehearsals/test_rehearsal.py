@@ -30,7 +30,7 @@ from offbook import (
 )
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import OffbookError
-from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.subjects.session.context import Context
 from offbook.subjects.session.extensions import Api
 from offbook.subjects.session.hooks import Moment

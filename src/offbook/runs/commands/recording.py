@@ -15,7 +15,7 @@ import msgspec
 from offbook.determinism.clock import SystemClock
 from offbook.errors import UsageError
 from offbook.exchange.variables import tell_command
-from offbook.runs.command import DEADLINE, INTERRUPTED, run_command
+from offbook.runs.commands.command import DEADLINE, INTERRUPTED, run_command
 from offbook.sources.cassette.care import exchange
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay

@@ -9,7 +9,7 @@ from typing import Any
 from offbook.errors import UsageError
 from offbook.exchange.names import Name
 from offbook.exchange.source import ModelSource
-from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.subjects.session.session import MINIMAL, AgentSession, Skill, listed
 from offbook.subjects.subject import Subject
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from offbook.errors import DeadlineExceeded, RunError
-from offbook.trace.bus import Bus
+from offbook.trace.bus.bus import Bus
 
 
 async def test_what_is_emitted_before_the_first_await_is_not_lost():

@@ -6,31 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Generator, Iterable
+    from collections.abc import Generator
 
     from offbook.errors import IsolationError
-    from offbook.exchange.source import ModelSource
     from offbook.sources.server.endpoint import Endpoint
     from offbook.trace.hub import Hub
 
 REFUSED = "isolation.refused"
-
-
-def answer_clients(
-    source: ModelSource,
-    hub: Hub,
-    *,
-    tools: bool,
-    lenient: Iterable[str] = (),
-    mocked: Container[str] = (),
-) -> Endpoint:
-    """The same answers as over the wire, for clients that need no address."""
-    from offbook.exchange.dialects.all import only
-    from offbook.exchange.rules import without
-    from offbook.sources.server.endpoint import Endpoint
-
-    recognise = only(without(lenient))
-    return Endpoint(source, url="", recognise=recognise, hub=hub, tools=tools, mocked=mocked)
 
 
 class Enclosure:

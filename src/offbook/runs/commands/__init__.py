@@ -1,0 +1,1 @@
+"""Whole commands, whose clients find their model in the environment."""

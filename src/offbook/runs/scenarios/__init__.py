@@ -1,0 +1,1 @@
+"""Scenario files: read, played, and tried again."""
