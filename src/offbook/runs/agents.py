@@ -219,7 +219,7 @@ def _find(program: str, folder: Path) -> str | None:
 
 def _open_source(choice: Choice) -> ModelSource | None:
     if choice.playbook:
-        from offbook.runs.commands.service import open_source
+        from offbook.sources.stored import open_source
 
         return open_source(Path(choice.playbook))()
     if choice.backend in CLIENTS and choice.backend not in ELSEWHERE:

@@ -67,7 +67,7 @@ class Bench(msgspec.Struct, frozen=True):
                 "evaluate needs a judge, a judge_backend or a judge_command",
                 hint="judge is the path of a playbook, mocks or a cassette, or a provider",
             )
-        from offbook.runs.commands.service import open_source
+        from offbook.sources.stored import open_source
 
         return open_source(self._find(folder))()
 

@@ -1,43 +1,31 @@
-"""A file, served: for agents that somebody else starts, and for one command that we start."""
+"""A source, served: for agents that somebody else starts, and for one command that we start."""
 
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from offbook.determinism.clock import SystemClock
-from offbook.errors import FormatError, RunError
+from offbook.errors import RunError
 from offbook.exchange.variables import tell_command
-from offbook.files import read_text
 from offbook.runs.commands.command import run_command
-from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay
-from offbook.sources.mocks.lines import read_mocks
-from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import Playbook
-from offbook.sources.scripts import read_script
 from offbook.sources.server.server import Server
 from offbook.trace.events import RUN_END, RUN_START
-from offbook.trace.hub import Hub
-from offbook.trace.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from offbook.exchange.source import ModelSource
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.pacing import Pacing
-
-PLAYBOOKS = {".py", ".yaml", ".yml", ".json"}
-INTERACTIONS = re.compile(r"^(?:\{\s*)?[\"']?interactions[\"']?:", re.MULTILINE)
+    from offbook.trace.hub import Hub
 
 
 class Service:
-    """A server for the source in a file.
+    """A server for a source, made anew for each run.
 
     The run without a name is there from the start; any other that a client names in its path,
     `/s/<name>`, begins when it is first asked, with the source as it was in the beginning.
@@ -45,25 +33,18 @@ class Service:
 
     def __init__(
         self,
-        path: Path,
+        make: Callable[[], ModelSource],
+        hub: Hub,
         *,
         port: int = 0,
-        trace: Path | None = None,
         pacing: Pacing | None = None,
         lenient: Iterable[str] = (),
     ) -> None:
-        self._make = open_source(path)
+        self._make = make
         self._pacing = pacing
-        self._clock = SystemClock()
-        self._hub = Hub(self._clock)
+        self._hub = hub
         self._runs: dict[str, tuple[Endpoint, ModelSource]] = {}
-        self._recorder = self._record(trace, path) if trace is not None else None
         self.server = Server(port=port, lenient=lenient, spare=self._begin)
-
-    def _record(self, trace: Path, source: Path) -> Recorder:
-        recorder = Recorder(trace, ts=self._clock.millis(), subject=str(source))
-        self._hub.subscribe(recorder.record)
-        return recorder
 
     def __enter__(self) -> Self:
         self.server.launch()
@@ -72,8 +53,6 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self.server.close()
-        if self._recorder is not None:
-            self._recorder.close()
 
     def _begin(self, name: str) -> Endpoint:
         source = self._make()
@@ -94,40 +73,6 @@ class Service:
                 if isinstance(source, (Playbook, Replay)) and (left := source.unfinished()):
                     found.append(left)
         return [*found, *self._hub.errors]
-
-
-def open_source(path: Path) -> Callable[[], ModelSource]:
-    """Makes the source in a file, as often as it is needed: mocks, a cassette or a playbook."""
-    if path.suffix == ".jsonl":
-        mocks = read_mocks(path)
-        return lambda: Mocks(mocks)
-    if path.suffix in PLAYBOOKS:
-        return _open_cassette(path) if _is_cassette(path) else _open_playbook(path)
-    raise FormatError(
-        f"what is a {path.suffix or 'file without an ending'}?",
-        path=path,
-        hint="mocks are a .jsonl file, a cassette a .yaml, a playbook a .py, .yaml or .json",
-    )
-
-
-def _is_cassette(path: Path) -> bool:
-    return path.suffix != ".py" and INTERACTIONS.search(read_text(path)) is not None
-
-
-def _open_cassette(path: Path) -> Callable[[], ModelSource]:
-    tape = load(path)
-    return lambda: Replay(tape)
-
-
-def _open_playbook(path: Path) -> Callable[[], ModelSource]:
-    script = read_script(path)
-
-    def make() -> Playbook:
-        playbook = Playbook(following=True)
-        playbook.load(*script)
-        return playbook
-
-    return make
 
 
 class Outcome(msgspec.Struct, frozen=True):

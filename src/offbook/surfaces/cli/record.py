@@ -170,7 +170,8 @@ def _record_loop(name: str, task: str, *, as_json: bool, **options: Any) -> int:
 def _renew(
     cassette: Path, number: int, live: Any, command_: tuple[str, ...], deadline: float
 ) -> int:
-    from offbook.runs.commands.recording import Renewing, run_with
+    from offbook.runs.commands.recording import run_with
+    from offbook.sources.renewing import Renewing
 
     with Renewing(cassette, number, live) as renewing:
         done = run_with(renewing, command_, deadline=deadline)

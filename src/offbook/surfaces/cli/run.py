@@ -234,9 +234,12 @@ def _serve(
     words: tuple[str, ...],
     lenient: tuple[str, ...],
 ) -> int:
+    from offbook.runs.commands.recording import tracing
     from offbook.runs.commands.service import Service, raise_all, serve_command
+    from offbook.sources.stored import open_source
 
-    with Service(playbook, trace=trace, lenient=lenient) as service:
+    make = open_source(playbook)
+    with tracing(trace, str(playbook)) as hub, Service(make, hub, lenient=lenient) as service:
         outcome = serve_command(service, words, deadline=deadline)
     raise_all(outcome.complaints)
     if outcome.code:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from offbook.runs.commands.recording import tracing
 from offbook.runs.commands.service import Service, raise_all
 from offbook.sources.server.pacing import Pacing
+from offbook.sources.stored import open_source
 from offbook.surfaces.cli.leniency import RULES_TOLD, lenient_option
 
 EXAMPLE = """\b
@@ -57,14 +59,17 @@ def command(
     """
     paced = first_token or tokens_per_second
     pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
-    with Service(file, port=port, trace=trace, pacing=pacing, lenient=lenient) as service:
+    make = open_source(file)
+    with (
+        tracing(trace, str(file)) as hub,
+        Service(make, hub, port=port, pacing=pacing, lenient=lenient) as service,
+    ):
         click.echo(f"{file} is served; Ctrl-C stops it\n")
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
                 click.echo(f"export {name}={value}")
         _wait()
-    complaints = service.complaints(strict=False)
-    raise_all(complaints)
+    raise_all(service.complaints(strict=False))
     return 0
 
 
