@@ -20,7 +20,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from offbook.exchange.names import Name
 from offbook.runs.rehearsals.doors import drive
 from offbook.runs.rehearsals.rehearsal import Rehearsal
-from offbook.sources.scripts import read_script
+from offbook.sources.playbook.scripts import read_script
 from offbook.subjects.session.session import AgentSession
 from offbook.trace.events import REPLY, TOOL_CALL, TOOL_RESULT
 from tests.clients import CLAUDE, CODEX, Shell, marks_of

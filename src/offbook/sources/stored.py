@@ -12,7 +12,7 @@ from offbook.sources.cassette.replay import Replay
 from offbook.sources.mocks.lines import read_mocks
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import Playbook
-from offbook.sources.scripts import read_script
+from offbook.sources.playbook.scripts import read_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable

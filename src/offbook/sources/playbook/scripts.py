@@ -22,19 +22,9 @@ import msgspec
 
 from offbook.errors import FormatError, OffbookError, PlaybookError
 from offbook.files import read_document, read_text, run_source
-from offbook.sources.playbook import (
-    Action,
-    Playbook,
-    Role,
-    Turn,
-    call,
-    fail,
-    role,
-    say,
-    think,
-    validate,
-    when,
-)
+from offbook.sources.playbook.actions import Action, Role, Turn, call, fail, role, say, think, when
+from offbook.sources.playbook.playbook import Playbook
+from offbook.sources.playbook.validation import validate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import pytest
 
 from offbook.errors import OffbookError
 from offbook.sources.playbook import Turn, call, fail, role, say, think, when
-from offbook.sources.scripts import read_script
+from offbook.sources.playbook.scripts import read_script
 
 YAML = """
 - when: Refund order 7

@@ -1,0 +1,1 @@
+"""Playbooks: what the model does, scripted."""
