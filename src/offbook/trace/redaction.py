@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import UsageError, nearest
-from offbook.secrets import MASK, hide_secrets, known_secrets, names_secret
+from offbook.secrets import MASK, hide_secrets, is_template, known_secrets, names_secret
 from offbook.trace.patterns import Literal, Pattern, Trusted, compile_pattern, trust_pattern
 
 if TYPE_CHECKING:
@@ -132,9 +132,12 @@ class Redaction:
         return self._field(option.lstrip("-").replace("-", "_"), item)
 
     def _field(self, name: str, held: Any) -> Any:
-        if isinstance(held, str) and held and names_secret(name):
-            return MASK
-        return self._walk(held)
+        if not names_secret(name):
+            return self._walk(held)
+        if isinstance(held, (list, tuple)):  # a header that came more than once
+            return [self._field(name, one) for one in cast("Sequence[Any]", held)]
+        secret = isinstance(held, str) and held and not is_template(held)
+        return MASK if secret else self._walk(held)
 
 
 def read_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
