@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offbook.errors import UsageError
+from offbook.secrets import MASK, hide_secrets
 from offbook.subjects import process
-from offbook.subjects.process import Ended, isolate, run_process
+from offbook.subjects.process import Ended, Said, isolate, run_process
 from offbook.trace.hub import Hub
 
 LINGER = "import time,sys\nprint('up', flush=True)\ntime.sleep(60)\n"
@@ -106,6 +109,27 @@ async def test_the_hub_hears_it_live(tmp_path: Path):
     command = [sys.executable, "-c", "print('x')"]
     await run_process(command, cwd=tmp_path, env=env, deadline=20, hub=hub)
     assert heard == ["process.start", "process.output", "process.exit"]
+
+
+WORDS = (
+    "the key is sk-proj-aB3dE5gH7jK9mN1pQ3sT5vW7yZ, keep it\n"
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIaB3dE5\ngH7jK9mN1\n-----END RSA PRIVATE KEY-----\n"
+    "password: hunter2 é and no line end"
+)
+
+
+@given(st.lists(st.integers(1, len(WORDS.encode()) - 1), max_size=12))
+def test_no_secret_is_told_in_pieces_however_it_comes(cuts: list[int]):
+    heard: list[str] = []
+    hub = Hub()
+    hub.subscribe(lambda event: heard.append(event.data["text"]))
+    said, raw, places = Said(hub), WORDS.encode(), sorted({0, *cuts})
+    for begin, end in zip(places, [*places[1:], None], strict=True):
+        said.pipe_data_received(1, raw[begin:end])
+    said.tell_rest()
+    assert "".join(heard) == said.text(1) == WORDS
+    hidden = "".join(hide_secrets(text) for text in heard)
+    assert hidden == f"the key is {MASK}, keep it\n{MASK}\npassword: {MASK} é and no line end"
 
 
 async def test_a_command_that_is_not_there_is_told_at_once(tmp_path: Path):

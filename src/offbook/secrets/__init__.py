@@ -150,6 +150,19 @@ def _cut(raw: bytes, spans: list[tuple[int, int]], mask: bytes) -> bytes:
     return b"".join(parts)
 
 
+_BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
+_END = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY")
+
+
+def find_end(raw: bytes) -> int:
+    """Where what has come so far can be cut without cutting a secret: behind whole lines."""
+    end = raw.rfind(b"\n") + 1
+    for begun in _BEGIN.finditer(raw, 0, end):
+        if _END.search(raw, begun.start(), end) is None:
+            return begun.start()
+    return end
+
+
 def hide_secrets(text: str, known: Iterable[str] = ()) -> str:
     """The text without anything that looks like a secret, or is one of those known."""
     raw = text.encode("utf-8", "surrogatepass")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import UsageError, nearest
+from offbook.secrets import find_end
 
 if TYPE_CHECKING:
     from offbook.trace.hub import Hub
@@ -63,7 +64,7 @@ async def run_process(
 ) -> Ended:
     """Run a command to its end, or to its deadline."""
     mark = uuid.uuid4().hex
-    said = _Said(hub)
+    said = Said(hub)
     transport = await _start(command, cwd, {**env, MARK: mark}, said)
     leader = transport.get_pid()
     if hub is not None:
@@ -87,6 +88,7 @@ async def run_process(
         transport.close()
     code = transport.get_returncode() or 0
     ended = Ended(code, said.text(1), said.text(2), timed_out, said.full, leaked)
+    said.tell_rest()
     if hub is not None:
         about = {"code": code, "timed_out": timed_out, "truncated": said.full}
         hub.emit(EXIT, {**about, "leaked": list(leaked)} if leaked else about)
@@ -94,7 +96,7 @@ async def run_process(
 
 
 async def _start(
-    command: Sequence[str], cwd: Path, env: Mapping[str, str], said: _Said
+    command: Sequence[str], cwd: Path, env: Mapping[str, str], said: Said
 ) -> asyncio.SubprocessTransport:
     starting = asyncio.ensure_future(
         asyncio.get_running_loop().subprocess_exec(
@@ -129,12 +131,13 @@ def _suggest(name: str, env: Mapping[str, str]) -> str:
     return hint if hint.startswith("did you mean") else "install it, or give its whole path"
 
 
-class _Said(asyncio.SubprocessProtocol):
+class Said(asyncio.SubprocessProtocol):
     """What a process wrote, as far as there is room for it, and whether it is over."""
 
     def __init__(self, hub: Hub | None) -> None:
         self._hub = hub
         self._parts: dict[int, list[bytes]] = {1: [], 2: []}
+        self._untold = {1: b"", 2: b""}
         self._open = {1, 2}
         self._room = LONGEST
         self.full = False
@@ -147,9 +150,22 @@ class _Said(asyncio.SubprocessProtocol):
         self.full = self.full or len(kept) < len(data)
         if kept:
             self._parts[fd].append(kept)
-            if self._hub is not None:
-                text = kept.decode("utf-8", "replace")
-                self._hub.emit(OUTPUT, {"stream": STREAMS[fd], "text": text})
+            raw = self._untold[fd] + kept
+            # A secret that comes in pieces is known for one only when it is whole.
+            end = find_end(raw) if b"\n" in kept else 0
+            self._untold[fd] = raw[end:]
+            self._tell(fd, raw[:end])
+
+    def _tell(self, fd: int, raw: bytes) -> None:
+        if raw and self._hub is not None:
+            text = raw.decode("utf-8", "replace")
+            self._hub.emit(OUTPUT, {"stream": STREAMS[fd], "text": text})
+
+    def tell_rest(self) -> None:
+        """Tell what never came to a line's end; a second time is nothing."""
+        for fd, raw in self._untold.items():
+            self._tell(fd, raw)
+        self._untold = {1: b"", 2: b""}
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._open.discard(fd)
