@@ -21,7 +21,8 @@ from offbook.determinism.clock import EPOCH
 from offbook.determinism.frozen import frozen_environment
 from offbook.errors import UsageError
 from offbook.runs.commands.command import DEADLINE
-from offbook.runs.commands.recording import Done, run_with, tracing
+from offbook.runs.commands.recording import Done, run_with
+from offbook.runs.tracing import tracing
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.normal import Normal, merge_rules, squeeze
 from offbook.sources.cassette.replay import Replay
@@ -139,7 +140,7 @@ def _run_once(trial: Trial, number: int, folder: Path) -> Pass:
     for made in (work, traces):
         made.mkdir()
     source = _source(trial, number, folder)
-    with tracing(traces / "wire.jsonl", trial.command[0]) as hub:
+    with tracing(traces / "wire.jsonl", subject=trial.command[0]) as hub:
         done = run_with(
             source,
             trial.command,

@@ -7,29 +7,26 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.determinism.clock import SystemClock
 from offbook.errors import UsageError
 from offbook.exchange.variables import tell_command
 from offbook.runs.commands.command import DEADLINE, INTERRUPTED, run_command
 from offbook.sources.cassette.replay import Replay
 from offbook.sources.recording import Recording
 from offbook.sources.server.server import Server
-from offbook.trace.hub import Hub
-from offbook.trace.recorder import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from offbook.exchange.source import ModelSource
     from offbook.sources.cassette.replay import Summary as Replayed
     from offbook.sources.mocks.recording import MockRecording
     from offbook.sources.recording import Summary as Recorded
+    from offbook.trace.hub import Hub
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -39,21 +36,6 @@ class Done(msgspec.Struct, frozen=True):
     output: str
     duration_ms: int
     failure: BaseException | None = None
-
-
-@contextmanager
-def tracing(path: Path | None, subject: str) -> Generator[Hub]:
-    """A hub whose events go to a file, if one is named."""
-    clock = SystemClock()
-    hub = Hub(clock)
-    recorder = None if path is None else Recorder(path, ts=clock.millis(), subject=subject)
-    if recorder is not None:
-        hub.subscribe(recorder.record)
-    try:
-        yield hub
-    finally:
-        if recorder is not None:
-            recorder.close()
 
 
 def run_with(

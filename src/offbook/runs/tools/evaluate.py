@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from offbook.checks.judge import HAT, HIGHEST, Evaluation, Judge, ask_judge, refuse_same
-from offbook.determinism.clock import SystemClock
 from offbook.errors import OffbookError, UsageError
 from offbook.exchange.source import ModelSource
 from offbook.files import convert
@@ -18,6 +17,7 @@ from offbook.runs.bridge import Settled
 from offbook.runs.judges import BUILT_IN, Bench
 from offbook.runs.tools.replay import FOLDER, WORKSPACE, place_cassette
 from offbook.runs.tools.work import Progress
+from offbook.runs.tracing import tracing
 from offbook.runs.workspace import Workspace, Workspaces
 from offbook.secrets import keep_secret
 from offbook.sources.recording import Recording
@@ -26,7 +26,6 @@ from offbook.trace.hub import Hub
 from offbook.trace.observe import Observed
 from offbook.trace.outputs import join_output
 from offbook.trace.reader import Trace
-from offbook.trace.recorder import Recorder
 from offbook.trace.verdicts import Verdict, deliver
 
 LONGEST = 200_000
@@ -81,27 +80,19 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
 ) -> Evaluated:
     """Let a judge score the last run of a workspace: a file, a provider, a client, a command."""
     workspace = Workspaces().find(workspace_id)
-    with keep_secret(env or {}), _appended(workspace) as hub:
-        bench = Bench(
-            judge,
-            judge_backend,
-            judge_command,
-            judge_preset,
-            judge_model,
-            env or {},
-            chain_of_thought,
+    env = env or {}
+    named = (judge, judge_backend, judge_command, judge_preset, judge_model)
+    with ExitStack() as stack:
+        stack.enter_context(keep_secret(env))
+        hub = stack.enter_context(tracing(workspace.recorded, more=True))
+        seated = Bench(*named, env, chain_of_thought).seat(workspace.path / FOLDER)
+        if record:
+            place = place_cassette(workspace, record)
+            recording = Recording(seated.source, place, roots={WORKSPACE: workspace.path})
+            seated = msgspec.structs.replace(seated, source=stack.enter_context(recording))
+        return await judge_all(
+            seated, workspace, evaluations, hub, tested_model, force=force, progress=progress
         )
-        seated = bench.seat(workspace.path / FOLDER)
-        if not record:
-            return await judge_all(
-                seated, workspace, evaluations, hub, tested_model, force=force, progress=progress
-            )
-        place = place_cassette(workspace, record)
-        with Recording(seated.source, place, roots={WORKSPACE: workspace.path}) as recording:
-            seated = msgspec.structs.replace(seated, source=recording)
-            return await judge_all(
-                seated, workspace, evaluations, hub, tested_model, force=force, progress=progress
-            )
 
 
 async def judge_with(
@@ -115,7 +106,7 @@ async def judge_with(
 ) -> Evaluated:
     """Let any source of replies be the judge."""
     workspace = Workspaces().find(workspace_id)
-    with _appended(workspace) as hub:
+    with tracing(workspace.recorded, more=True) as hub:
         judge = Judge(source, judge_model)
         return await judge_all(judge, workspace, evaluations, hub, tested_model, force=force)
 
@@ -150,19 +141,6 @@ async def judge_all(
     scores = [one.score for one in scored if one.score is not None]
     overall = round(sum(scores) / len(scores), 2) if scores else None
     return Evaluated(scored, overall, all(one.passed for one in scored))
-
-
-@contextmanager
-def _appended(workspace: Workspace) -> Generator[Hub]:
-    """A hub whose events are added to the session of the last run."""
-    clock = SystemClock()
-    recorder = Recorder(workspace.recorded, ts=clock.millis(), more=True)
-    hub = Hub(clock)
-    hub.subscribe(recorder.record)
-    try:
-        yield hub
-    finally:
-        recorder.close()
 
 
 async def _score(judge: Judge, workspace: Workspace, evaluation: Evaluation, task: str) -> Scored:

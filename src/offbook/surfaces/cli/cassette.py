@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from offbook.errors import FormatError, UsageError
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ Example:
   offbook cassette trim tests/refund.yaml 4-6
   offbook cassette verify tests/refund.yaml --against tests/new.yaml
 """
-CASSETTE = click.Path(path_type=Path)
 
 
 @click.group("cassette", epilog=EXAMPLE)
@@ -31,7 +31,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.argument("folder", type=click.Path(path_type=Path), default=Path())
+@click.argument("folder", type=options.FILE, default=Path())
 def list_(folder: Path) -> None:
     """List the cassettes below a folder."""
     from offbook.sources.cassette.care import find_cassettes, measure
@@ -46,7 +46,7 @@ def list_(folder: Path) -> None:
 
 
 @command.command("show")
-@click.argument("path", type=CASSETTE)
+@click.argument("path", type=options.FILE)
 @click.argument("number", type=int, required=False)
 def show(path: Path, number: int | None) -> None:
     """Show the interactions, or all of one: its whole conversation and its answer."""
@@ -82,8 +82,8 @@ def show(path: Path, number: int | None) -> None:
 
 
 @command.command("stats")
-@click.argument("path", type=CASSETTE)
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.argument("path", type=options.FILE)
+@options.json
 def stats(path: Path, *, as_json: bool) -> None:
     """Count interactions, hats, models, tokens and cost."""
     from offbook.sources.cassette.care import measure
@@ -115,11 +115,11 @@ def _tell(found: Stats) -> None:
 
 
 @command.command("trim")
-@click.argument("path", type=CASSETTE)
+@click.argument("path", type=options.FILE)
 @click.argument("numbers", nargs=-1)
 @click.option(
     "--unused-by",
-    type=click.Path(path_type=Path),
+    type=options.FILE,
     help="Take out what the replay with this cursor did not use.",
 )
 def trim(path: Path, numbers: tuple[str, ...], *, unused_by: Path | None) -> None:
@@ -148,7 +148,7 @@ def _numbers(text: str) -> range:
 
 
 @command.command("upgrade")
-@click.argument("paths", type=CASSETTE, nargs=-1, required=True)
+@click.argument("paths", type=options.FILE, nargs=-1, required=True)
 def upgrade(paths: tuple[Path, ...]) -> None:
     """Bring cassettes to the present version, and make the hashes of edited requests anew."""
     from offbook.sources.cassette.care import upgrade as renew
@@ -159,7 +159,7 @@ def upgrade(paths: tuple[Path, ...]) -> None:
 
 
 @command.command("edit")
-@click.argument("path", type=CASSETTE)
+@click.argument("path", type=options.FILE)
 def edit(path: Path) -> None:
     """Edit a cassette; it is put back only when it can be read."""
     from offbook.files import read_text
@@ -177,9 +177,9 @@ def edit(path: Path) -> None:
 
 
 @command.command("verify")
-@click.argument("path", type=CASSETTE)
-@click.option("--against", type=CASSETTE, help="Compare with another cassette.")
-@click.option("--upstream", metavar="URL", help="Ask the model under this base URL.")
+@click.argument("path", type=options.FILE)
+@click.option("--against", type=options.FILE, help="Compare with another cassette.")
+@options.upstream
 @click.option("--live", is_flag=True, help="Ask the real model, with the keys you have.")
 def verify(path: Path, *, against: Path | None, upstream: str | None, live: bool) -> int:
     """Tell whether the answers would have another structure today."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from offbook.runs.tools.check import Result, check
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.inputs import read_list
 from offbook.surfaces.cli.output import print_json, print_safely
 
@@ -25,7 +26,7 @@ SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "no_data": "?", "error": "�
 @click.command("assert", epilog=EXAMPLE)
 @click.argument("workspace_id", metavar="ID")
 @click.argument("assertions", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.json
 def command(workspace_id: str, assertions: tuple[str, ...], *, as_json: bool) -> int:
     """Hold assertions against a run.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from offbook.runs.workspace import Workspaces
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
@@ -16,7 +17,7 @@ Example:
 
 @click.command("clean", epilog=EXAMPLE)
 @click.option("--list", "listing", is_flag=True, help="Name all workspaces, and remove none.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.json
 def command(*, listing: bool, as_json: bool) -> None:
     """Remove workspaces that were forgotten: a day old, their process gone."""
     workspaces = Workspaces()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from offbook.runs.tools.cleanup import cleanup
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
@@ -17,7 +18,7 @@ Example:
 @click.command("cleanup", epilog=EXAMPLE)
 @click.argument("workspace_ids", metavar="ID…", nargs=-1, required=True)
 @click.option("--preserve-session", is_flag=True, help="Keep session.jsonl, and nothing else.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.json
 def command(workspace_ids: tuple[str, ...], *, preserve_session: bool, as_json: bool) -> None:
     """Remove a workspace, or several."""
     for name in workspace_ids:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from offbook.surfaces.cli import options
+from offbook.surfaces.cli.inputs import read_redactions
 from offbook.surfaces.cli.output import print_json
-from offbook.surfaces.cli.record import read_redactions
 
 EXAMPLE = """\b
 Example:
@@ -31,19 +32,17 @@ Exit codes:
 @click.command("determinism", epilog=EXAMPLE)
 @click.argument("target")
 @click.option("--runs", default=2, show_default=True, help="How often it is run.")
-@click.option(
-    "--cassette", type=click.Path(path_type=Path), help="What its model answers; or mocks."
-)
+@click.option("--cassette", type=options.FILE, help="What its model answers; or mocks.")
 @click.option("--live", is_flag=True, help="Let the first pass ask the real model.")
-@click.option("--upstream", metavar="URL", help="The base URL of the real model.")
+@options.upstream
 @click.option("--shuffle/--no-shuffle", default=True, help="Another hash seed in each pass.")
 @click.option(
     "--freeze-clock/--no-freeze-clock", help="Let time stand still, for targets in Python."
 )
 @click.option("--redact", multiple=True, metavar="JSON", help="What may differ.")
-@click.option("--preset", multiple=True, metavar="CLIENT", help="What is known of a client.")
-@click.option("--deadline", default=600.0, show_default=True, help="Seconds for each pass.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@options.preset
+@options.deadline
+@options.json
 def command(  # noqa: PLR0913 - one for each option
     target: str,
     *,

@@ -6,6 +6,7 @@ import click
 
 from offbook.checks.snapshot import Difference
 from offbook.runs.tools.diff import diff
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.inputs import VALUE, read_object
 from offbook.surfaces.cli.output import print_json
 
@@ -26,7 +27,7 @@ Exit codes:
 @click.argument("baseline", default="initial")
 @click.argument("compare_to", default="current")
 @click.option("--redactions", metavar="VALUE", help=f"What may differ: {VALUE}.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.json
 def command(
     workspace_id: str, baseline: str, compare_to: str, *, redactions: str | None, as_json: bool
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from offbook.runs.doctor import Finding, examine
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
@@ -19,7 +20,7 @@ the PATH. What is missing is no failure: the exit code is 0.
 
 
 @click.command("doctor", epilog=EXAMPLE)
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@options.json
 def command(*, as_json: bool) -> None:
     """Say which clients and SDKs are installed, and which versions were tested."""
     found = examine()

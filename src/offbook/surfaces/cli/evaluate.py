@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from offbook.runs.tools.evaluate import evaluate
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.inputs import read_env, read_list
 from offbook.surfaces.cli.output import print_json
 
@@ -39,8 +40,8 @@ Exit codes:
 @click.option("--chain-of-thought/--score-only", default=True, help="Reasoning before the score.")
 @click.option("--record", default="", metavar="NAME", help="Keep the judge in this cassette.")
 @click.option("--force", is_flag=True, help="Let a model judge itself.")
-@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="For the command; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.env
+@options.json
 def command(
     workspace_id: str,
     evaluations: tuple[str, ...],

@@ -13,10 +13,11 @@ import msgspec
 from offbook.determinism.clock import SystemClock
 from offbook.errors import UsageError
 from offbook.runs.goldens.fixture import Scenario, read_scenarios
-from offbook.runs.goldens.project import Project, find_root
+from offbook.runs.goldens.project import Project
 from offbook.runs.goldens.promotion import find_complaints, promote
 from offbook.runs.goldens.recorder import record
 from offbook.runs.goldens.replay import replay_all
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -35,15 +36,11 @@ until it is promoted. The scenarios are functions of scripts/live/COMPONENT_live
 
 
 @click.group("fixture", epilog=EXAMPLE)
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="The folder of the project; the one around here by default.",
-)
+@options.project
 @click.pass_context
-def command(context: click.Context, root: Path | None) -> None:
+def command(context: click.Context, project: Project) -> None:
     """Record, look at, promote and check golden fixtures."""
-    context.obj = Project((root or find_root(Path.cwd())).resolve())
+    context.obj = project
 
 
 @command.command("record")
@@ -62,7 +59,7 @@ def record_one(project: Project, component: str, name: str) -> None:
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@options.json
 @click.pass_obj
 def list_all(project: Project, *, as_json: bool) -> None:
     """List the golden fixtures, and what is in scratch."""

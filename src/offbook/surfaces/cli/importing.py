@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from offbook.errors import UsageError
+from offbook.surfaces.cli import options
 
 EXAMPLE = """\b
 Example:
@@ -25,11 +26,11 @@ Exit codes:
 
 
 @click.command("import", epilog=EXAMPLE)
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=options.FILE)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=options.FILE,
     required=True,
     help="A cassette (.yaml), or mocks (.jsonl).",
 )

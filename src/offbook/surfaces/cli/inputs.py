@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from offbook.errors import UsageError
 from offbook.files import parse_json, parse_yaml, read_text
 
@@ -60,3 +62,26 @@ def read_env(words: tuple[str, ...]) -> dict[str, str]:
         raise UsageError(f"env {missing[0]!r} is not set here", hint="give it: NAME=VALUE")
     given = read_pairs(tuple(word for word in words if "=" in word), "env")
     return {**{name: os.environ[name] for name in here}, **given}
+
+
+def read_redactions(given: tuple[str, ...], presets: tuple[str, ...]) -> dict[str, Any]:
+    """Redactions as people paste them: JSON objects, one after the other, and presets."""
+    patterns: dict[str, Any] = {}
+    paths: list[str] = []
+    named = [*presets]
+    for text in given:
+        try:
+            rules = msgspec.json.decode(text, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise UsageError(
+                f"--redact {text!r} is no JSON object: {error}",
+                hint='write --redact \'{"patterns": {"user_id": "user_[a-z0-9]+"}}\'',
+            ) from error
+        patterns.update(rules.pop("patterns", {}))
+        paths += rules.pop("paths", [])
+        named += rules.pop("presets", [])
+        if rules:
+            raise UsageError(
+                f"--redact knows no {next(iter(rules))!r}", hint="it has patterns, paths, presets"
+            )
+    return {"patterns": patterns, "paths": paths, "presets": named}

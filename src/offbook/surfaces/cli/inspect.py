@@ -7,6 +7,7 @@ from typing import Any, cast
 import click
 
 from offbook.runs.tools.inspect import FORMATS, Format, inspect
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.inputs import VALUE, read_object
 from offbook.surfaces.cli.output import print_json
 
@@ -25,7 +26,7 @@ Example:
 @click.option("--filter", "filter_", metavar="VALUE", help=f"Which events: {VALUE}.")
 @click.option("--event", "events", multiple=True, metavar="TYPE", help="Only of this type.")
 @click.option("--topic", "topics", multiple=True, metavar="GLOB", help="Only of such a topic.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.json
 def command(
     workspace_id: str,
     *,

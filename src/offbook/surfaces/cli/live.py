@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from pathlib import Path
 
 import click
 
 from offbook.errors import UsageError, nearest
 from offbook.runs.goldens.live import prove
-from offbook.runs.goldens.project import Project, find_root
+from offbook.runs.goldens.project import Project
+from offbook.surfaces.cli import options
 
 EXAMPLE = """\b
 Example:
@@ -27,14 +27,9 @@ Exit codes:
 
 @click.command("live", epilog=EXAMPLE)
 @click.argument("components", nargs=-1)
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="The folder of the project; the one around here by default.",
-)
-def command(components: tuple[str, ...], root: Path | None) -> int:
+@options.project
+def command(components: tuple[str, ...], project: Project) -> int:
     """Play the scenarios of live scripts on the real thing, and compare with the goldens."""
-    project = Project((root or find_root(Path.cwd())).resolve())
     known = project.registry.scripts()
     for name in components:
         if name not in known:

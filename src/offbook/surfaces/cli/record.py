@@ -9,6 +9,8 @@ import click
 import msgspec
 
 from offbook.errors import UsageError
+from offbook.surfaces.cli import options
+from offbook.surfaces.cli.inputs import read_redactions
 from offbook.surfaces.cli.loop import loop_options, read_agent
 from offbook.surfaces.cli.output import print_json
 
@@ -37,88 +39,65 @@ Exit codes:
 """
 
 
-def read_redactions(given: tuple[str, ...], presets: tuple[str, ...]) -> dict[str, Any]:
-    """Redactions as people paste them: JSON objects, one after the other, and presets."""
-    patterns: dict[str, Any] = {}
-    paths: list[str] = []
-    named = [*presets]
-    for text in given:
-        try:
-            rules = msgspec.json.decode(text, type=dict[str, Any])
-        except msgspec.DecodeError as error:
-            raise UsageError(
-                f"--redact {text!r} is no JSON object: {error}",
-                hint='write --redact \'{"patterns": {"user_id": "user_[a-z0-9]+"}}\'',
-            ) from error
-        patterns.update(rules.pop("patterns", {}))
-        paths += rules.pop("paths", [])
-        named += rules.pop("presets", [])
-        if rules:
-            raise UsageError(
-                f"--redact knows no {next(iter(rules))!r}", hint="it has patterns, paths, presets"
-            )
-    return {"patterns": patterns, "paths": paths, "presets": named}
-
-
 @click.command("record", epilog=EXAMPLE)
-@click.argument("cassette", type=click.Path(path_type=Path))
+@click.argument("cassette", type=options.FILE)
 @click.argument("command_", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option("--append", is_flag=True, help="Add to a cassette that is there already.")
 @click.option("--replace", is_flag=True, help="Begin a cassette that is there already anew.")
 @click.option("--only", type=int, metavar="N", help="Record only interaction N again.")
-@click.option("--upstream", metavar="URL", help="The base URL of the real model.")
+@options.upstream
 @click.option("--redact", multiple=True, metavar="JSON", help="Redactions to keep in it.")
-@click.option("--preset", multiple=True, metavar="CLIENT", help="What is known of a client.")
+@options.preset
 @click.option("--task", default="", help="What it was recorded for; a replay checks it.")
 @click.option("--price", multiple=True, metavar="MODEL=IN/OUT", help="Dollars a million tokens.")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
-@click.option("--deadline", default=600.0, show_default=True, help="Seconds it may take.")
+@options.trace
+@options.deadline
 @loop_options
 @click.option("--max-iterations", default=10, show_default=True, help="… at most.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def command(  # noqa: PLR0913 - one for each option
+@options.json
+def command(
     cassette: Path,
     command_: tuple[str, ...],
     *,
-    append: bool,
-    replace: bool,
-    only: int | None,
-    upstream: str | None,
     redact: tuple[str, ...],
     preset: tuple[str, ...],
-    task: str,
-    price: tuple[str, ...],
-    trace: Path | None,
-    deadline: float,
-    max_iterations: int,
-    as_json: bool,
-    **loop: Any,
+    **given: Any,
 ) -> int:
     """Run a command, or the loop, with the real model, and record a cassette."""
     from offbook.trace.redaction import find_presets
 
     rules = read_redactions(redact, preset or find_presets(command_))
-    if loop["workspace"]:
-        return _record_loop(
-            str(cassette),
-            task,
-            max_iterations=max_iterations,
-            redactions=rules,
-            replace=replace,
-            as_json=as_json,
-            **read_agent(command_, loop),
-        )
+    if given["workspace"]:
+        return _record_loop(str(cassette), command_, rules, **given)
     if not command_:
         raise UsageError("what is to be recorded?", hint="offbook record CASSETTE -- COMMAND")
-    from offbook.runs.commands.recording import record_command, tracing
+    if given["only"] is not None:
+        return _renew(cassette, command_, given["only"], given["upstream"], given["deadline"])
+    return _record(cassette, command_, rules, **given)
+
+
+def _record(  # noqa: PLR0913 - one for each option
+    cassette: Path,
+    command_: tuple[str, ...],
+    rules: dict[str, Any],
+    *,
+    upstream: str | None,
+    append: bool,
+    replace: bool,
+    task: str,
+    price: tuple[str, ...],
+    trace: Path | None,
+    deadline: float,
+    as_json: bool,
+    **_: Any,
+) -> int:
+    from offbook.runs.commands.recording import record_command
+    from offbook.runs.tracing import tracing
     from offbook.sources.live import Live
     from offbook.sources.recording import Recording, price_table
 
-    live = Live(upstream)
-    if only is not None:
-        return _renew(cassette, only, live, command_, deadline)
     recording = Recording(
-        live,
+        Live(upstream),
         cassette,
         redactions=rules,
         append=append,
@@ -127,7 +106,7 @@ def command(  # noqa: PLR0913 - one for each option
         task=task,
         price=price_table(_read_price(one) for one in price),
     )
-    with tracing(trace, str(cassette)) as hub:
+    with tracing(trace, subject=str(cassette)) as hub:
         done, summary = record_command(
             recording, command_, hub=hub, deadline=deadline, echo=not as_json
         )
@@ -146,14 +125,31 @@ def command(  # noqa: PLR0913 - one for each option
     return int(done.code != 0)
 
 
-def _record_loop(name: str, task: str, *, as_json: bool, **options: Any) -> int:
+def _record_loop(
+    name: str,
+    command_: tuple[str, ...],
+    rules: dict[str, Any],
+    *,
+    task: str,
+    max_iterations: int,
+    replace: bool,
+    as_json: bool,
+    **loop: Any,
+) -> int:
     import asyncio
 
     from offbook.runs.tools.record import record
 
-    workspace = options.pop("workspace_id")
-    backend = options.pop("backend")
-    recorded = asyncio.run(record(workspace, name, task, backend, **options))
+    recorded = asyncio.run(
+        record(
+            cassette_name=name,
+            task=task,
+            max_iterations=max_iterations,
+            redactions=rules,
+            replace=replace,
+            **read_agent(command_, loop),
+        )
+    )
     if as_json:
         print_json(recorded)
     else:
@@ -168,12 +164,17 @@ def _record_loop(name: str, task: str, *, as_json: bool, **options: Any) -> int:
 
 
 def _renew(
-    cassette: Path, number: int, live: Any, command_: tuple[str, ...], deadline: float
+    cassette: Path,
+    command_: tuple[str, ...],
+    number: int,
+    upstream: str | None,
+    deadline: float,
 ) -> int:
     from offbook.runs.commands.recording import run_with
+    from offbook.sources.live import Live
     from offbook.sources.renewing import Renewing
 
-    with Renewing(cassette, number, live) as renewing:
+    with Renewing(cassette, number, Live(upstream)) as renewing:
         done = run_with(renewing, command_, deadline=deadline)
     if not renewing.renewed:
         raise UsageError(

@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from offbook.errors import UsageError
+from offbook.surfaces.cli import options
+from offbook.surfaces.cli.inputs import read_redactions
 from offbook.surfaces.cli.loop import loop_options, read_agent
 from offbook.surfaces.cli.output import print_json
-from offbook.surfaces.cli.record import read_redactions
 
 EXAMPLE = """\b
 Example:
@@ -33,64 +34,67 @@ Exit codes:
 
 
 @click.command("replay", epilog=EXAMPLE)
-@click.argument("cassette", type=click.Path(path_type=Path))
+@click.argument("cassette", type=options.FILE)
 @click.argument("command_", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option("--strict/--loose", default=True, help="Compare each request, or only its turn.")
 @click.option("--allow-passthrough", is_flag=True, help="Ask the real model what is not recorded.")
-@click.option("--upstream", metavar="URL", help="The base URL of the real model.")
+@options.upstream
 @click.option("--redact", multiple=True, metavar="JSON", help="Redactions beside its own.")
-@click.option("--preset", multiple=True, metavar="CLIENT", help="What is known of a client.")
+@options.preset
 @click.option("--task", default="", help="Refuse a recording of another task.")
 @click.option(
     "--cursor",
-    type=click.Path(path_type=Path),
+    type=options.FILE,
     help="Go on where an earlier replay with this file ended.",
 )
 @click.option("--timed", is_flag=True, help="Let streams take as long as they did.")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
-@click.option("--deadline", default=600.0, show_default=True, help="Seconds it may take.")
+@options.trace
+@options.deadline
 @loop_options
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def command(  # noqa: PLR0913 - one for each option
+@options.json
+def command(
     cassette: Path,
     command_: tuple[str, ...],
     *,
-    strict: bool,
-    allow_passthrough: bool,
-    upstream: str | None,
     redact: tuple[str, ...],
     preset: tuple[str, ...],
-    task: str,
-    cursor: Path | None,
-    timed: bool,
-    trace: Path | None,
-    deadline: float,
-    as_json: bool,
-    **loop: Any,
+    **given: Any,
 ) -> int:
     """Run a command whose model is a cassette, or the loop with its answers.
 
     All of it must be used, and nothing else asked.
     """
     rules = read_redactions(redact, preset)
-    if loop["workspace"]:
-        return _replay_loop(
-            str(cassette),
-            task,
-            strict=strict,
-            allow_passthrough=allow_passthrough,
-            redactions=rules,
-            as_json=as_json,
-            **read_agent(command_, loop),
-        )
+    if given["workspace"]:
+        return _replay_loop(str(cassette), command_, rules, **given)
     if not command_:
         raise UsageError("what is to be replayed?", hint="offbook replay CASSETTE -- COMMAND")
-    from offbook.runs.commands.recording import replay_command, tracing
+    return _replay(cassette, command_, rules, **given)
+
+
+def _replay(  # noqa: PLR0913 - one for each option
+    cassette: Path,
+    command_: tuple[str, ...],
+    rules: dict[str, Any],
+    *,
+    strict: bool,
+    allow_passthrough: bool,
+    upstream: str | None,
+    task: str,
+    cursor: Path | None,
+    timed: bool,
+    trace: Path | None,
+    deadline: float,
+    as_json: bool,
+    **_: Any,
+) -> int:
+    from offbook.runs.commands.recording import replay_command
+    from offbook.runs.tracing import tracing
     from offbook.sources.cassette.replay import Replay
     from offbook.sources.live import Live
     from offbook.trace.verdicts import deliver
 
-    with tracing(trace, str(cassette)) as hub:
+    with tracing(trace, subject=str(cassette)) as hub:
         replay = Replay(
             cassette,
             strict=strict,
@@ -115,21 +119,38 @@ def command(  # noqa: PLR0913 - one for each option
     if verdict is not None and verdict.message:
         click.echo(f"offbook: {verdict.message}", err=True)
     elif not as_json:
-        click.echo(
-            f"offbook: replayed {summary.interactions_replayed} interactions, cost $0.00", err=True
-        )
-    failed = done.code != 0 or (verdict is not None and not verdict.holds)
+        told = f"replayed {summary.interactions_replayed} interactions, cost $0.00"
+        click.echo(f"offbook: {told}", err=True)
     if done.failure is not None and replay.failure is None:
         raise done.failure
-    return int(failed)
+    return int(done.code != 0 or (verdict is not None and not verdict.holds))
 
 
-def _replay_loop(name: str, task: str, *, as_json: bool, **options: Any) -> int:
+def _replay_loop(
+    name: str,
+    command_: tuple[str, ...],
+    rules: dict[str, Any],
+    *,
+    task: str,
+    strict: bool,
+    allow_passthrough: bool,
+    as_json: bool,
+    **loop: Any,
+) -> int:
     import asyncio
 
     from offbook.runs.tools.replay import replay
 
-    replayed = asyncio.run(replay(options.pop("workspace_id"), name, task, **options))
+    replayed = asyncio.run(
+        replay(
+            cassette_name=name,
+            task=task,
+            strict=strict,
+            allow_passthrough=allow_passthrough,
+            redactions=rules,
+            **read_agent(command_, loop),
+        )
+    )
     if as_json:
         print_json(replayed)
     else:

@@ -8,6 +8,7 @@ from typing import cast
 import click
 
 from offbook.runs.tools.report import REPORTS, Format, report
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
@@ -30,7 +31,7 @@ Exit codes:
 @click.option("--include-traces", is_flag=True, help="Tell where the session is.")
 @click.option("--output", metavar="PATH", help="Where in the workspace; reports/… by default.")
 @click.option("--print", "shown", is_flag=True, help="Print the report itself.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.json
 def command(
     workspace_id: str,
     format_: str,

@@ -8,15 +8,20 @@ import sys
 from collections import Counter
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 from click.core import ParameterSource
 
 from offbook.errors import UsageError
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.inputs import VALUE, read_env, read_list
 from offbook.surfaces.cli.leniency import RULES_TOLD, lenient_option
 from offbook.surfaces.cli.output import print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 EXAMPLE = """\b
 Example:
@@ -46,14 +51,18 @@ Exit codes:
   2  wrong usage, a file that cannot be read, a command that cannot be started
 """
 
+SCENARIOS = "scenarios"
+LOOP = "the loop"
+SCRIPTED = "a command with a scripted model"
+RECORDED = "a command that is recorded"
 # What each way to run takes; an option of another way would do nothing, so it is refused.
-SCENARIOS = "jobs reports junit tap ctrf record fail_on_flaky as_json"
-LOOP = (
-    "task backend line cassette orchestrator max_iterations max_runtime_secs env as_json "
-    "mock_responses playbook mocks"
-)
-SCRIPTED = "playbook mocks lenient trace deadline"
-RECORDED = "record_mocks upstream replace trace deadline"
+WAYS = {
+    SCENARIOS: "jobs reports junit tap ctrf record fail_on_flaky as_json",
+    LOOP: "task backend line cassette orchestrator max_iterations max_runtime_secs env as_json "
+    "mock_responses playbook mocks",
+    SCRIPTED: "playbook mocks lenient trace deadline",
+    RECORDED: "record_mocks upstream replace trace deadline",
+}
 
 
 @click.command("run", epilog=EXAMPLE + RULES_TOLD)
@@ -66,9 +75,9 @@ RECORDED = "record_mocks upstream replace trace deadline"
     show_default=True,
     help="Where the reports of scenarios go.",
 )
-@click.option("--junit", type=click.Path(path_type=Path), help="One report over all scenarios …")
-@click.option("--tap", type=click.Path(path_type=Path), help="… as TAP.")
-@click.option("--ctrf", type=click.Path(path_type=Path), help="… as CTRF.")
+@click.option("--junit", type=options.FILE, help="One report over all scenarios …")
+@click.option("--tap", type=options.FILE, help="… as TAP.")
+@click.option("--ctrf", type=options.FILE, help="… as CTRF.")
 @click.option(
     "--record", is_flag=True, help="Record the cassettes of scenarios, with their agents."
 )
@@ -82,129 +91,64 @@ RECORDED = "record_mocks upstream replace trace deadline"
 @click.option("--cassette", default="", metavar="NAME", help="What the backend `replay` replays.")
 @click.option("--max-iterations", default=5, show_default=True)
 @click.option("--max-runtime-secs", default=300.0, show_default=True)
-@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="For the command; repeatable.")
+@options.env
 @click.option("--mock-responses", multiple=True, metavar="VALUE", help=f"Answers: {VALUE}.")
 @click.option(
     "--playbook",
-    type=click.Path(path_type=Path),
+    type=options.FILE,
     help="What the model of the agent does: a playbook, mocks or a cassette.",
 )
 @click.option(
     "--mocks",
-    type=click.Path(path_type=Path),
+    type=options.FILE,
     metavar="FILE",
     help="What the model of the agent answers: a mock file (.jsonl).",
 )
 @lenient_option
 @click.option(
     "--record-mocks",
-    type=click.Path(path_type=Path),
+    type=options.FILE,
     metavar="FILE",
     help="Ask the real model, and keep its answers as mocks (.jsonl).",
 )
-@click.option("--upstream", metavar="URL", help="The base URL of the real model.")
+@options.upstream
 @click.option("--replace", is_flag=True, help="Begin a mock file that is there already anew.")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write what happened to this file.")
-@click.option(
-    "--deadline", default=600.0, show_default=True, help="Seconds that the command may take."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-def command(  # noqa: PLR0913 - each is an option
-    words: tuple[str, ...],
-    *,
-    jobs: int,
-    reports: Path,
-    record: bool,
-    fail_on_flaky: bool,
-    task: str | None,
-    backend: str | None,
-    line: str | None,
-    cassette: str,
-    orchestrator: str,
-    max_iterations: int,
-    max_runtime_secs: float,
-    env: tuple[str, ...],
-    mock_responses: tuple[str, ...],
-    playbook: Path | None,
-    mocks: Path | None,
-    lenient: tuple[str, ...],
-    record_mocks: Path | None,
-    upstream: str | None,
-    replace: bool,
-    trace: Path | None,
-    deadline: float,
-    as_json: bool,
-    **combined: Path | None,
-) -> int:
+@options.trace
+@options.deadline
+@options.json
+def command(words: tuple[str, ...], **given: Any) -> int:
     """Run scenarios, the loop, or any command.
 
     Scenario files are played side by side. With --task, the loop works in the workspace ID. With
     --playbook or --mocks alone, a command runs with a scripted model, and has to play a playbook
     to its end; with --record-mocks, it runs with the real one.
     """
-    playbook = _choose_script(playbook, mocks)
-    if record_mocks is not None:
-        if playbook is not None or task is not None:
-            other = "--task" if playbook is None else "--mocks" if mocks else "--playbook"
+    way = _choose_way(given)
+    taken = WAYS[way].split()
+    _refuse_others(way, taken)
+    mocks = given.pop("mocks")
+    given["playbook"] = given["playbook"] or mocks
+    go = {SCENARIOS: _play, LOOP: _work, SCRIPTED: _serve, RECORDED: _record}
+    return go[way](words, **{name: given[name] for name in taken if name in given})
+
+
+def _choose_way(given: Mapping[str, Any]) -> str:
+    task, script = given["task"], _choose_script(given["playbook"], given["mocks"])
+    if given["record_mocks"] is not None:
+        if script is not None or task is not None:
+            other = "--task" if script is None else "--mocks" if given["mocks"] else "--playbook"
             raise UsageError(f"--record-mocks and {other} exclude each other")
-        _refuse_others("a command that is recorded", RECORDED)
-        return _record(record_mocks, upstream, trace, deadline, words, replace=replace)
-    if playbook is not None and task is None:
-        _refuse_others("a command with a scripted model", SCRIPTED)
-        return _serve(playbook, trace, deadline, words, lenient)
-    if task is None:
-        _refuse_others("scenarios", SCENARIOS)
-        paths = [Path(word) for word in words]
-        together = {name: path for name, path in combined.items() if path is not None}
-        return _play(
-            paths,
-            jobs,
-            reports,
-            together,
-            recording=record,
-            fail_on_flaky=fail_on_flaky,
-            as_json=as_json,
-        )
-    _refuse_others("the loop", LOOP)
-    if len(words) != 1:
-        raise UsageError("a task needs one workspace", hint='offbook run ID --task "…"')
-    from offbook.runs.tools.run import run
-
-    ran = asyncio.run(
-        run(
-            words[0],
-            task,
-            backend=backend or ("command" if line else "replay" if cassette else "mock"),
-            command=shlex.split(line or ""),
-            playbook=str(playbook or ""),
-            cassette=cassette,
-            orchestrator=orchestrator,
-            max_iterations=max_iterations,
-            max_runtime_secs=max_runtime_secs,
-            env=read_env(env),
-            mock_responses=read_list(mock_responses, "mock_responses"),
-            progress=_show_progress if sys.stderr.isatty() else None,
-        )
-    )
-    if as_json:
-        print_json(ran)
-        return int(ran.exit_code != 0 or bool(ran.error))
-    click.echo(ran.stdout, nl=not ran.stdout.endswith("\n"))
-    for said in filter(None, (*ran.warnings, ran.error)):
-        click.echo(f"offbook: {said}", err=True)
-    click.echo(
-        f"{ran.termination_reason} after {ran.iterations} iterations, "
-        f"{ran.elapsed_secs:.1f} s, exit code {ran.exit_code}"
-    )
-    click.echo(ran.session_file)
-    return int(ran.exit_code != 0 or bool(ran.error))
+        return RECORDED
+    if task is not None:
+        return LOOP
+    return SCENARIOS if script is None else SCRIPTED
 
 
-def _refuse_others(way: str, taken: str) -> None:
+def _refuse_others(way: str, taken: Iterable[str]) -> None:
     """Refuse the options that were given, and that this way to run does not take."""
     context = click.get_current_context()
     names = {option.name: option.opts[0] for option in context.command.params}
-    for name in context.params.keys() - {"words", *taken.split()}:
+    for name in context.params.keys() - {"words", *taken}:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise UsageError(
                 f"{names[name]} does nothing for {way}", hint="see: offbook run --help"
@@ -223,23 +167,72 @@ def _choose_script(playbook: Path | None, mocks: Path | None) -> Path | None:
     return mocks
 
 
+def _work(  # noqa: PLR0913 - one for each option
+    words: tuple[str, ...],
+    *,
+    task: str,
+    backend: str | None,
+    line: str | None,
+    cassette: str,
+    playbook: Path | None,
+    env: tuple[str, ...],
+    mock_responses: tuple[str, ...],
+    as_json: bool,
+    **limits: Any,
+) -> int:
+    if len(words) != 1:
+        raise UsageError("a task needs one workspace", hint='offbook run ID --task "…"')
+    from offbook.runs.tools.run import run
+
+    ran = asyncio.run(
+        run(
+            words[0],
+            task,
+            backend=backend or ("command" if line else "replay" if cassette else "mock"),
+            command=shlex.split(line or ""),
+            playbook=str(playbook or ""),
+            cassette=cassette,
+            env=read_env(env),
+            mock_responses=read_list(mock_responses, "mock_responses"),
+            progress=_show_progress if sys.stderr.isatty() else None,
+            **limits,
+        )
+    )
+    if as_json:
+        print_json(ran)
+    else:
+        click.echo(ran.stdout, nl=not ran.stdout.endswith("\n"))
+        for said in filter(None, (*ran.warnings, ran.error)):
+            click.echo(f"offbook: {said}", err=True)
+        click.echo(
+            f"{ran.termination_reason} after {ran.iterations} iterations, "
+            f"{ran.elapsed_secs:.1f} s, exit code {ran.exit_code}"
+        )
+        click.echo(ran.session_file)
+    return int(ran.exit_code != 0 or bool(ran.error))
+
+
 def _show_progress(done: float, total: float | None, message: str) -> None:  # noqa: ARG001 - as it is told
     click.echo(f"{message}, of {total:g} at most" if total else message, err=True)
 
 
 def _serve(
+    words: tuple[str, ...],
+    *,
     playbook: Path,
+    lenient: tuple[str, ...],
     trace: Path | None,
     deadline: float,
-    words: tuple[str, ...],
-    lenient: tuple[str, ...],
 ) -> int:
-    from offbook.runs.commands.recording import tracing
     from offbook.runs.commands.service import Service, raise_all, serve_command
+    from offbook.runs.tracing import tracing
     from offbook.sources.stored import open_source
 
     make = open_source(playbook)
-    with tracing(trace, str(playbook)) as hub, Service(make, hub, lenient=lenient) as service:
+    with (
+        tracing(trace, subject=str(playbook)) as hub,
+        Service(make, hub, lenient=lenient) as service,
+    ):
         outcome = serve_command(service, words, deadline=deadline)
     raise_all(outcome.complaints)
     if outcome.code:
@@ -248,41 +241,42 @@ def _serve(
 
 
 def _record(
-    path: Path,
-    upstream: str | None,
-    trace: Path | None,
-    deadline: float,
     words: tuple[str, ...],
     *,
+    record_mocks: Path,
+    upstream: str | None,
     replace: bool,
+    trace: Path | None,
+    deadline: float,
 ) -> int:
-    from offbook.runs.commands.recording import record_mocks, tracing
+    from offbook.runs.commands.recording import record_mocks as record_answers
+    from offbook.runs.tracing import tracing
     from offbook.sources.live import Live
     from offbook.sources.mocks.recording import MockRecording
 
-    recording = MockRecording(Live(upstream), path, replace=replace)
-    with tracing(trace, words[0]) as hub:
-        done = record_mocks(recording, words, hub=hub, deadline=deadline)
-    click.echo(f"offbook: recorded {len(recording.lines)} mocks in {path}", err=True)
+    recording = MockRecording(Live(upstream), record_mocks, replace=replace)
+    with tracing(trace, subject=words[0]) as hub:
+        done = record_answers(recording, words, hub=hub, deadline=deadline)
+    click.echo(f"offbook: recorded {len(recording.lines)} mocks in {record_mocks}", err=True)
     if done.failure is not None:
         raise done.failure
     return int(done.code != 0)
 
 
 def _play(
-    paths: list[Path],
+    words: tuple[str, ...],
+    *,
     jobs: int,
     reports: Path,
-    together: dict[str, Path],
-    *,
-    recording: bool,
+    record: bool,
     fail_on_flaky: bool,
     as_json: bool,
+    **combined: Path | None,
 ) -> int:
     from offbook.runs.scenarios.playing import Played, play_all, write_reports
     from offbook.runs.scenarios.scenario import find_scenarios
 
-    scenarios = find_scenarios(paths)
+    scenarios = find_scenarios(map(Path, words))
     over = count(1)
 
     def tell(played: Played) -> None:
@@ -296,9 +290,9 @@ def _play(
             click.echo(f"    the session: {played.session}", err=as_json)
 
     played = asyncio.run(
-        play_all(scenarios, jobs=jobs, reports=reports, recording=recording, told=tell)
+        play_all(scenarios, jobs=jobs, reports=reports, recording=record, told=tell)
     )
-    write_reports(played, together)
+    write_reports(played, {name: path for name, path in combined.items() if path is not None})
     counts = Counter("passed" if one.passed else "failed" for one in played)
     flaky = sum(one.flaky for one in played)
     if as_json:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
-from offbook.runs.commands.recording import tracing
 from offbook.runs.commands.service import Service, raise_all
+from offbook.runs.tracing import tracing
 from offbook.sources.server.pacing import Pacing
 from offbook.sources.stored import open_source
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.leniency import RULES_TOLD, lenient_option
 
 EXAMPLE = """\b
@@ -33,10 +34,10 @@ Exit codes:
 
 
 @click.command("serve", epilog=EXAMPLE + RULES_TOLD)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=options.FILE)
 @click.option("--port", default=4111, show_default=True, help="0 takes any that is free.")
 @lenient_option
-@click.option("--trace", type=click.Path(path_type=Path), help="Write the journal to this file.")
+@options.trace
 @click.option("--first-token", default=0.0, help="Milliseconds until a stream begins.")
 @click.option("--tokens-per-second", default=0.0, help="How fast a stream goes; 0 is at once.")
 @click.option("--jitter", default=0.0, help="How uneven: 0.2 is up to a fifth.")
@@ -61,7 +62,7 @@ def command(
     pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
     make = open_source(file)
     with (
-        tracing(trace, str(file)) as hub,
+        tracing(trace, subject=str(file)) as hub,
         Service(make, hub, port=port, pacing=pacing, lenient=lenient) as service,
     ):
         click.echo(f"{file} is served; Ctrl-C stops it\n")

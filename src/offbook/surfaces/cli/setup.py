@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from offbook.runs.tools.setup import setup
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.inputs import VALUE, read_object, read_pairs
 from offbook.surfaces.cli.output import print_json
 
@@ -21,7 +22,7 @@ Example:
 @click.option("--fixtures", metavar="VALUE", help=f"Texts by their paths: {VALUE}.")
 @click.option("--config", metavar="VALUE", help=f"Hats and limits of the loop: {VALUE}.")
 @click.option("--scratchpad", metavar="TEXT", help="What .agent/scratchpad.md says at first.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.json
 def command(
     workspace_id: str,
     *,

@@ -12,6 +12,7 @@ import msgspec
 from offbook.errors import FormatError
 from offbook.reports.summary import summarize
 from offbook.reports.terminal import Tree, show_lines
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.output import print_json, wants_colour
 from offbook.trace.reader import Trace
 
@@ -30,9 +31,9 @@ Exit codes:
 
 
 @click.command("show", epilog=EXAMPLE)
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=options.FILE)
 @click.option("--full", is_flag=True, help="Show texts whole, not their beginnings.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
+@options.json
 def command(trace: Path, *, full: bool, as_json: bool) -> int:
     """Show a trace as a tree: turns, model messages, tool calls, questions, verdicts."""
     reading = Trace(trace)

@@ -9,6 +9,7 @@ import click
 
 from offbook.runs.tools.review import Pending, accept_one, in_ci, list_pending, reject_one, review
 from offbook.runs.tools.snapshot import snapshot
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.diff import tell_difference
 from offbook.surfaces.cli.inputs import VALUE, read_object
 from offbook.surfaces.cli.output import print_json
@@ -64,7 +65,7 @@ def command() -> None:
 @click.option("--include", multiple=True, metavar="GLOB", help="Only such files; repeatable.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="No such files; repeatable.")
 @click.option("--redactions", metavar="VALUE", help=f"What to hide: {VALUE}.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.json
 def take(
     workspace_id: str,
     *,
@@ -92,7 +93,7 @@ def take(
 @click.argument("places", metavar="[ID | FOLDER]…", nargs=-1)
 @click.option("--accept", multiple=True, metavar="NAME|all", help="Approve it; repeatable.")
 @click.option("--reject", multiple=True, metavar="NAME|all", help="Forget it; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@options.json
 def review_(
     places: tuple[str, ...], *, accept: tuple[str, ...], reject: tuple[str, ...], as_json: bool
 ) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
@@ -12,7 +11,7 @@ from offbook.determinism.clock import SystemClock
 from offbook.errors import UsageError
 from offbook.files import write_whole
 from offbook.runs.goldens.outcomes import Outcomes
-from offbook.runs.goldens.project import Project, find_root
+from offbook.runs.goldens.project import Project
 from offbook.runs.goldens.spec import Problem, write_template
 from offbook.runs.goldens.validation import (
     check_completeness,
@@ -21,6 +20,7 @@ from offbook.runs.goldens.validation import (
     show_table,
     tabulate,
 )
+from offbook.surfaces.cli import options
 
 EXAMPLE = """\b
 Example:
@@ -32,15 +32,11 @@ Specs stand in tests/specs/COMPONENT.test-spec.md.
 
 
 @click.group("spec", epilog=EXAMPLE)
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="The folder of the project; the one around here by default.",
-)
+@options.project
 @click.pass_context
-def command(context: click.Context, root: Path | None) -> None:
+def command(context: click.Context, project: Project) -> None:
     """Write and check test specs."""
-    context.obj = Project((root or find_root(Path.cwd())).resolve())
+    context.obj = project
 
 
 @command.command("new")

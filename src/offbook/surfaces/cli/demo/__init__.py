@@ -13,6 +13,7 @@ from offbook.reports.terminal import Tree, show_lines
 from offbook.runs.rehearsals.doors import session
 from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.sources.playbook import call, say, think, when
+from offbook.surfaces.cli import options
 from offbook.surfaces.cli.output import print_json, wants_colour
 from offbook.trace.reader import Trace
 
@@ -45,7 +46,7 @@ Go on:
 
 
 @click.command("demo", epilog="\b\nExample:\n  offbook demo")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary of both runs as JSON.")
+@options.json
 def command(*, as_json: bool) -> int:
     """See a rehearsal: one that passes, and one that fails."""
     with session(extensions=[EXTENSION], mock_ui={"confirm": True}) as passing:
