@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook import call, fail, say, session, think, when
-from offbook.reports.terminal import CROWD, Tree, show_lines, spell, tell_end
+from offbook.reports.terminal.lines import show_lines, spell
+from offbook.reports.terminal.tree import CROWD, Tree, tell_end
 from offbook.trace.events import Event
 from offbook.trace.query import Events
 

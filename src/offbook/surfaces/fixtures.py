@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
 from offbook.determinism.ids import stable
 from offbook.errors import OffbookError
-from offbook.reports.terminal import tell_end
+from offbook.reports.terminal.tree import tell_end
 from offbook.runs.bridge import in_loop
 from offbook.runs.rehearsals.doors import drive, session
 from offbook.runs.rehearsals.rehearsal import Rehearsal

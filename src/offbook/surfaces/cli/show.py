@@ -11,7 +11,8 @@ import msgspec
 
 from offbook.errors import FormatError
 from offbook.reports.summary import summarize
-from offbook.reports.terminal import Tree, show_lines
+from offbook.reports.terminal.lines import show_lines
+from offbook.reports.terminal.tree import Tree
 from offbook.surfaces.cli import options
 from offbook.surfaces.cli.output import print_json, wants_colour
 from offbook.trace.reader import Trace

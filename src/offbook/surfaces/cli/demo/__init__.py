@@ -9,7 +9,8 @@ import click
 
 from offbook.errors import RunError, ScriptExhausted
 from offbook.reports.summary import summarize
-from offbook.reports.terminal import Tree, show_lines
+from offbook.reports.terminal.lines import show_lines
+from offbook.reports.terminal.tree import Tree
 from offbook.runs.rehearsals.doors import session
 from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.sources.playbook import call, say, think, when

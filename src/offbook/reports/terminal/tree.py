@@ -1,4 +1,4 @@
-"""A trace told as a tree, for the eyes of a person. The door of rich.
+"""A trace told as a tree, for the eyes of a person.
 
 A tree is told while the trace is read: a line waits only until it is known whether it is the last
 of its kind, so a trace of any size needs the memory of one message of the model.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from offbook.reports.terminal.lines import Frame, Line, Node, Span, spell
 from offbook.trace.events import (
     ERROR,
     REPLY,
@@ -27,15 +28,6 @@ from offbook.trace.events import (
 
 BRIEF = 100
 CROWD = 500
-STYLES = {
-    "": "",
-    "bad": "red",
-    "faint": "dim",
-    "good": "green",
-    "name": "bold",
-    "odd": "yellow",
-    "said": "cyan",
-}
 MARKS = {
     "pass": ("✓", "good"),
     "fail": ("✗", "bad"),
@@ -53,75 +45,14 @@ TAMED = {
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
-class Span(NamedTuple):
-    """A piece of a line, and how it looks."""
-
-    text: str
-    style: str = ""
-
-
-Line = tuple[Span, ...]
-
-
-class Node:
-    """A line of the tree, with the lines below it."""
-
-    def __init__(self, *spans: Span) -> None:
-        self.spans = spans
-        self.children: list[Node] = []
-
-    def add(self, child: Node) -> Node:
-        """Put a line below this one."""
-        self.children.append(child)
-        return child
-
-    def draw(self, guide: str, *, last: bool, root: bool = False) -> Iterator[Line]:
-        """This line and all below it, behind the guides of those above."""
-        fork, below = ("", "") if root else ("└─ ", "   ") if last else ("├─ ", "│  ")
-        yield from _hang(self.spans, guide + fork, guide + below)
-        for child in self.children:
-            yield from child.draw(guide + below, last=child is self.children[-1])
-
-
-def _hang(spans: tuple[Span, ...], first: str, rest: str) -> Iterator[Line]:
-    """The spans, broken where their text is, each line behind its guide."""
-    line: list[Span] = [Span(first, "faint")]
-    for span in spans:
-        head, *more = span.text.split("\n")
-        line.append(Span(head, span.style))
-        for text in more:
-            yield tuple(line)
-            line = [Span(f"{rest}   ", "faint"), Span(text, span.style)]
-    yield tuple(line)
-
-
-class _Frame:
-    """A line that is still open: what comes next belongs below it."""
-
-    def __init__(self, guide: str, *, root: bool = False) -> None:
-        self.guide = guide
-        self.root = root
-        self.pending: Node | None = None
-
-    def add(self, node: Node) -> Iterator[Line]:
-        """Draw what has waited, and let this wait: only the next one tells whether it is last."""
-        yield from self.flush(last=False)
-        self.pending = node
-
-    def flush(self, *, last: bool) -> Iterator[Line]:
-        node, self.pending = self.pending, None
-        if node is not None:
-            yield from node.draw(self.guide, last=last, root=self.root)
-
-
 class Tree:
     """Tells events as the lines of a tree: runs, their turns, the model's messages, the rest."""
 
     def __init__(self, *, full: bool = False) -> None:
         self._full = full
-        self._top = _Frame("", root=True)
-        self._run: _Frame | None = None
-        self._turn: _Frame | None = None
+        self._top = Frame("", root=True)
+        self._run: Frame | None = None
+        self._turn: Frame | None = None
         self._runs = 0
         self._prompt: str | None = None
         self._step: Node | None = None
@@ -174,7 +105,7 @@ class Tree:
         yield from self._top.flush(last=True)
 
     @property
-    def _frame(self) -> _Frame:
+    def _frame(self) -> Frame:
         return self._turn or self._run or self._top
 
     def _add(self, node: Node) -> Iterator[Line]:
@@ -205,7 +136,7 @@ class Tree:
         yield from Node(Span(f"run {self._runs}", "name"), Span(about)).draw(
             "", last=True, root=True
         )
-        self._run = _Frame("")
+        self._run = Frame("")
 
     def _end_run(self, data: dict[str, Any]) -> Iterator[Line]:
         if data.get("ok"):
@@ -230,7 +161,7 @@ class Tree:
         yield from above.flush(last=False)
         node = Node(Span("user ", "name"), Span(self._quote(prompt), "said"))
         yield from node.draw(above.guide, last=False, root=above.root)
-        self._turn = _Frame("" if above.root else f"{above.guide}│  ")
+        self._turn = Frame("" if above.root else f"{above.guide}│  ")
         self._prompt = prompt
 
     def _close_turn(self) -> Iterator[Line]:
@@ -384,11 +315,6 @@ def _describe_error(data: dict[str, Any]) -> str:
     return _tame(f"{data.get('message', '')} ({kind})")
 
 
-def spell(line: Line) -> str:
-    """A line without its looks."""
-    return "".join(span.text for span in line).rstrip()
-
-
 def tell_end(events: Iterable[Event], lines: int) -> str:
     """The last lines of the tree of these events."""
     kept: deque[str] = deque(maxlen=lines)
@@ -398,18 +324,3 @@ def tell_end(events: Iterable[Event], lines: int) -> str:
         count += 1
     before = [f"… {count - lines} lines before"] if count > lines else []
     return "\n".join([*before, *kept])
-
-
-def show_lines(lines: Iterable[Line], file: IO[str], *, colour: bool) -> None:
-    """Write lines, with colours where they are wanted."""
-    if not colour:
-        for line in lines:
-            file.write(f"{spell(line)}\n")
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(file=file, force_terminal=True, highlight=False, markup=False, emoji=False)
-    for line in lines:
-        spans = ((span.text, STYLES[span.style]) for span in line)
-        console.print(Text.assemble(*spans), soft_wrap=True)

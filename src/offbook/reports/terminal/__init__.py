@@ -1,0 +1,1 @@
+"""A trace, told to a person at a terminal."""
