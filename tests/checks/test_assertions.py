@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from offbook.checks.assertions.table import KINDS, judge_all, read_assertion
-from offbook.checks.check import Evidence
+from offbook.checks.evidence import Evidence
 from offbook.errors import UsageError
 from offbook.trace.events import Event
 from offbook.trace.reader import Trace

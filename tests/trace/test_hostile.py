@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbook.checks.assertions.table import judge_all
-from offbook.checks.check import Evidence
+from offbook.checks.evidence import Evidence
 from offbook.reports.report import collect
 from offbook.trace.inspect import Filter, list_records, summarize, tell_timeline
 from offbook.trace.outputs import find_tags, join_output, keeps_promise

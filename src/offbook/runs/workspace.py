@@ -30,7 +30,6 @@ class Card(msgspec.Struct, frozen=True):
     pid: int
     created: float
     config: dict[str, Any] = {}
-    initial: tuple[str, ...] = ()
 
 
 class Workspace:
@@ -122,7 +121,7 @@ class Workspaces:
         taken = {name.lower() for name in self.ids()}
         if workspace_id.lower() in taken or path.exists():
             raise _taken(workspace_id)
-        card = Card(workspace_id, os.getpid(), time.time(), dict(config or {}), tuple(files))
+        card = Card(workspace_id, os.getpid(), time.time(), dict(config or {}))
         making = Path(tempfile.mkdtemp(prefix=".making-", dir=self.root))
         try:
             (making / ".agent").mkdir()

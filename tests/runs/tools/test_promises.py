@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from offbook.checks.assertions.table import judge_all
-from offbook.checks.check import Evidence
+from offbook.checks.evidence import Evidence
 from offbook.errors import RunError, UsageError
 from offbook.files import write_whole
 from offbook.runs.scenarios.playing import play

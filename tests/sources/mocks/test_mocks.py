@@ -11,7 +11,7 @@ from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request
 from offbook.sources.mocks.lines import parse_mocks
 from offbook.sources.mocks.linter import lint
-from offbook.sources.mocks.mocks import RECEIPTS, Mocks, match_text
+from offbook.sources.mocks.mocks import RECEIPTS, Mocks, join_values
 
 HEADER: dict[str, Any] = {"schemaVersion": 1}
 STRICT: dict[str, Any] = {"schemaVersion": 1, "strictScopes": True}
@@ -69,7 +69,7 @@ def test_the_text_to_match_is_every_value_that_was_said():
             Message("tool", (ToolResult("c1", (Text("content"),)),)),
         ]
     )
-    told = match_text(Request(conversation, "system prompt", model="m"))
+    told = join_values(conversation)
     assert told.split("\n") == [
         *("hi", "user"),
         *("ok", "assistant", "x", "p", "c1", "read"),

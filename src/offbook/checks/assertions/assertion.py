@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from offbook.checks.check import Asked, Evidence, NoData
+from offbook.checks.evidence import Asked, Evidence, NoData
 from offbook.errors import OffbookError, UsageError
 from offbook.trace.outputs import shorten
 from offbook.trace.verdicts import Verdict

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import ClassVar
 
 from offbook.checks.assertions.assertion import Assertion, Finding, Range, listed
-from offbook.checks.check import Asked, Evidence, NoData
+from offbook.checks.evidence import Asked, Evidence, NoData
 from offbook.checks.facts import Matching, Published
 from offbook.errors import nearest
 from offbook.trace.outputs import payload_text

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from offbook.checks.assertions.assertion import Assertion, Finding
-from offbook.checks.check import Evidence, NoData
+from offbook.checks.evidence import Evidence, NoData
 from offbook.trace.patterns import compile_pattern
 
 SCRATCHPADS = (".agent/scratchpad.md", ".ralph/agent/scratchpad.md")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from offbook.checks.assertions.assertion import Assertion, Finding, Range, listed
-from offbook.checks.check import Asked, Evidence, NoData
+from offbook.checks.evidence import Asked, Evidence, NoData
 from offbook.checks.facts import Worn
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from offbook.checks.assertions.assertion import Assertion, Finding
-from offbook.checks.check import Asked, Evidence, NoData
+from offbook.checks.evidence import Asked, Evidence, NoData
 from offbook.checks.facts import Output
 from offbook.trace.patterns import compile_pattern
 

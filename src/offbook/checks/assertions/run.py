@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offbook.checks.assertions.assertion import Assertion, Finding, Range, need
-from offbook.checks.check import Asked, Evidence
+from offbook.checks.evidence import Asked, Evidence
 from offbook.checks.facts import Cost, Ending, Published, Worn
 from offbook.errors import UsageError, nearest
 from offbook.trace.terminations import ALIASES, EXIT_CODES, canonical

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from offbook.checks.assertions.assertion import Assertion, Finding
-from offbook.checks.check import Evidence
+from offbook.checks.evidence import Evidence
 from offbook.checks.snapshot import FOLDER, Snapshot, capture, compare, redact
 from offbook.errors import UsageError, nearest
 from offbook.trace.redaction import Redaction

@@ -16,7 +16,7 @@ from offbook.trace.verdicts import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from offbook.checks.check import Evidence
+    from offbook.checks.evidence import Evidence
 
 KINDS: dict[str, type[Assertion]] = {
     str(kind.__struct_config__.tag): kind

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from offbook.checks.assertions.assertion import Assertion, Finding, listed
-from offbook.checks.check import Asked, Evidence, NoData
+from offbook.checks.evidence import Asked, Evidence, NoData
 from offbook.checks.facts import Tooling
 from offbook.checks.trajectory import Args, Did, Mode, Wanted, compare, contains, shown
 from offbook.errors import nearest

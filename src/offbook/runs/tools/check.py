@@ -10,7 +10,7 @@ import msgspec
 
 from offbook.checks.assertions.snapshots import SnapshotMatches
 from offbook.checks.assertions.table import judge_all, read_assertion
-from offbook.checks.check import Evidence
+from offbook.checks.evidence import Evidence
 from offbook.determinism.clock import SystemClock
 from offbook.errors import UsageError
 from offbook.runs.tools.review import propose

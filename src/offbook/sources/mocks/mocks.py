@@ -205,17 +205,12 @@ class _Shelf:
         return None
 
 
-def match_text(request: Request) -> str:
-    """All that was said, one value a line: what a pattern is held against.
+def join_values(messages: Iterable[Message]) -> str:
+    """All that is said in these messages, one value a line: what a pattern is held against.
 
     Roles and the names, ids and arguments of tools are part of it; the system prompt, the tools
     offered and the model are not.
     """
-    return join_values(request.messages)
-
-
-def join_values(messages: Iterable[Message]) -> str:
-    """All that is said in these messages, one value a line."""
     return "\n".join([part for message in messages for part in _values(message) if part])
 
 

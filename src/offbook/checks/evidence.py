@@ -1,12 +1,11 @@
-"""A check looks at the evidence of a run and says what it found.
+"""The evidence that checks look at: the trace of a run, and the folder that it worked in.
 
-The evidence is the trace, and the folder that the run worked in. A check that has nothing to look
-at says so (`no_data`): that is never a pass.
+A check that has nothing to look at says so (`no_data`): that is never a pass.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from offbook.checks.facts import Cost, Ending, Fact, Output, Published, Worn
 from offbook.errors import UsageError
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.trace.events import Event
-    from offbook.trace.verdicts import Verdict
 
 F = TypeVar("F", bound=Fact)
 Asked = tuple[type[Fact], tuple[Any, ...]]
@@ -27,14 +25,6 @@ Asked = tuple[type[Fact], tuple[Any, ...]]
 
 class NoData(Exception):
     """There is nothing that a check could look at."""
-
-
-class Check(Protocol):
-    """Something that must be true of a run."""
-
-    def judge(self, evidence: Evidence) -> Verdict:
-        """What the evidence says about it."""
-        ...
 
 
 class Evidence:
