@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from offbook.runs.goldens.component import Component
+from offbook.runs.goldens.components.component import Component
 from offbook.runs.goldens.fixture import Fixture
 from offbook.runs.goldens.library import Library
 from offbook.runs.goldens.replay import replay_all

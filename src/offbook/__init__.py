@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from offbook.exchange.request import Request as Request
     from offbook.exchange.request import Tool as Tool
     from offbook.exchange.source import ModelSource as ModelSource
-    from offbook.runs.goldens.component import Component as Component
-    from offbook.runs.goldens.component import step as step
-    from offbook.runs.goldens.harness import Harness as Harness
+    from offbook.runs.goldens.components.component import Component as Component
+    from offbook.runs.goldens.components.component import step as step
+    from offbook.runs.goldens.components.harness import Harness as Harness
     from offbook.runs.goldens.scenario import scenario as scenario
     from offbook.runs.rehearsals.doors import drive as drive
     from offbook.runs.rehearsals.doors import session as session
@@ -96,8 +96,8 @@ _HOMES = {
     "exchange.reply": "Reply Usage",
     "exchange.request": "Request Tool",
     "exchange.source": "ModelSource",
-    "runs.goldens.component": "Component step",
-    "runs.goldens.harness": "Harness",
+    "runs.goldens.components.component": "Component step",
+    "runs.goldens.components.harness": "Harness",
     "runs.goldens.scenario": "scenario",
     "runs.rehearsals.doors": "drive session",
     "runs.rehearsals.rehearsal": "Rehearsal",

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.runs.goldens.component import Component
+from offbook.runs.goldens.components.component import Component
+from offbook.runs.goldens.components.harness import Harness
 from offbook.runs.goldens.fixture import read_scenarios
-from offbook.runs.goldens.harness import Harness
 from offbook.runs.goldens.library import Library
 from offbook.runs.goldens.replay import replay, replay_all
 from offbook.trace.bus.inbox import Inbox

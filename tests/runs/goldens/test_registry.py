@@ -7,8 +7,8 @@ import pytest
 
 from offbook.errors import UsageError
 from offbook.runs.goldens import registry as home
-from offbook.runs.goldens.component import Component
-from offbook.runs.goldens.harness import Harness
+from offbook.runs.goldens.components.component import Component
+from offbook.runs.goldens.components.harness import Harness
 from offbook.runs.goldens.registry import Registry
 from tests.runs.goldens.projects import make_project
 
@@ -21,7 +21,7 @@ def test_our_own_are_there(tmp_path: Path):
 
 
 def test_an_import_path_is_a_name_as_well(tmp_path: Path):
-    assert Registry(tmp_path).find("offbook.runs.goldens.harness:Harness") is Harness
+    assert Registry(tmp_path).find("offbook.runs.goldens.components.harness:Harness") is Harness
 
 
 def test_the_class_of_a_live_script_is_found(tmp_path: Path):
@@ -31,7 +31,8 @@ def test_the_class_of_a_live_script_is_found(tmp_path: Path):
 
 
 def test_a_package_may_bring_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    brought = EntryPoint("door", "offbook.runs.goldens.harness:Harness", "offbook.components")
+    place = "offbook.runs.goldens.components.harness:Harness"
+    brought = EntryPoint("door", place, "offbook.components")
 
     def entry_points(*, group: str) -> list[EntryPoint]:
         return [brought] if group == "offbook.components" else []
@@ -46,7 +47,7 @@ def test_a_package_may_bring_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         ("hubb", "did you mean 'hub'"),
         ("no.such.module:Thing", "cannot import no.such.module"),
-        ("offbook.runs.goldens.harness:Harnes", "did you mean 'Harness'"),
+        ("offbook.runs.goldens.components.harness:Harnes", "did you mean 'Harness'"),
         ("offbook.errors:UsageError", "is not a component"),
     ],
 )

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from offbook.runs.goldens.component import Component, step, steps_of
+from offbook.runs.goldens.components.component import Component, step, steps_of
+from offbook.runs.goldens.components.harness import Harness
 from offbook.runs.goldens.fixture import Fixture, Rule, Scenario
-from offbook.runs.goldens.harness import Harness
 from offbook.runs.goldens.replay import Replayed, replay, replay_all
 from offbook.trace.bus.inbox import Inbox
 from offbook.trace.events import Event

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from offbook.runs.goldens.components.session import SessionComponent
 from offbook.runs.goldens.fixture import Fixture, Rule, Scenario
 from offbook.runs.goldens.replay import replay_all
-from offbook.runs.goldens.session import SessionComponent
 
 CREATE: dict[str, Any] = {"type": "create", "mockTools": {"bash": "ok"}}
 

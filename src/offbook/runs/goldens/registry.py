@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.errors import UsageError, nearest
 from offbook.files import run_source
-from offbook.runs.goldens.component import Component
+from offbook.runs.goldens.components.component import Component
 from offbook.runs.goldens.scenario import Take, scenario_of
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 GROUP = "offbook.components"
 LIVE = "_live.py"
 OURS = {
-    "hub": "offbook.runs.goldens.component:Component",
-    "harness": "offbook.runs.goldens.harness:Harness",
-    "loop": "offbook.runs.goldens.loop:LoopComponent",
-    "session": "offbook.runs.goldens.session:SessionComponent",
+    "hub": "offbook.runs.goldens.components.component:Component",
+    "harness": "offbook.runs.goldens.components.harness:Harness",
+    "loop": "offbook.runs.goldens.components.loop:LoopComponent",
+    "session": "offbook.runs.goldens.components.session:SessionComponent",
 }
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import RunError, UsageError, nearest
-from offbook.runs.goldens.component import Component, bind_step
+from offbook.runs.goldens.components.component import Component, bind_step
 from offbook.runs.goldens.matching import compare_events, show
 from offbook.trace.hub import Hub, envelope
 

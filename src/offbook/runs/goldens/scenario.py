@@ -14,7 +14,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from offbook.errors import DeadlineExceeded, UsageError, nearest
-from offbook.runs.goldens.component import Component, bind_step, steps_of, write_step
+from offbook.runs.goldens.components.component import Component, bind_step, steps_of, write_step
 from offbook.runs.goldens.fixture import Match, Rule, Step
 from offbook.runs.goldens.replay import Observed, Performance
 

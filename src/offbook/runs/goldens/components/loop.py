@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from offbook.runs.folder import make_folder, remove_folder
-from offbook.runs.goldens.component import Component, step
+from offbook.runs.goldens.components.component import Component, step
 from offbook.sources.playbook import Playbook
 from offbook.subjects.loop.backend import MockBackend
 from offbook.subjects.loop.loop import Loop

@@ -6,7 +6,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import UsageError
-from offbook.runs.goldens.component import Component, step
+from offbook.runs.goldens.components.component import Component, step
 from offbook.trace.hub import Hub
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import msgspec
 
 from offbook.errors import UsageError, nearest
 from offbook.runs.folder import make_folder, remove_folder
-from offbook.runs.goldens.component import Component, step
+from offbook.runs.goldens.components.component import Component, step
 from offbook.sources.playbook import Playbook, Turn, call, say, when
 from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import Stage

@@ -1,0 +1,1 @@
+"""What goldens are recorded from: a protocol, and those of our own that have one."""
