@@ -20,6 +20,7 @@ from offbook.errors import FormatError, nearest
 T = TypeVar("T")
 ALIASES = 100
 LONGEST = 256 * 1024 * 1024
+MARK = b"\xef\xbb\xbf"  # that some editors put before a text
 
 
 def read_text(path: Path) -> str:
@@ -27,7 +28,7 @@ def read_text(path: Path) -> str:
     try:
         if path.stat().st_size > LONGEST:
             raise FormatError(f"the file is larger than {LONGEST >> 20} MiB", path=path)
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors put a mark before a text
     except OSError as error:
         why = error.strerror or str(error)
         raise FormatError(f"cannot be read: {why}", path=path) from error
@@ -36,12 +37,16 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str, path: Path | str = "") -> Any:
-    """A YAML document: no tags, no duplicate keys, few aliases."""
+    """A YAML document, and no more than one: no tags, no duplicate keys, few aliases."""
     import yaml_rs
 
     limits = yaml_rs.AliasLimits(max_alias_expansions_per_anchor=ALIASES)
     try:
-        return yaml_rs.loads(text, alias_limits=limits, parse_datetime=False)
+        value = yaml_rs.loads(text, alias_limits=limits, parse_datetime=False)
+        several = _line_of_second(text) if "---" in text else None
+        if several is not None:
+            value = _take_only(cast("list[Any]", value), path, several)
+        return _merge(value) if "<<" in text else value
     except yaml_rs.YAMLDecodeError as error:
         told = str(error)
         found = re.search(r"line (\d+)", told)
@@ -53,6 +58,43 @@ def parse_yaml(text: str, path: Path | str = "") -> Any:
         what = told.strip().splitlines()[-1].strip()
         told_so = f"this is not good YAML: {what}"
         raise FormatError(told_so, path=path, line=line, hint=hint) from error
+
+
+def _line_of_second(text: str) -> int | None:
+    """The line that begins a second document."""
+    begun = False
+    for number, line in enumerate(text.split("\n"), 1):
+        if re.match(r"---(\s|$)", line) and begun:
+            return number
+        begun = begun or re.match(r"---(\s|$)|\s*[^\s#%]", line) is not None
+    return None
+
+
+def _take_only(documents: list[Any], path: Path | str, line: int) -> Any:
+    """The one document that says something; several are refused, so that none is lost."""
+    said = [document for document in documents if document is not None]
+    if len(said) > 1:
+        raise FormatError(
+            f"{len(said)} YAML documents, where there should be one",
+            path=path,
+            line=line,
+            hint="leave the --- out, or put each into a file of its own",
+        )
+    return said[0] if said else None
+
+
+def _merge(value: Any) -> Any:
+    """A value whose merge keys (`<<: *base`) are followed; what stands beside one goes before."""
+    if isinstance(value, list):
+        return [_merge(item) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    fields = {key: _merge(held) for key, held in cast("dict[Any, Any]", value).items()}
+    bases = fields.pop("<<", {})
+    merged: dict[Any, Any] = {}
+    for base in reversed(cast("list[Any]", bases) if isinstance(bases, list) else [bases]):
+        merged |= base if isinstance(base, dict) else {"<<": base}
+    return {**merged, **fields}
 
 
 def _line_of_alias(text: str) -> int | None:

@@ -42,6 +42,15 @@ async def test_it_tells_what_was_said_and_how_it_ended(tmp_path: Path):
     assert not ended.leaked
 
 
+async def test_a_sign_that_comes_in_two_pieces_is_told_as_one(tmp_path: Path):
+    code = "import os; os.write(1, b'x' + 'é'.encode() * 100_000)"  # a pipe holds 64 kB
+    hub, told = Hub(), list[str]()
+    hub.subscribe(lambda event: told.append(event.data.get("text", "")))
+    command, env = [sys.executable, "-c", code], isolate(tmp_path / "home")
+    ended = await run_process(command, cwd=tmp_path, env=env, deadline=20, hub=hub)
+    assert "".join(told) == ended.stdout == "x" + "é" * 100_000
+
+
 async def test_home_and_temporary_folder_are_its_own_and_our_secrets_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

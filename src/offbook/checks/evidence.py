@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from offbook.checks.facts import Cost, Ending, Fact, Output, Published, Worn
 from offbook.errors import UsageError
 from offbook.trace.events import VERDICT
-from offbook.trace.reader import Fault, Trace
+from offbook.trace.reader import Fault, Trace, elapsed
 from offbook.trace.terminations import EXIT_CODES, canonical
 
 if TYPE_CHECKING:
@@ -115,9 +115,7 @@ class Evidence:
     def seconds(self) -> float | None:
         """How long it took."""
         told = self.know(Ending).seconds
-        if told is not None or self._span is None or self._span[1] == 0:  # nobody told the time
-            return told
-        return (self._span[1] - self._span[0]) / 1000
+        return told if told is not None or self._span is None else elapsed(*self._span)
 
     @property
     def cost(self) -> float | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from offbook.errors import UsageError
 from offbook.trace.events import TOOL_BLOCKED, TOOL_CALL, TOOL_RESULT
-from offbook.trace.outputs import OUTPUT, WRITE, payload_text, written
+from offbook.trace.outputs import OUTPUT, WRITE, named, payload_text, written_raw
 from offbook.trace.patterns import compile_pattern
 from offbook.trace.terminations import canonical
 from offbook.trace.topics import matches
@@ -48,7 +48,7 @@ class Published(Fact):
         self.summary = ""
 
     def hear(self, event: Event) -> None:
-        topic = sys.intern(str(event.data.get("topic", "")))
+        topic = sys.intern(named(event, "topic"))
         self.topics.append(topic)
         if topic == "loop.terminate":
             self.summary = payload_text(event.data.get("payload"))
@@ -83,8 +83,8 @@ class Matching(Fact):
         return self._found
 
     def hear(self, event: Event) -> None:
-        topic = event.data.get("topic", "")
-        if topic != self._topic and not matches(self._topic, str(topic)):
+        topic = event.data.get("topic")
+        if topic != self._topic and not matches(self._topic, named(event, "topic")):
             return
         self.count += 1
         if len(self.shown) < SHOWN:
@@ -109,7 +109,7 @@ class Worn(Fact):
         self.hats: list[str] = []
 
     def hear(self, event: Event) -> None:
-        self.hats.append(sys.intern(str(event.data.get("hat", ""))))
+        self.hats.append(sys.intern(named(event, "hat")))
 
 
 class Ending(Fact):
@@ -162,14 +162,14 @@ class Output(Fact):
         self._raw = bytearray()
 
     def hear(self, event: Event) -> None:
-        part = written(event)
+        part = written_raw(event)
         if part is not None and part[0] == self._stream:
-            self._raw += part[1].encode("utf-8", "surrogatepass")
+            self._raw += part[1]
 
     @property
     def text(self) -> str:
         """All of it."""
-        return self._raw.decode("utf-8", "surrogatepass")
+        return self._raw.decode("utf-8", "replace")
 
 
 class Tooling(Fact):

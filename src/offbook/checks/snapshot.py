@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -12,11 +11,13 @@ from typing import Any, cast
 
 import msgspec
 
+from offbook.checks.lines import match_lines, split_lines
 from offbook.trace.redaction import Redaction
 
 FOLDER = ".offbook/snapshots"
 LARGEST = 1024 * 1024
 CONTEXT = 3
+UNENDED = "\\ No newline at end of file"
 # What the tools themselves write, and what never stays the same.
 LEFT_OUT = (
     ".offbook/**",
@@ -140,10 +141,8 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 
 def _compare_file(old: str, new: str) -> FileDiff:
-    before, after = old.splitlines(), new.splitlines()
-    if before == after and old != new:  # only the ends of lines differ
-        before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    before, after = split_lines(old), split_lines(new)
+    matcher = match_lines(before, after)
     hunks: list[Hunk] = []
     additions = deletions = 0
     for group in matcher.get_grouped_opcodes(CONTEXT):
@@ -155,5 +154,6 @@ def _compare_file(old: str, new: str) -> FileDiff:
             lines += [f"-{line}" for line in before[a:b]] + [f"+{line}" for line in after[c:d]]
             deletions += b - a
             additions += d - c
-        hunks.append(Hunk(group[0][3] + 1, group[-1][4], "\n".join(lines)))
+        told = "".join(line if line.endswith("\n") else f"{line}\n{UNENDED}\n" for line in lines)
+        hunks.append(Hunk(group[0][3] + 1, group[-1][4], told.removesuffix("\n")))
     return FileDiff(additions, deletions, hunks)

@@ -231,7 +231,7 @@ def _open_source(choice: Choice) -> ModelSource | None:
 
 def _find_cost(stdout: str) -> float | None:
     """What a client says that it cost, in the last line that says so."""
-    for line in reversed(stdout.splitlines()):
+    for line in reversed(stdout.split("\n")):
         if line.startswith("{") and '"total_cost_usd"' in line:
             try:
                 found = msgspec.json.decode(line, type=_Priced)

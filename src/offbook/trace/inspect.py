@@ -10,9 +10,9 @@ import msgspec
 
 from offbook.errors import UsageError
 from offbook.trace.events import VERDICT
-from offbook.trace.outputs import payload_text, shorten
+from offbook.trace.outputs import named, payload_text, shorten
 from offbook.trace.patterns import Literal, Pattern, compile_pattern
-from offbook.trace.reader import Trace
+from offbook.trace.reader import Trace, elapsed
 from offbook.trace.topics import matches
 
 if TYPE_CHECKING:
@@ -138,14 +138,14 @@ def summarize(events: Iterable[Event]) -> Summary:
         first = event.ts if first is None else first
         last = last if event.event == VERDICT else event.ts
         if event.event == BUS:
-            topics[str(event.data.get("topic", ""))] += 1
+            topics[named(event, "topic")] += 1
         elif event.event == ITERATION:
-            hats.append(str(event.data.get("hat", "")))
+            hats.append(named(event, "hat"))
         elif event.event == TERMINATION:
             ends.append(event.data)
     if counted is not None:
         types, first, last = counted.tally or types, counted.first, counted.last
-    seconds = 0.0 if first is None or last is None else (last - first) / 1000
+    seconds = 0.0 if first is None or last is None else elapsed(first, last) or 0.0
     worn = list(dict.fromkeys(hats))
     return Summary(types.total(), dict(types), dict(topics), len(hats), worn, hats, seconds, ends)
 
@@ -187,11 +187,11 @@ def tell_timeline(events: Iterable[Event], wanted: Filter) -> list[Moment]:
         if event.event == ITERATION:
             close(event.ts)
             number = _number(event, number + 1)
-            begun = (number, str(event.data.get("hat", "")), event.ts) if inside else None
+            begun = (number, named(event, "hat"), event.ts) if inside else None
             heard = []
             cause = latest
         elif event.event == BUS:
-            latest = str(event.data.get("topic", ""))
+            latest = named(event, "topic")
             if begun is not None and fits:
                 heard.append(latest)
         last = event.ts

@@ -62,16 +62,23 @@ def keeps_promise(text: str, promise: str) -> bool:
         return False
     for _, start, end in reversed(tags):
         text = text[:start] + text[end:]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
     return bool(lines) and lines[-1] == wanted
 
 
 def written(event: Event) -> tuple[str, str] | None:
     """The stream and the text that an event says was written, or None."""
+    part = written_raw(event)
+    return None if part is None else (part[0], part[1].decode("utf-8", "replace"))
+
+
+def written_raw(event: Event) -> tuple[str, bytes] | None:
+    """The same, as bytes: a terminal is written to by the piece, and a piece may end in a sign."""
     data = event.data
     if event.event == OUTPUT:
         stream, text = data.get("stream", "stdout"), data.get("text", "")
-        return (stream, text) if isinstance(stream, str) and isinstance(text, str) else None
+        known = isinstance(stream, str) and isinstance(text, str)
+        return (stream, text.encode("utf-8", "replace")) if known else None
     if event.event != WRITE:
         return None
     nested = data.get("data") if "bytes" not in data else None
@@ -79,16 +86,29 @@ def written(event: Event) -> tuple[str, str] | None:
     encoded = inner.get("bytes", "")
     if not isinstance(encoded, str):
         return None
+    raw = decode_bytes(encoded)
+    return None if raw is None else ("stdout" if inner.get("stdout", True) else "stderr", raw)
+
+
+def decode_bytes(encoded: str) -> bytes | None:
+    """What base64 says, on one line or on several; None when it is none."""
     try:
-        raw = base64.b64decode(encoded, validate=True)
+        return base64.b64decode("".join(encoded.split()), validate=True)
     except (binascii.Error, ValueError):
         return None
-    return ("stdout" if inner.get("stdout", True) else "stderr"), raw.decode("utf-8", "replace")
 
 
 def payload_text(payload: Any) -> str:
-    """A payload as text: as it is, or as JSON."""
+    """A payload as text: as it is, or as JSON; none is an empty one."""
+    if payload is None:
+        return ""
     return payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()
+
+
+def named(event: Event, field: str) -> str:
+    """A name that an event tells, of a hat or a topic; one that is none is empty."""
+    told = event.data.get(field)
+    return told if isinstance(told, str) else payload_text(told)
 
 
 def shorten(value: Any, most: int) -> Any:
@@ -106,5 +126,6 @@ def shorten(value: Any, most: int) -> Any:
 
 def join_output(events: Iterable[Event], stream: str = "stdout") -> str:
     """All that was written to a stream."""
-    parts = (written(event) for event in events)
-    return "".join(part[1] for part in parts if part and part[0] == stream)
+    parts = (written_raw(event) for event in events)
+    raw = b"".join(part[1] for part in parts if part and part[0] == stream)
+    return raw.decode("utf-8", "replace")

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from offbook.errors import FormatError, FutureVersion
+from offbook.files import MARK
 from offbook.trace.events import FORMAT, HEADER, VERDICT, VERSION, Event
-from offbook.trace.upgrades import upgrade_event, upgrade_line
+from offbook.trace.upgrades import UNREADABLE, upgrade_event, upgrade_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from io import BufferedReader
 
 BLOCK = 64 * 1024
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+LONG_AGO = 10**11  # 1973: no first time, where the last is a date
 
 
 class _Nothing(msgspec.Struct, frozen=True, gc=False):
@@ -92,6 +93,7 @@ class Trace:
         self.last: int | None = None
         self._offset = 0
         self._line = 0
+        self._now = 0
         self._ready: Iterator[Event] = iter(())
 
     def __iter__(self) -> Iterator[Event]:
@@ -118,6 +120,8 @@ class Trace:
                 self.faults.pop()  # it is read again, and may be whole now
             yield from self._ready
             for block in _blocks(file):
+                if not self._offset and block.startswith(MARK):
+                    block, self._offset = block[len(MARK) :], len(MARK)  # noqa: PLW2901 - no line has it
                 self._ready = iter(self._read_block(block, wanted))
                 yield from self._ready
 
@@ -171,8 +175,9 @@ class Trace:
         self.total += len(lines)
         if self.tally is not None:
             self.tally.update(map(attrgetter("event"), lines))
-        if lines and self.first is None:
-            self.first = lines[0].ts
+        if lines:
+            self.first = lines[0].ts if self.first is None else self.first
+            self._now = lines[-1].ts
         last = next((line.ts for line in reversed(lines) if line.event != VERDICT), None)
         self.last = self.last if last is None else last
 
@@ -181,18 +186,19 @@ class Trace:
         if not raw.strip():
             return None
         try:
-            event = _decode(raw)
+            event = upgrade_event(_decode(raw))
         except UNREADABLE as error:
-            foreign = upgrade_line(raw)
-            if foreign is not None:
-                return foreign
-            why = "the line is not whole" if torn else str(error)
-            self.faults.append(Fault(line, why, torn))
-            return None
+            foreign = upgrade_line(raw, self._now)
+            if foreign is None:
+                why = "the line is not whole" if torn else str(error)
+                self.faults.append(Fault(line, why, torn))
+                return None
+            event = foreign
+        self._now = event.ts
         if event.event == HEADER:
             self._check(event, line)
             return None
-        return upgrade_event(event)
+        return event
 
     def _check(self, event: Event, line: int) -> None:
         version = event.data.get("version")
@@ -232,6 +238,13 @@ def _blocks(file: BufferedReader) -> Iterator[bytes]:
     """The file in pieces that end where a line does; of a pipe, what has come so far."""
     while block := file.read1(BLOCK):
         yield block if block.endswith(b"\n") else block + file.readline()
+
+
+def elapsed(first: int, last: int) -> float | None:
+    """The seconds between two times of a trace, or None where one of them was not told."""
+    if not last or (not first and last > LONG_AGO):
+        return None
+    return max(0, last - first) / 1000
 
 
 def read_trace(path: Path | str) -> tuple[list[Event], list[Fault]]:

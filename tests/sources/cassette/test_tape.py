@@ -120,11 +120,14 @@ def test_a_truncated_cassette_is_no_whole_one(tmp_path: Path, cut: int):
             "output: hi again", "output: *said"
         ),
         JSON,
+        "\ufeff" + GOOD,
+        GOOD.replace("\n", "\r\n"),
+        "---\n" + GOOD + "...\n",
     ],
 )
 def test_other_spellings_of_the_same_are_read(tmp_path: Path, text: str):
     path = tmp_path / "spelt.yaml"
-    path.write_text(text)
+    path.write_bytes(text.encode())
     tape = load(path)
     assert [entry.id for entry in tape.entries] == [1, 2]
     assert next(item.response.output for item in tape) == "hi"

@@ -131,6 +131,38 @@ async def test_saying_the_same_again_and_again_is_stale(tmp_path: Path):
     assert (heard.outcome.reason, heard.outcome.exit_code) == ("LoopStale", 1)
 
 
+async def test_lines_of_the_events_file_are_read_whatever_their_payload_is(tmp_path: Path):
+    lines = [
+        '\ufeff{"topic":"a.text","payload":"one\u2028two","ts":"2026-01-01T00:00:00Z"}\r',
+        '{"topic":"a.number","payload":0}',
+        '{"topic":"a.nothing","payload":null}',
+        "",
+        '{"topic":null}',
+        "[1]",
+        '{"topic":"a.list","payload":[],"wave_id":"w","target":null}',
+    ]
+
+    class Writer:
+        async def act(self, hat: str, prompt: str, seconds: float) -> Acted:  # noqa: ARG002 - the protocol's
+            (tmp_path / ".agent").mkdir(exist_ok=True)
+            (tmp_path / ".agent" / "events.jsonl").write_text("\n".join(lines), "utf-8")
+            return Acted("LOOP_COMPLETE")
+
+    place, events = stage(tmp_path)
+    writer: Backend = Writer()
+    loop = Loop(backend=writer)
+    await loop.open(place)
+    await loop.prompt("Go")
+    told = [e.data for e in events if e.event == "bus.publish"][1:]
+    assert {data["topic"]: data.get("payload", "") for data in told} == {
+        "a.text": "one\u2028two",
+        "a.number": "0",
+        "a.nothing": "",
+        "a.list": "[]",
+    }
+    assert [e.data["line"] for e in events if e.event == "event.malformed"] == [5, 6]
+
+
 @pytest.mark.parametrize("name", ["events.jsonl", "events-20260114.jsonl"])
 async def test_the_events_file_is_read_like_the_tags(tmp_path: Path, name: str):
     (tmp_path / ".ralph").mkdir()

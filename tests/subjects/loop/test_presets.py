@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError
+from offbook.files import parse_yaml
 from offbook.subjects.loop.config import CLASSIC, read_preset
 
 json_values = st.recursive(
@@ -61,6 +63,9 @@ def test_a_preset_without_hats_has_the_two_classic_ones(tmp_path: Any, text: str
         ("hats: [builder]\n", "preset.yml:1: Expected `object"),
         ("event_loop: 7\n", "preset.yml:1: Expected `object`"),
         ("hats:\n\tbuilder: {}\n", "preset.yml:2"),
+        ("hats:\n  builder:\n", "preset.yml:1: Expected `object`, got `null`"),
+        ("event_loop:\n  max_iterations: -1\n", "preset.yml:2: Expected `int` >= 0"),
+        ("cli: {}\n---\nhats: {}\n", "preset.yml:2: 2 YAML documents, where there should be one"),
     ],
 )
 def test_what_is_wrong_with_a_preset_is_told_with_its_line(tmp_path: Any, text: str, told: str):
@@ -69,3 +74,38 @@ def test_what_is_wrong_with_a_preset_is_told_with_its_line(tmp_path: Any, text: 
     with pytest.raises(FormatError) as caught:
         read_preset(path)
     assert told in str(caught.value)
+
+
+SAME = {"event_loop": {"max_iterations": 7}, "hats": {"a": {"triggers": ["work.*"]}}}
+SPELLINGS = {
+    "line ends of Windows": "event_loop:\r\n  max_iterations: 7\r\nhats:\r\n  a:\r\n"
+    "    triggers: [work.*]\r\n",
+    "a mark before the text": "\ufeffevent_loop: {max_iterations: 7}\n"
+    "hats: {a: {triggers: [work.*]}}\n",
+    "an empty document after it": "---\nevent_loop: {max_iterations: 7}\n"
+    "hats: {a: {triggers: [work.*]}}\n...\n---\n# nothing\n",
+    "keys without a value": "event_loop:\n  max_iterations: 7\n  starting_event:\n  prompt: ~\n"
+    "  max_cost_usd: null\n  required_events:\nhats:\n  a:\n    description:\n"
+    "    triggers: [work.*]\n    publishes:\n    default_publishes: null\ncli:\n",
+    "merged from an anchor": "base: &base\n  triggers: [work.*]\nevent_loop: {max_iterations: 7}\n"
+    "hats:\n  a:\n    <<: *base\n",
+    "the first version": "max_iterations: 7\nagent: claude\nhats: {a: {triggers: [work.*]}}\n",
+}
+
+
+@pytest.mark.parametrize("text", SPELLINGS.values(), ids=SPELLINGS)
+def test_another_spelling_says_the_same(tmp_path: Path, text: str):
+    path = tmp_path / "preset.yml"
+    path.write_bytes(text.encode())
+    assert read_preset(path) == read_preset(SAME)
+
+
+def test_presets_of_the_first_version_have_their_limits_outside():
+    found = read_preset({"max_runtime": 60, "max_cost": 2, "completion_promise": "DONE"}).event_loop
+    assert (found.max_runtime_seconds, found.max_cost_usd) == (60, 2)
+    assert found.completion_promise == "DONE"
+
+
+def test_what_stands_beside_a_merge_key_goes_before_it():
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc:\n  <<: [*a, *b]\n  x: 3\n"
+    assert parse_yaml(text)["c"] == {"x": 3, "y": 1, "z": 2}

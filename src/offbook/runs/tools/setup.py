@@ -10,6 +10,7 @@ import msgspec
 from offbook.checks.snapshot import capture
 from offbook.runs.tools.snapshot import INITIAL, store
 from offbook.runs.workspace import Workspaces
+from offbook.subjects.loop.config import read_preset
 
 
 class SetUp(msgspec.Struct, frozen=True):
@@ -28,6 +29,7 @@ def setup(
     scratchpad: str | None = None,
 ) -> SetUp:
     """Make an isolated workspace with these files, this configuration and this scratchpad."""
+    read_preset(config)  # what is wrong with it is told here, and not when it runs
     workspaces = Workspaces()
     workspaces.sweep()
     workspace, files = workspaces.create(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +14,7 @@ from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.runs.workspace import Workspace
 from offbook.secrets import hide_secrets, known_secrets
 from offbook.subjects.loop.backend import Backend
+from offbook.subjects.loop.config import Preset, read_preset
 from offbook.subjects.loop.loop import EVENTS, Loop
 from offbook.trace.outputs import written
 from offbook.trace.reader import Trace
@@ -117,10 +118,13 @@ def _tell_iterations(progress: Progress, total: int) -> Callable[[Event], None]:
     return hear
 
 
-def _limit(workspace: Workspace, limits: Limits) -> dict[str, Any]:
-    config: dict[str, Any] = {"event_loop": {}, **workspace.card.config}
-    own = {"max_iterations": limits.iterations, "max_runtime_seconds": limits.seconds}
-    return {**config, "event_loop": {**config["event_loop"], **own}}
+def _limit(workspace: Workspace, limits: Limits) -> Preset:
+    """How the workspace was set up, with the limits of this run."""
+    preset = read_preset(workspace.card.config)
+    loop = msgspec.structs.replace(
+        preset.event_loop, max_iterations=limits.iterations, max_runtime_seconds=limits.seconds
+    )
+    return msgspec.structs.replace(preset, event_loop=loop)
 
 
 def set_aside(workspace: Workspace) -> tuple[str, ...]:

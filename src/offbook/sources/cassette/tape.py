@@ -17,7 +17,7 @@ import msgspec
 
 from offbook.errors import FormatError, FutureVersion, UsageError, nearest
 from offbook.exchange.messages import Message
-from offbook.files import LONGEST, convert, parse_yaml
+from offbook.files import LONGEST, MARK, convert, parse_yaml
 from offbook.sources.cassette.format import (
     FORMAT,
     VERSION,
@@ -324,7 +324,7 @@ def read_raw(path: Path) -> bytes:
     try:
         if path.stat().st_size > LONGEST:
             raise FormatError(f"the file is larger than {LONGEST >> 20} MiB", path=path)
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(MARK)
     except FileNotFoundError as error:
         known = sorted(other.name for other in path.parent.glob(f"*{path.suffix or '.yaml'}"))
         raise FormatError(

@@ -21,7 +21,7 @@ class Codex:
 
     def claims(self, records: list[Record]) -> bool:
         """Whether the file is written in it."""
-        kinds = {record.value.get("type") for record in records}
+        kinds = {as_text(record.value.get("type")) for record in records}
         return bool(kinds & {"thread.started", "turn.started", "turn.completed"})
 
     def read(self, records: list[Record], path: Path, trace_id: str | None) -> list[Told]:  # noqa: ARG002 - the protocol's

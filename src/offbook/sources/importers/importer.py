@@ -57,7 +57,7 @@ class Importer(Protocol):
 def read_records(path: Path) -> list[Record]:
     """The JSON objects of a file: one a line, or one in all."""
     text = read_text(path)
-    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise FormatError("there is nothing in this file", path=path)
     if len(lines) > 1 and not _is_whole(lines[0][1]):

@@ -27,7 +27,7 @@ class Pi:
 
     def claims(self, records: list[Record]) -> bool:
         """Whether the file is written in it."""
-        kinds = {record.value.get("type") for record in records}
+        kinds = {as_text(record.value.get("type")) for record in records}
         return bool(kinds & {"agent_start", "message_end", "agent_end"})
 
     def read(self, records: list[Record], path: Path, trace_id: str | None) -> list[Told]:  # noqa: ARG002 - the protocol's

@@ -6,14 +6,13 @@ one answer for each thing written.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.errors import FormatError
 from offbook.exchange.messages import Text
 from offbook.exchange.reply import Reply
 from offbook.sources.importers.importer import MAIN, Record, Told, as_text
+from offbook.trace.outputs import decode_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +37,7 @@ class Ralph:
             raise FormatError("a session has no trace ids", path=path, hint="leave --trace-id out")
         iterated = any(record.value.get("event") == ITERATION for record in records)
         told: list[Told] = []
-        written: list[str] = []
+        written: list[bytes] = []
         since: int | None = None
         for record in records:
             event, data, ts = _read(record, path)
@@ -70,14 +69,13 @@ def _read(record: Record, path: Path) -> tuple[str, dict[str, Any], int]:
     return as_text(value["event"]), data, ts if isinstance(ts, int) else 0
 
 
-def _decode(data: dict[str, Any], record: Record, path: Path) -> str:
-    try:
-        return base64.b64decode(as_text(data.get("bytes")), validate=True).decode(errors="replace")
-    except binascii.Error as error:
-        raise FormatError(
-            f"what was written is not good base64: {error}", path=path, line=record.line
-        ) from error
+def _decode(data: dict[str, Any], record: Record, path: Path) -> bytes:
+    raw = decode_bytes(as_text(data.get("bytes")))
+    if raw is None:
+        raise FormatError("what was written is not good base64", path=path, line=record.line)
+    return raw
 
 
-def _tell(written: list[str], hat: str, took: int) -> Told:
-    return Told(Reply((Text("".join(written)),)), hat=hat, duration_ms=max(0, took))
+def _tell(written: list[bytes], hat: str, took: int) -> Told:
+    text = b"".join(written).decode(errors="replace")  # a piece may end within a sign
+    return Told(Reply((Text(text),)), hat=hat, duration_ms=max(0, took))

@@ -174,7 +174,7 @@ class Cli(ABC):
 
     def tell(self, stage: Stage, ended: Ended) -> None:
         """Tell what it printed when it is over: in between, the order would be one of chance."""
-        lines = [(line, _as_event(line)) for line in ended.stdout.splitlines()]
+        lines = [(line, _as_event(line)) for line in ended.stdout.removesuffix("\n").split("\n")]
         plain = "\n".join(line for line, event in lines if event is None)
         for event in (event for _, event in lines if event is not None):
             stage.hub.emit(EVENT, event)

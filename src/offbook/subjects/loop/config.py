@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
 import msgspec
 
-from offbook.files import convert, read_document
+from offbook.files import convert, parse_json, parse_yaml, read_text
 
 PROMISE = "LOOP_COMPLETE"
 RALPH = "ralph"
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Hat(msgspec.Struct, frozen=True):
@@ -24,7 +26,13 @@ class Hat(msgspec.Struct, frozen=True):
     publishes: tuple[str, ...] = ()
     default_publishes: str = ""
     instructions: str = ""
-    max_activations: int | None = None
+    extra_instructions: tuple[str, ...] = ()
+    max_activations: Count | None = None
+
+    @property
+    def advice(self) -> str:
+        """What the agent is told that wears it."""
+        return "\n\n".join(filter(None, (self.instructions, *self.extra_instructions)))
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -36,10 +44,10 @@ class EventLoop(msgspec.Struct, frozen=True):
     """When the loop ends."""
 
     completion_promise: str = PROMISE
-    max_iterations: int = 100
-    max_runtime_seconds: float = 14_400
-    max_cost_usd: float | None = None
-    max_consecutive_failures: int = 5
+    max_iterations: Count = 100
+    max_runtime_seconds: Amount = 14_400
+    max_cost_usd: Amount | None = None
+    max_consecutive_failures: Count = 5
     starting_event: str = "task.start"
     required_events: tuple[str, ...] = ()
     cancellation_promise: str = ""
@@ -52,9 +60,16 @@ class Preset(msgspec.Struct, frozen=True):
 
     event_loop: EventLoop = EventLoop()
     hats: dict[str, Hat] | None = None
-    max_iterations: int | None = None
-    max_runtime_seconds: float | None = None
-    completion_promise: str | None = None
+
+
+# What stands outside of `event_loop` in presets of the first version.
+FLAT = {
+    "max_iterations": "max_iterations",
+    "max_runtime": "max_runtime_seconds",
+    "max_runtime_seconds": "max_runtime_seconds",
+    "max_cost": "max_cost_usd",
+    "completion_promise": "completion_promise",
+}
 
 
 PLANNER = Hat(
@@ -72,18 +87,38 @@ BUILDER = Hat(
 CLASSIC = {"planner": PLANNER, "builder": BUILDER}
 
 
-def read_preset(source: Path | str | Mapping[str, Any] | None) -> Preset:
+def read_preset(source: Path | str | Mapping[str, Any] | Preset | None) -> Preset:
     """A preset from a file, a dict, or nothing at all: then a planner and a builder."""
     if source is None:
         return Preset(hats=CLASSIC)
-    if isinstance(source, Mapping):
-        preset = convert(dict(source), Preset, path="config")
-    else:
-        preset = read_document(Path(source), Preset)
-    loop = preset.event_loop
-    for name in ("max_iterations", "max_runtime_seconds", "completion_promise"):
-        value = getattr(preset, name)
-        if value is not None:
-            loop = msgspec.structs.replace(loop, **{name: value})
+    if isinstance(source, Preset):
+        return source
+    path, text = "config", ""
+    value: Any = source
+    if not isinstance(source, Mapping):
+        path, text = Path(source), read_text(Path(source))
+        value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
+    preset = convert(_shape(value), Preset, path=path, text=text)
     hats = CLASSIC if preset.hats is None else preset.hats
-    return msgspec.structs.replace(preset, event_loop=loop, hats=hats)
+    return msgspec.structs.replace(preset, hats=hats)
+
+
+def _shape(preset: Any) -> Any:
+    """A preset of any version in the shape of the newest; a key without a value says nothing."""
+    if not isinstance(preset, Mapping):
+        return preset
+    fields: dict[str, Any] = _told(preset)
+    loop = _told(fields.get("event_loop", {}))
+    if isinstance(loop, dict):
+        flat = {FLAT[name]: fields[name] for name in FLAT if name in fields}
+        fields["event_loop"] = {**cast("dict[str, Any]", loop), **flat}
+    if isinstance(fields.get("hats"), dict):
+        fields["hats"] = {name: _told(hat) for name, hat in fields["hats"].items()}
+    return fields
+
+
+def _told(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    fields = cast("Mapping[str, Any]", value)
+    return {key: held for key, held in fields.items() if held is not None}

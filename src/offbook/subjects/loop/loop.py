@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import OffbookError
-from offbook.files import parse_json
+from offbook.files import convert, parse_json
 from offbook.subjects.loop.backend import Acted, Backend, SourceBackend
 from offbook.subjects.loop.bus import Bus, Published
-from offbook.subjects.loop.config import RALPH, EventLoop, Hat, read_preset
-from offbook.trace.outputs import find_tags, keeps_promise
+from offbook.subjects.loop.config import RALPH, EventLoop, Hat, Preset, read_preset
+from offbook.trace.outputs import find_tags, keeps_promise, payload_text
 from offbook.trace.terminations import EXIT_CODES
 from offbook.trace.topics import matches
 
@@ -65,7 +65,7 @@ class Loop:
 
     def __init__(
         self,
-        preset: Path | str | Mapping[str, Any] | None = None,
+        preset: Path | str | Mapping[str, Any] | Preset | None = None,
         *,
         backend: Callable[[Stage], Backend] | Backend | None = None,
     ) -> None:
@@ -103,6 +103,14 @@ class Loop:
         self.outcome = await _Running(self._stage, self._backend, self._hats, self._limits).run(
             text
         )
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """A line of an events file."""
+
+    topic: str
+    payload: Any = None
+    target: str | None = None
 
 
 class _Running:
@@ -318,20 +326,19 @@ class _Running:
             place = self._cwd / name
             if not place.is_file():
                 continue
-            raw = place.read_bytes()[self._read.get(name, 0) :]
-            self._read[name] = self._read.get(name, 0) + len(raw)
-            for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), 1):
+            raw, upto = place.read_bytes(), self._read.get(name, 0)
+            self._read[name] = len(raw)
+            new = raw[upto:].decode("utf-8-sig", "replace")
+            for number, line in enumerate(new.split("\n"), raw.count(b"\n", 0, upto) + 1):
                 if line.strip():
                     found += self._read_line(line, number, hat)
         return found
 
     def _read_line(self, line: str, number: int, hat: str) -> list[Published]:
         try:
-            row = parse_json(line)
-            payload = row.get("payload") or ""
-            text = payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()
-            event = Published(str(row["topic"]), text, hat, row.get("target"))
-        except (OffbookError, KeyError, AttributeError) as error:
+            row = convert(parse_json(line), _Row)
+            event = Published(row.topic, payload_text(row.payload), hat, row.target)
+        except OffbookError as error:
             self._malformed += 1
             self._hub.emit("event.malformed", {"line": number, "error": f"Line {number}: {error}"})
             return []
@@ -365,8 +372,8 @@ def find_lacking(event: Published) -> list[str]:
 def compose(task: str, hat: str, worn: Hat | None, pending: list[Published], cwd: Path) -> str:
     """The prompt of an iteration: the task, the hat, what happened, and what was noted down."""
     parts = [f"## Task\n{task}", f"## Hat\n{hat}"]
-    if worn is not None and (worn.instructions or worn.description):
-        parts.append(worn.instructions or worn.description)
+    if worn is not None and (worn.advice or worn.description):
+        parts.append(worn.advice or worn.description)
     if pending:
         lines = [f"- {event.topic}: {event.payload}".rstrip(": ") for event in pending]
         parts.append("## Events\n" + "\n".join(lines))
