@@ -143,6 +143,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
 def _compare_file(old: str, new: str) -> FileDiff:
     before, after = split_lines(old), split_lines(new)
     matcher = match_lines(before, after)
+    unended = f"\n{UNENDED}\n" if old.endswith("\n") != new.endswith("\n") else "\n"
     hunks: list[Hunk] = []
     additions = deletions = 0
     for group in matcher.get_grouped_opcodes(CONTEXT):
@@ -154,6 +155,6 @@ def _compare_file(old: str, new: str) -> FileDiff:
             lines += [f"-{line}" for line in before[a:b]] + [f"+{line}" for line in after[c:d]]
             deletions += b - a
             additions += d - c
-        told = "".join(line if line.endswith("\n") else f"{line}\n{UNENDED}\n" for line in lines)
+        told = "".join(line if line.endswith("\n") else f"{line}{unended}" for line in lines)
         hunks.append(Hunk(group[0][3] + 1, group[-1][4], told.removesuffix("\n")))
     return FileDiff(additions, deletions, hunks)
