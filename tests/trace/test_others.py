@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from offbook.checks.assertions.table import judge_all
-from offbook.checks.check import Evidence
+from offbook.checks.evidence import Evidence
 from offbook.sources.importers.all import read_trace
 from offbook.trace.inspect import Filter, Summary, list_records, summarize
 from offbook.trace.outputs import join_output
