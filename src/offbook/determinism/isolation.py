@@ -72,15 +72,12 @@ def _split(address: str) -> tuple[str, int | None]:
 
 
 @contextmanager
-def closed(*, network: bool = True, allow: tuple[str, ...] = ()) -> Generator[Border]:
+def closed(*, allow: tuple[str, ...] = ()) -> Generator[Border]:
     """Refuse everything from in here that would leave the machine, but for `allow`ed addresses.
 
     An address is a host, or a host and a port: `"example.org"`, `"example.org:443"`.
     """
     border = Border(allow, _border.get())
-    if not network:
-        yield border
-        return
     with ExitStack() as stack:
         stack.callback(audit.watch(LOOKUPS, _look_up))
         stack.callback(audit.watch(SENDINGS, _send))

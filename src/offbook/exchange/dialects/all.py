@@ -54,9 +54,9 @@ def _bedrock(rules: frozenset[str]) -> Dialect:
 DIALECTS = (_chat, _responses, _anthropic, _gemini, _bedrock)
 
 
-def dialects(rules: frozenset[str] = ALL) -> tuple[Dialect, ...]:
-    """Every dialect, refusing what breaks one of these rules."""
-    return tuple(load(rules) for load in DIALECTS)
+def dialects() -> tuple[Dialect, ...]:
+    """Every dialect, refusing what its provider would."""
+    return tuple(load(ALL) for load in DIALECTS)
 
 
 def only(rules: frozenset[str]) -> Callable[[Wire], Dialect | None]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from offbook.checks.snapshot import list_files, read_small
 from offbook.errors import RunError, UsageError, nearest
-from offbook.files import write_whole
 from offbook.runs.agents import AGENTS, Agent, Choice
 from offbook.runs.bridge import Settled
 from offbook.runs.tools.replay import WORKSPACE, place_cassette
-from offbook.runs.tools.work import Limits, Progress, Silent, work
+from offbook.runs.tools.work import Limits, Progress, Silent, Worked, work
 from offbook.runs.workspace import Workspace, Workspaces
 from offbook.secrets import keep_secret
 from offbook.sources.cassette.format import Answered
-from offbook.sources.recording import Recording
+from offbook.sources.recording import Recording, Summary
 from offbook.subjects.loop.backend import Acted, Backend
 from offbook.subjects.loop.loop import SCRATCHPAD
 
@@ -63,7 +62,6 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
     place = place_cassette(workspace, cassette_name)
     agent = Agent(Choice(backend, tuple(command), dict(env or {}), playbook), workspace.path)
     about = _describe(workspace, backend, command, max_iterations)
-    earlier = place.read_bytes() if place.is_file() else None
     with keep_secret(env or {}):
         recording = Recording(
             Silent(),
@@ -74,25 +72,15 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
             task=task,
             replace=replace,
         )
-        try:
-            worked = await work(
-                workspace,
-                task,
-                lambda stage: Taped(agent(stage), recording, workspace.path),
-                Limits(max_iterations, max_runtime_secs),
-                judge=agent.verdict,
-                progress=progress,
-            )
-            about["termination_reason"] = worked.termination_reason
-        except BaseException:
-            recording.interrupted = True
-            raise
-        finally:
-            summary = recording.close(about)
-            if not summary.interactions or (earlier and summary.interrupted):
-                _put_back(place, earlier)
-    if not summary.interactions:
-        raise RunError("nothing was recorded: the agent never answered", hint=worked.error)
+        working = work(
+            workspace,
+            task,
+            lambda stage: Taped(agent(stage), recording, workspace.path),
+            Limits(max_iterations, max_runtime_secs),
+            judge=agent.verdict,
+            progress=progress,
+        )
+        worked, summary = await _fill(recording, working, about)
     return Recorded(
         summary.cassette_path,
         cassette_name,
@@ -108,6 +96,28 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
     )
 
 
+async def _fill(
+    recording: Recording, working: Awaitable[Worked], about: dict[str, Any]
+) -> tuple[Worked, Summary]:
+    """Close the cassette after the work; nothing, or half of it, replaces no good recording."""
+    there = recording.path.is_file()
+    try:
+        worked = await working
+        about["termination_reason"] = worked.termination_reason
+    except BaseException:
+        recording.interrupted = True
+        raise
+    finally:
+        summary = recording.summary()
+        if summary.interactions and not (there and summary.interrupted):
+            recording.close(about)
+        else:
+            recording.discard()
+    if not summary.interactions:
+        raise RunError("nothing was recorded: the agent never answered", hint=worked.error)
+    return worked, summary
+
+
 def _describe(
     workspace: Workspace, backend: str, command: Sequence[str], iterations: int
 ) -> dict[str, Any]:
@@ -119,14 +129,6 @@ def _describe(
         "max_iterations": iterations,
         **({"scratchpad": scratchpad.read_text("utf-8")} if scratchpad.is_file() else {}),
     }
-
-
-def _put_back(place: Path, earlier: bytes | None) -> None:
-    """Nothing, or half of it, is not what takes the place of a good recording."""
-    if earlier is None:
-        place.unlink(missing_ok=True)
-    else:
-        write_whole(place, earlier, mode=0o600)
 
 
 class Taped:

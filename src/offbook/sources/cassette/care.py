@@ -18,10 +18,9 @@ from offbook.sources.cassette.format import FORMAT, MAIN, VERSION, Interaction, 
 from offbook.sources.cassette.journal import PRIVATE, load
 from offbook.sources.cassette.normal import Normal, count_ids
 from offbook.sources.cassette.tape import Tape
-from offbook.trace.redaction import read_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
     from offbook.exchange.messages import AnyBlock, Message
     from offbook.exchange.source import ModelSource
@@ -69,17 +68,11 @@ def _pairs(tape: Tape) -> Iterator[tuple[Entry, Interaction]]:
 
 def stale(tape: Tape) -> list[int]:
     """The interactions that somebody has edited without making their hash anew."""
-    normal = _normal(tape)
+    normal = Normal(tape.header.redactions)
     if tape.header.hashed and tape.header.hashed != normal.seal:
         return []  # made by other rules: they are all made anew when it is opened
     made = tape.rehash(normal)
     return [e.number for e, hash_ in zip(tape.entries, made, strict=True) if e.hash != hash_]
-
-
-def _normal(tape: Tape, more: Mapping[str, Any] | None = None) -> Normal:
-    from offbook.sources.cassette.normal import merge_rules
-
-    return Normal(merge_rules(read_rules(tape.header.redactions), more))
 
 
 def trim(path: Path, numbers: Collection[int]) -> int:
@@ -125,7 +118,7 @@ def upgrade(path: Path) -> list[int]:
     tape = load(path)
     if tape.span is None:
         tape = Tape(respell(tape), path)
-    normal = _normal(tape)
+    normal = Normal(tape.header.redactions)
     made = tape.rehash(normal)
     changed: dict[int, Interaction] = {}
     for entry, hash_ in zip(tape.entries, made, strict=True):

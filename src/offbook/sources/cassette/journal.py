@@ -67,11 +67,10 @@ class Journal:
         title: Title,
         *,
         fresh: bool = False,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.path = path
         self._encode = msgspec.json.Encoder(enc_hook=plain).encode
-        self._known = [v.encode("utf-8", "surrogateescape") for v in known_secrets(environment)]
+        self._known = [v.encode("utf-8", "surrogateescape") for v in known_secrets()]
         path.parent.mkdir(parents=True, exist_ok=True)
         self._open = True
         self.file = _seize(path)

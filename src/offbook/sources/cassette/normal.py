@@ -17,7 +17,7 @@ import msgspec
 from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.request import Tool
 from offbook.sources.cassette.format import Asked
-from offbook.trace.redaction import Redaction, Rules, describe
+from offbook.trace.redaction import PRESETS, Redaction, Rules, describe, read_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -76,7 +76,6 @@ class Normal:
         rules: Rules | Mapping[str, Any] | None = None,
         *,
         roots: Mapping[str, Path] | None = None,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.rules = merge_rules(Rules(patterns=DEFAULTS), rules)
         self.roots = {
@@ -85,7 +84,7 @@ class Normal:
             if len(root.resolve().parts) > _SMALLEST_ROOT
         }
         self.seal = blake2b(_encode((REVISION, describe(self.rules))), digest_size=8).hexdigest()
-        self._redaction = Redaction(self.rules, roots=self.roots, environment=environment)
+        self._redaction = Redaction(self.rules, roots=self.roots)
         paths = [
             path
             for path in (*self.rules.paths, *_preset_paths(self.rules.presets))
@@ -212,8 +211,6 @@ def default_roots() -> dict[str, Path]:
 
 def merge_rules(first: Rules, more: Rules | Mapping[str, Any] | None) -> Rules:
     """Rules with others added; the same pattern twice is the later one."""
-    from offbook.trace.redaction import read_rules
-
     added = read_rules(more)
     return Rules(
         {**first.patterns, **added.patterns},
@@ -223,8 +220,6 @@ def merge_rules(first: Rules, more: Rules | Mapping[str, Any] | None) -> Rules:
 
 
 def _preset_paths(presets: Iterable[str]) -> list[str]:
-    from offbook.trace.redaction import PRESETS
-
     return [path for preset in presets if preset in PRESETS for path in PRESETS[preset][1]]
 
 

@@ -8,7 +8,7 @@ beginning of the prompt and the line that comes nearest: nothing is ever made up
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,23 +49,17 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
 class Mocks:
     """The lines of a mock file, given out as replies: a `ModelSource`.
 
-    `lines` is a file, or the lines themselves. `scope` tells the scope of a request, for files
-    that have scopes; requests carry it in their metadata otherwise, or belong to `agent.main`.
+    `lines` is a file, or the lines themselves. A request has its scope, for files that have
+    scopes, in its metadata, or belongs to `agent.main`.
     """
 
-    def __init__(
-        self,
-        lines: Path | str | Script | Iterable[Mapping[str, Any]],
-        *,
-        scope: Callable[[Request], str] | None = None,
-    ) -> None:
+    def __init__(self, lines: Path | str | Script | Iterable[Mapping[str, Any]]) -> None:
         self.script = _read(lines)
         if not self.script.mocks:
             raise UsageError(
                 "there is not a single mock", where=self.script.path, hint='write {"text": "…"}'
             )
         self.receipts: deque[Receipt] = deque(maxlen=RECEIPTS)
-        self._scope = scope or _scope_of
         self._shelves: dict[str, _Shelf] = {}
         for mock in self.script.mocks:
             self._shelves.setdefault(mock.scope, _Shelf()).add(mock)
@@ -77,7 +71,7 @@ class Mocks:
         """The answer of the first line that fits; a call beside the work only takes its own."""
         aside = stand_in(request)
         text = self._hear(request)
-        asked = self._scope(request) if self.script.versioned else DEFAULT
+        asked = _scope_of(request) if self.script.versioned else DEFAULT
         for scope in self._ways(asked):
             shelf = self._shelves.get(scope)
             mock = None if shelf is None else shelf.take(text, in_order=aside is None)
