@@ -349,3 +349,17 @@ def test_an_interrupted_recording_keeps_what_it_has_and_says_so(tmp_path: Path):
     assert recorder.returncode == 1
     assert "interrupted: kept 1 interactions in a.yaml" in told
     assert load(tmp_path / "a.yaml").header.metadata["interrupted"] is True
+
+
+def test_the_command_says_what_it_left_out_and_that_there_are_traces_to_choose_from(
+    tmp_path: Path, offbook_command: Offbook, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    one = {"prompt": "q", "response": "a"}
+    written = [msgspec.json.encode({**one, "trace_id": name}) for name in ("t1", "t2")]
+    (tmp_path / "trace.jsonl").write_bytes(b"\n".join([*written, b'{"prompt"']))
+    done = offbook_command("import", "trace.jsonl", "-o", "one.yaml")
+    assert (done.code, done.out) == (0, "one.yaml: 2 interactions\n")
+    assert "2 traces" in done.err
+    assert "(t1, t2)" in done.err
+    assert "left out: 1 x torn line (3)" in done.err

@@ -124,7 +124,9 @@ def test_only_the_trace_that_is_asked_for_is_read(tmp_path: Path):
     "text, line, message",
     [
         ("", None, "nothing in this file"),
-        ('{"prompt": "q", "response": "a"}\n{"prompt"', 2, "JSON"),
+        ('{"prompt": "q", "response": "a"}\n{"prompt"\n', 2, "JSON"),
+        ('{"prompt"', 1, "JSON"),
+        ('{"prompt": "q", "response": "a", "tool_calls": "find"}', 1, "not a list"),
         ('{"prompt": "q", "response": "a"}\n{"promt": "q"}', 2, "did you mean 'promt'"),
         ('{"prompt": "q", "response": ["a"]}', 1, "the response is a list"),
         ('{"prompt": "q", "response": "a", "tool_calls": [{"args": {}}]}', 1, "no name"),

@@ -11,7 +11,7 @@ from offbook.sources.cassette.format import Answered, write_error, write_reply
 from offbook.sources.importers.claude import Claude
 from offbook.sources.importers.codex import Codex
 from offbook.sources.importers.generic import Generic
-from offbook.sources.importers.importer import Importer, Told, read_records
+from offbook.sources.importers.importer import Importer, Left, Told, read_records
 from offbook.sources.importers.otlp import Otlp
 from offbook.sources.importers.pi import Pi
 from offbook.sources.importers.ralph import Ralph
@@ -29,12 +29,18 @@ if TYPE_CHECKING:
 IMPORTERS: tuple[Importer, ...] = (Otlp(), Ralph(), Codex(), Claude(), Pi(), Generic())
 
 
-def read_trace(path: Path, kind: str = "", trace_id: str | None = None) -> list[Told]:
-    """What was asked and answered in a trace; its format is seen from the file where not named."""
+def read_trace(
+    path: Path, kind: str = "", trace_id: str | None = None, left: Left | None = None
+) -> list[Told]:
+    """What was asked and answered in a trace; its format is seen from the file where not named.
+
+    What cannot be kept is counted in `left`, by its kind.
+    """
+    left = Left() if left is None else left
     names = {importer.name: importer for importer in IMPORTERS}
     if kind and kind not in names:
         raise UsageError(f"there is no format {kind!r}", hint=nearest(kind, names))
-    records = read_records(path)
+    records = read_records(path, left)
     chosen = names.get(kind) or next((one for one in IMPORTERS if one.claims(records)), None)
     if chosen is None:
         raise FormatError(
@@ -43,7 +49,7 @@ def read_trace(path: Path, kind: str = "", trace_id: str | None = None) -> list[
             line=records[0].line,
             hint=f"name it, if it is one of {', '.join(names)}",
         )
-    told = chosen.read(records, path, trace_id)
+    told = chosen.read(records, path, trace_id, left)
     if not told:
         raise FormatError(
             "no answer of a model is told in this file", path=path, hint=f"read as {chosen.name}"

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, cast
 from offbook.errors import FormatError, nearest
 from offbook.exchange.messages import AnyBlock, Text, ToolCall
 from offbook.exchange.reply import Reply, Usage
-from offbook.sources.importers.importer import Record, Told, as_count, as_object, as_text
+from offbook.sources.importers.importer import (
+    Left,
+    Record,
+    Told,
+    as_count,
+    as_fields,
+    as_object,
+    as_text,
+    refuse_trace,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +37,13 @@ class Generic:
         """Whether the file is written in it."""
         return "prompt" in records[0].value or "response" in records[0].value
 
-    def read(self, records: list[Record], path: Path, trace_id: str | None) -> list[Told]:
+    def read(
+        self,
+        records: list[Record],
+        path: Path,
+        trace_id: str | None,
+        left: Left,  # noqa: ARG002 - the protocol's
+    ) -> list[Told]:
         """What was told in it."""
         calls = 0
         told: list[Told] = []
@@ -39,12 +54,8 @@ class Generic:
             calls += len(one.reply.calls)
             told.append(one)
         if trace_id is not None and not told:
-            known = {str(record.value.get("trace_id")) for record in records}
-            raise FormatError(
-                f"no record has the trace id {trace_id!r}",
-                path=path,
-                hint=nearest(trace_id, known),
-            )
+            known = (as_text(record.value.get("trace_id")) for record in records)
+            raise refuse_trace(trace_id, known, path)
         return told
 
 
@@ -69,7 +80,11 @@ def _tell(record: Record, path: Path, calls: int) -> Told:
     text = (
         response if isinstance(response, str) else as_text(inner.get("text", inner.get("content")))
     )
-    listed = cast("list[Any]", value.get("tool_calls") or inner.get("tool_calls") or [])
+    held: Any = value.get("tool_calls") or inner.get("tool_calls") or []
+    if not isinstance(held, list):
+        what = f"tool_calls is a {type(held).__name__}, not a list"
+        raise FormatError(what, path=path, line=record.line)
+    listed = cast("list[Any]", held)
     blocks: list[AnyBlock] = [Text(text)] if text or not listed else []
     blocks += [_call(call, calls + at, record, path) for at, call in enumerate(listed, 1)]
     given, taken = (_either(value, inner, f"{side}_tokens") for side in ("input", "output"))
@@ -83,6 +98,7 @@ def _tell(record: Record, path: Path, calls: int) -> Told:
         prompt=as_text(value["prompt"]),
         provider=as_text(_either(value, inner, "provider")),
         usage_known=given is not None or taken is not None,
+        trace=as_text(value.get("trace_id")),
     )
 
 
@@ -91,11 +107,12 @@ def _either(value: dict[str, Any], inner: dict[str, Any], name: str) -> Any:
 
 
 def _call(call: Any, number: int, record: Record, path: Path) -> ToolCall:
-    fields = cast("dict[str, Any]", call if isinstance(call, dict) else {})
+    fields = as_fields(call)
+    fields = {**fields, **as_fields(fields.get("function"))}
     name = fields.get("name")
     if not isinstance(name, str) or not name:
         raise FormatError("a tool call has no name", path=path, line=record.line)
-    arguments = fields.get("arguments", fields.get("args"))
+    arguments = fields.get("arguments", fields.get("args", fields.get("input")))
     identity = fields.get("id")
     return ToolCall(
         identity if isinstance(identity, str) else f"imported-{number}", name, as_object(arguments)

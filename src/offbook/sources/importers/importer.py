@@ -6,22 +6,25 @@ thing that the user said; where not even that was written down, by its turn alon
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
-from offbook.errors import FormatError, ModelError
+from offbook.errors import FormatError, ModelError, nearest
 from offbook.exchange.reply import Reply
 from offbook.files import parse_json, read_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 MAIN = "main"
+Left = Counter[str]  # what a file tells and no interaction has, by its kind
 
 
 class Told(msgspec.Struct, frozen=True):
-    """One exchange. `prompt` is None where nobody wrote it down."""
+    """One exchange. `prompt` is None where nobody wrote it down, `trace` is empty there."""
 
     reply: Reply
     prompt: str | None = None
@@ -31,6 +34,7 @@ class Told(msgspec.Struct, frozen=True):
     duration_ms: float = 0
     error: ModelError | None = None
     usage_known: bool = False
+    trace: str = ""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -49,28 +53,44 @@ class Importer(Protocol):
         """Whether the file is written in it."""
         ...
 
-    def read(self, records: list[Record], path: Path, trace_id: str | None) -> list[Told]:
-        """What was told in it, of this trace only where one is named."""
+    def read(
+        self, records: list[Record], path: Path, trace_id: str | None, left: Left
+    ) -> list[Told]:
+        """What was told in it, of this trace only where one is named; what was not goes `left`."""
         ...
 
 
-def read_records(path: Path) -> list[Record]:
-    """The JSON objects of a file: one a line, or one in all."""
-    text = read_text(path)
+def read_records(path: Path, left: Left) -> list[Record]:
+    """The JSON objects of a file: one a line, or one document, which may be a list of them."""
+    text = read_text(path).removeprefix("\ufeff")
     lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise FormatError("there is nothing in this file", path=path)
-    if len(lines) > 1 and not _is_whole(lines[0][1]):
+    if len(lines) > 1 and not _is_json(lines[0][1]) and _begins_document(lines[0][1]):
         lines = [(1, text)]
-    return [_record(line, parse_json(raw, path, line), path) for line, raw in lines]
+    elif len(lines) > 1 and not text.endswith("\n") and not _is_json(lines[-1][1]):
+        left[f"torn line ({lines.pop()[0]})"] += 1
+    return [
+        _record(line, value, path)
+        for line, raw in lines
+        for value in _listed(parse_json(raw, path, line))
+    ]
 
 
-def _is_whole(line: str) -> bool:
+def _is_json(line: str) -> bool:
     try:
         msgspec.json.decode(line)
     except msgspec.DecodeError:
-        return not line.lstrip().startswith(("{\n", "[")) and line.strip() not in {"{", "["}
+        return False
     return True
+
+
+def _begins_document(line: str) -> bool:
+    return line.strip() in {"{", "["} or line.startswith("[")
+
+
+def _listed(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
 def _record(line: int, value: Any, path: Path) -> Record:
@@ -82,6 +102,27 @@ def _record(line: int, value: Any, path: Path) -> Record:
             hint="a trace has one JSON object a line",
         )
     return Record(line, cast("dict[str, Any]", value))
+
+
+def refuse_trace(trace_id: str, known: Iterable[str], path: Path) -> FormatError:
+    """What is told when nothing belongs to the trace that was asked for."""
+    listed = sorted({name for name in known if name})
+    return FormatError(
+        f"nothing in it belongs to the trace {trace_id!r}",
+        path=path,
+        hint=nearest(trace_id, listed) if listed else "it names none: leave --trace-id out",
+    )
+
+
+def as_fields(value: Any) -> dict[str, Any]:
+    """An object, or an empty one where something else stands."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def as_items(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none where something else stands."""
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
 
 
 def as_text(value: Any) -> str:

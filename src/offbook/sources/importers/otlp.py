@@ -1,55 +1,82 @@
 """OpenTelemetry spans of calls to a model, as OTLP writes them in JSON.
 
-The names are those of the GenAI conventions, of today (`gen_ai.output.messages`) and of before
-(events, `gen_ai.completion.0.content`), and of OpenInference (`llm.output_messages`).
+What was said may stand in the spans, or in log records that name them.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.errors import FormatError, ModelError, nearest
-from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
+from offbook.errors import FormatError, ModelError
+from offbook.exchange.messages import ToolCall
 from offbook.exchange.reply import Reply, Stop, Usage
-from offbook.sources.importers.importer import MAIN, Record, Told, as_count, as_object, as_text
+from offbook.sources.importers.conventions import (
+    Attributes,
+    find_blocks,
+    find_messages,
+    find_prompt,
+    listed,
+)
+from offbook.sources.importers.importer import (
+    MAIN,
+    Left,
+    Record,
+    Told,
+    as_count,
+    as_fields,
+    as_items,
+    as_text,
+    refuse_trace,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 NAMES = {
-    "input": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
-    "output": (
-        "gen_ai.usage.output_tokens",
-        "gen_ai.usage.completion_tokens",
-        "llm.token_count.completion",
+    "input": (
+        *("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
+        *("llm.usage.prompt_tokens", "ai.usage.promptTokens", "ai.usage.inputTokens"),
     ),
-    "model": ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
-    "provider": ("gen_ai.provider.name", "gen_ai.system", "llm.provider"),
+    "output": (
+        *("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+        *("llm.token_count.completion", "llm.usage.completion_tokens"),
+        *("ai.usage.completionTokens", "ai.usage.outputTokens"),
+    ),
+    "cached": (
+        *("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+        *("gen_ai.usage.details.cache_read_tokens", "llm.token_count.prompt_details.cache_read"),
+    ),
+    "model": (
+        *("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
+        *("ai.response.model", "ai.model.id"),
+    ),
+    "provider": ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"),
     "hat": ("gen_ai.agent.name",),
-    "asked": ("gen_ai.input.messages", "gen_ai.prompt"),
-    "answered": ("gen_ai.output.messages", "gen_ai.completion"),
-    "finish": ("gen_ai.response.finish_reasons",),
+    "finish": ("gen_ai.response.finish_reasons", "ai.response.finishReason"),
 }
 OPERATIONS = {"chat", "text_completion", "generate_content", "completion"}
-INDEXED = (
-    ("gen_ai.prompt", "gen_ai.completion"),
-    ("llm.input_messages", "llm.output_messages"),
-)
+LISTS = {
+    "spans": ("resourceSpans", "resource_spans"),
+    "logs": ("resourceLogs", "resource_logs"),
+}
+SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "scopeLogs", "scope_logs")
 STOPS: dict[str, Stop] = {
     "stop": "stop",
     "end_turn": "stop",
     "length": "length",
     "max_tokens": "length",
     "tool_calls": "tool_use",
+    "tool-calls": "tool_use",
     "tool_call": "tool_use",
     "tool_use": "tool_use",
     "content_filter": "refusal",
+    "content-filter": "refusal",
     "refusal": "refusal",
 }
-FAILED = 2
-Attributes = dict[str, Any]
+FAILED = {"2", "STATUS_CODE_ERROR", "ERROR"}
+Span = dict[str, Any]
+Events = list[tuple[str, Attributes]]
 
 
 class Otlp:
@@ -59,101 +86,122 @@ class Otlp:
 
     def claims(self, records: list[Record]) -> bool:
         """Whether the file is written in it."""
-        return any(name in records[0].value for name in ("resourceSpans", "resource_spans"))
+        names = {name for some in LISTS.values() for name in some}
+        return any(names & set(record.value) for record in records)
 
-    def read(self, records: list[Record], path: Path, trace_id: str | None) -> list[Told]:
+    def read(
+        self, records: list[Record], path: Path, trace_id: str | None, left: Left
+    ) -> list[Told]:
         """What was told in it, in the order of time."""
-        spans = [span for record in records for span in _spans(record.value)]
+        spans = [span for record in records for span in _inside(record.value, "spans", "spans")]
         if trace_id is not None:
-            kept = [span for span in spans if _get(span, "traceId", "trace_id") == trace_id]
+            kept = [span for span in spans if _trace(span) == trace_id]
             if not kept:
-                known = {as_text(_get(span, "traceId", "trace_id")) for span in spans}
-                what = f"no span has the trace id {trace_id!r}"
-                raise FormatError(what, path=path, hint=nearest(trace_id, known))
+                raise refuse_trace(trace_id, map(_trace, spans), path)
             spans = kept
-        spans.sort(key=_began)
+        logs = _logs(records)
         asked = [(span, about) for span in spans if _is_call(about := _attributes(span))]
-        told = [_tell(span, about) for span, about in asked]
-        if told and not any(one.reply.blocks or one.error for one in told):
+        asked.sort(key=lambda one: _time(one[0], "start"))
+        told = [_tell(span, about, logs, left) for span, about in asked]
+        if asked and not any(one.reply.blocks or one.error for one in told):
             raise FormatError(
                 f"the {len(told)} spans of calls to a model do not tell what was said",
                 path=path,
                 hint="record with OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true",
             )
-        return told
+        mute = sum(not one.reply.blocks and one.error is None for one in told)
+        if mute:
+            left["span that does not tell what was said"] += mute
+        return [one for one in told if one.reply.blocks or one.error]
 
 
 def _get(value: dict[str, Any], *names: str) -> Any:
     return next((value[name] for name in names if name in value), None)
 
 
-def _spans(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for resource in cast("list[Any]", _get(document, "resourceSpans", "resource_spans") or []):
-        for scope in cast("list[Any]", _get(resource, "scopeSpans", "scope_spans") or []):
-            yield from cast("list[dict[str, Any]]", scope.get("spans") or [])
+def _inside(document: dict[str, Any], kind: str, *names: str) -> Iterator[Span]:
+    for resource in as_items(_get(document, *LISTS[kind])):
+        for scope in as_items(_get(resource, *SCOPES)):
+            yield from as_items(_get(scope, *names))
 
 
-def _began(span: dict[str, Any]) -> int:
-    return int(_get(span, "startTimeUnixNano", "start_time_unix_nano") or 0)
+def _trace(span: Span) -> str:
+    return as_text(_get(span, "traceId", "trace_id"))
 
 
-def _ended(span: dict[str, Any]) -> int:
-    return int(_get(span, "endTimeUnixNano", "end_time_unix_nano") or 0)
+def _name(span: Span) -> tuple[str, str]:
+    return _trace(span), as_text(_get(span, "spanId", "span_id"))
+
+
+def _time(span: Span, end: str) -> int:
+    return as_count(_get(span, f"{end}TimeUnixNano", f"{end}_time_unix_nano"))
+
+
+def _logs(records: list[Record]) -> dict[tuple[str, str], Events]:
+    """What log records tell of spans."""
+    found: dict[tuple[str, str], Events] = {}
+    for record in records:
+        for log in _inside(record.value, "logs", "logRecords", "log_records"):
+            about = _attributes(log)
+            name = _get(log, "eventName", "event_name") or about.get("event.name")
+            body = as_fields(_value(log.get("body")))
+            found.setdefault(_name(log), []).append((as_text(name), {**about, **body}))
+    return found
 
 
 def _attributes(holder: dict[str, Any]) -> Attributes:
-    listed = cast("list[dict[str, Any]]", holder.get("attributes") or [])
-    return {as_text(one.get("key")): _value(one.get("value")) for one in listed}
+    held = holder.get("attributes")
+    if isinstance(held, dict):
+        return cast("dict[str, Any]", held)
+    return {as_text(one.get("key")): _value(one.get("value")) for one in as_items(held)}
 
 
 def _value(value: Any) -> Any:
     """What a value of OTLP holds, which names its type first."""
-    if not isinstance(value, dict):
-        return value
-    fields = cast("dict[str, Any]", value)
-    for kind, held in fields.items():
+    for kind, held in as_fields(value).items():
         match kind.lower().removesuffix("value").rstrip("_"):
             case "int":
-                return int(held)
+                return as_count(held)
             case "array":
-                return [_value(one) for one in cast("list[Any]", held.get("values") or [])]
+                items = as_fields(held).get("values")
+                return [_value(one) for one in as_items(items)]
             case "kvlist":
-                listed = cast("list[dict[str, Any]]", held.get("values") or [])
-                return {as_text(one.get("key")): _value(one.get("value")) for one in listed}
+                return _attributes({"attributes": as_fields(held).get("values")})
             case _:
                 return held
-    return None
+    return None if isinstance(value, dict) else value
 
 
 def _is_call(about: Attributes) -> bool:
     operation = about.get("gen_ai.operation.name") or about.get("llm.request.type")
     if operation is not None:
-        return operation in OPERATIONS
+        return as_text(operation) in OPERATIONS
     return about.get("openinference.span.kind") == "LLM" or "gen_ai.request.model" in about
 
 
-def _tell(span: dict[str, Any], about: Attributes) -> Told:
-    asked, answered = _messages(span, about)
-    blocks = tuple(block for message in answered for block in _blocks(message))
+def _tell(span: Span, about: Attributes, logs: dict[tuple[str, str], Events], left: Left) -> Told:
+    events = [(as_text(one.get("name")), _attributes(one)) for one in as_items(span.get("events"))]
+    asked, answered = find_messages(about, [*events, *logs.get(_name(span), ())])
+    unknown: list[str] = []
+    blocks = tuple(block for message in answered for block in find_blocks(message, unknown))
+    left.update(unknown)
     calls = any(isinstance(block, ToolCall) for block in blocks)
-    finish = next((as_text(m.get("finish_reason")) for m in answered if m.get("finish_reason")), "")
-    reasons = _first(about, "finish")
-    finish = finish or as_text(reasons[0] if isinstance(reasons, list) and reasons else reasons)
     given, taken = _first(about, "input"), _first(about, "output")
     reply = Reply(
         blocks,
-        "tool_use" if calls else STOPS.get(finish, "stop"),
-        Usage(as_count(given), as_count(taken)),
+        "tool_use" if calls else STOPS.get(_finish(about, answered), "stop"),
+        Usage(as_count(given), as_count(taken), as_count(_first(about, "cached"))),
         as_text(_first(about, "model")),
     )
     return Told(
         reply,
-        _prompt(asked),
+        find_prompt(asked),
         as_text(_first(about, "hat")) or MAIN,
         as_text(_first(about, "provider")),
-        duration_ms=max(0, _ended(span) - _began(span)) // 1_000_000,
+        duration_ms=max(0, _time(span, "end") - _time(span, "start")) // 1_000_000,
         error=_error(span, about) if not blocks else None,
         usage_known=given is not None or taken is not None,
+        trace=_trace(span),
     )
 
 
@@ -161,108 +209,26 @@ def _first(about: Attributes, what: str) -> Any:
     return next((about[name] for name in NAMES[what] if name in about), None)
 
 
-def _error(span: dict[str, Any], about: Attributes) -> ModelError | None:
-    status = cast("dict[str, Any]", span.get("status") or {})
-    if status.get("code") not in {FAILED, "STATUS_CODE_ERROR"}:
+def _finish(about: Attributes, answered: list[dict[str, Any]]) -> str:
+    for message in answered:
+        if message.get("finish_reason"):
+            return as_text(message["finish_reason"])
+    reasons = _first(about, "finish")
+    if isinstance(reasons, str) and reasons.startswith("["):
+        reasons = [one.get("content") for one in listed(reasons)] or reasons
+    return as_text(reasons[0] if isinstance(reasons, list) and reasons else reasons)
+
+
+def _error(span: Span, about: Attributes) -> ModelError | None:
+    status = as_fields(span.get("status"))
+    if as_text(_get(status, "code", "status_code")) not in FAILED:
         return None
     code = as_count(about.get("http.response.status_code") or about.get("error.type"))
-    message = as_text(status.get("message")) or as_text(about.get("error.type")) or "it failed"
-    return ModelError(message, status=code or 500)
+    said = [as_text(status.get("message")), *_exceptions(span), as_text(about.get("error.type"))]
+    return ModelError(next(filter(None, said), "it failed"), status=code or 500)
 
 
-def _messages(
-    span: dict[str, Any], about: Attributes
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    asked, answered = (_listed(_first(about, side)) for side in ("asked", "answered"))
-    if asked or answered:
-        return asked, answered
-    for one, other in INDEXED:
-        asked, answered = _indexed(about, one), _indexed(about, other)
-        if asked or answered:
-            return asked, answered
-    return _from_events(span)
-
-
-def _listed(value: Any) -> list[dict[str, Any]]:
-    import msgspec
-
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            return [{"role": "user", "content": value}]
-    items = cast("list[Any]", value if isinstance(value, list) else [value] if value else [])
-    return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
-
-
-def _indexed(about: Attributes, prefix: str) -> list[dict[str, Any]]:
-    """Messages whose fields are attributes of their own: `gen_ai.prompt.0.content`."""
-    found: dict[int, dict[str, Any]] = {}
-    pattern = re.compile(rf"{re.escape(prefix)}\.(\d+)\.(?:message\.)?(.+)")
-    for name, value in about.items():
-        match = pattern.fullmatch(name)
-        if match:
-            _put(found.setdefault(int(match[1]), {}), match[2], value)
-    return [found[number] for number in sorted(found)]
-
-
-def _put(message: dict[str, Any], name: str, value: Any) -> None:
-    call = re.fullmatch(r"tool_calls\.(\d+)\.(?:tool_call\.)?(?:function\.)?(.+)", name)
-    if call is None:
-        message[name] = value
-        return
-    calls = cast("dict[int, dict[str, Any]]", message.setdefault("tool_calls", {}))
-    calls.setdefault(int(call[1]), {})[call[2]] = value
-
-
-def _from_events(span: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    asked: list[dict[str, Any]] = []
-    answered: list[dict[str, Any]] = []
-    for event in cast("list[dict[str, Any]]", span.get("events") or []):
-        name, about = as_text(event.get("name")), _attributes(event)
-        if name == "gen_ai.client.inference.operation.details":
-            asked += _listed(about.get("gen_ai.input.messages"))
-            answered += _listed(about.get("gen_ai.output.messages"))
-        elif name == "gen_ai.content.prompt":
-            asked += _listed(about.get("gen_ai.prompt"))
-        elif name == "gen_ai.content.completion":
-            answered += _listed(about.get("gen_ai.completion"))
-        elif name in {"gen_ai.choice", "gen_ai.assistant.message"}:
-            message = about.get("message", about)
-            answered += _listed(message) if name == "gen_ai.choice" else []
-        elif name in {"gen_ai.user.message", "gen_ai.system.message", "gen_ai.tool.message"}:
-            asked.append({"role": name.split(".")[1], **about})
-    return asked, answered
-
-
-def _prompt(messages: list[dict[str, Any]]) -> str | None:
-    said = [message for message in messages if message.get("role") == "user"]
-    if not said:
-        return None
-    texts = [block.text for block in _blocks(said[-1]) if isinstance(block, Text)]
-    return "\n".join(texts) or None
-
-
-def _blocks(message: dict[str, Any]) -> list[AnyBlock]:
-    parts = message.get("parts", message.get("content"))
-    if isinstance(parts, str):
-        parts = [{"type": "text", "content": parts}] if parts else []
-    listed = [*cast("list[Any]", parts or [])]
-    calls = cast("Any", message.get("tool_calls") or [])
-    listed += cast("list[Any]", calls.values() if isinstance(calls, dict) else calls)
-    found = (_block(cast("dict[str, Any]", part)) for part in listed if isinstance(part, dict))
-    return [block for block in found if block is not None]
-
-
-def _block(part: dict[str, Any]) -> AnyBlock | None:
-    kind = part.get("type")
-    function = part.get("function")
-    if isinstance(function, dict):
-        part = {**part, **cast("dict[str, Any]", function)}
-    if kind in {"tool_call", "tool_use", "function"} or (kind is None and "name" in part):
-        arguments = _get(part, "arguments", "input")
-        return ToolCall(as_text(part.get("id")), as_text(part.get("name")), as_object(arguments))
-    text = as_text(_get(part, "content", "text"))
-    if kind in {"reasoning", "thinking"}:
-        return Thinking(text)
-    return Text(text) if kind in {"text", None} and text else None
+def _exceptions(span: Span) -> Iterator[str]:
+    for event in as_items(span.get("events")):
+        if event.get("name") == "exception":
+            yield as_text(_attributes(event).get("exception.message"))

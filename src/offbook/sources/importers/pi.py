@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from offbook.errors import ModelError
 from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
 from offbook.exchange.reply import Reply, Stop, Usage
-from offbook.sources.importers.importer import Record, Told, as_count, as_object, as_text
+from offbook.sources.importers.importer import (
+    Left,
+    Record,
+    Told,
+    as_count,
+    as_fields,
+    as_items,
+    as_object,
+    as_text,
+    refuse_trace,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,22 +41,28 @@ class Pi:
         kinds = {as_text(record.value.get("type")) for record in records}
         return bool(kinds & {"agent_start", "message_end", "agent_end"})
 
-    def read(self, records: list[Record], path: Path, trace_id: str | None) -> list[Told]:  # noqa: ARG002 - the protocol's
+    def read(
+        self, records: list[Record], path: Path, trace_id: str | None, left: Left
+    ) -> list[Told]:
         """What was told in it; a trace is a session."""
         told: list[Told] = []
         prompt: str | None = None
         session = ""
+        sessions: set[str] = set()
         for record in records:
             value = record.value
             if value.get("type") == "session":
                 session = as_text(value.get("id"))
+                sessions.add(session)
             if value.get("type") != "message_end" or (trace_id is not None and session != trace_id):
                 continue
-            message = cast("dict[str, Any]", value.get("message") or {})
+            message = as_fields(value.get("message"))
             if message.get("role") == "user":
                 prompt = _said(message) or prompt
             elif message.get("role") == "assistant":
-                told.append(_tell(message, prompt))
+                told.append(_tell(message, prompt, left))
+        if trace_id is not None and trace_id not in sessions:
+            raise refuse_trace(trace_id, sessions, path)
         return told
 
 
@@ -53,23 +70,32 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return cast("list[dict[str, Any]]", content or [])
+    return as_items(content)
 
 
 def _said(message: dict[str, Any]) -> str:
     return "\n".join(as_text(p.get("text")) for p in _parts(message) if p.get("type") == "text")
 
 
-def _tell(message: dict[str, Any], prompt: str | None) -> Told:
-    blocks = tuple(block for block in map(_block, _parts(message)) if block is not None)
-    usage = cast("dict[str, Any]", message.get("usage") or {})
+def _tell(message: dict[str, Any], prompt: str | None, left: Left) -> Told:
+    found = [(part, _block(part)) for part in _parts(message)]
+    left.update(as_text(part.get("type")) for part, block in found if block is None)
+    blocks = tuple(block for _, block in found if block is not None)
+    usage = as_fields(message.get("usage"))
     read, written = as_count(usage.get("cacheRead")), as_count(usage.get("cacheWrite"))
     spent = Usage(
         as_count(usage.get("input")) + read + written, as_count(usage.get("output")), read, written
     )
     stop = STOPS.get(as_text(message.get("stopReason")), "stop")
     reply = Reply(blocks, stop, spent, as_text(message.get("model")))
-    return Told(reply, prompt, provider=as_text(message.get("provider")), usage_known=bool(usage))
+    failed = stop == "error" and not blocks
+    return Told(
+        reply,
+        prompt,
+        provider=as_text(message.get("provider")),
+        error=ModelError(as_text(message.get("errorMessage")) or "it failed") if failed else None,
+        usage_known=bool(usage),
+    )
 
 
 def _block(part: dict[str, Any]) -> AnyBlock | None:

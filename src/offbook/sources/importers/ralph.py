@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from offbook.errors import FormatError
 from offbook.exchange.messages import Text
 from offbook.exchange.reply import Reply
-from offbook.sources.importers.importer import MAIN, Record, Told, as_text
+from offbook.sources.importers.importer import MAIN, Left, Record, Told, as_text
 from offbook.trace.outputs import decode_bytes
 
 if TYPE_CHECKING:
@@ -31,7 +31,13 @@ class Ralph:
         first = records[0].value
         return {"ts", "event", "data"} <= set(first)
 
-    def read(self, records: list[Record], path: Path, trace_id: str | None) -> list[Told]:
+    def read(
+        self,
+        records: list[Record],
+        path: Path,
+        trace_id: str | None,
+        left: Left,  # noqa: ARG002 - the protocol's
+    ) -> list[Told]:
         """What was told in it; it has no traces to choose from."""
         if trace_id is not None:
             raise FormatError("a session has no trace ids", path=path, hint="leave --trace-id out")

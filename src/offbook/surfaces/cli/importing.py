@@ -25,6 +25,9 @@ Exit codes:
 """
 
 
+SHOWN = 5
+
+
 @click.command("import", epilog=EXAMPLE)
 @click.argument("trace", type=options.FILE)
 @click.option(
@@ -40,8 +43,10 @@ Exit codes:
 def command(trace: Path, *, output: Path, kind: str, trace_id: str | None, replace: bool) -> None:
     """Turn a trace of another tool into a cassette or into mocks."""
     from offbook.sources.importers.all import read_trace, write_cassette, write_mocks
+    from offbook.sources.importers.importer import Left
 
-    told = read_trace(trace, kind, trace_id)
+    left = Left()
+    told = read_trace(trace, kind, trace_id, left)
     if output.suffix in {".yaml", ".yml"}:
         count = write_cassette(told, output, replace=replace)
     elif output.suffix == ".jsonl":
@@ -55,3 +60,11 @@ def command(trace: Path, *, output: Path, kind: str, trace_id: str | None, repla
             hint="write to a cassette (.yaml) or to mocks (.jsonl)",
         )
     click.echo(f"{output}: {count} interactions")
+    traces = list(dict.fromkeys(one.trace for one in told))
+    if len(traces) > 1:
+        named = ", ".join(traces[:SHOWN]) + (", …" if len(traces) > SHOWN else "")
+        told_of = f"{len(traces)} traces, one among the other as they came: --trace-id chooses one"
+        click.echo(f"{told_of} ({named})", err=True)
+    if left:
+        listed = ", ".join(f"{count} x {what}" for what, count in sorted(left.items()))
+        click.echo(f"left out: {listed}", err=True)
