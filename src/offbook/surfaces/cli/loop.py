@@ -1,13 +1,15 @@
-"""The options of the loop that `record` and `replay` have in common."""
+"""The loop, as `record` and `replay` have it in common."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import click
 
 from offbook.surfaces.cli.inputs import read_env
+from offbook.surfaces.cli.output import print_json
 
 T = TypeVar("T", bound=Callable[..., Any])
 OPTIONS = (
@@ -26,13 +28,33 @@ def loop_options(command: T) -> T:
     return command
 
 
-def read_agent(words: tuple[str, ...], loop: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options say of the workspace and of who works there."""
-    return {
-        "workspace_id": loop["workspace"],
-        "backend": loop["backend"] or ("command" if words else ""),
-        "command": words,
-        "playbook": loop["playbook"],
-        "env": read_env(loop["env"]),
-        "max_runtime_secs": loop["max_runtime_secs"],
-    }
+def run_loop(
+    tool: Callable[..., Coroutine[Any, Any, Any]],
+    words: tuple[str, ...],
+    given: Mapping[str, Any],
+    taken: str,
+    **more: Any,
+) -> Any:
+    """Let a test tool use the loop: with what it takes of the options, and who works where."""
+    return asyncio.run(
+        tool(
+            workspace_id=given["workspace"],
+            backend=given["backend"] or ("command" if words else ""),
+            command=words,
+            playbook=given["playbook"],
+            env=read_env(given["env"]),
+            max_runtime_secs=given["max_runtime_secs"],
+            **{name: given[name] for name in taken.split()},
+            **more,
+        )
+    )
+
+
+def tell_loop(done: Any, summary: str, *, as_json: bool) -> None:
+    """Print what came of it, in JSON or in words."""
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(summary)
+    for said in filter(None, (*done.warnings, done.error)):
+        click.echo(f"offbook: {said}", err=True)

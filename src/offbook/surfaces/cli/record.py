@@ -11,7 +11,7 @@ import msgspec
 from offbook.errors import UsageError
 from offbook.surfaces.cli import options
 from offbook.surfaces.cli.inputs import read_redactions
-from offbook.surfaces.cli.loop import loop_options, read_agent
+from offbook.surfaces.cli.loop import loop_options, run_loop, tell_loop
 from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
@@ -68,7 +68,7 @@ def command(
 
     rules = read_redactions(redact, preset or find_presets(command_))
     if given["workspace"]:
-        return _record_loop(str(cassette), command_, rules, **given)
+        return _record_loop(str(cassette), command_, rules, given)
     if not command_:
         raise UsageError("what is to be recorded?", hint="offbook record CASSETTE -- COMMAND")
     if given["only"] is not None:
@@ -126,41 +126,18 @@ def _record(  # noqa: PLR0913 - one for each option
 
 
 def _record_loop(
-    name: str,
-    command_: tuple[str, ...],
-    rules: dict[str, Any],
-    *,
-    task: str,
-    max_iterations: int,
-    replace: bool,
-    as_json: bool,
-    **loop: Any,
+    name: str, command_: tuple[str, ...], rules: dict[str, Any], given: dict[str, Any]
 ) -> int:
-    import asyncio
-
     from offbook.runs.tools.record import record
 
-    recorded = asyncio.run(
-        record(
-            cassette_name=name,
-            task=task,
-            max_iterations=max_iterations,
-            redactions=rules,
-            replace=replace,
-            **read_agent(command_, loop),
-        )
+    taken = "task max_iterations replace"
+    done = run_loop(record, command_, given, taken, cassette_name=name, redactions=rules)
+    summary = (
+        f"recorded {done.interactions} interactions: "
+        f"{done.termination_reason}, exit code {done.exit_code}\n{done.cassette_path}"
     )
-    if as_json:
-        print_json(recorded)
-    else:
-        click.echo(
-            f"recorded {recorded.interactions} interactions: "
-            f"{recorded.termination_reason}, exit code {recorded.exit_code}"
-        )
-        click.echo(recorded.cassette_path)
-    for said in filter(None, (*recorded.warnings, recorded.error)):
-        click.echo(f"offbook: {said}", err=True)
-    return int(recorded.exit_code != 0)
+    tell_loop(done, summary, as_json=given["as_json"])
+    return int(done.exit_code != 0)
 
 
 def _renew(

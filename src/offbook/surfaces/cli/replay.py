@@ -12,7 +12,7 @@ import msgspec
 from offbook.errors import UsageError
 from offbook.surfaces.cli import options
 from offbook.surfaces.cli.inputs import read_redactions
-from offbook.surfaces.cli.loop import loop_options, read_agent
+from offbook.surfaces.cli.loop import loop_options, run_loop, tell_loop
 from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
@@ -66,7 +66,7 @@ def command(
     """
     rules = read_redactions(redact, preset)
     if given["workspace"]:
-        return _replay_loop(str(cassette), command_, rules, **given)
+        return _replay_loop(str(cassette), command_, rules, given)
     if not command_:
         raise UsageError("what is to be replayed?", hint="offbook replay CASSETTE -- COMMAND")
     return _replay(cassette, command_, rules, **given)
@@ -127,38 +127,16 @@ def _replay(  # noqa: PLR0913 - one for each option
 
 
 def _replay_loop(
-    name: str,
-    command_: tuple[str, ...],
-    rules: dict[str, Any],
-    *,
-    task: str,
-    strict: bool,
-    allow_passthrough: bool,
-    as_json: bool,
-    **loop: Any,
+    name: str, command_: tuple[str, ...], rules: dict[str, Any], given: dict[str, Any]
 ) -> int:
-    import asyncio
-
     from offbook.runs.tools.replay import replay
 
-    replayed = asyncio.run(
-        replay(
-            cassette_name=name,
-            task=task,
-            strict=strict,
-            allow_passthrough=allow_passthrough,
-            redactions=rules,
-            **read_agent(command_, loop),
-        )
+    taken = "task strict allow_passthrough"
+    done = run_loop(replay, command_, given, taken, cassette_name=name, redactions=rules)
+    summary = (
+        f"replayed {done.interactions_replayed} interactions, "
+        f"{done.interactions_passthrough} passed on: "
+        f"{done.termination_reason}, exit code {done.exit_code}"
     )
-    if as_json:
-        print_json(replayed)
-    else:
-        click.echo(
-            f"replayed {replayed.interactions_replayed} interactions, "
-            f"{replayed.interactions_passthrough} passed on: "
-            f"{replayed.termination_reason}, exit code {replayed.exit_code}"
-        )
-    for said in filter(None, (*replayed.warnings, replayed.error)):
-        click.echo(f"offbook: {said}", err=True)
-    return int(replayed.exit_code != 0 or bool(replayed.error))
+    tell_loop(done, summary, as_json=given["as_json"])
+    return int(done.exit_code != 0 or bool(done.error))
