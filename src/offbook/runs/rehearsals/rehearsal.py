@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import PlaybookError, ScriptError, UsageError
-from offbook.exchange.names import Name, Names, Translated, read_names
-from offbook.exchange.rules import ALL, without
+from offbook.exchange.names import Name
 from offbook.exchange.source import ModelSource
 from offbook.runs.bridge import Bridge, in_loop
 from offbook.runs.folder import make_folder, remove_folder
-from offbook.runs.rehearsals.enclosure import Enclosure
-from offbook.runs.rehearsals.endpoints import answer_clients, serve
 from offbook.runs.rehearsals.run import Dispose, Run
+from offbook.runs.rehearsals.staging import Staging
 from offbook.sources.playbook import Playbook, Role, Turn, list_called, validate
 from offbook.subjects.session.session import AgentSession
-from offbook.subjects.subject import Mocked, Named, Stage, Subject
+from offbook.subjects.subject import Subject
 from offbook.trace.events import RUN_END, RUN_START
 from offbook.trace.hub import Hub
-from offbook.trace.observe import Observed
 from offbook.trace.query import Events
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import Recorder
 from offbook.trace.verdicts import Verdict, deliver
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from offbook.sources.server.endpoint import Endpoint
 
 Script = Turn | Role | str
 
@@ -58,10 +49,6 @@ class Rehearsal:
         lenient: Iterable[str] = (),
     ) -> None:
         self.subject = subject
-        self._lenient = tuple(_rules_to_drop(lenient, subject))
-        self._known: Names = subject.names if isinstance(subject, Named) else {}
-        self._given = read_names(names, self._known)
-        self._words: Translated | None = None
         given = isinstance(source, Playbook)
         self.playbook = source if given else Playbook(strict=auto_assert)
         self._source = self.playbook if source is None else _source(source)
@@ -74,8 +61,9 @@ class Rehearsal:
         self._hub = Hub(self._clock)
         self._events: Events | None = None
         self._bridge = Bridge()
-        self._enclosure = Enclosure(self._hub, urls=tuple(urls), allow=tuple(allow))
-        self._endpoint: Endpoint | None = None
+        self._staging = Staging(
+            subject, self._source, self._hub, urls=urls, allow=allow, names=names, lenient=lenient
+        )
         self._runs: list[Run] = []
         self._opened = False
         self._failed = False
@@ -176,39 +164,12 @@ class Rehearsal:
             )
             self._hub.subscribe(self._recorder.record)
             self._hub.subscribe(self._count)
-            await self.subject.open(self._set_stage())
+            await self.subject.open(self._staging.set(self.cwd))
             self._opened = True
         except BaseException as error:
             self._disposed = True
             await self._give_up(error)
             raise
-
-    def _set_stage(self) -> Stage:
-        tools = not self.subject.tells
-        if self.subject.reach == "call":
-            words = self._translate(Observed(self._source, self._hub, tools=tools))
-            return Stage(words, self._hub, self.cwd, told=words.told)
-        self._endpoint = self._make_endpoint(tools=tools)
-        self._endpoint.source = words = self._translate(self._endpoint.source)
-        return Stage(words, self._hub, self.cwd, self._endpoint.url, words.told)
-
-    def _make_endpoint(self, *, tools: bool) -> Endpoint:
-        source, hub, lenient = self._source, self._hub, self._lenient
-        if self.subject.reach == "endpoint":
-            return serve(source, hub, tools=tools, lenient=lenient)
-        mocked = self._list_mocked()
-        return answer_clients(source, hub, tools=tools, lenient=lenient, mocked=mocked)
-
-    def _list_mocked(self) -> set[str]:
-        """The tools that somebody stands in for, as the agent and as the script call them."""
-        own = set(self.subject.mocked if isinstance(self.subject, Mocked) else ())
-        names = {**self._known, **self._given}
-        return own | {word for word, name in names.items() if name.tool in own}
-
-    def _translate(self, source: ModelSource) -> Translated:
-        """The script's names on this side of the source, the agent's on that."""
-        self._words = Translated(source, given=self._given, known=self._known)
-        return self._words
 
     def _refuse_late(self) -> None:
         if self._disposed:
@@ -261,9 +222,9 @@ class Rehearsal:
         if not any(isinstance(item, Turn) for item in turns):
             raise PlaybookError("there is nothing to run", hint='write run(when("…", […]))')
         tools = self.subject.tools()
-        if self._words is not None:
-            self._words.expect(list_called(turns))
-            tools = None if tools is None else {*tools, *self._words.words}
+        if (words := self._staging.words) is not None:
+            words.expect(list_called(turns))
+            tools = None if tools is None else {*tools, *words.words}
         validate(turns, tools=tools, commands=self.subject.commands())
         self.playbook.load(*turns)
         return [item for item in turns if isinstance(item, Turn)]
@@ -280,31 +241,25 @@ class Rehearsal:
     async def _prompt(self, text: str) -> None:
         """Prompt the subject; what its source raised says more than what it made of it."""
         try:
-            with self._surroundings():
+            with self._staging.walls():
                 await self.subject.prompt(text)
         except Exception as error:
-            if self._failure is None and self._enclosure.refused:
-                raise self._enclosure.refused[0]  # noqa: B904 - the agent's error is made of it
+            if self._failure is None and self._staging.refused:
+                raise self._staging.refused[0]  # noqa: B904 - the agent's error is made of it
             if self._failure is None or self._failure is error:
                 raise
             raise self._failure from error
         if self._failure is not None:
             raise self._failure
 
-    def _surroundings(self) -> AbstractContextManager[None]:
-        if self._endpoint is None or self.subject.reach != "transport":
-            return nullcontext()
-        return self._enclosure.around(self._endpoint)
-
     @property
     def _failure(self) -> BaseException | None:
-        served = None if self._endpoint is None else self._endpoint.failure
-        return self.playbook.failure or served
+        return self.playbook.failure or self._staging.failure
 
     def _judge(self) -> None:
         """The automatic assertions: the first that does not hold is raised."""
         self._hear_listeners()
-        if refused := self._enclosure.refused:
+        if refused := self._staging.refused:
             told = f"refused, and the agent went on: {refused[0]}"
             deliver(self._hub, Verdict("nothing leaves the machine", "warn", told))
         if self._source is not self.playbook:
@@ -350,8 +305,7 @@ class Rehearsal:
                 deliver(self._hub, verdict)
 
     def _clear(self) -> None:
-        if self._endpoint is not None:
-            self._endpoint.close()
+        self._staging.close()
         if self._recorder is not None:
             self._recorder.close()
         if self._folder is not None:
@@ -387,16 +341,6 @@ def _source(source: object) -> ModelSource:
         f"a {type(source).__name__} is no source of replies",
         hint="give something with `async def reply(self, request)`: a Playbook, say",
     )
-
-
-def _rules_to_drop(lenient: Iterable[str], subject: Subject) -> Iterable[str]:
-    """What the providers refuse is refused on the wire, so only there it can be let through."""
-    dropped = ALL - without(lenient)
-    if dropped and subject.reach == "call":
-        raise UsageError(
-            f"a {subject.name} has no provider that could be lenient", hint="leave lenient= out"
-        )
-    return dropped
 
 
 def _existing(cwd: Path | str | None) -> Path | None:
