@@ -29,7 +29,7 @@ def run_command(
     environment: Mapping[str, str],
     deadline: float,
     *,
-    keep: bool = False,
+    keep: int = 0,
     echo: bool = True,
     cwd: Path | None = None,
 ) -> tuple[int, str]:
@@ -46,7 +46,7 @@ def run_command(
     except OSError as error:
         raise UsageError(f"cannot be started: {error.strerror}", where=command[0]) from error
     said: list[bytes] = []
-    reader = threading.Thread(target=_tee, args=(process.stdout, said, echo), daemon=True)
+    reader = threading.Thread(target=_tee, args=(process.stdout, said, keep, echo), daemon=True)
     reader.start()
     try:
         with _stoppable():
@@ -100,13 +100,13 @@ def _end_tree(process: subprocess.Popen[bytes], mark: str) -> None:
     process.wait()
 
 
-def _tee(pipe: IO[bytes] | None, said: list[bytes], echo: bool) -> None:  # noqa: FBT001 - a thread's
+def _tee(pipe: IO[bytes] | None, said: list[bytes], keep: int, echo: bool) -> None:  # noqa: FBT001 - a thread's
     """Show what the command prints, and keep the beginning of it."""
     kept = 0
     while pipe is not None and (part := os.read(pipe.fileno(), 8192)):
         if echo:
             sys.stdout.buffer.write(part)
             sys.stdout.buffer.flush()
-        if kept < KEPT:
-            said.append(part[: KEPT - kept])
+        if kept < keep:
+            said.append(part[: keep - kept])
             kept += len(said[-1])

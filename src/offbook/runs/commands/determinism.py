@@ -10,6 +10,7 @@ on the wire, and in every trace that the target itself writes.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from itertools import zip_longest
 from pathlib import Path
@@ -64,7 +65,10 @@ class Pass(msgspec.Struct, frozen=True):
 
 
 class Divergence(msgspec.Struct, frozen=True):
-    """The first thing in which a pass differs from the first one, and what came before it."""
+    """The first thing in which a pass differs from the first one, and what came before it.
+
+    `at` counts from 1; it is 0 for what there is only one of.
+    """
 
     run: int
     what: str
@@ -74,7 +78,8 @@ class Divergence(msgspec.Struct, frozen=True):
     before: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"pass {self.run} differs from pass 1 at {self.what} {self.at}:"]
+        place = f"at {self.what} {self.at}" if self.at else f"in its {self.what}"
+        lines = [f"pass {self.run} differs from pass 1 {place}:"]
         lines += [f"  before: {_cut(one)}" for one in self.before]
         lines += [f"  pass 1: {_cut(self.first)}", f"  pass {self.run}: {_cut(self.other)}"]
         return "\n".join(lines)
@@ -149,6 +154,7 @@ def _run_once(trial: Trial, number: int, folder: Path) -> Pass:
             echo=False,
             environment={**os.environ, **_environment(trial, number, folder, traces)},
             cwd=work,
+            keep=sys.maxsize,
         )
     if isinstance(source, (Recording, Replay)):
         source.close()
@@ -195,12 +201,13 @@ def _compare(first: Pass, other: Pass) -> Divergence | None:
     for what, told, again in (
         ("event", first.events, other.events),
         ("line of stdout", first.stdout, other.stdout),
-        ("exit code", (str(first.code),), (str(other.code),)),
     ):
         for at, (one, two) in enumerate(zip_longest(told, again), 1):
             if one != two:
                 before = told[max(0, at - 1 - CONTEXT) : at - 1]
                 return Divergence(other.number, what, at, *_differing(one, two), before)
+    if first.code != other.code:
+        return Divergence(other.number, "exit code", 0, str(first.code), str(other.code))
     return None
 
 
@@ -208,7 +215,8 @@ def _differing(one: str | None, two: str | None) -> tuple[str, str]:
     """The two from where they differ, with a little of what comes before."""
     if one is None or two is None:
         return one or "nothing", two or "nothing"
-    same = next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), 0)
+    ends = min(len(one), len(two))
+    same = next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), ends)
     begin = max(0, same - SHOWN // 2)
     name = one.partition(" ")[0]
     if begin <= len(name):

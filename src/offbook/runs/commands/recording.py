@@ -13,7 +13,7 @@ import msgspec
 
 from offbook.errors import UsageError
 from offbook.exchange.variables import tell_command
-from offbook.runs.commands.command import DEADLINE, INTERRUPTED, run_command
+from offbook.runs.commands.command import DEADLINE, INTERRUPTED, KEPT, run_command
 from offbook.sources.cassette.replay import Replay
 from offbook.sources.recording import Recording
 from offbook.sources.server.server import Server
@@ -47,6 +47,7 @@ def run_with(
     echo: bool = True,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    keep: int = KEPT,
 ) -> Done:
     """Run a command with this source as its model."""
     began = time.perf_counter()
@@ -54,7 +55,7 @@ def run_with(
         endpoint = server.mount(source, run="", hub=hub)
         env = {**(os.environ if environment is None else environment), **endpoint.variables}
         words = tell_command(command, endpoint.url)
-        code, output = run_command(words, env, deadline, keep=True, echo=echo, cwd=cwd)
+        code, output = run_command(words, env, deadline, keep=keep, echo=echo, cwd=cwd)
         failure = endpoint.failure
     return Done(code, output, round((time.perf_counter() - began) * 1000), failure)
 
