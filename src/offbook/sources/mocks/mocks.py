@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SHOWN = 200
 RECEIPTS = 1000  # a server may run for days
+SETTLED, LONG = 256, 4_096
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
 
 
@@ -65,18 +66,26 @@ class Mocks:
             self._shelves.setdefault(mock.scope, _Shelf()).add(mock)
         self._used: set[int] = set()
         self._heard = (0, "", "")
+        self._settled: dict[tuple[str, str], tuple[Receipt, Reply]] = {}
         self._calls = 0
 
     async def reply(self, request: Request, /) -> Reply:
         """The answer of the first line that fits; a call beside the work only takes its own."""
-        aside = stand_in(request)
         text = self._hear(request)
         asked = _scope_of(request) if self.script.versioned else DEFAULT
+        settled = self._settled.get((asked, text))
+        if settled is not None:
+            self.receipts.append(settled[0])
+            return settled[1]
         for scope in self._ways(asked):
             shelf = self._shelves.get(scope)
-            mock = None if shelf is None else shelf.take(text, in_order=aside is None)
+            if shelf is None:
+                continue
+            in_order = shelf.waiting > 0 and stand_in(request) is None
+            mock = shelf.next() if in_order else shelf.take(text)
             if mock is not None:
                 return self._give(mock, text, asked)
+        aside = stand_in(request)
         if aside is not None:
             return aside
         self.receipts.append(Receipt(self.script.path, matched=False, requested_scope=asked))
@@ -100,19 +109,20 @@ class Mocks:
 
     def _give(self, mock: Mock, text: str, asked: str) -> Reply:
         self._used.add(mock.number)
-        self.receipts.append(
-            Receipt(
-                self.script.path,
-                matched=True,
-                id=mock.id,
-                line=mock.number,
-                requested_scope=asked,
-                resolved_scope=mock.scope,
-                consume="sticky" if mock.sticky else "once",
-                fell_through=mock.scope != asked,
-                remaining=sum(map(len, self._shelves.values())),
-            )
+        if not mock.sticky:
+            self._settled.clear()
+        receipt = Receipt(
+            self.script.path,
+            matched=True,
+            id=mock.id,
+            line=mock.number,
+            requested_scope=asked,
+            resolved_scope=mock.scope,
+            consume="sticky" if mock.sticky else "once",
+            fell_through=mock.scope != asked,
+            remaining=sum(map(len, self._shelves.values())),
         )
+        self.receipts.append(receipt)
         if mock.line.error is not None:
             raise mock.line.error.error()
         usage = mock.usage
@@ -122,7 +132,18 @@ class Mocks:
         if find_calls(blocks):
             blocks = tuple(self._name(block) for block in blocks)
         chunks = mock.line.stream_chunks or ()
-        return Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
+        reply = Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
+        if mock.sticky and blocks is mock.blocks and len(text) < LONG:
+            self._settle(asked, text, receipt, reply)
+        return reply
+
+    def _settle(self, asked: str, text: str, receipt: Receipt, reply: Reply) -> None:
+        """Answer so again, until a line is used up: nothing but the text has decided it."""
+        if any(shelf.waiting for shelf in self._shelves.values()):
+            return
+        if len(self._settled) >= SETTLED:
+            self._settled.clear()
+        self._settled[asked, text] = (receipt, reply)
 
     def _name(self, block: AnyBlock) -> AnyBlock:
         """Give a tool call that has no id one that no other call of this run has."""
@@ -180,13 +201,21 @@ class _Shelf:
             self._patterns[mock.number] = mock
 
     def __len__(self) -> int:
-        return len(self._queue) - self._next + len(self._patterns)
+        return self.waiting + len(self._patterns)
 
-    def take(self, text: str, *, in_order: bool = True) -> Mock | None:
-        if in_order and self._next < len(self._queue):
-            mock = self._queue[self._next]
-            self._next += not mock.sticky
-            return mock
+    @property
+    def waiting(self) -> int:
+        """How many lines come in their order, whatever is said."""
+        return len(self._queue) - self._next
+
+    def next(self) -> Mock:
+        """The next line in order."""
+        mock = self._queue[self._next]
+        self._next += not mock.sticky
+        return mock
+
+    def take(self, text: str) -> Mock | None:
+        """The first line that fits."""
         if self._globs is None:
             found = self._patterns.items()
             self._globs = Globs((place, mock.glob) for place, mock in found if mock.glob)

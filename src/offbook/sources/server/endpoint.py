@@ -48,6 +48,24 @@ RETRY = "x-stainless-retry-count"
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
+class _Written:
+    """An answer to a request, and the replies that it was made of."""
+
+    __slots__ = ("answer", "given", "reply", "request")
+
+    def __init__(self, request: Request, given: Reply, reply: Reply, answer: Answer) -> None:
+        self.request = request
+        self.given = given
+        self.reply = reply
+        self.answer = answer
+
+    def again(self) -> Answer:
+        """The same answer once more, as one of its own: each may be lost on its way."""
+        if self.answer.raw is None:
+            self.answer = msgspec.structs.replace(self.answer, raw=[])
+        return msgspec.structs.replace(self.answer)
+
+
 class Endpoint:
     """A source under its own base URL.
 
@@ -88,6 +106,7 @@ class Endpoint:
         self._threads = Threads()
         self._recent: deque[tuple[Request, Answer]] = deque(maxlen=REMEMBERED)
         self._lost: list[tuple[Request, Answer]] = []
+        self._written: dict[int, _Written] = {}
         self._streams = 0
 
     @property
@@ -133,16 +152,15 @@ class Endpoint:
             request = dialect.decode(wire, self._threads)
             if (same := self._resend(wire, request)) is not None:
                 return self._tell_aside(wire, same, "the same reply again")
-            work = self._reply(dialect, request)
+            if self.failure is not None:
+                raise self.failure  # noqa: TRY301 - the client hears of it as of any other
             if self._relays and request.stream:
-                relay = Relay(work)
+                relay = Relay(self._reply(dialect, request))
                 if await relay.begins():
                     return Answer(200, STREAM, coming=self._hand_on(relay))
-                work = relay.reply
-            reply = await work
-            answer = dialect.encode(reply, request)
-            if self._timed and reply.delays:
-                answer = msgspec.structs.replace(answer, waits=spread_delays(reply, answer.chunks))
+                answer = self._encode(dialect, request, await relay.reply)
+            else:
+                answer = self._write(dialect, request, await self.source.reply(request))
         except ModelError as error:
             if request is None:
                 self._tell_error(error)
@@ -159,12 +177,32 @@ class Endpoint:
         return answer
 
     async def _reply(self, dialect: Dialect, request: Request) -> Reply:
-        if self.failure is not None:
-            raise self.failure
-        reply = await self.source.reply(request)
+        return self._name(dialect, request, await self.source.reply(request))
+
+    def _name(self, dialect: Dialect, request: Request, reply: Reply) -> Reply:
+        """The reply under the id by which a later request may go on from it."""
         reply = msgspec.structs.replace(reply, id=dialect.identify(reply, request))
         self._threads.remember(reply.id, request, reply)
         return reply
+
+    def _encode(self, dialect: Dialect, request: Request, reply: Reply) -> Answer:
+        answer = dialect.encode(reply, request)
+        if self._timed and reply.delays:
+            return msgspec.structs.replace(answer, waits=spread_delays(reply, answer.chunks))
+        return answer
+
+    def _write(self, dialect: Dialect, request: Request, given: Reply) -> Answer:
+        """The answer; the very same request and reply as before have the same one."""
+        before = self._written.get(id(request))
+        if before is None or before.request is not request or before.given is not given:
+            reply = self._name(dialect, request, given)
+            answer = self._encode(dialect, request, reply)
+            if len(self._written) >= REMEMBERED:
+                del self._written[next(iter(self._written))]
+            self._written[id(request)] = _Written(request, given, reply, answer)
+            return answer
+        self._threads.remember(before.reply.id, request, before.reply)
+        return before.again()
 
     async def _hand_on(self, relay: Relay) -> AsyncIterator[bytes]:
         try:
