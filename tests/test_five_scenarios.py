@@ -73,7 +73,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def statuses(checked: dict[str, Any]) -> dict[str, str]:
-    return {one["type"]: one["status"] for one in checked["results"]}
+    return {one["assertion"]: one["status"] for one in checked["results"]}
 
 
 async def clean(ask: Ask, name: str) -> None:
@@ -257,7 +257,7 @@ async def test_4_the_flow_is_asserted_and_success_takes_a_promise(door: Door, pr
             told = await ask(
                 "inspect", workspace_id=name, format="timeline", filter={"topics": ["build.*"]}
             )
-            assert [one["flow"] for one in told["timeline"]] == [
+            assert [one["events"] for one in told["timeline"]] == [
                 ["task.start → build.task"],
                 ["build.task → build.done"],
             ]

@@ -15,12 +15,42 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from offbook.errors import FormatError, nearest
+from offbook.errors import FormatError, UsageError, nearest
 
 T = TypeVar("T")
 ALIASES = 100
 LONGEST = 256 * 1024 * 1024
 MARK = b"\xef\xbb\xbf"  # that some editors put before a text
+
+
+def place_within(root: Path, relative: str, where: str = "") -> Path:
+    """A path inside of a folder, or an error: no way leads out of it, not even a link's."""
+    check_relative(relative, where)
+    home = root.resolve()
+    place = (home / relative).resolve()
+    if not place.is_relative_to(home):
+        raise UsageError(f"the path {relative!r} leads out of the workspace", where=where)
+    if is_shared(place):
+        raise UsageError(f"the path {relative!r} is a hard link to a file elsewhere", where=where)
+    return place
+
+
+def check_relative(relative: str, where: str = "") -> None:
+    """Refuse a path that leads out of whatever folder it is in."""
+    parts = re.split(r"[/\\]", relative)
+    if not relative or "\0" in relative or ".." in parts or Path(relative).is_absolute():
+        raise UsageError(
+            f"the path {relative!r} leads out of the workspace",
+            where=where,
+            hint="give a relative path without '..'",
+        )
+    if re.match(r"[A-Za-z]:", relative):
+        raise UsageError(f"the path {relative!r} names a drive", hint="give a relative path")
+
+
+def is_shared(path: Path) -> bool:
+    """Whether a file has another name, which may be elsewhere."""
+    return path.is_file() and path.stat().st_nlink > 1
 
 
 def read_text(path: Path) -> str:

@@ -6,6 +6,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -87,6 +88,37 @@ def test_cleaning_up_may_keep_the_session_and_nothing_else(workspaces: Workspace
     assert workspaces.remove("t1", preserve_session=True) == ["session.jsonl"]
     assert [p.name for p in made.path.iterdir()] == ["session.jsonl"]
     assert workspaces.ids() == []
+
+
+def test_a_name_whose_session_was_kept_can_be_given_again(workspaces: Workspaces):
+    for number in (1, 2):
+        made, _ = workspaces.create("t1", fixtures={"a": str(number)})
+        made.session.write_text(f"{number}\n")
+        assert workspaces.remove("t1", preserve_session=True)
+        assert {p.name for p in made.path.iterdir()} == {"session.jsonl"}
+    made, _ = workspaces.create("t1")
+    assert (made.path / "session-1.jsonl").read_text() == "2\n"
+    assert not made.session.exists()
+
+
+def test_a_folder_that_is_no_workspace_is_not_taken_over(workspaces: Workspaces):
+    foreign = workspaces.root / "t1"
+    foreign.mkdir(parents=True)
+    (foreign / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="exists already"):
+        workspaces.create("t1")
+    assert [p.name for p in foreign.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    "fixtures",
+    [{"a": "x", "a/b": "y"}, {"d/": "x"}, {".": "x"}, {"": "x"}, {"a": 5}, {5: "a"}, ["a"], "a"],
+)
+def test_what_is_no_set_of_files_is_refused(workspaces: Workspaces, fixtures: Any):
+    with pytest.raises(UsageError, match=r"fixtures"):
+        workspaces.create("t1", fixtures=fixtures)
+    assert workspaces.ids() == []
+    assert not workspaces.root.exists()
 
 
 def test_an_unknown_name_is_answered_with_those_there_are(workspaces: Workspaces):

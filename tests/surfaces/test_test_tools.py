@@ -67,7 +67,7 @@ def test_a_run_is_inspected_in_three_ways(flow: Path, offbook_command: Offbook):
     records = json.loads(offbook_command("inspect", "flow", "--topic", "build.*").out)["records"]
     assert [record["data"]["topic"] for record in records] == ["build.task", "build.done"]
     timeline = offbook_command("inspect", "flow", "--format", "timeline").out
-    assert timeline.startswith("1. planner: build.task (")
+    assert timeline.startswith("1. planner: task.start → build.task (")
     summary = offbook_command("inspect", "flow", "--format", "summary", "--json").out
     assert json.loads(summary)["hats_used"] == ["planner", "builder"]
 

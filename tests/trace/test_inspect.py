@@ -80,8 +80,8 @@ def test_an_iteration_without_events_is_told_too(tmp_path: Path):
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     told = tell_timeline(Trace(path), Filter())
-    assert [(m.iteration, m.hat, m.events, m.duration_ms) for m in told] == [
+    assert [(m.iteration, m.hat, m.topics, m.duration_ms) for m in told] == [
         (1, "a", ["x.y"], 30),
         (2, "b", [], 20),
     ]
-    assert [m.flow for m in told] == [["task.start → x.y"], []]
+    assert [m.events for m in told] == [["task.start → x.y"], []]

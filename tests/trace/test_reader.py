@@ -33,8 +33,10 @@ def test_wherever_a_trace_is_torn_all_whole_lines_are_read_and_the_torn_one_is_n
     rest = raw[:cut].rpartition(b"\n")[2]
     complete = bool(rest) and raw[cut : cut + 1] == b"\n"  # only its line end is missing
     assert [event.seq for event in events] == list(range(1, whole + complete))
-    torn = [] if complete or not rest else [Fault(whole + 1, "the line is not whole", torn=True)]
-    assert faults == torn
+    torn = Fault(
+        whole + 1, "the line is not whole", torn=True, text=rest[:100].decode("utf-8", "replace")
+    )
+    assert faults == ([] if complete or not rest else [torn])
 
 
 @pytest.mark.parametrize("line", [b"garbage", b"{}", b"\xff\xfe", b'{"ts":1}', b"[1]"])
@@ -46,6 +48,7 @@ def test_a_corrupt_line_in_the_middle_is_numbered_and_the_rest_is_read(tmp_path:
     assert [event.seq for event in events] == [1, 2, 3, 4]
     assert [fault.line for fault in faults] == [3]
     assert faults[0].why
+    assert faults[0].text == line.decode("utf-8", "replace")
 
 
 def test_a_torn_line_that_is_finished_later_is_read_then(tmp_path: Path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from offbook.checks.facts import Cost, Ending, Fact, Output, Published, Worn
-from offbook.errors import UsageError
+from offbook.files import place_within
 from offbook.trace.events import VERDICT
 from offbook.trace.reader import Fault, Trace, elapsed
 from offbook.trace.terminations import EXIT_CODES, canonical
@@ -130,8 +130,4 @@ class Evidence:
         """A file in the run's folder; nothing leads out of it."""
         if self.root is None:
             raise NoData("the run has no folder")
-        root = self.root.resolve()
-        place = (root / path).resolve()
-        if not place.is_relative_to(root) or path.startswith(("/", "\\")) or "\0" in path:
-            raise UsageError(f"the path {path!r} leads out of the workspace")
-        return place
+        return place_within(self.root, path)

@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from offbook.checks.lines import match_lines, split_lines
+from offbook.files import is_shared
 from offbook.trace.redaction import Redaction
 
 FOLDER = ".offbook/snapshots"
@@ -84,8 +85,8 @@ def list_files(
 
 
 def read_small(path: Path) -> str | None:
-    """The text of a file; None where it is none, or long, or a link."""
-    if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
+    """The text of a file; None where it is none, or long, or a link, of whichever kind."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST or is_shared(path):
         return None
     try:
         return path.read_bytes().decode()
@@ -128,7 +129,8 @@ def _read(path: Path) -> str:
     size = path.stat().st_size
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return f"{'binary' if size <= LARGEST else 'large'}, {size} bytes, sha256 {digest}"
+    kind = "hard link" if is_shared(path) else "binary" if size <= LARGEST else "large"
+    return f"{kind}, {size} bytes, sha256 {digest}"
 
 
 @lru_cache(maxsize=256)

@@ -10,16 +10,18 @@ import tempfile
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, cast
 
 import msgspec
 
 from offbook.errors import UsageError, nearest
+from offbook.files import check_relative, place_within
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 MARKER = ".offbook-workspace.json"
 SESSION = "session.jsonl"
+_SESSION = re.compile(r"session(-\d+)?\.jsonl\Z")
 STALE_SECONDS = 24 * 3600
 
 
@@ -61,27 +63,7 @@ class Workspace:
 
     def place(self, relative: str) -> Path:
         """A path inside, or an error: no way leads out, not even a link's."""
-        _check_relative(relative)
-        root = self.path.resolve()
-        place = (root / relative).resolve()
-        if not place.is_relative_to(root):
-            raise UsageError(f"the path {relative!r} leads out of the workspace", where=self.id)
-        if place.is_file() and place.stat().st_nlink > 1:
-            raise UsageError(
-                f"the path {relative!r} is a hard link to a file elsewhere", where=self.id
-            )
-        return place
-
-
-def _check_relative(relative: str) -> None:
-    parts = re.split(r"[/\\]", relative)
-    if not relative or "\0" in relative or ".." in parts or Path(relative).is_absolute():
-        raise UsageError(
-            f"the path {relative!r} leads out of the workspace",
-            hint="give a relative path without '..'",
-        )
-    if re.match(r"[A-Za-z]:", relative):
-        raise UsageError(f"the path {relative!r} names a drive", hint="give a relative path")
+        return place_within(self.path, relative, self.id)
 
 
 @lru_cache(maxsize=8)
@@ -115,11 +97,11 @@ class Workspaces:
         _check_id(workspace_id)
         files = _read_fixtures(fixtures)
         if scratchpad is not None:
-            files[".agent/scratchpad.md"] = scratchpad
+            files |= _read_fixtures({".agent/scratchpad.md": scratchpad})
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.root / workspace_id
         taken = {name.lower() for name in self.ids()}
-        if workspace_id.lower() in taken or path.exists():
+        if workspace_id.lower() in taken or (path.exists() and not _is_left(path)):
             raise _taken(workspace_id)
         card = Card(workspace_id, os.getpid(), time.time(), dict(config or {}))
         making = Path(tempfile.mkdtemp(prefix=".making-", dir=self.root))
@@ -131,6 +113,7 @@ class Workspaces:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(text, encoding="utf-8", newline="")
             (making / MARKER).write_bytes(msgspec.json.encode(card))
+            _take_over(path, making)
             making.rename(path)  # whole, or not at all
         except BaseException as error:
             shutil.rmtree(making, ignore_errors=True)
@@ -181,6 +164,20 @@ class Workspaces:
         return removed
 
 
+def _is_left(path: Path) -> bool:
+    """Whether a folder has nothing but the sessions that a cleanup left there."""
+    return path.is_dir() and all(_SESSION.match(entry.name) for entry in path.iterdir())
+
+
+def _take_over(left: Path, workspace: Path) -> None:
+    """Keep sessions that were left under other names, so that a new one does not mix with them."""
+    if not left.is_dir() or not _is_left(left):
+        return
+    for number, entry in enumerate(sorted(left.iterdir()), 1):
+        entry.rename(workspace / f"session-{number}.jsonl")
+    left.rmdir()
+
+
 def _taken(workspace_id: str) -> UsageError:
     return UsageError(
         f"the workspace {workspace_id!r} exists already",
@@ -212,15 +209,25 @@ def _check_id(workspace_id: object) -> None:
         )
 
 
+def _items(fixtures: Any) -> list[tuple[Any, Any]]:
+    if not isinstance(fixtures or {}, Mapping):
+        return [(None, fixtures)]
+    return list(cast("Mapping[Any, Any]", fixtures or {}).items())
+
+
 def _read_fixtures(fixtures: Mapping[str, str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, text in cast("Mapping[Any, Any]", fixtures or {}).items():
+    for name, text in _items(fixtures):
         if not isinstance(name, str) or not isinstance(text, str):
             raise UsageError("fixtures are texts by their paths", hint='{"src/main.py": "…"}')
-        _check_relative(name)
-        if name == MARKER:
-            raise UsageError(f"the path {name!r} is the workspace's own")
+        check_relative(name, "fixtures")
+        if name == MARKER or name.endswith(("/", "\\")) or PurePath(name) == PurePath():
+            raise UsageError(f"the path {name!r} is no file", where="fixtures")
         found[name] = text
+    folders = {str(folder) for name in found for folder in PurePath(name).parents}
+    for name in found:
+        if str(PurePath(name)) in folders:
+            raise UsageError(f"the path {name!r} is a folder of another", where="fixtures")
     return found
 
 

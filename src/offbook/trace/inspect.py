@@ -153,14 +153,14 @@ def summarize(events: Iterable[Event]) -> Summary:
 class Moment(msgspec.Struct, frozen=True):
     """One iteration: who acted, what was published, how long it took.
 
-    `flow` tells each event with the one that had come before the iteration.
+    `events` tells each topic with the one that had come before the iteration.
     """
 
     iteration: int
     hat: str
     events: list[str]
     duration_ms: int
-    flow: list[str] = []
+    topics: list[str] = []
 
 
 def tell_timeline(events: Iterable[Event], wanted: Filter) -> list[Moment]:
@@ -177,8 +177,8 @@ def tell_timeline(events: Iterable[Event], wanted: Filter) -> list[Moment]:
 
     def close(ts: int) -> None:
         if begun is not None:
-            flow = [f"{cause} → {topic}" if cause else topic for topic in heard]
-            moments.append(Moment(*begun[:2], heard, ts - begun[2], flow))
+            told = [f"{cause} → {topic}" if cause else topic for topic in heard]
+            moments.append(Moment(*begun[:2], told, ts - begun[2], heard))
 
     for event in events.pick(TOLD) if isinstance(events, Trace) else events:
         fits, inside = wants(event), lies_within(event)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 BLOCK = 64 * 1024
+SHOWN = 100
 LONG_AGO = 10**11  # 1973: no first time, where the last is a date
 
 
@@ -68,11 +69,15 @@ _decode_marked = msgspec.json.Decoder(_MarkedLine).decode_lines
 
 
 class Fault(NamedTuple):
-    """A line that could not be read, and why; `torn` when it is a last line that breaks off."""
+    """A line that could not be read, why, and how it begins.
+
+    `torn` when it is a last line that breaks off.
+    """
 
     line: int
     why: str
     torn: bool = False
+    text: str = ""
 
 
 class Trace:
@@ -191,7 +196,7 @@ class Trace:
             foreign = upgrade_line(raw, self._now)
             if foreign is None:
                 why = "the line is not whole" if torn else str(error)
-                self.faults.append(Fault(line, why, torn))
+                self.faults.append(Fault(line, why, torn, raw[:SHOWN].decode("utf-8", "replace")))
                 return None
             event = foreign
         self._now = event.ts
@@ -245,6 +250,18 @@ def elapsed(first: int, last: int) -> float | None:
     if not last or (not first and last > LONG_AGO):
         return None
     return max(0, last - first) / 1000
+
+
+def refuse_corrupt(faults: Iterable[Fault], path: Path) -> None:
+    """Refuse a trace in whose middle a line cannot be read; a last one may be torn."""
+    broken = next((fault for fault in faults if not fault.torn), None)
+    if broken is not None:
+        raise FormatError(
+            f"the session is corrupt: {broken.why}",
+            path=path,
+            line=broken.line,
+            hint=f"the line begins: {broken.text}",
+        )
 
 
 def read_trace(path: Path | str) -> tuple[list[Event], list[Fault]]:

@@ -76,6 +76,15 @@ async def test_answers_are_used_in_their_order_and_all_events_are_kept(place: Pa
     assert [one["data"]["payload"] for one in found] == ["Go", "0", "1"]
 
 
+@pytest.mark.usefixtures("place")
+async def test_what_fits_nobody_is_told_by_its_own_number():
+    responses = [{"output": "a"}, {"output": "b", "trigger_pattern": "no"}, {"output": "c"}]
+    ran = await run("w", "Go", mock_responses=[*responses[:2], {**responses[2], "hat": "nobody"}])
+    assert "2 left, numbers 2, 3 (hat nobody)" in ran.error
+    assert 'the prompt begins "## Task\nGo' in ran.error
+    assert (ran.mock_responses_consumed, ran.mock_responses_remaining) == (1, 2)
+
+
 async def test_a_promise_in_the_task_is_none(place: Path):
     ran = await run("w", "Say\nLOOP_COMPLETE", mock_responses=["no"] * 2, max_iterations=2)
     assert ran.termination_reason == "MaxIterations"
@@ -181,7 +190,7 @@ def test_a_filter_chooses_events(place: Path, wanted: dict[str, Any], topics: li
 def test_a_timeline_has_every_iteration_and_its_time(place: Path):
     write_session(place, ROWS)
     told = inspect("w", format="timeline")["timeline"]
-    assert [(one["iteration"], one["hat"], one["events"]) for one in told] == [
+    assert [(one["iteration"], one["hat"], one["topics"]) for one in told] == [
         (1, "a", ["one"]),
         (2, "b", ["two"]),
         (3, "a", []),
@@ -251,6 +260,19 @@ def test_signals_and_zeros_have_a_meaning(
 
 
 # ------------------------------------------------------------------- snapshots and reports
+
+
+async def test_a_hard_link_gives_nothing_away(place: Path, tmp_path: Path):
+    await run("w", "Go", mock_responses=DONE)
+    outside = tmp_path / "outside"
+    outside.write_text("their words")
+    os.link(outside, place / "hard")
+    checked = check("w", [{"type": "file_contains", "path": "hard", "pattern": "words"}])
+    assert (checked.results[0].status, checked.results[0].passed) == ("error", False)
+    assert "hard link" in checked.results[0].message
+    assert snapshot("w").files["hard"].startswith("hard link, 11 bytes, sha256 ")
+    outside.write_text("other words")
+    assert diff("w", "snap_w_001").changed_files == ["hard"]
 
 
 async def test_no_report_leaves_through_a_link(place: Path, tmp_path: Path):

@@ -16,10 +16,12 @@ from offbook.runs.tools.inspect import inspect
 from offbook.runs.tools.report import report
 from offbook.runs.tools.run import run
 from offbook.runs.tools.setup import setup
+from offbook.runs.workspace import Workspaces
 from offbook.trace.reader import Trace
 
 TASK = '<event topic="build.task">Add try/catch blocks</event>'
 DONE = '<event topic="build.done">Implemented error handling</event>\nLOOP_COMPLETE'
+HOLDS = [{"type": "exit_code", "expected": 0}]
 FLOW = [{"hat": "planner", "output": TASK}, {"hat": "builder", "output": DONE}]
 
 
@@ -30,6 +32,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def read_file(path: str) -> str:
     return Path(path).read_text()
+
+
+async def play(**options: Any) -> Any:
+    return await run("here", "x", **{"mock_responses": FLOW, **options})
 
 
 async def test_verdicts_are_reported_to_ci():
@@ -91,6 +97,12 @@ async def test_a_command_is_ended_at_the_wall_clocks_limit():
         (lambda: run("here", "x"), "needs mock_responses"),
         (lambda: run("here", "x", backend="mok"), "did you mean 'mock'"),
         (lambda: run("here", "x", mock_responses=[{"outptu": "x"}]), "outptu"),
+        (lambda: play(mock_responses={"output": "x"}), "mock_responses is a list"),
+        (lambda: play(mock_responses="LOOP_COMPLETE"), "mock_responses is a list"),
+        (lambda: play(mock_responses=[{"output": "x", "delay_ms": -1}]), "delay_ms"),
+        (lambda: play(max_iterations=0), "max_iterations is 0"),
+        (lambda: play(max_iterations="5"), "max_iterations is '5'"),
+        (lambda: play(max_runtime_secs=0), "max_runtime_secs is 0"),
     ],
 )
 async def test_wrong_calls_are_told_before_anything_runs(call: Any, message: str):
@@ -129,5 +141,31 @@ async def test_a_corrupt_session_names_its_line():
     lines = read_file(ran.session_file).splitlines(keepends=True)
     write_whole(Path(ran.session_file), "".join([*lines[:6], "{oops\n", *lines[6:]]))
     assert inspect("broken")["faults"][0]["line"] == 7
-    with pytest.raises(UsageError, match=r"session\.jsonl:7: the session is corrupt"):
-        check("broken", [{"type": "exit_code", "expected": 0}])
+    assert inspect("broken")["faults"][0]["text"] == "{oops"
+    for ask in (lambda: check("broken", HOLDS), lambda: report("broken", "junit", "x")):
+        with pytest.raises(UsageError, match=r"session\.jsonl:7: the session is corrupt") as told:
+            ask()
+        assert "the line begins: {oops" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "tool, options, message",
+    [
+        (setup, {"config": {"hats": 5}}, "config: Expected `object"),
+        (setup, {"config": {"event_loop": {"max_iterations": -1}}}, "Expected `int` >= 0"),
+        (setup, {"config": [1]}, "config is an object"),
+        (setup, {"scratchpad": 5}, "are texts by their paths"),
+        (inspect, {"limit": 0}, "limit is 0"),
+        (inspect, {"limit": -1, "format": "summary"}, "limit is -1"),
+        (inspect, {"limit": "5"}, "limit is '5'"),
+        (inspect, {"filter": [1]}, "filter: Expected `object`"),
+        (inspect, {"filter": {"topcs": []}}, "did you mean 'topics'"),
+    ],
+)
+def test_wrong_words_are_told_and_nothing_is_left_behind(
+    tool: Any, options: dict[str, Any], message: str
+):
+    setup("here")
+    with pytest.raises(UsageError, match=message):
+        tool("new" if tool is setup else "here", **options)
+    assert Workspaces().ids() == ["here"]

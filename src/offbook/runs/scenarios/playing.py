@@ -236,7 +236,7 @@ class Ended(Protocol):
 
 def find_failure(ran: Ended, checked: Checked, judged: Evaluated | None = None) -> Failure | None:
     """Why a run failed, if it did: a script that ran dry fails whatever was asserted."""
-    wrong = [f"{r.assertion}: {r.message}" for r in checked.results if not r.passed]
+    wrong = [f"{r.name}: {r.message}" for r in checked.results if not r.passed]
     for one in judged.evaluations if judged else ():
         if not one.passed:
             why = one.error or f"{one.score} is less than {one.threshold}: {one.reasoning}"

@@ -16,7 +16,7 @@ from offbook.errors import UsageError
 from offbook.runs.tools.review import propose
 from offbook.runs.workspace import ID, Workspace, Workspaces
 from offbook.trace.events import VERDICT, Event
-from offbook.trace.reader import Trace
+from offbook.trace.reader import Trace, refuse_corrupt
 from offbook.trace.recorder import Recorder
 from offbook.trace.verdicts import Verdict, describe
 
@@ -27,10 +27,11 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     assertion: str
     passed: bool
     status: str
-    type: str
+    name: str
     expected: Any = None
     actual: Any = None
     message: str = ""
+    path: str = ""
     context: dict[str, Any] = {}
 
 
@@ -53,11 +54,7 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
     session = workspace.recorded
     evidence = Evidence(Trace(session), workspace.path)
     verdicts = judge_all(assertions, evidence)
-    broken = [fault for fault in evidence.faults if not fault.torn]
-    if broken:
-        raise UsageError(
-            f"the session is corrupt: {broken[0].why}", where=f"{session}:{broken[0].line}"
-        )
+    refuse_corrupt(evidence.faults, session)
     where = approved or workspace.id
     pairs = zip(assertions, verdicts, strict=True)
     verdicts = [_propose(workspace, raw, verdict, where) for raw, verdict in pairs]
@@ -93,12 +90,13 @@ def _record(session: Path, verdicts: Sequence[Verdict]) -> None:
 
 def _result(verdict: Verdict) -> Result:
     return Result(
-        verdict.check,
+        verdict.check.partition(" ")[0],
         verdict.holds,
         verdict.status,
-        verdict.check.partition(" ")[0],
+        verdict.check,
         verdict.expected,
         verdict.actual,
         verdict.message,
+        str(verdict.context.get("path", "")),
         verdict.context,
     )

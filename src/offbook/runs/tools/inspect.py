@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -25,7 +25,9 @@ def inspect(
     format: Format = "json",  # noqa: A002 - as above
 ) -> dict[str, Any]:
     """Events, a summary, or a timeline of a workspace's run."""
-    wanted = convert(dict(filter or {}), Filter, path="filter")
+    wanted = convert(filter or {}, Filter, path="filter")
+    if not isinstance(cast("Any", limit), int) or limit < 1:
+        raise UsageError(f"limit is {limit!r}", hint="ask for at least one record")
     session = Workspaces().find(workspace_id).recorded
     trace = Trace(session, count=format == "summary")
     if format == "json":
@@ -40,7 +42,7 @@ def inspect(
             told["message"] = "no iteration records"
     else:
         raise UsageError(f"there is no format {format!r}", hint=nearest(str(format), FORMATS))
-    faults = [{"line": fault.line, "why": fault.why} for fault in trace.faults]
+    faults = [{"line": fault.line, "why": fault.why, "text": fault.text} for fault in trace.faults]
     if faults:
         told["faults"] = faults
         told["truncated_tail"] = trace.faults[-1].torn

@@ -14,7 +14,7 @@ from offbook.reports.junit import JUnit
 from offbook.reports.report import Attempt, Report, collect
 from offbook.reports.tap import Tap
 from offbook.runs.workspace import Workspaces
-from offbook.trace.reader import Trace
+from offbook.trace.reader import Trace, refuse_corrupt
 
 Format = Literal["junit", "tap", "ctrf", "json"]
 REPORTS: dict[str, Report] = {"junit": JUnit(), "tap": Tap(), "ctrf": Ctrf(), "json": Data()}
@@ -50,7 +50,9 @@ def report(
     workspace = Workspaces().find(workspace_id)
     session = workspace.recorded
     trace = (trace_path or str(session)) if include_traces else ""
-    suite = collect(Trace(session), test_name, trace=trace, history=history)
+    events = Trace(session)
+    suite = collect(events, test_name, trace=trace, history=history)
+    refuse_corrupt(events.faults, session)  # a verdict may be lost
     path = workspace.place(output_path or f"reports/{format}.{kind.suffix}")
     write_whole(path, kind.render(suite))
     return Reported(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from offbook.checks.snapshot import capture
+from offbook.errors import UsageError
 from offbook.runs.tools.snapshot import INITIAL, store
 from offbook.runs.workspace import Workspaces
 from offbook.subjects.loop.config import read_preset
@@ -29,6 +30,8 @@ def setup(
     scratchpad: str | None = None,
 ) -> SetUp:
     """Make an isolated workspace with these files, this configuration and this scratchpad."""
+    if not isinstance(cast("Any", config), Mapping | None):
+        raise UsageError("config is an object", hint='{"event_loop": {"max_iterations": 3}}')
     read_preset(config)  # what is wrong with it is told here, and not when it runs
     workspaces = Workspaces()
     workspaces.sweep()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import OffbookError, RunError, ScriptError
+from offbook.errors import OffbookError, RunError, ScriptError, UsageError
 from offbook.runs.bridge import Settled
 from offbook.runs.rehearsals.rehearsal import Rehearsal
 from offbook.runs.workspace import Workspace
@@ -36,6 +36,13 @@ class Limits(msgspec.Struct, frozen=True):
 
     iterations: int
     seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        known = isinstance(cast("Any", self.iterations), int) and self.iterations > 0
+        if not known:
+            raise UsageError(f"max_iterations is {self.iterations!r}", hint="let it be at least 1")
+        if not isinstance(cast("Any", self.seconds), (int, float)) or not self.seconds > 0:
+            raise UsageError(f"max_runtime_secs is {self.seconds!r}", hint="let it be more than 0")
 
 
 class Worked(Settled, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 import msgspec
 
@@ -54,16 +54,16 @@ class MockResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hat: str | None = None
     trigger_pattern: str | None = None
     exit_code: int = 0
-    delay_ms: int = 0
+    delay_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class MockBackend:
     """Scripted answers: each iteration takes the first that fits and is not used."""
 
     def __init__(self, responses: Sequence[MockResponse | Mapping[str, Any] | str]) -> None:
-        self._left = [_read(raw, at) for at, raw in enumerate(responses, 1)]
+        self._left = {at: _read(raw, at) for at, raw in enumerate(_listed(responses), 1)}
         self._patterns: dict[str, Pattern | Literal] = {}
-        for at, response in enumerate(self._left, 1):
+        for at, response in self._left.items():
             if response.trigger_pattern is not None:
                 source = response.trigger_pattern
                 where = f"mock_responses[{at}].trigger_pattern"
@@ -77,7 +77,7 @@ class MockBackend:
 
     async def act(self, hat: str, prompt: str, seconds: float) -> Acted:
         """The next answer that fits."""
-        for at, response in enumerate(self._left):
+        for at, response in self._left.items():
             if self._fits(response, hat, prompt):
                 del self._left[at]
                 self.consumed += 1
@@ -91,7 +91,7 @@ class MockBackend:
                 hint="add a response, or let the last one keep the completion promise",
             )
         numbers = ", ".join(
-            f"{at}{f' (hat {r.hat})' if r.hat else ''}" for at, r in enumerate(self._left, 1)
+            f"{at}{f' (hat {r.hat})' if r.hat else ''}" for at, r in self._left.items()
         )
         raise ScriptMismatch(
             f"no mock response fits: {len(self._left)} left, numbers {numbers}",
@@ -104,6 +104,12 @@ class MockBackend:
             return False
         source = response.trigger_pattern
         return source is None or self._patterns[source].search(prompt) is not None
+
+
+def _listed(responses: Any) -> Sequence[Any]:
+    if isinstance(responses, (str, Mapping)) or not isinstance(responses, Sequence):
+        raise UsageError("mock_responses is a list", hint='[{"output": "…\\nLOOP_COMPLETE"}]')
+    return cast("Sequence[Any]", responses)
 
 
 def _read(raw: MockResponse | Mapping[str, Any] | str, number: int) -> MockResponse:

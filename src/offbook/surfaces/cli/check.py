@@ -45,5 +45,5 @@ def command(workspace_id: str, assertions: tuple[str, ...], *, as_json: bool) ->
 
 
 def _tell(result: Result) -> str:
-    line = f"{SIGNS[result.status]} {result.assertion}"
+    line = f"{SIGNS[result.status]} {result.name}"
     return line if result.passed else f"{line}: {result.message}"
