@@ -70,6 +70,11 @@ def parse_yaml(text: str, path: Path | str = "") -> Any:
     """A YAML document, and no more than one: no tags, no duplicate keys, few aliases."""
     import yaml_rs
 
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise FormatError(
+            "there is a sign in it that no text may have", path=path, line=line, hint='write "\\0"'
+        )
     limits = yaml_rs.AliasLimits(max_alias_expansions_per_anchor=ALIASES)
     try:
         value = yaml_rs.loads(text, alias_limits=limits, parse_datetime=False)
@@ -168,6 +173,8 @@ def convert(
         place = place.strip("`")
         unknown = re.search(r"unknown field `(.*)`", what)
         hint = nearest(unknown[1], _fields(kind)) if unknown else ""
+        if re.match(r"Expected `str.*got `(?:int|float|bool)`", what):
+            hint = "put it in quotes, so that it is a text"
         if unknown and text:
             place = f"{place or '$'}.{unknown[1]}"
         at = line or (locate(text, place) if text else None)

@@ -22,6 +22,8 @@ BAD = {
     "newer": (GOOD.replace("version: 1", "version: 99"), 2, "upgrade Offbook"),
     "a bomb": (BOMB, 2, "write out what its aliases"),
     "a wrong type": (GOOD.replace("sha256:bb", "7"), 13, "Expected `str`"),
+    "a number for a text": (GOOD.replace("output: hi again", "output: 42"), 18, "in quotes"),
+    "a zero": (GOOD.replace("hi again", "hi\0again"), 18, "no text may have"),
     "ids twice": (GOOD.replace("id: 2", "id: 1"), 11, "give one of them another"),
     "a pattern that does not compile": (
         RULES.format('patterns: {user: "user_["}'),

@@ -119,3 +119,73 @@ def test_cassettes_are_found_among_other_files(path: Path):
     (path.parent / "deep").mkdir()
     (path.parent / "deep" / "seed.yml").write_text(SEED)
     assert [found.name for found in find_cassettes(path.parent)] == ["seed.yml", "refund.yaml"]
+
+
+HAND_MADE = """# reviewed by me
+format: offbook.cassette
+version: 1
+
+interactions:
+  # the first one
+  - id: 1
+    request:
+      prompt_hash: sha256:aa
+      prompt: Refund order 7   # as the user says it
+    response: {output: Done.}
+  - id: 2
+    request:
+      prompt_hash: sha256:...  # whatever it is
+      prompt: And then?
+    response:
+      output: |
+        Nothing.
+        More.
+"""
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_comments_and_line_ends_stay_whatever_editor_wrote_them(
+    tmp_path: Path, ends: str, mark: str
+):
+    path = tmp_path / "hand.yaml"
+    path.write_bytes((mark + HAND_MADE.replace("\n", ends)).encode())
+    assert upgrade(path) == [1]
+    text = path.read_bytes().decode()
+    assert text.count("#") == HAND_MADE.count("#")
+    assert text.count(ends) == text.count("\n")
+    assert [item.response.output for item in load(path)] == ["Done.", "Nothing.\nMore.\n"]
+    assert load(path).entries[1].hash == "sha256:..."
+    trim(path, {1})
+    text = path.read_bytes().decode()
+    assert text.count(ends) == text.count("\n")
+    assert "# reviewed by me" in text
+    assert "# the first one" not in text
+
+
+async def test_a_request_that_may_be_anything_stays_so(tmp_path: Path):
+    path = tmp_path / "hand.yaml"
+    path.write_text(HAND_MADE)
+    source = Replay(path)
+    assert (await source.reply(ask("Refund order 7"))).text == "Done."
+    assert (await source.reply(ask("something else"))).text == "Nothing.\nMore.\n"
+
+
+def test_comments_above_all_stay_when_a_cassette_in_one_line_is_spelt_out(tmp_path: Path):
+    path = tmp_path / "flow.yaml"
+    asked = '{prompt_hash: "sha256:aa", prompt: hi}'
+    path.write_text(f"# mine\n{{interactions: [{{request: {asked}, response: {{output: ho}}}}]}}\n")
+    assert upgrade(path) == [1]
+    assert path.read_text().startswith("# mine\nformat:")
+
+
+def test_an_alias_of_another_interaction_is_named_and_nothing_is_overwritten(tmp_path: Path):
+    path = tmp_path / "alias.yaml"
+    text = HAND_MADE.replace("prompt: Refund", "prompt: &asked Refund")
+    text = text.replace("sha256:...", "sha256:bb").replace("prompt: And then?", "prompt: *asked")
+    path.write_text(text)
+    assert len(load(path)) == 2
+    with pytest.raises(FormatError, match="interaction 2 has an alias") as told:
+        upgrade(path)
+    assert told.value.line == 12
+    assert path.read_text() == text

@@ -13,11 +13,11 @@ from offbook.exchange.history import History
 from offbook.exchange.messages import ToolCall
 from offbook.exchange.request import Request
 from offbook.files import write_whole
-from offbook.sources.cassette.edit import remove_items, respell, revise_header, revise_items
+from offbook.sources.cassette.edit import remove_items, revise_header, revise_items, spell_out
 from offbook.sources.cassette.format import FORMAT, MAIN, VERSION, Interaction, read_reply
-from offbook.sources.cassette.journal import PRIVATE, load
+from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.normal import Normal, count_ids
-from offbook.sources.cassette.tape import Tape
+from offbook.sources.cassette.tape import PRIVATE, Tape, write_raw
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -85,8 +85,7 @@ def trim(path: Path, numbers: Collection[int]) -> int:
             where=str(path),
             hint=f"they are numbered from 1 to {len(tape)}",
         )
-    if tape.span is None:
-        tape = Tape(respell(tape), path)
+    tape = spell_out(tape)
     gone = {entry.id for entry in tape.entries if entry.number in numbers}
     changed = {
         entry.number: _stand_alone(tape, entry, gone)
@@ -97,7 +96,7 @@ def trim(path: Path, numbers: Collection[int]) -> int:
         tape = Tape(revise_items(tape, changed), path)
     raw = remove_items(tape, set(numbers))
     Tape(raw, path) if len(numbers) < len(tape) else None
-    write_whole(path, raw, mode=PRIVATE)
+    write_raw(path, raw)
     return len(set(numbers))
 
 
@@ -116,8 +115,7 @@ def _stand_alone(tape: Tape, entry: Entry, gone: set[int]) -> Interaction:
 def upgrade(path: Path) -> list[int]:
     """Bring a cassette to today's version, its hashes made anew; tells which ones changed."""
     tape = load(path)
-    if tape.span is None:
-        tape = Tape(respell(tape), path)
+    tape = spell_out(tape)
     normal = Normal(tape.header.redactions)
     made = tape.rehash(normal)
     changed: dict[int, Interaction] = {}
@@ -132,7 +130,7 @@ def upgrade(path: Path) -> list[int]:
     header = {"format": FORMAT, "version": VERSION, "hashed": normal.seal}
     raw = revise_header(raw, tape, header)
     Tape(raw, path)
-    write_whole(path, raw, mode=PRIVATE)
+    write_raw(path, raw)
     return sorted(changed)
 
 
@@ -155,11 +153,10 @@ def rewrite(path: Path, text: str) -> list[int]:
 def exchange(path: Path, number: int, item: Interaction) -> None:
     """Put another interaction in the place of this one, and make the hashes after it anew."""
     tape = load(path)
-    if tape.span is None:
-        tape = Tape(respell(tape), path)
+    tape = spell_out(tape)
     raw = revise_items(tape, {number: item})
     Tape(raw, path)
-    write_whole(path, raw, mode=PRIVATE)
+    write_raw(path, raw)
     upgrade(path)
 
 

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from offbook.errors import FormatError
 from offbook.files import dump_yaml, parse_yaml
 from offbook.sources.cassette.format import FORMAT, VERSION, Interaction, write_item
 from offbook.sources.cassette.tape import Tape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+
+    from offbook.sources.cassette.index import Entry
 
 INDENT = 2
 _COMMENT = re.compile(r"\s*(?:#.*)?$")
@@ -91,12 +94,21 @@ def _dump(interaction: Interaction, indent: int) -> str:
     return dump_yaml([write_item(interaction)], indent)
 
 
+def spell_out(tape: Tape) -> Tape:
+    """The cassette in a spelling that can be changed here and there."""
+    return tape if tape.span is not None else Tape(respell(tape), tape.path)
+
+
 def respell(tape: Tape) -> bytes:
-    """The whole cassette written anew, one interaction below the other; comments are lost."""
+    """The whole cassette written anew, one interaction below the other.
+
+    Of its comments only those at its top are kept.
+    """
+    above = re.match(rb"(?:[ \t]*(?:#[^\n]*)?\n)*", tape.raw)
     header = msgspec.to_builtins(tape.header)
     metadata = header.pop("metadata", {})
     top = {"format": FORMAT, "version": tape.header.version, **header}
-    text = f"{dump_yaml(top)}\ninteractions:\n"
+    text = f"{above[0].decode() if above else ''}{dump_yaml(top)}\ninteractions:\n"
     text += "\n".join(_dump(item, INDENT) for item in tape)
     return (text + (f"\n{dump_yaml({'metadata': metadata})}" if metadata else "")).encode()
 
@@ -148,7 +160,7 @@ def revise_items(tape: Tape, changed: Mapping[int, Interaction]) -> bytes:
             continue
         parts.append(tape.raw[at : entry.start])
         text = tape.raw[entry.start : entry.end].decode()
-        old = cast("list[Any]", parse_yaml(text))[0]
+        old = _parse_item(text, entry, tape)
         new = _patch(old, write_item(tape.read(entry)), write_item(changed[entry.number]))
         body = text[:indent] + "  " + text[indent + 2 :]  # the dash is put back below
         body = revise(body, old, new, indent + 2)
@@ -156,6 +168,18 @@ def revise_items(tape: Tape, changed: Mapping[int, Interaction]) -> bytes:
         at = entry.end
     parts.append(tape.raw[at:])
     return b"".join(parts)
+
+
+def _parse_item(text: str, entry: Entry, tape: Tape) -> Any:
+    try:
+        return cast("list[Any]", parse_yaml(text, tape.path))[0]
+    except FormatError as error:  # as a whole it could be read
+        raise FormatError(
+            f"interaction {entry.number} has an alias (*name) for something outside of it",
+            path=tape.path,
+            line=entry.line,
+            hint="write out what it stands for, then try again",
+        ) from error
 
 
 def _patch(old: Any, was: Any, now: Any) -> Any:
@@ -179,7 +203,8 @@ def _patch(old: Any, was: Any, now: Any) -> Any:
 def revise_header(raw: bytes, tape: Tape, changes: Mapping[str, Any]) -> bytes:
     """The text in which the header says something else; what is None is left out."""
     if tape.span is None:
-        return revise_header(respell(tape), Tape(respell(tape)), changes)
+        spelt = spell_out(tape)
+        return revise_header(spelt.raw, spelt, changes)
     front = raw[: tape.span.start].decode()
     items = raw[tape.span.start : tape.span.end].decode()
     back = raw[tape.span.end :].decode()

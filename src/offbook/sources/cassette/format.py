@@ -61,6 +61,12 @@ class Asked(
     again: int | None = None
     messages: tuple[Message, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """What was asked, for the eye; also where somebody wrote no preview."""
+        last = self.messages[-1].text if self.messages else ""
+        return self.prompt_preview or preview(" ".join((self.prompt or last).split()))
+
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a provider answered instead of a reply."""

@@ -13,19 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.files import write_whole
 from offbook.secrets import hide_bytes, known_secrets
 from offbook.sources.cassette.edit import Title, add_items, begin_text, revise_header
 from offbook.sources.cassette.format import Interaction
 from offbook.sources.cassette.lock import try_lock
-from offbook.sources.cassette.tape import Tape, open_tape, read_raw
+from offbook.sources.cassette.tape import PRIVATE, Tape, open_tape, read_raw, write_raw
 from offbook.trace.recorder import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-PRIVATE = 0o600
 
 
 class Opening(msgspec.Struct, frozen=True, tag="opening"):
@@ -184,14 +181,14 @@ def recover(path: Path, file: int) -> None:
 
 
 def _fold(path: Path, file: int, metadata: Mapping[str, Any], *, keep: bool = False) -> bytes:
-    raw = path.read_bytes() if path.exists() else b""
+    raw = read_raw(path) if path.exists() else b""
     lines = _lines(_content(file))
     last = lines[-1] if lines else None
     done = isinstance(last, Folded) and raw and last.digest == Tape(raw, path).digest
     if lines and not done:
         raw = folded(raw, lines, metadata, path)
         os.write(file, msgspec.json.encode(Folded(Tape(raw, path).digest)) + b"\n")
-        write_whole(path, raw, mode=PRIVATE)
+        write_raw(path, raw)
     if not keep:
         beside(path).unlink(missing_ok=True)
     return raw
@@ -232,7 +229,7 @@ def load(path: Path) -> Tape:
     except FileNotFoundError:
         return open_tape(path)
     except OSError:  # not ours to write: read it together, change nothing
-        raw = path.read_bytes() if path.exists() else b""
+        raw = read_raw(path) if path.exists() else b""
         return Tape(folded(raw, _lines(journal.read_bytes()), {"interrupted": True}, path), path)
     try:
         if try_lock(file) and _same_file(file, journal):

@@ -292,7 +292,7 @@ class Replay:
 
     def _line(self, entry: Entry) -> str:
         asked = self.tape.read(entry).request
-        return f"{entry.number}. (hat: {entry.hat}) {asked.prompt_preview}".rstrip()
+        return f"{entry.number}. (hat: {entry.hat}) {asked.title}".rstrip()
 
     def verdict(self) -> Verdict:
         """Whether all was replayed, and as it was recorded."""

@@ -8,7 +8,7 @@ So a large cassette costs little more than its size, and a second opening next t
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -17,8 +17,9 @@ import msgspec
 
 from offbook.errors import FormatError, FutureVersion, UsageError, nearest
 from offbook.exchange.messages import Message
-from offbook.files import LONGEST, MARK, convert, parse_yaml
+from offbook.files import LONGEST, MARK, convert, parse_yaml, write_whole
 from offbook.sources.cassette.format import (
+    ANY,
     FORMAT,
     VERSION,
     Answered,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from offbook.sources.cassette.normal import Normal
 
 KEPT = 8
+PRIVATE = 0o600
 _HEX = re.compile(r"sha256:[0-9a-f]{64}")
 _RULE = re.compile(r"redactions\.?(patterns|paths|presets)?(?:\['(.*)'\])?")
 _MEND = "compare it with docs/record-replay.md, or record it anew"
@@ -55,6 +57,7 @@ class Tape:
     """A cassette, read and checked."""
 
     def __init__(self, raw: bytes, path: Path | str = "") -> None:
+        raw = even_out(raw)
         self.path = path
         self.raw = raw
         self.digest = blake2b(raw, digest_size=16).hexdigest()
@@ -301,7 +304,7 @@ class Tape:
         heads: dict[int, bytes] = {}
         made: list[str] = []
         for entry in self.entries:
-            if not entry.kept:
+            if not entry.kept or entry.hash == ANY:  # which somebody may have written on purpose
                 made.append(entry.hash)
                 continue
             asked = self.read(entry).request
@@ -319,12 +322,26 @@ def _has_rule(top: str, named: str | None) -> bool:
     return find_line(top, "redactions") is not None and (named is None or named in top)
 
 
+def even_out(raw: bytes) -> bytes:
+    """The text as YAML has it: without a mark before it, each line ending in one sign."""
+    raw = raw.removeprefix(MARK)
+    return raw.replace(b"\r\n", b"\n") if b"\r\n" in raw else raw
+
+
+def write_raw(path: Path, raw: bytes) -> None:
+    """Write a cassette whole, with the line ends of the one that was there."""
+    with suppress(OSError), path.open("rb") as file:
+        if file.readline().endswith(b"\r\n"):
+            raw = raw.replace(b"\n", b"\r\n")
+    write_whole(path, raw, mode=PRIVATE)
+
+
 def read_raw(path: Path) -> bytes:
     """A cassette's bytes."""
     try:
         if path.stat().st_size > LONGEST:
             raise FormatError(f"the file is larger than {LONGEST >> 20} MiB", path=path)
-        return path.read_bytes().removeprefix(MARK)
+        return even_out(path.read_bytes())
     except FileNotFoundError as error:
         known = sorted(other.name for other in path.parent.glob(f"*{path.suffix or '.yaml'}"))
         raise FormatError(

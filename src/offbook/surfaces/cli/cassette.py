@@ -62,7 +62,7 @@ def show(path: Path, number: int | None) -> None:
                 getattr(block, "name", type(block).__name__.lower()) for block in item.response.said
             )
             answer = said if item.response.error is None else f"error {item.response.error.status}"
-            asked = item.request.prompt_preview.splitlines()[:1]
+            asked = item.request.title.splitlines()[:1]
             first = " ".join(answer.split())[:60]
             click.echo(f"{entry.number}. ({entry.hat}) {''.join(asked)} -> {first}")
         return
