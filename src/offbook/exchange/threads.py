@@ -24,8 +24,10 @@ class Threads:
 
     def remember(self, reply_id: str, request: Request, reply: Reply) -> None:
         """Keep an exchange under this id."""
-        self._exchanges[reply_id] = (request, reply)
-        _shorten(self._exchanges)
+        exchanges = self._exchanges
+        exchanges[reply_id] = (request, reply)
+        if len(exchanges) > KEPT:
+            _shorten(exchanges)
         if calls := reply.calls:
             self._callers.update((call.id, reply) for call in calls)
             _shorten(self._callers)

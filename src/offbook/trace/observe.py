@@ -74,7 +74,7 @@ class Observed:
             self._hub.emit(ERROR, {"exchange": exchange, **describe_error(error)})
             raise
         after = self._follow(request.messages.digest(), reply)
-        self._hub.emit(REPLY, {"exchange": exchange, "after": after, **describe_reply(reply)})
+        self._hub.emit(REPLY, describe_reply(reply, exchange, after))
         if self._tools and (calls := reply.calls):
             self._tell_calls(calls, reply.step)
         return reply
@@ -91,7 +91,7 @@ class Observed:
             "exchange": exchange,
             "before": before,
             "after": after,
-            "new": messages[known:],
+            "new": messages[known:] if known < count else (),
             "count": count,
         }
         if request.metadata:
@@ -154,9 +154,15 @@ class Observed:
                 self._hub.emit(TOOL_RESULT, told)
 
 
-def describe_reply(reply: Reply) -> dict[str, Any]:
+def describe_reply(reply: Reply, exchange: str, after: str) -> dict[str, Any]:
     """A reply as the trace tells it."""
-    data: dict[str, Any] = {"blocks": reply.blocks, "stop": reply.stop, "step": reply.step}
+    data: dict[str, Any] = {
+        "exchange": exchange,
+        "after": after,
+        "blocks": reply.blocks,
+        "stop": reply.stop,
+        "step": reply.step,
+    }
     usage = reply.usage
     if reply.role:
         data["role"] = reply.role

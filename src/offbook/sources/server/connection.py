@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
                 return True
         if len(data) - at == head.length:
             self._begun = self.since = None
-            self._take(Asked(head, data[at:]))
+            self._start(Asked(head, data[at:]))
             return True
         if self._begun is not None:
             self._begun = None

@@ -135,18 +135,9 @@ class Endpoint:
 
     async def answer(self, wire: Wire) -> Answer:
         """The answer to a request; never an exception."""
-        try:
-            dialect = self._recognise(wire)
-            if dialect is None:
-                return self._tell_aside(wire, _unknown(wire), "unknown path")
-            if (aside := dialect.aside(wire, self._threads)) is not None:
-                return self._tell_aside(wire, aside, dialect.name)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
-            self._fail(error)
-            return self._tell_aside(wire, complain(400, str(error)), "failure")
-        return await self._ask(dialect, wire)
-
-    async def _ask(self, dialect: Dialect, wire: Wire) -> Answer:
+        dialect = self._find(wire)
+        if isinstance(dialect, Answer):
+            return dialect
         request: Request | None = None
         try:
             request = dialect.decode(wire, self._threads)
@@ -175,6 +166,18 @@ class Endpoint:
         if request is not None:
             self._recent.append((request, answer))
         return answer
+
+    def _find(self, wire: Wire) -> Dialect | Answer:
+        """The dialect of a request; or the answer to one for which no model is asked."""
+        try:
+            dialect = self._recognise(wire)
+            if dialect is None:
+                return self._tell_aside(wire, _unknown(wire), "unknown path")
+            aside = dialect.aside(wire, self._threads)
+            return dialect if aside is None else self._tell_aside(wire, aside, dialect.name)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
+            self._fail(error)
+            return self._tell_aside(wire, complain(400, str(error)), "failure")
 
     async def _reply(self, dialect: Dialect, request: Request) -> Reply:
         return self._name(dialect, request, await self.source.reply(request))
