@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from offbook.errors import ModelError
 from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.reply import Reply, Usage
-from tests.exchange.dialects.served import Say, Served
+from tests.exchange.dialects.openai_client import connect
+from tests.exchange.dialects.served import Served
 
 WEATHER: Any = {
     "type": "function",
@@ -38,17 +39,6 @@ DONE = Reply((Text("It is fine, and 21 °C."),), usage=Usage(20, 8))
 class Weather(BaseModel):
     city: str
     degrees: int
-
-
-def connect(*script: Say) -> tuple[openai.OpenAI, Served]:
-    served = Served(*script)
-    client = openai.OpenAI(
-        api_key="none",
-        base_url="http://127.0.0.1/v1",
-        http_client=served.http_client,
-        max_retries=0,
-    )
-    return client, served
 
 
 def strict(model: type[BaseModel], value: BaseModel) -> None:

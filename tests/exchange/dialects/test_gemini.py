@@ -397,23 +397,6 @@ def test_other_answers_are_understood_or_refused():
 
 
 @pytest.mark.parametrize(
-    "method, path, headers, claimed",
-    [
-        ("POST", "/v1/models/m:generateContent", {}, True),
-        ("POST", "/v1beta/models/m:streamGenerateContent", {}, True),
-        ("POST", "/models/m:countTokens", {}, True),
-        ("GET", "/v1/models", {"x-goog-api-key": "k"}, True),
-        ("GET", "/v1/models", {}, False),
-        ("POST", "/v1/messages", {}, False),
-    ],
-)
-def test_it_knows_its_own_requests(
-    method: str, path: str, headers: dict[str, str], *, claimed: bool
-):
-    assert DIALECT.claims(Wire(method, path, headers)) is claimed
-
-
-@pytest.mark.parametrize(
     "base, path",
     [
         ("https://host", "https://host/v1beta/models/m:generateContent"),

@@ -16,7 +16,7 @@ from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.reply import Reply, Usage
 from offbook.exchange.request import Request, Tool
 from offbook.exchange.threads import Threads
-from tests.exchange.dialects.served import Say, Served
+from tests.exchange.dialects.openai_client import connect
 
 WEATHER: Any = {
     "type": "function",
@@ -45,17 +45,6 @@ EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 class Weather(BaseModel):
     city: str
     degrees: int
-
-
-def connect(*script: Say) -> tuple[openai.OpenAI, Served]:
-    served = Served(*script)
-    client = openai.OpenAI(
-        api_key="none",
-        base_url="http://127.0.0.1/v1",
-        http_client=served.http_client,
-        max_retries=0,
-    )
-    return client, served
 
 
 def test_two_steps_with_the_whole_conversation_sent_again() -> None:
