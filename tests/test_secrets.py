@@ -180,6 +180,14 @@ NAMED = {
 }
 
 
+QUOTED_ONCE = (
+    'client = OpenAI(api_key="{}")',
+    '{{"token": "{}"}}',
+    '{{"jwt": "{}"}}',
+    'Digest username="u", response="0123456789abcdef0123456789abcdef", password="{}"',
+)
+
+
 @pytest.mark.parametrize("place", PLACES.values(), ids=list(PLACES))
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
 def test_a_key_is_known_by_its_shape_in_every_place(key: str, place: str):
@@ -193,6 +201,16 @@ def test_a_secret_of_no_shape_is_known_by_the_name_before_it(place: str):
     hidden = hide_secrets(place.format("hunter2butlonger"))
     assert "hunter2" not in hidden
     assert MASK in hidden
+
+
+@pytest.mark.parametrize("place", [*NAMED.values(), *QUOTED_ONCE], ids=str)
+def test_a_secret_is_known_however_deep_its_text_is_quoted(place: str):
+    text = f"first\n{place.format('hunter2butlonger')}\nlast"
+    for _ in range(3):
+        text = msgspec.json.encode({"arguments": text, "n": 1}).decode()
+        hidden = hide_secrets(text)
+        assert "hunter2" not in hidden
+        assert msgspec.json.decode(hidden)["n"] == 1
 
 
 def test_a_private_key_is_hidden_whole_even_when_it_is_torn():

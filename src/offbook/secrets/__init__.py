@@ -49,11 +49,11 @@ QUOTED = (
     rf"[\"']?{OPEN}\"((?:[^\"\\]|\\.)+)",
     rf"[\"']?{OPEN}'([^'\n]+)",
     # in JSON in JSON, however deep: it ends where a quote has as many backslashes as the first
-    rf"(\\+)\"{OPEN}\1\"((?:[^\"\\]|\\+[^\"\\]|\1\\+\")+)",
+    rf"(?:\\*[\"'])?{OPEN}(\\+)\"((?:[^\"\\]|\\+[^\"\\]|\1\\+\")+)",
     r"%22(?:%20)*(?:%3a|:)(?:%20)*%22((?:[^%\"&\s]|%(?!22)[0-9a-f]{2})+)",  # in JSON in a URL
 )
 BARE = r"(?:\s*=\s*|:[ \t]+)([^\s\"'\\&,;}\])]{3,})"
-BLOCK = r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\r|\r)?(?:\\n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)"  # of YAML
+BLOCK = r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)"  # of YAML
 ELEMENT = r">([^<\s]{3,})</"
 FLAG = r"(?:[ \t]+|\\*\",[ \t]*\\*\")([^\s\"'\\,]{3,})"
 
@@ -85,8 +85,8 @@ def _rules() -> Iterator[_Rule]:
         value = sign + rb"([^&\s\"'\\<>#;]{6,})"
         yield _Rule(word, re.compile(rb"[?&;]" + word + value), back=1, named=True)
     for name in LONG:
-        word = f'"{name}"'.encode()
-        long = rb"\s*[:=]\s*\"([A-Za-z0-9._~+/=-]{16,})"
+        word = f'"{name}'.encode()
+        long = rb"\\*\"\s*[:=]\s*\\*\"([A-Za-z0-9._~+/=-]{16,})"
         yield _Rule(word, re.compile(word + long))
     kept = rb"token:[ \t]+(?=[A-Za-z._-]*[0-9])([A-Za-z0-9._~+/=-]{20,})"
     yield _Rule(b"token: ", re.compile(kept))

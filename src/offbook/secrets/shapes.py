@@ -151,7 +151,7 @@ SHAPES = {
     "://": rf"://(?:[^\s:/@\"'\\]*:|(?={DIGIT}{TAIL}{{20,}}@))([^\s/\"'\\]+)@",
     "bearer": r"(?i:bearer)[ \t]+(?=\S*[0-9]|[A-Za-z._~+/=-]{20})([A-Za-z0-9._~+/=-]{8,})",
     "signature=": r"(?i:signature)=(?=[A-Za-z%+/=_~-]*[0-9])([A-Za-z0-9%+/=_~-]{16,})",
-    'response=\\"': r"(?i:response)=\\*\"([0-9a-f]{32,})",  # a digest of a password
+    "response=\\": r"(?i:response)=\\*\"([0-9a-f]{32,})",  # a digest of a password
     'response="': r"(?i:response)=\"([0-9a-f]{32,})",
     # command lines
     **{
