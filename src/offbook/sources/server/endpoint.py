@@ -146,10 +146,7 @@ class Endpoint:
             if self.failure is not None:
                 raise self.failure  # noqa: TRY301 - the client hears of it as of any other
             if self._relays and request.stream:
-                relay = Relay(self._reply(dialect, request))
-                if await relay.begins():
-                    return Answer(200, STREAM, coming=self._hand_on(relay))
-                answer = self._encode(dialect, request, await relay.reply)
+                answer = await self._relay(dialect, request)
             else:
                 answer = self._write(dialect, request, await self.source.reply(request))
         except ModelError as error:
@@ -163,7 +160,7 @@ class Endpoint:
             refusal = ModelError(_say(error), status=400)
             self._tell_error(refusal)
             answer = _final(dialect.refuse(refusal, request))
-        if request is not None:
+        if request is not None and answer.coming is None:
             self._recent.append((request, answer))
         return answer
 
@@ -206,6 +203,12 @@ class Endpoint:
             return answer
         self._threads.remember(before.reply.id, request, before.reply)
         return before.again()
+
+    async def _relay(self, dialect: Dialect, request: Request) -> Answer:
+        relay = Relay(self._reply(dialect, request))
+        if await relay.begins():
+            return Answer(200, STREAM, coming=self._hand_on(relay))
+        return self._encode(dialect, request, await relay.reply)
 
     async def _hand_on(self, relay: Relay) -> AsyncIterator[bytes]:
         try:
