@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -17,6 +18,8 @@ import httpx2
 import pytest
 import requests
 import urllib3.connection
+from hypothesis import given
+from hypothesis.strategies import binary
 
 from offbook.determinism.isolation import closed
 from offbook.errors import IsolationError
@@ -34,6 +37,7 @@ from tests.sources.inprocess.clients import (
 )
 
 OPENAI = "https://api.openai.com/v1/chat/completions"
+DAY = timedelta(days=1)
 EVENTS = (b"data: one\n\n", b"data: two\n\n", b"data: [DONE]\n\n")
 
 
@@ -112,6 +116,32 @@ def test_every_client_is_answered(client: Client, model: Model):
 def test_a_stream_comes_event_by_event(client: Client, streaming: Model):
     with closed(), intercepted(streaming.answer):
         assert client(OPENAI) == list(EVENTS)
+
+
+def _describe(library: Any, client: Any) -> list[object]:
+    """All that a client can see of a response, read at once and as a stream."""
+    whole = client.post(OPENAI, content=BODY)
+    with client.stream("POST", OPENAI, content=BODY) as streamed:
+        pieces = b"".join(streamed.iter_bytes())
+    told = [whole.content, whole.text, sorted(whole.headers.items()), bool(whole.elapsed < DAY)]
+    return [library.codes(whole.status_code), *told, pieces, list(whole.iter_lines())]
+
+
+@pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
+@given(body=binary())
+def test_a_whole_response_is_what_the_library_reads_from_its_pieces(library: Any, body: bytes):
+    headers = {"content-type": "application/json"}
+
+    def read(_: Any) -> Any:
+        length = {"content-length": str(len(body))}
+        return library.Response(200, headers=headers | length, content=iter([body]))
+
+    model = Model(Answer(headers=headers, body=body))
+    plain = library.Client(verify=False, trust_env=False)
+    with plain as client, closed(), intercepted(model.answer):
+        seen = _describe(library, client)
+    with library.Client(transport=library.MockTransport(read)) as client:
+        assert seen == _describe(library, client)
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -25,24 +25,20 @@ class Completion:
     """The drivers of one run, for each thread its own, and one more where a call is in a call."""
 
     def __init__(self) -> None:
-        self._mine = local()
+        self._mine = _Mine()
         self._drivers: list[_Driver] = []
 
     def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """What this coroutine comes to."""
-        driver = self._take()
+        free = self._mine.free
+        driver = free.pop() if free else self._make()
         try:
             return driver.finish(work)
         finally:
             if not driver.spent:
-                self._mine.free.append(driver)
+                free.append(driver)
 
-    def _take(self) -> _Driver:
-        free: list[_Driver] | None = getattr(self._mine, "free", None)
-        if free is None:
-            free = self._mine.free = []
-        if free:
-            return free.pop()
+    def _make(self) -> _Driver:
         driver = _Driver()
         self._drivers.append(driver)
         return driver
@@ -51,6 +47,13 @@ class Completion:
         """Close the loops; one that is still at work is left to its thread."""
         for driver in self._drivers:
             driver.close()
+
+
+class _Mine(local):
+    """The drivers of this thread that are not at work."""
+
+    def __init__(self) -> None:
+        self.free: list[_Driver] = []
 
 
 class _Driver:

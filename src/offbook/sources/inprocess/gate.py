@@ -15,16 +15,22 @@ class Gate:
         self._free = Condition()
         self._owner = 0
         self._inside = 0
+        self._waiting = 0
 
     def __enter__(self) -> None:
         with self._free:
             while not self._admit():
-                self._free.wait()
+                self._waiting += 1
+                try:
+                    self._free.wait()
+                finally:
+                    self._waiting -= 1
 
     def __exit__(self, *_: object) -> None:
         with self._free:
             self._inside -= 1
-            self._free.notify_all()
+            if self._waiting:
+                self._free.notify_all()
 
     async def __aenter__(self) -> None:
         """Get in without blocking the loop while another thread is inside."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ from offbook.sources.inprocess.transport import find_line, line
 
 if TYPE_CHECKING:
     from offbook.sources.inprocess.transport import Line
+
+
+INSTANT = timedelta()
 
 
 class Httpx:
@@ -80,12 +84,15 @@ def _responder(module: Any) -> Callable[[Any, Answer], Any]:
                 yield chunk
 
     def respond(request: Any, answer: Answer) -> Any:
-        headers, chunks = answer.headers, answer.chunks
-        if not chunks:
-            headers = {**headers, "content-length": str(len(answer.body))}
-            chunks = (answer.body,)
-        return module.Response(
-            answer.status, headers=headers, stream=Events(chunks), request=request
-        )
+        status, headers, body = answer.status, answer.headers, answer.body
+        if answer.chunks:
+            stream = Events(answer.chunks)
+            return module.Response(status, headers=headers, stream=stream, request=request)
+        headers = {**headers, "content-length": str(len(body))}
+        stream = Events((body,))
+        response = module.Response(status, headers=headers, stream=stream, request=request)
+        response._content = body  # noqa: SLF001 - it is all there: what `read` would come to
+        response.elapsed = INSTANT
+        return response
 
     return respond

@@ -11,10 +11,10 @@ libraries are patched while anybody is inside, and are as they were afterwards.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.following import following
 from offbook.sources.inprocess.aiohttp import Aiohttp
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from offbook.exchange.dialects.dialect import Answer, Wire
     from offbook.sources.inprocess.transport import Transport
 
-    Answerer = Callable[[Wire], Awaitable[Answer]]
+    Answerer = Callable[[Wire], Coroutine[Any, Any, Answer]]
 
 TRANSPORTS: tuple[Transport, ...] = (Httpx("httpx"), Httpx2(), Aiohttp(), Stdlib(), Urllib3())
 
@@ -60,15 +60,11 @@ class Interception:
     def answer_now(self, host: str, port: int | None, wire: Wire) -> Answer:  # noqa: ARG002 - as above
         """The answer to a request, for clients that block until they have it."""
         with self._gate:
-            return self._completion.finish(_awaiting(self._answer(wire)))
+            return self._completion.finish(self._answer(wire))
 
     def close(self) -> None:
         """Leave nothing behind."""
         self._completion.close()
-
-
-async def _awaiting(work: Awaitable[Answer]) -> Answer:
-    return await work
 
 
 class Switchboard:

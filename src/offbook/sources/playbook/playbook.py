@@ -171,8 +171,9 @@ class Playbook:
     async def reply(self, request: Request, /) -> Reply:
         """The next step of whichever part this request belongs to."""
         try:
-            await self._hear(request)
-            part = self._cast(request)
+            if self._waiting:
+                await self._hear(request)
+            part = self._cast(request) if self._roles else None
             if part is None and (aside := stand_in(request)) is not None:
                 return aside
             part = part or self._choose(request)
@@ -211,8 +212,6 @@ class Playbook:
                 raise
 
     def _cast(self, request: Request) -> _Part | None:
-        if not self._roles:
-            return None
         fitting = [part for role_, part in self._roles if role_.plays(request)]
         return next((part for part in fitting if part.queue), fitting[0] if fitting else None)
 
