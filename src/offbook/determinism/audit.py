@@ -34,7 +34,7 @@ class Auditor:
             }
             if not self._installed:
                 self._installed = True
-                sys.addaudithook(self._hear)
+                sys.addaudithook(self._make_hook())
 
         def stop() -> None:
             with self._lock:
@@ -46,9 +46,17 @@ class Auditor:
 
         return stop
 
-    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
-        for handler in self._watchers.get(event, ()):
-            handler(event, args)
+    def _make_hook(self) -> Handler:
+        """The hook. It is called for much that nobody watches: a method would take twice as long.
+
+        Python asks it each time whether it may be traced, which a method denies by an exception.
+        """
+
+        def hear(event: str, args: tuple[Any, ...]) -> None:
+            for handler in self._watchers.get(event, ()):
+                handler(event, args)
+
+        return hear
 
 
 def _without(handlers: tuple[Handler, ...], handler: Handler) -> tuple[Handler, ...]:

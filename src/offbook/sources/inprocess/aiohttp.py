@@ -36,23 +36,21 @@ async def _get(original: Callable[..., Any], connector: Any, key: Any, *rest: An
 async def _create_connection(
     original: Callable[..., Any], connector: Any, request: Any, *rest: Any
 ) -> Any:
-    host, port = request.url.host, request.url.port
-    found = find_line(host, port)
+    found = find_line(request.url.host, request.url.port)
     if found is None:
         return await original(connector, request, *rest)
     protocol = connector._factory()  # noqa: SLF001 - how a connector makes its protocols
-    protocol.connection_made(_Connection(protocol, found, host, port))
+    protocol.connection_made(_Connection(protocol, found))
     return protocol
 
 
 class _Connection(asyncio.Transport):
     """A connection for one request: what is written to it is answered by the line."""
 
-    def __init__(self, protocol: Any, line: Line, host: str, port: int | None) -> None:
+    def __init__(self, protocol: Any, line: Line) -> None:
         super().__init__()
         self._protocol = protocol
         self._line = line
-        self._address = (host, port)
         self._incoming = Incoming()
         self._work: asyncio.Task[None] | None = None
         self._reading = asyncio.Event()
@@ -67,7 +65,7 @@ class _Connection(asyncio.Transport):
 
     async def _serve(self, wire: Any) -> None:
         try:
-            answer = await self._line.answer(*self._address, wire)
+            answer = await self._line.answer(wire)
         except Exception as error:  # noqa: BLE001 - whoever waits for the response gets it
             self._protocol.set_exception(error)
             return

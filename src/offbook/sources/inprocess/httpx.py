@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.patches import lay
 from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.sources.inprocess.hosts import PORTS
 from offbook.sources.inprocess.transport import find_line, line
 
 if TYPE_CHECKING:
@@ -33,16 +34,14 @@ class Httpx:
             if found is None:
                 return original(transport, request)
             request.read()
-            url = request.url
-            return respond(request, found.answer_now(url.host, _port(url), _wire(request)))
+            return respond(request, found.answer_now(_wire(request)))
 
         async def handle_async(original: Callable[..., Any], transport: Any, request: Any) -> Any:
             found = _find(request)
             if found is None:
                 return await original(transport, request)
             await request.aread()
-            url = request.url
-            return respond(request, await found.answer(url.host, _port(url), _wire(request)))
+            return respond(request, await found.answer(_wire(request)))
 
         yield lay(module.HTTPTransport, "handle_request", handle)
         yield lay(module.AsyncHTTPTransport, "handle_async_request", handle_async)
@@ -51,11 +50,8 @@ class Httpx:
 def _find(request: Any) -> Line | None:
     if line.get() is None:
         return None
-    return find_line(request.url.host, _port(request.url))
-
-
-def _port(url: Any) -> int | None:
-    return url.port or (443 if url.scheme in {"https", "wss"} else 80)
+    url = request.url
+    return find_line(url.host, url.port or PORTS.get(url.scheme))
 
 
 def _wire(request: Any) -> Wire:

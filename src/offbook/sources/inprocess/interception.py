@@ -52,12 +52,12 @@ class Interception:
         """Whether a model is expected at this address."""
         return self._hosts.has(host, port)
 
-    async def answer(self, host: str, port: int | None, wire: Wire) -> Answer:  # noqa: ARG002 - a line's signature
+    async def answer(self, wire: Wire) -> Answer:
         """The answer to a request, for clients that await it."""
         async with self._gate:
             return await self._answer(wire)
 
-    def answer_now(self, host: str, port: int | None, wire: Wire) -> Answer:  # noqa: ARG002 - as above
+    def answer_now(self, wire: Wire) -> Answer:
         """The answer to a request, for clients that block until they have it."""
         with self._gate:
             return self._completion.finish(self._answer(wire))

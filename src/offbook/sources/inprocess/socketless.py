@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 class Socketless:
     """A connection to the line, with as much of a socket as http.client and urllib3 ask for."""
 
-    def __init__(self, line: Line, host: str, port: int | None) -> None:
+    def __init__(self, line: Line) -> None:
         self._line = line
-        self._address = (host, port)
         self._incoming = Incoming()
 
     def sendall(self, data: bytes) -> None:
@@ -33,7 +32,7 @@ class Socketless:
         wire = self._incoming.wire()
         self._incoming = Incoming()
         if wire is not None:
-            yield from respond(self._line.answer_now(*self._address, wire), wire.method)
+            yield from respond(self._line.answer_now(wire), wire.method)
 
     def settimeout(self, *_: object) -> None:
         """Nobody waits here."""

@@ -39,7 +39,7 @@ def join_line(connection: Any) -> bool:
     found = find_line(host, port)
     if found is None:
         return False
-    connection.sock = Socketless(found, host, port)
+    connection.sock = Socketless(found)
     return True
 
 

@@ -24,11 +24,11 @@ class Line(Protocol):
         """Whether requests to this address are answered here, and never sent."""
         ...
 
-    async def answer(self, host: str, port: int | None, wire: Wire) -> Answer:
+    async def answer(self, wire: Wire) -> Answer:
         """The answer to a request, for clients that await it."""
         ...
 
-    def answer_now(self, host: str, port: int | None, wire: Wire) -> Answer:
+    def answer_now(self, wire: Wire) -> Answer:
         """The answer to a request, for clients that block until they have it."""
         ...
 
