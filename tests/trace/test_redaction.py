@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offbook.errors import UsageError
-from offbook.trace.redaction import Redaction, find_presets
+from offbook.trace.patterns import Trusted
+from offbook.trace.redaction import SIGNS, Redaction, find_presets
 
 ALL = {"$TIMESTAMP": True, "$UUID": True, "$API_KEY": True, "$PATH": True, "$DURATION": True}
 
@@ -31,6 +34,17 @@ ALL = {"$TIMESTAMP": True, "$UUID": True, "$API_KEY": True, "$PATH": True, "$DUR
 )
 def test_the_built_in_patterns_do_what_they_say(text: str, redacted: str):
     assert Redaction({"patterns": ALL}).text(text) == redacted
+
+
+@pytest.mark.parametrize("source", SIGNS)
+@given(data=st.data())
+def test_a_pattern_finds_the_same_whether_its_signs_are_looked_for_or_not(
+    source: str, data: st.DataObject
+):
+    found = st.from_regex(source, alphabet=st.characters(max_codepoint=0x17F))
+    text = data.draw(st.one_of(found, st.text(), st.lists(found).map(" ".join)))
+    quick, slow = Trusted(source, SIGNS[source]), Trusted(source)
+    assert quick.replace("[X]", text) == slow.replace("[X]", text)
 
 
 def test_secrets_are_hidden_without_being_asked_for():

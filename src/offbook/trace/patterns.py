@@ -35,13 +35,20 @@ class Literal:
 
 
 class Trusted:
-    """A pattern of our own, which is known not to run away and so needs no watch."""
+    """A pattern of our own, which is known not to run away and so needs no watch.
 
-    def __init__(self, source: str) -> None:
+    One of `signs`, if there are any, stands in all that it finds: a text with none has no such
+    place, and that is seen at a glance.
+    """
+
+    def __init__(self, source: str, signs: str = "") -> None:
         self._compiled = re.compile(source)
+        self._signs = signs
 
     def replace(self, replacement: str, text: str) -> str:
         """The text with each place that it is found replaced."""
+        if self._signs and not any(map(text.__contains__, self._signs)):
+            return text
         if self._compiled.search(text) is None:
             return text
         return self._compiled.sub(lambda _: replacement, text)
@@ -83,9 +90,9 @@ class Pattern:
 
 
 @lru_cache(maxsize=256)
-def trust_pattern(source: str) -> Trusted:
+def trust_pattern(source: str, signs: str = "") -> Trusted:
     """A pattern of our own."""
-    return Trusted(source)
+    return Trusted(source, signs)
 
 
 @lru_cache(maxsize=1024)

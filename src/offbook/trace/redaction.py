@@ -35,10 +35,12 @@ IDS = (  # there is a digit in every id, and in hardly any word
 )
 DATE = r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])"
 LONG_DATE = r"\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, [A-Z][a-z]+ \d{1,2}, \d{4}\b"
+ANY_ID = rf"\b{UUID}\b|\b{IDS}\b"
+OWN_ID = rf"{ANY_ID}|\bplaybook-tc-\d+\b"
 UNITS = r"(?:ms|µs|us|ns|s|secs?|seconds?|minutes?)"
 BUILTIN: dict[str, tuple[tuple[str, str], ...]] = {
     "$TIMESTAMP": ((ISO, "[TIMESTAMP]"),),
-    "$UUID": ((rf"\b{UUID}\b|\b{IDS}\b|\bplaybook-tc-\d+\b", "[UUID]"),),
+    "$UUID": ((OWN_ID, "[UUID]"),),
     "$API_KEY": (),  # hidden in any case
     "$PATH": ((r"(?<![\w/.:<])(?:/[\w.@+~-]+){2,}/?|\b[A-Za-z]:\\[\w.@+~\\-]+", "[WORKSPACE]"),),
     "$DURATION": ((rf"(?<![\w.])\d+(?:\.\d+)?\s?{UNITS}\b", "[DURATION]"),),
@@ -49,7 +51,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
         (
             (DATE, "[DATE]"),
             (r"(?<!\d)1[5-9]\d{11}(?!\d)", "[TIMESTAMP]"),
-            (rf"\b{UUID}\b|\b{IDS}\b", "[UUID]"),
+            (ANY_ID, "[UUID]"),
         ),
         ("$.metadata.user_id", "$..cache_control"),
     ),
@@ -57,7 +59,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
         (
             (DATE, "[DATE]"),
             (r"(?<!\d)1[5-9]\d{11}(?!\d)", "[TIMESTAMP]"),
-            (rf"\b{UUID}\b|\b{IDS}\b", "[UUID]"),
+            (ANY_ID, "[UUID]"),
             (r"Chunk ID: \w+", "Chunk ID: [ID]"),
             (r"Wall time: [\d.]+ seconds?", "Wall time: [DURATION]"),
             (r"Original token count: \d+", "Original token count: [COUNT]"),  # paths count, too
@@ -74,6 +76,8 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
         ("$..thoughtSignature",),
     ),
 }
+# One of these signs stands in whatever the pattern finds.
+SIGNS = {ISO: ":", DATE: "-", ANY_ID: "-_", OWN_ID: "-_"}
 PROGRAMS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}
 REDACTED = "[REDACTED]"
 Rule = tuple[Pattern | Trusted | Literal, str]
@@ -176,7 +180,7 @@ def _rules(read: Rules) -> list[Rule]:
                 where="redactions.presets",
                 hint=nearest(preset, PRESETS),
             )
-        found += [(trust_pattern(source), text) for source, text in PRESETS[preset][0]]
+        found += [_trusted(*rule) for rule in PRESETS[preset][0]]
     for name, source in read.patterns.items():
         if source is False:
             continue
@@ -190,7 +194,11 @@ def _builtin(name: str) -> list[Rule]:
             f"there is no built-in redaction {name!r}",
             hint=f"{nearest(name, BUILTIN)}; for your own, write {{{name!r}: 'a pattern'}}",
         )
-    return [(trust_pattern(source), text) for source, text in BUILTIN[name]]
+    return [_trusted(*rule) for rule in BUILTIN[name]]
+
+
+def _trusted(source: str, text: str) -> Rule:
+    return trust_pattern(source, SIGNS.get(source, "")), text
 
 
 def _custom(name: str, source: str) -> Rule:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,3 +165,20 @@ def test_a_kept_request_has_the_hash_of_the_one_that_came(texts: list[str]):
 @given(st.text())
 def test_squeezing_twice_is_squeezing_once(text: str):
     assert squeeze(squeeze(text)) == squeeze(text)
+
+
+SPACES = st.sampled_from("ab \t\n\r\x0b\u2003\u0085é")
+
+
+@given(st.lists(st.text(alphabet=SPACES), max_size=3))
+def test_a_message_of_texts_has_the_digest_that_the_long_way_gives(texts: list[str]):
+    normal = Normal(roots={})
+    message = Message("user", tuple(Text(text) for text in texts))
+    spelled = msgspec.json.encode(normal.squeezed(msgspec.to_builtins(message)), order="sorted")
+    came = normal.follow(Chain(ids={}), (message,))
+    assert came.digest == sha256(sha256(spelled).digest()).digest()
+
+
+@given(st.text(alphabet=SPACES))
+def test_a_line_is_squeezed_as_one_among_others_is(text: str):
+    assert squeeze(f"x\n{text}") == "\n".join(filter(None, ("x", *squeeze(text).split("\n"))))

@@ -168,8 +168,7 @@ class Normal:
             key += at.to_bytes(4, "big")
         found = self._digests.get(key)
         if found is None:
-            kept = _each_text(squeeze, _plain(self.message(message, at)))
-            found = sha256(_encode(kept)).digest()
+            found = sha256(_encode(_squeezed(self.message(message, at)))).digest()
             if len(self._digests) >= REMEMBERED:
                 self._digests.clear()
             self._digests[key] = found
@@ -228,8 +227,18 @@ def _plain(value: object) -> Any:
     return msgspec.json.decode(_encode(value))
 
 
+def _squeezed(message: Message) -> Any:
+    """A message as it is compared."""
+    if all(isinstance(block, Text) for block in message.blocks):  # the short way to the same
+        texts = (cast("Text", block).text for block in message.blocks)
+        return Message(message.role, tuple(Text(squeeze(text)) for text in texts))
+    return _each_text(squeeze, _plain(message))
+
+
 def squeeze(text: str) -> str:
     """A text with each run of white space as one sign: a line end if there was one in it."""
+    if "\n" not in text:
+        return " ".join(text.split())
     lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(filter(None, lines))
 

@@ -63,9 +63,7 @@ class Tape:
         self.digest = blake2b(raw, digest_size=16).hexdigest()
         self.span = find_items(raw)
         self._values: list[Interaction] | None = None
-        self._response = self.span and re.compile(
-            rb"^ {%d}response:" % (self.span.indent + INDENT), re.MULTILINE
-        )
+        self._response = b"\n%*bresponse:" % (self.span.indent + INDENT if self.span else 0, b"")
         self.header, self.entries = self._read()
         self._numbers = number_ids(self.entries, path)
         check_references(self.entries, self._numbers, path)
@@ -230,10 +228,10 @@ class Tape:
 
     def answer(self, entry: Entry) -> Answered:
         """The response of an interaction, without its request being read again."""
-        begins = self._response.search(self.raw, entry.start, entry.end) if self._response else None
-        if begins is None or self._values is not None:
+        begins = self.raw.find(self._response, entry.start, entry.end)
+        if begins < 0 or self._values is not None:
             return self.read(entry).response
-        text = self.raw[begins.start() : entry.end].decode()
+        text = self.raw[begins : entry.end].decode()
         try:
             return msgspec.convert(parse_yaml(text)["response"], Answered)
         except (FormatError, msgspec.ValidationError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from threading import Condition, get_ident
+from threading import Condition, Lock, get_ident
 
 PATIENCE = 0.001
 
@@ -12,13 +12,14 @@ class Gate:
     """Open to all the tasks of one thread together, and to one thread at a time."""
 
     def __init__(self) -> None:
-        self._free = Condition()
+        self._lock = Lock()
+        self._free = Condition(self._lock)
         self._owner = 0
         self._inside = 0
         self._waiting = 0
 
     def __enter__(self) -> None:
-        with self._free:
+        with self._lock:
             while not self._admit():
                 self._waiting += 1
                 try:
@@ -27,7 +28,7 @@ class Gate:
                     self._waiting -= 1
 
     def __exit__(self, *_: object) -> None:
-        with self._free:
+        with self._lock:
             self._inside -= 1
             if self._waiting:
                 self._free.notify_all()
@@ -41,7 +42,7 @@ class Gate:
         self.__exit__()
 
     def _try(self) -> bool:
-        with self._free:
+        with self._lock:
             return self._admit()
 
     def _admit(self) -> bool:

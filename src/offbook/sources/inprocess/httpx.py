@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.patches import lay
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
 
 INSTANT = timedelta()
+MOST = 512
 
 
 class Httpx:
@@ -48,21 +48,29 @@ class Httpx:
 
 
 def _find(request: Any) -> Line | None:
-    if line.get() is None:
+    if line.get() is None:  # nobody's: it costs no more than that
         return None
     url = request.url
     return find_line(url.host, url.port or PORTS.get(url.scheme))
 
 
 def _wire(request: Any) -> Wire:
-    headers = {_name(name): value.decode("latin-1") for name, value in request.headers.raw}
+    headers = {_NAMES[name]: value.decode("latin-1") for name, value in request.headers.raw}
     url = request.url
     return Wire(request.method, url.path, headers, request.content, url.query.decode("ascii"))
 
 
-@lru_cache(512)
-def _name(raw: bytes) -> str:
-    return raw.decode("latin-1").lower()
+class _Names(dict[bytes, str]):
+    """The names of headers in lower case, each made once."""
+
+    def __missing__(self, raw: bytes) -> str:
+        name = raw.decode("latin-1").lower()
+        if len(self) < MOST:
+            self[raw] = name
+        return name
+
+
+_NAMES = _Names()
 
 
 def _responder(module: Any) -> Callable[[Any, Answer], Any]:

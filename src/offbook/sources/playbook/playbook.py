@@ -287,7 +287,7 @@ class Playbook:
                     raise ModelError(
                         message, status=status, category=category, retry_after=retry_after
                     )
-        usage = Usage(output=sum(weigh_block(block) for block in blocks))
+        usage = Usage(output=sum(map(weigh_block, blocks)))
         name = "" if part.name == "main" else part.name
         return Reply(tuple(blocks), stop, usage, request.model, step=step.number, role=name)
 
