@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from offbook.errors import ToolBlocked as ToolBlocked
     from offbook.errors import ToolFailed as ToolFailed
     from offbook.errors import UsageError as UsageError
+    from offbook.exchange.messages import Foreign as Foreign
     from offbook.exchange.messages import Image as Image
     from offbook.exchange.messages import Message as Message
     from offbook.exchange.messages import Text as Text
@@ -91,7 +92,7 @@ _HOMES = {
         "PlaybookError ReplayMismatch RunError ScriptError ScriptExhausted ScriptMismatch "
         "ScriptUnfinished ToolBlocked ToolFailed UsageError"
     ),
-    "exchange.messages": "Image Message Text Thinking ToolCall ToolResult",
+    "exchange.messages": "Foreign Image Message Text Thinking ToolCall ToolResult",
     "exchange.names": "Name",
     "exchange.reply": "Reply Usage",
     "exchange.request": "Request Tool",
@@ -139,6 +140,7 @@ __all__ = [
     "Event",
     "Events",
     "ExtensionError",
+    "Foreign",
     "FormatError",
     "GeminiCli",
     "Harness",

@@ -55,7 +55,15 @@ class ToolCall(Block, frozen=True, omit_defaults=True, tag_field="type", tag="to
     custom: bool = False
 
 
-Content = Text | Image
+class Foreign(Block, frozen=True, omit_defaults=True, tag_field="type", tag="foreign"):
+    """What only one dialect has a word for, as it stood on the wire: a document, a web search."""
+
+    kind: str
+    data: JSON = {}
+    dialect: str = ""
+
+
+Content = Text | Image | Foreign
 
 
 class ToolResult(Block, frozen=True, omit_defaults=True, tag_field="type", tag="tool_result"):
@@ -73,7 +81,7 @@ class ToolResult(Block, frozen=True, omit_defaults=True, tag_field="type", tag="
         return join_text(self.content)
 
 
-AnyBlock = Text | Thinking | Image | ToolCall | ToolResult
+AnyBlock = Text | Thinking | Image | ToolCall | ToolResult | Foreign
 Role = Literal["system", "user", "assistant", "tool"]
 
 

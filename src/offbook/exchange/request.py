@@ -11,7 +11,8 @@ from offbook.exchange.messages import JSON, Message
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool that the agent offers to the model; `schema` is that of its parameters.
 
-    What is no function keeps its own options in `schema`: the grammar of a custom tool, say.
+    What is no function keeps its own options in `schema`: the grammar of a custom tool, say. What
+    else a provider lets be said of a function is `more`: examples of its use, who may call it.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: str = ""
     kind: str = "function"
     strict: bool = False
+    more: JSON = {}
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,7 +14,15 @@ from offbook.exchange import memory, sse
 from offbook.exchange.dialects.anthropic import Anthropic
 from offbook.exchange.dialects.dialect import Answer, Wire
 from offbook.exchange.history import History
-from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.messages import (
+    Foreign,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from offbook.exchange.reply import Reply, Usage
 from offbook.exchange.request import Request, Tool
 from offbook.exchange.rules import ALL, RULES
@@ -103,7 +111,19 @@ def test_session_headers_say_who_asks():
     }
 
 
-def test_blocks_of_every_kind_are_read_or_left_out():
+def kept(wired: dict[str, Any]) -> Foreign:
+    return Foreign(wired["type"], wired, "anthropic")
+
+
+def test_blocks_of_every_kind_are_read_or_kept_as_they_stand():
+    document = {"type": "document", "source": {"type": "text", "data": "…"}, "title": "t"}
+    searched: dict[str, Any] = {
+        "type": "server_tool_use",
+        "id": "s",
+        "name": "web_search",
+        "input": {},
+    }
+    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": {"type": "e"}}
     request = decode(
         post(
             {
@@ -111,7 +131,7 @@ def test_blocks_of_every_kind_are_read_or_left_out():
                 "content": [
                     {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
                     {"type": "image", "source": {"type": "url", "url": "http://x/y.png"}},
-                    {"type": "document", "source": {"type": "text", "data": "…"}, "title": "t"},
+                    document,
                 ],
             },
             {"role": "system", "content": "from now on"},
@@ -119,12 +139,8 @@ def test_blocks_of_every_kind_are_read_or_left_out():
                 "role": "assistant",
                 "content": [
                     {"type": "redacted_thinking", "data": "xyz"},
-                    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
-                    {
-                        "type": "web_search_tool_result",
-                        "tool_use_id": "s",
-                        "content": {"type": "e"},
-                    },
+                    searched,
+                    found,
                     {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}},
                 ],
             },
@@ -153,9 +169,17 @@ def test_blocks_of_every_kind_are_read_or_left_out():
         )
     )
     assert list(request.messages) == [
-        Message("user", (Text("a"), Image(url="http://x/y.png"))),
+        Message("user", (Text("a"), Image(url="http://x/y.png"), kept(document))),
         Message("system", (Text("from now on"),)),
-        Message("assistant", (Thinking("", "xyz", redacted=True), ToolCall("t", "look", {"a": 1}))),
+        Message(
+            "assistant",
+            (
+                Thinking("", "xyz", redacted=True),
+                kept(searched),
+                kept(found),
+                ToolCall("t", "look", {"a": 1}),
+            ),
+        ),
         Message(
             "tool",
             (

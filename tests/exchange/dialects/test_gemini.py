@@ -14,7 +14,15 @@ from offbook.exchange.dialects.dialect import Answer, Wire
 from offbook.exchange.dialects.gemini import Gemini
 from offbook.exchange.dialects.gemini.decode import SKIP
 from offbook.exchange.history import History
-from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.messages import (
+    Foreign,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from offbook.exchange.reply import Reply, Usage
 from offbook.exchange.request import Request, Tool
 from offbook.exchange.rules import ALL
@@ -128,7 +136,15 @@ def test_both_ways_to_write_a_name_are_read(*, snake: bool):
         )
     )
     assert list(request.messages) == [
-        Message("user", (Text("see"), Image("AA", "image/png"), Image("", "image/png", "gs://x"))),
+        Message(
+            "user",
+            (
+                Text("see"),
+                Image("AA", "image/png"),
+                Image("", "image/png", "gs://x"),
+                Foreign("executableCode", {"executableCode": {"code": "1"}}, "gemini"),
+            ),
+        ),
         Message("assistant", (Thinking("hm", "c2VhbA=="), ToolCall("c", "look", {"a": 1}))),
         Message("tool", (ToolResult("c", (Text("ok"),), name="look"),)),
     ]

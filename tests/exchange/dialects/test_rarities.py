@@ -1,4 +1,4 @@
-"""Shapes that few clients send: read like the common ones, or refused with what to do."""
+"""Shapes that few clients send: read like the common ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from offbook.errors import ModelError
 from offbook.exchange.dialects.all import recognise
 from offbook.exchange.dialects.dialect import Wire
 from offbook.exchange.request import Request
@@ -70,17 +69,3 @@ def test_a_search_result_may_stand_in_a_prompt():
 def test_azure_names_the_model_in_the_address():
     path = "/openai/deployments/gpt-5/chat/completions"
     assert decode(path, {"messages": [USER]}).model == "gpt-5"
-
-
-@pytest.mark.parametrize(
-    "body, where",
-    [
-        ({"messages": [USER], "functions": [{"name": "f"}]}, "functions"),
-        ({"messages": [USER, {"role": "function", "name": "f", "content": "x"}]}, "messages[1]"),
-    ],
-)
-def test_what_came_before_tools_is_refused_with_what_to_do(body: dict[str, Any], where: str):
-    with pytest.raises(ModelError, match="offer them as tools") as refused:
-        decode("/v1/chat/completions", {"model": "m", **body})
-    assert refused.value.status == 400
-    assert where in refused.value.details["param"]

@@ -9,10 +9,11 @@ from zlib import crc32
 import msgspec
 
 from offbook.determinism.ids import stable
-from offbook.errors import ModelError, UsageError, categorize
+from offbook.errors import ModelError, categorize
 from offbook.exchange import rules
 from offbook.exchange.dialects.dialect import Answer
-from offbook.exchange.messages import JSON, AnyBlock, Image, to_json
+from offbook.exchange.foreign import Reader
+from offbook.exchange.messages import JSON, Image, to_json
 from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request, Tool
 
@@ -40,7 +41,7 @@ _CATEGORIES = {
 _RETRIED = {408, 409, 429}
 
 
-def read_body(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
+def read_body(decoder: Reader[T], body: bytes | msgspec.Raw) -> T:
     """The body as this decoder reads it; OpenAI's refusal of what it cannot read."""
     try:
         return decoder.decode(body)
@@ -112,14 +113,6 @@ def say_role(role: str | None, where: str, supported: str) -> ModelError:
         f"Invalid value: '{role}'. Supported values are: {supported}.",
         param=f"{where}.role",
         code="invalid_value",
-    )
-
-
-def cannot_say(block: AnyBlock, dialect: str) -> UsageError:
-    """The error for a block that has no place in this dialect."""
-    return UsageError(
-        f"{dialect} has no words for a {type(block).__name__} here",
-        hint="it carries texts, images from the user, thoughts, tool calls and their results",
     )
 
 

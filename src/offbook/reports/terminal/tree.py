@@ -305,7 +305,7 @@ def _tame(text: str) -> str:
 
 
 def _texts(blocks: Iterable[dict[str, Any]]) -> str:
-    kinds = {"text": "text", "image": "type"}
+    kinds = {"text": "text", "image": "type", "foreign": "kind"}
     shown = (block.get(kinds.get(block.get("type", ""), ""), "") for block in blocks)
     return "\n".join(filter(None, shown))
 

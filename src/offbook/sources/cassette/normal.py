@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.messages import Foreign, Image, Message, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.request import Tool
 from offbook.sources.cassette.format import Asked
 from offbook.trace.redaction import PRESETS, Redaction, Rules, describe, read_rules
@@ -41,6 +41,7 @@ VOLATILE = {
 REMEMBERED = 50_000
 START = b""
 PREFIX = "sha256:"
+HEAVY = 4096
 
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 _LINES = re.compile(r"[ \t]+$", re.MULTILINE)
@@ -305,11 +306,18 @@ def _strip(block: AnyBlock) -> AnyBlock:
         case Image(data) if data and not data.startswith(PREFIX):
             digest = PREFIX + sha256(data.encode()).hexdigest()
             return msgspec.structs.replace(block, data=digest)
+        case Foreign(_, data):
+            return msgspec.structs.replace(block, data=_each_text(_weigh, data))
         case ToolResult(content=content):
             bare = tuple(cast("Any", _strip(part)) for part in content)
             return msgspec.structs.replace(block, content=bare, details=None)
         case _:
             return block
+
+
+def _weigh(text: str) -> str:
+    """A text, or the hash of one that is too long to be for people: the data of a document."""
+    return text if len(text) <= HEAVY else PREFIX + sha256(text.encode()).hexdigest()
 
 
 def view(head: Head, messages: Iterable[Message]) -> dict[str, Any]:

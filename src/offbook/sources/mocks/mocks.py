@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import ScriptMismatch, UsageError
-from offbook.exchange.messages import Image, Text, Thinking, ToolCall, ToolResult, find_calls
+from offbook.exchange.messages import (
+    Foreign,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    find_calls,
+)
 from offbook.exchange.reply import Reply, Usage
 from offbook.sources.auxiliary import stand_in
 from offbook.sources.mocks.globs import Globs
@@ -249,6 +257,8 @@ def _spell(message: Message) -> Iterator[str]:
             yield block.text
         elif isinstance(block, Image):
             yield block.url
+        elif isinstance(block, Foreign):
+            yield from _strings(block.data)
     yield message.role
     for block in message.blocks:
         if isinstance(block, ToolResult):

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.exchange.messages import Content, Image, Text, join_text
+from offbook.exchange.messages import Content, Foreign, Image, Text, join_text
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ def _from_dict(value: Mapping[str, Any], where: str) -> Outcome:
 
 
 def _block(value: object, where: str) -> Content:
-    if isinstance(value, (Text, Image)):
+    if isinstance(value, (Text, Image, Foreign)):
         return value
     if isinstance(value, str):
         return Text(value)

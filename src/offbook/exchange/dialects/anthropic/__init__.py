@@ -15,6 +15,7 @@ from msgspec import UNSET
 from offbook.determinism.ids import stable
 from offbook.errors import ModelError
 from offbook.exchange.dialects.dialect import Answer, Wire, name_reply
+from offbook.exchange.foreign import Verbatim
 from offbook.exchange.history import History
 from offbook.exchange.memory import Known, Memory
 from offbook.exchange.messages import JSON, Message, ToolCall
@@ -33,7 +34,9 @@ from offbook.exchange.dialects.anthropic.asking import (
     write_turns,
 )
 from offbook.exchange.dialects.anthropic.decode import (
+    VERTEX,
     find_messages,
+    find_model,
     find_thoughts,
     introduce_asker,
     read_body,
@@ -79,13 +82,13 @@ class Anthropic:
         """Whether this request is one for Anthropic."""
         path = wire.path
         return (
-            path.endswith(("/messages", "/messages/count_tokens", "/api/hello"))
+            path.endswith(("/messages", "/messages/count_tokens", "/api/hello", *VERTEX))
             or "anthropic-version" in wire.headers
         )
 
     def aside(self, wire: Wire, threads: Threads) -> Answer | None:  # noqa: ARG002 - the protocol's
         """Models, counted tokens, and whether anybody is there."""
-        if wire.path.endswith("/messages") and wire.method == "POST":
+        if wire.method == "POST" and (wire.path.endswith("/messages") or find_model(wire.path)):
             return None
         try:
             return answer_aside(look_up(wire))
@@ -105,14 +108,15 @@ class Anthropic:
     def _decode(
         self, wire: Wire, threads: Threads, text: bytes, known: Known[forms.Read] | None = None
     ) -> Request:
-        body = read_body(text)
+        body, rest = read_body(text)
+        seen = Verbatim(text, forms.NAME)
         read = known.state if known else forms.NOTHING
-        self._require(body, read)
+        self._require(body, read, wire.path)
         before, reply = self._resume(body.thread, threads)
         tools, wrong = read_tools(bytes(body.tools))
         if wrong and "bad_tool_schema" in self._rules:
             raise reject("bad_tool_schema", wrong)
-        walk = Walk(self._rules, read, reply)
+        walk = Walk(self._rules, read, reply, seen)
         fresh = walk.read(body.messages)
         if body.thinking and body.thinking.get("type") != "disabled":
             self._check_thoughts(body, fresh, threads)
@@ -126,13 +130,15 @@ class Anthropic:
             history,
             read_system(body.system) or (before.system if before else ""),
             tools or (before.tools if before else ()),
-            body.model,
-            forms.options.pick(body),
+            body.model or find_model(wire.path),
+            forms.options.pick(body) | rest,
             introduce_asker(wire),
             body.stream is True,
         )
 
-    def _require(self, body: forms.Body, read: forms.Read) -> None:
+    def _require(self, body: forms.Body, read: forms.Read, path: str) -> None:
+        if not body.model and not find_model(path) and "missing_field" in self._rules:
+            raise reject("missing_field", "model: Field required")
         if not body.messages and not read.history and "missing_field" in self._rules:
             raise reject("missing_field", "messages: at least one message is required")
         if not body.max_tokens and "missing_max_tokens" in self._rules:
@@ -268,7 +274,7 @@ class Anthropic:
             raise read_error(body, answer.status, answer.headers)
         try:
             if body[:1] == b"{":
-                return read_reply(forms.message(body), request)
+                return read_reply(forms.message(body), request, Verbatim(body, forms.NAME))
             return gather_reply(body, request)
         except msgspec.MsgspecError as error:
             what = f"the answer is not a message of Anthropic's: {error}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.anthropic.decode import read_body
+from offbook.exchange.dialects.anthropic.decode import COUNTING, read_body
 from offbook.exchange.dialects.dialect import Answer, Wire
 from offbook.exchange.messages import JSON, to_json
 
@@ -21,7 +21,7 @@ def look_up(wire: Wire) -> JSON:
     path = wire.path
     if path.endswith("/messages"):
         raise ModelError("Method Not Allowed", status=405)
-    if path.endswith("/messages/count_tokens"):
+    if path.endswith(("/messages/count_tokens", f"{COUNTING}:rawPredict")):
         return {"input_tokens": _count(wire.body)}
     if path.endswith("/models"):
         return _list_models()
@@ -35,7 +35,7 @@ def look_up(wire: Wire) -> JSON:
 
 def _count(body: bytes) -> int:
     """Tokens, as a rule of thumb: four characters each."""
-    asked = read_body(body)
+    asked, _ = read_body(body)
     said = to_json((asked.messages, asked.system))
     return (len(said) + len(bytes(asked.tools))) // 4 + 1
 

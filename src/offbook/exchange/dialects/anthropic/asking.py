@@ -9,7 +9,18 @@ import msgspec
 from offbook.errors import ModelError
 from offbook.exchange import sse
 from offbook.exchange.arguments import read_arguments
-from offbook.exchange.messages import JSON, Image, Message, Text, Thinking, ToolResult
+from offbook.exchange.foreign import Verbatim, write_foreign
+from offbook.exchange.messages import (
+    JSON,
+    Content,
+    Foreign,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolResult,
+    to_json,
+)
 from offbook.exchange.reply import Reply, Stop, Usage
 
 if TYPE_CHECKING:
@@ -52,10 +63,18 @@ def write_turns(messages: Iterable[Message]) -> Iterator[JSON]:
 
 def _write_user(message: Message) -> list[JSON]:
     return [
-        _write_image(block) if isinstance(block, Image) else {"type": "text", "text": block.text}
-        for block in message.blocks
-        if isinstance(block, (Image, Text))
+        _write_said(block) for block in message.blocks if isinstance(block, (Foreign, Image, Text))
     ]
+
+
+def _write_said(block: Content) -> JSON:
+    match block:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image():
+            return _write_image(block)
+        case Foreign():
+            return write_foreign(block, forms.NAME)
 
 
 def _write_model(message: Message) -> list[JSON]:
@@ -75,10 +94,7 @@ def _write_image(image: Image) -> JSON:
 
 
 def _write_result(result: ToolResult) -> JSON:
-    content = [
-        _write_image(part) if isinstance(part, Image) else {"type": "text", "text": part.text}
-        for part in result.content
-    ]
+    content = [_write_said(part) for part in result.content]
     wire: JSON = {"type": "tool_result", "tool_use_id": result.call_id, "content": content}
     return {**wire, "is_error": True} if result.is_error else wire
 
@@ -101,10 +117,12 @@ def _read_delay(headers: dict[str, str]) -> float | None:
         return None
 
 
-def read_reply(message: forms.Message, request: Request, chunks: tuple[str, ...] = ()) -> Reply:
+def read_reply(
+    message: forms.Message, request: Request, seen: Verbatim, chunks: tuple[str, ...] = ()
+) -> Reply:
     """The reply that a message holds."""
     return Reply(
-        tuple(read_blocks(message.content)),
+        tuple(read_blocks(message.content, seen, ("content",))),
         REASONS.get(message.stop_reason, "stop"),
         _read_usage(message.usage),
         message.model or request.model,
@@ -129,6 +147,7 @@ def gather_reply(body: bytes, request: Request) -> Reply:
     message = forms.Message()
     chunks: list[str] = []
     texts: dict[int, list[str]] = {}
+    begun: list[JSON] = []
     for raw in sse.read(body):
         event = forms.event(raw.data)
         if event.type == "error":
@@ -139,6 +158,7 @@ def gather_reply(body: bytes, request: Request) -> Reply:
             message = event.message
         if event.content_block is not None:
             message.content.append(event.content_block)
+            begun.append(msgspec.json.decode(raw.data)["content_block"])
         if event.type == "content_block_delta" and event.delta is not None:
             part = message.content[event.index]
             texts.setdefault(event.index, []).append(_add_delta(part, event.delta))
@@ -150,7 +170,17 @@ def gather_reply(body: bytes, request: Request) -> Reply:
             _add_usage(message.usage, event.usage)
     for index, pieces in texts.items():
         _fill(message.content[index], "".join(pieces))
-    return read_reply(message, request, tuple(chunks))
+    seen = _look_at(message.content, begun)
+    return read_reply(message, request, seen, tuple(chunks))
+
+
+def _look_at(content: list[forms.Part], begun: list[JSON]) -> Verbatim:
+    """The blocks as they began, with the input that came after."""
+    whole = [
+        {**block, "input": part.input} if part.input else block
+        for part, block in zip(content, begun, strict=True)
+    ]
+    return Verbatim(to_json({"content": whole}), forms.NAME)
 
 
 def _add_delta(part: forms.Part, delta: forms.Delta) -> str:

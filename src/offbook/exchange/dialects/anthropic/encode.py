@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
+from offbook.exchange.foreign import write_foreign
+from offbook.exchange.messages import JSON, AnyBlock, Foreign, Text, Thinking, ToolCall
 
 if TYPE_CHECKING:
     from offbook.errors import ModelError
@@ -79,6 +80,8 @@ def write_block(block: AnyBlock, *, hide: bool = False) -> JSON | None:
                 return {"type": "redacted_thinking", "data": signature or seal_thought(text)}
             sealed = signature or seal_thought(text)
             return {"type": "thinking", "thinking": "" if hide else text, "signature": sealed}
+        case Foreign():
+            return write_foreign(block, forms.NAME)
         case _:
             return None
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from offbook.exchange.dialects.dialect import Options
+from offbook.exchange.foreign import Bodies
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON
 
@@ -72,8 +73,8 @@ class Thread(msgspec.Struct):
 class Body(msgspec.Struct):
     """A request."""
 
-    model: str
     messages: list[Turn]
+    model: str = ""
     system: str | list[Part] | None = None
     tools: Raw = Raw(b"null")
     stream: bool | None = None
@@ -141,7 +142,7 @@ class _Event(msgspec.Struct):
 options = Options(Body, "max_tokens")
 
 
-body = msgspec.json.Decoder(Body).decode
+body = Bodies(Body).decode
 
 
 message = msgspec.json.Decoder(Message).decode

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from offbook.errors import ModelError
 from offbook.exchange import sse
 from offbook.exchange.arguments import write_arguments
-from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
+from offbook.exchange.messages import JSON, AnyBlock, Foreign, Text, Thinking, ToolCall
 from offbook.exchange.pieces import cut_reply, cut_runs
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _stream_block(reply: Reply, block: AnyBlock, index: int, *, hide: bool) -> l
         case Thinking(text, _, False):
             start, kind, field = _EMPTY_THOUGHT, b"thinking_delta", b"thinking"
             pieces = [] if hide else cut_runs(text)
-        case Thinking():
+        case Thinking() | Foreign():
             start, kind, field, pieces = to_json(write_block(block)), b"", b"", ()
         case _:
             return []

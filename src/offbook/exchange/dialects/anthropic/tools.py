@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 from offbook.exchange.dialects.anthropic.decode import complain
 
+_KNOWN = {"cache_control", "description", "input_schema", "name", "strict", "type"}
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
@@ -47,6 +48,7 @@ def _read_tool(tool: JSON) -> Tool:
         str(tool.get("description") or ""),
         cast("JSON", schema) if isinstance(schema, dict) else {},
         strict=tool.get("strict") is True,
+        more={name: value for name, value in tool.items() if name not in _KNOWN},
     )
 
 
@@ -79,7 +81,7 @@ def write_tool(tool: Tool) -> JSON:
     if tool.kind != "function":
         return {"type": tool.kind, "name": tool.name, **tool.schema}
     name = f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name
-    wire: JSON = {"name": name, "input_schema": tool.schema or {"type": "object"}}
+    wire: JSON = {"name": name, "input_schema": tool.schema or {"type": "object"}, **tool.more}
     if tool.description:
         wire["description"] = tool.description
     return {**wire, "strict": True} if tool.strict else wire

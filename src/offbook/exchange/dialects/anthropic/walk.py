@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from offbook.exchange.dialects.anthropic import forms
+    from offbook.exchange.foreign import Verbatim
     from offbook.exchange.reply import Reply
 
 from offbook.exchange.dialects.anthropic.decode import read_block, read_blocks, read_content
@@ -23,9 +24,12 @@ class Walk:
     It begins behind what was read before, or behind the reply that a thread goes on from.
     """
 
-    def __init__(self, rules: frozenset[str], before: forms.Read, reply: Reply | None) -> None:
+    def __init__(
+        self, rules: frozenset[str], before: forms.Read, reply: Reply | None, seen: Verbatim
+    ) -> None:
         self.names: dict[str, str] = dict(before.names)
         self._rules = rules
+        self._seen = seen
         self._messages: list[Message] = []
         self._waiting: dict[str, int] = {}
         self._role = before.history[-1].role if before.history else ""
@@ -38,7 +42,8 @@ class Walk:
             if role == "assistant":
                 self._hear_model(at, turn.content)
             elif role == "system":
-                self._add("system", read_blocks(turn.content))
+                place = ("messages", at, "content")
+                self._add("system", read_blocks(turn.content, self._seen, place))
             elif role == "user" or "unknown_role" not in self._rules:
                 self._hear_user(at, turn.content)
             else:
@@ -68,9 +73,7 @@ class Walk:
                 continue
             if self._waiting and "missing_result" in self._rules:  # results come first
                 self._settle()
-            block = read_block(part)
-            if block is not None:
-                said.append(block)
+            said.append(self._read(part, at, place))
         if said or not answered:
             self._add("user", said)
 
@@ -85,11 +88,12 @@ class Walk:
             if part.type == "thinking":
                 blocks.append(self._unseal(part, at, place))
                 continue
-            block = read_block(part)
-            if block is not None:
-                blocks.append(block)
+            blocks.append(self._read(part, at, place))
         self._add("assistant", blocks)
         self._expect((block for block in blocks if isinstance(block, ToolCall)), at)
+
+    def _read(self, part: forms.Part, at: int, place: int) -> AnyBlock:
+        return read_block(part, self._seen, ("messages", at, "content", place))
 
     def _expect(self, calls: Iterable[ToolCall], at: int) -> None:
         for call in calls:
@@ -104,7 +108,7 @@ class Walk:
             self._object(call_id, at, place)
         return ToolResult(
             call_id,
-            read_content(part.content),
+            read_content(part.content, self._seen, ("messages", at, "content", place, "content")),
             part.is_error is True,
             self.names.get(call_id, ""),
         )

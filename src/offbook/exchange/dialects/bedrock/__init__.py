@@ -22,6 +22,7 @@ from offbook.exchange.dialects.bedrock.encode import (
 )
 from offbook.exchange.dialects.bedrock.parse import gather_reply, read_error, read_reply
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce, name_reply
+from offbook.exchange.foreign import Verbatim
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.request import Request
@@ -67,17 +68,18 @@ class Bedrock:
 
     def decode(self, wire: Wire, threads: Threads) -> Request:  # noqa: ARG002 - the protocol's
         """The neutral request; a `ModelError` where Bedrock would refuse it."""
-        body = forms.read_body(wire.body)
+        body, rest = forms.read_body(wire.body)
+        seen = Verbatim(wire.body, forms.NAME)
         if not body.messages and "missing_field" in self._rules:
             raise reject("missing_field", "The messages field is required.")
         found = PATH.search(wire.path)
         model, verb = (unquote(found[1]), found[2]) if found else ("", "")
         return Request(
-            History(read_messages(body.messages or (), self._rules)),
+            History(read_messages(body.messages or (), self._rules, seen)),
             "\n".join(part.text for part in body.system or () if part.text),
             read_tools(body.toolConfig, self._rules),
             model,
-            {name: given for name in OPTIONS if (given := getattr(body, name)) is not None},
+            _pick(body) | rest,
             introduce(wire, forms.NAME),
             verb == "converse-stream",
         )
@@ -125,9 +127,7 @@ class Bedrock:
         if request.tools:
             body["toolConfig"] = {"tools": write_tools(request.tools)}
         if native:
-            body |= {
-                name: request.parameters[name] for name in OPTIONS if name in request.parameters
-            }
+            body |= request.parameters
         verb = "converse-stream" if request.stream else "converse"
         path = f"{base_url.rstrip('/')}/model/{quote(request.model, safe='')}/{verb}"
         headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
@@ -142,3 +142,7 @@ class Bedrock:
         streamed = answer.headers.get("content-type", "").startswith(frames.CONTENT_TYPE)
         reply = gather_reply(body) if streamed else read_reply(body)
         return msgspec.structs.replace(reply, id=named, model=request.model)
+
+
+def _pick(body: forms.Body) -> JSON:
+    return {name: given for name in OPTIONS if (given := getattr(body, name)) is not None}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from offbook.exchange.messages import (
     AnyBlock,
     Content,
+    Foreign,
     Image,
     Message,
     Text,
@@ -22,9 +25,14 @@ if TYPE_CHECKING:
 
     from offbook.errors import ModelError
     from offbook.exchange.dialects.bedrock import forms
+    from offbook.exchange.foreign import Verbatim
+
+Place = tuple[str | int, ...]
 
 
-def read_messages(turns: Iterable[forms.Turn], rules: frozenset[str]) -> list[Message]:
+def read_messages(
+    turns: Iterable[forms.Turn], rules: frozenset[str], seen: Verbatim
+) -> list[Message]:
     """The messages; results stand in messages of their own."""
     messages: list[Message] = []
     names: dict[str, str] = {}
@@ -38,10 +46,13 @@ def read_messages(turns: Iterable[forms.Turn], rules: frozenset[str]) -> list[Me
             )
         blocks: list[AnyBlock] = []
         results: list[ToolResult] = []
-        for part in turn.content:
+        for number, part in enumerate(turn.content):
+            place = ("messages", at - 1, "content", number)
             if part.toolResult is not None:
-                results.append(_read_result(part.toolResult, names))
-            elif (block := read_block(part)) is not None:
+                inside = (*place, "toolResult", "content")
+                results.append(_read_result(part.toolResult, names, seen, inside))
+            else:
+                block = read_block(part, seen, place)
                 blocks.append(block)
                 if isinstance(block, ToolCall):
                     names[block.id] = block.name
@@ -55,8 +66,8 @@ def read_messages(turns: Iterable[forms.Turn], rules: frozenset[str]) -> list[Me
     return messages
 
 
-def read_block(part: forms.Part) -> AnyBlock | None:
-    """The neutral block; what has none is left out."""
+def read_block(part: forms.Part, seen: Verbatim, place: Place) -> AnyBlock:
+    """The neutral block; what has none is kept as it stands."""
     if part.text is not None:
         return Text(part.text)
     if part.toolUse is not None:
@@ -66,20 +77,27 @@ def read_block(part: forms.Part) -> AnyBlock | None:
         if thought is None:
             return Thinking("", part.reasoningContent.redactedContent, redacted=True)
         return Thinking(thought.text, thought.signature)
-    return None if part.image is None else _read_image(part.image)
+    return _read_picture(part.image, seen, place)
 
 
-def _read_image(picture: forms.Picture) -> Image:
-    return Image(picture.source.bytes, f"image/{picture.format}")
+def _read_picture(picture: forms.Picture | None, seen: Verbatim, place: Place) -> Image | Foreign:
+    if picture is not None and picture.source.bytes:
+        return Image(picture.source.bytes, f"image/{picture.format}")
+    kept = seen.keep("", *place)
+    return msgspec.structs.replace(kept, kind=next(iter(kept.data), "block"))
 
 
-def _read_result(result: forms.Result, names: dict[str, str]) -> ToolResult:
+def _read_result(
+    result: forms.Result, names: dict[str, str], seen: Verbatim, place: Place
+) -> ToolResult:
     content: list[Content] = []
-    for said in result.content:
-        if said.image is not None:
-            content.append(_read_image(said.image))
+    for at, said in enumerate(result.content):
+        if said.text is not None:
+            content.append(Text(said.text))
+        elif said.json:
+            content.append(Text(bytes(said.json).decode()))
         else:
-            content.append(Text(bytes(said.json).decode() if said.text is None else said.text))
+            content.append(_read_picture(said.image, seen, (*place, at)))
     name = names.get(result.toolUseId, "")
     return ToolResult(result.toolUseId, tuple(content), result.status == "error", name)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from offbook.exchange.arguments import write_arguments
+from offbook.exchange.dialects.bedrock import forms
 from offbook.exchange.dialects.bedrock.frames import write_event, write_exception
+from offbook.exchange.foreign import write_foreign
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
     Content,
+    Foreign,
     Image,
     Text,
     Thinking,
@@ -56,17 +59,24 @@ def write_block(block: AnyBlock) -> JSON | None:
     match block:
         case Text(text):
             return {"text": text}
-        case Thinking(text, signature, False):
-            return {"reasoningContent": {"reasoningText": {"text": text, "signature": signature}}}
-        case Thinking(_, signature):
-            return {"reasoningContent": {"redactedContent": signature or UNREADABLE}}
+        case Thinking():
+            return _write_thought(block)
         case ToolCall(call_id, name, arguments):
             return {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments}}
         case Image(data, kind):
             source = {"bytes": data}
             return {"image": {"format": kind.partition("/")[2] or "png", "source": source}}
+        case Foreign():
+            return write_foreign(block, forms.NAME)
         case ToolResult():
             return None
+
+
+def _write_thought(thought: Thinking) -> JSON:
+    if thought.redacted:
+        return {"reasoningContent": {"redactedContent": thought.signature or UNREADABLE}}
+    said = {"text": thought.text, "signature": thought.signature}
+    return {"reasoningContent": {"reasoningText": said}}
 
 
 def write_frames(reply: Reply) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from offbook.errors import ModelError
+from offbook.exchange.foreign import Bodies
 from offbook.exchange.messages import JSON
 
 NAME = "bedrock"
@@ -116,11 +117,11 @@ class Body(msgspec.Struct, frozen=True):
     outputConfig: JSON | None = None  # noqa: N815 - as it stands on the wire
 
 
-_body = msgspec.json.Decoder(Body)
+_body = Bodies(Body)
 
 
-def read_body(data: bytes) -> Body:
-    """The body; Bedrock's refusal of what it cannot read."""
+def read_body(data: bytes) -> tuple[Body, JSON]:
+    """The body, and what is beside it; Bedrock's refusal of what it cannot read."""
     try:
         return _body.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

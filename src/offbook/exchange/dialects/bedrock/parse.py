@@ -12,6 +12,7 @@ from offbook.exchange.dialects.bedrock import forms
 from offbook.exchange.dialects.bedrock.decode import read_block
 from offbook.exchange.dialects.bedrock.encode import STOPS
 from offbook.exchange.dialects.bedrock.frames import read_frames
+from offbook.exchange.foreign import Verbatim
 from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
 from offbook.exchange.reply import Reply, Stop, Usage
 
@@ -25,7 +26,9 @@ def read_reply(body: bytes) -> Reply:
     """A whole answer."""
     whole = msgspec.json.decode(body, type=JSON)
     parts = msgspec.convert(whole["output"]["message"]["content"], list[forms.Part])
-    blocks = tuple(block for part in parts if (block := read_block(part)) is not None)
+    seen = Verbatim(body, forms.NAME)
+    place = ("output", "message", "content")
+    blocks = tuple(read_block(part, seen, (*place, at)) for at, part in enumerate(parts))
     return Reply(blocks, _read_stop(whole["stopReason"]), _read_usage(whole.get("usage", {})))
 
 

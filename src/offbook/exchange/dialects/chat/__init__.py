@@ -25,13 +25,15 @@ from offbook.exchange.dialects.chat.asking import (
     gather_reply,
     read_reply,
     write_messages,
-    write_tool,
+    write_tools,
 )
-from offbook.exchange.dialects.chat.decode import find_messages, read_messages, read_tool
+from offbook.exchange.dialects.chat.decode import find_messages, read_messages, read_tools
 from offbook.exchange.dialects.chat.drafts import draft_completion, draft_events
-from offbook.exchange.dialects.chat.refusals import require, say_breach, say_outdated
+from offbook.exchange.dialects.chat.legacy import read_functions
+from offbook.exchange.dialects.chat.refusals import require, say_breach
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
-from offbook.exchange.dialects.repeats import Repeats
+from offbook.exchange.dialects.repeats import LONG, Repeats
+from offbook.exchange.foreign import Verbatim
 from offbook.exchange.memory import Known, Memory
 from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.request import Request, Tool
@@ -88,51 +90,56 @@ class Chat:
 
     def decode(self, wire: Wire, threads: Threads) -> Request:
         """The neutral request."""
-        del threads
         again = self._repeats.recall(wire)
         if again is not None:
             return again
-        request = self._read(wire)
-        self._repeats.keep(wire, request)
+        request = self._read(wire, threads)
+        if len(wire.body) < LONG and _is_lasting(wire.body):
+            self._repeats.keep(wire, request)
         return request
 
-    def _read(self, wire: Wire) -> Request:
+    def _read(self, wire: Wire, threads: Threads) -> Request:
         found = self._memory.recall(wire.body)
         if found is not None:
             try:
-                return self._decode(wire, found[1], found[0])
+                return self._decode(wire, found[1], threads, found[0])
             except ModelError:  # read it whole, so that the error names the right place
                 pass
-        return self._decode(wire, wire.body)
+        return self._decode(wire, wire.body, threads)
 
-    def _decode(self, wire: Wire, text: bytes, known: Known[forms.Read] | None = None) -> Request:
-        body = openai.read_body(forms.body, text)
-        if body.functions:
-            raise say_outdated("functions")
+    def _decode(
+        self, wire: Wire, text: bytes, threads: Threads, known: Known[forms.Read] | None = None
+    ) -> Request:
+        body, rest = openai.read_body(forms.body, text)
+        seen = Verbatim(text, forms.NAME)
         if body.model is None:
             body.model = openai.find_deployment(wire.path)
         if "missing_field" in self._rules:
             require(body, known)
         read = known.state if known else forms.NOTHING
         if body.messages:
-            read = read_messages(body.messages, read, self._rules)
+            read = read_messages(body.messages, read, self._rules, seen, threads)
             breach = rules.pair_calls(read.history, self._rules) if read.tooled else None
             if breach is not None:
                 raise say_breach(breach, len(read.system))
-            self._memory.keep(wire.body, text, read, known)
+            if _is_lasting(text):
+                self._memory.keep(wire.body, text, read, known)
+        tools = self._offer(bytes(body.tools)) if body.tools else ()
+        if body.functions:
+            offered = read_functions(body.functions)
+            tools += openai.check_tools(offered, self._rules, "parameters")
         return Request(
             read.history,
             "\n\n".join(read.system),
-            self._offer(bytes(body.tools)) if body.tools else (),
+            tools,
             body.model or "",
-            forms.options.pick(body),
+            forms.options.pick(body) | rest,
             introduce(wire, forms.NAME),
             body.stream is True,
         )
 
     def _read_tools(self, raw: bytes) -> tuple[Tool, ...]:
-        tools = tuple(map(read_tool, openai.read_body(forms.tools, raw) or ()))
-        return openai.check_tools(tools, self._rules, "function.parameters")
+        return openai.check_tools(read_tools(raw), self._rules, "function.parameters")
 
     # ---------------------------------------------------------------- what the model answers
 
@@ -163,7 +170,7 @@ class Chat:
         """A request to a provider; its base URL ends as the client libraries take it: `…/v1`."""
         body: JSON = {"model": request.model, "messages": write_messages(request)}
         if request.tools:
-            body["tools"] = [write_tool(tool) for tool in request.tools]
+            body.update(write_tools(request.tools))
         body.update(request.parameters)
         if request.stream:
             body["stream"] = True  # and with the usage, which would not come else
@@ -180,4 +187,10 @@ class Chat:
             return gather_reply(openai.join_stream(answer), request)
         whole = openai.read_answer(forms.completion, answer.body)
         choice = whole.choices[0] if whole.choices else forms.Choice()
-        return read_reply(whole, choice.message, choice.finish_reason, request)
+        seen = Verbatim(answer.body, forms.NAME)
+        return read_reply(whole, choice.message, choice.finish_reason, request, seen)
+
+
+def _is_lasting(body: bytes) -> bool:
+    """Whether it will always mean the same: the ids of functions' calls are those of one run."""
+    return b'"function_call"' not in body

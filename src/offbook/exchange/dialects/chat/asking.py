@@ -11,15 +11,29 @@ from offbook.exchange import sse
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import forms
 from offbook.exchange.dialects.chat.decode import read_spoken
-from offbook.exchange.dialects.chat.encode import write_call
-from offbook.exchange.messages import JSON, AnyBlock, Image, Message, Text, Thinking
+from offbook.exchange.dialects.chat.encode import find_beside, write_call
+from offbook.exchange.dialects.chat.legacy import is_legacy
+from offbook.exchange.dialects.chat.legacy import write_call as write_function
+from offbook.exchange.foreign import Verbatim, cannot_say, write_foreign
+from offbook.exchange.messages import (
+    JSON,
+    AnyBlock,
+    Foreign,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolResult,
+)
 from offbook.exchange.reply import Reply, Stop, Usage
+from offbook.exchange.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from offbook.exchange.request import Request, Tool
 
+NOTHING = Verbatim(b"{}", forms.NAME)
 STOPS: dict[str, Stop] = {
     "stop": "stop",
     "tool_calls": "tool_use",
@@ -32,32 +46,37 @@ STOPS: dict[str, Stop] = {
 def write_messages(request: Request) -> list[JSON]:
     """The conversation."""
     wired: list[JSON] = []
+    legacy = is_legacy(request.tools)
     if request.system:
         wired.append({"role": "system", "content": request.system})
     for message in request.messages:
         if message.role == "tool":
-            wired += (
-                {
-                    "role": "tool",
-                    "tool_call_id": result.call_id,
-                    "content": _write_content(result.content),
-                }
-                for result in message.results
-            )
+            wired += (_write_result(result, legacy=legacy) for result in message.results)
         elif message.role == "assistant":
-            wired.append(_write_assistant(message))
+            wired.append(_write_assistant(message, legacy=legacy))
         else:
-            wired.append({"role": message.role, "content": _write_content(message.blocks)})
+            parts, beside = find_beside(message.blocks)
+            wired.append({"role": message.role, "content": _write_content(parts), **beside})
     return wired
 
 
-def _write_assistant(message: Message) -> JSON:
-    texts = tuple(block for block in message.blocks if isinstance(block, Text))
-    wired: JSON = {"role": "assistant", "content": _write_content(texts) if texts else None}
+def _write_result(result: ToolResult, *, legacy: bool) -> JSON:
+    content = _write_content(result.content)
+    if legacy:
+        return {"role": "function", "name": result.name, "content": content}
+    return {"role": "tool", "tool_call_id": result.call_id, "content": content}
+
+
+def _write_assistant(message: Message, *, legacy: bool) -> JSON:
+    blocks, beside = find_beside(message.blocks)
+    said = tuple(block for block in blocks if isinstance(block, (Text, Foreign)))
+    wired: JSON = {"role": "assistant", "content": _write_content(said) if said else None, **beside}
     thoughts = _join_thoughts(message.blocks)
     if thoughts:
         wired["reasoning_content"] = thoughts
-    if message.calls:
+    if message.calls and legacy:
+        wired["function_call"] = write_function(message.calls)
+    elif message.calls:
         wired["tool_calls"] = [write_call(call, custom=call.custom) for call in message.calls]
     return wired
 
@@ -76,21 +95,32 @@ def _write_part(block: AnyBlock) -> JSON:
             return {"type": "text", "text": text}
         case Image():
             return {"type": "image_url", "image_url": {"url": openai.write_image(block)}}
+        case Foreign():
+            return write_foreign(block, forms.NAME)
         case _:
-            raise openai.cannot_say(block, forms.NAME)
+            raise cannot_say(block, forms.NAME)
 
 
-def write_tool(tool: Tool) -> JSON:
-    """A tool, as OpenAI is told of it."""
+def write_tools(tools: Sequence[Tool]) -> JSON:
+    """The tools, as OpenAI is told of them."""
+    written = [_write_tool(tool) for tool in tools]
+    if is_legacy(tools):
+        return {"functions": [tool["function"] for tool in written if "function" in tool]}
+    return {"tools": written}
+
+
+def _write_tool(tool: Tool) -> JSON:
     if tool.kind == "custom":
         offer: JSON = {"name": tool.name, "description": tool.description}
         if tool.schema:
             offer["format"] = tool.schema
         return {"type": "custom", "custom": offer}
+    if tool.kind != "function":
+        return {"type": tool.kind, **tool.schema}
     offer = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
     if tool.strict:
         offer["strict"] = True
-    return {"type": tool.kind, "function": offer}
+    return {"type": "function", "function": offer}
 
 
 def _join_thoughts(blocks: Sequence[AnyBlock]) -> str:
@@ -98,12 +128,16 @@ def _join_thoughts(blocks: Sequence[AnyBlock]) -> str:
 
 
 def read_reply(
-    whole: forms.Completion, said: forms.Message, finish: str | None, request: Request
+    whole: forms.Completion,
+    said: forms.Message,
+    finish: str | None,
+    request: Request,
+    seen: Verbatim = NOTHING,
 ) -> Reply:
     """The reply that a completion holds."""
-    blocks = read_spoken(said, {})
+    blocks = read_spoken(said, {}, seen, ("choices", 0, "message"), Threads())
     stop: Stop = "refusal" if said.refusal else STOPS.get(finish or "stop", "stop")
-    if stop == "stop" and said.tool_calls:
+    if stop == "stop" and (said.tool_calls or said.function_call):
         stop = "tool_use"
     return Reply(blocks, stop, _read_usage(whole.usage), whole.model or request.model, whole.id)
 
@@ -144,8 +178,11 @@ def gather_reply(stream: bytes, request: Request) -> Reply:
             if delta.refusal:
                 refusal.append(delta.refusal)
             thoughts.append(delta.thoughts)
+            if delta.function_call is not None:
+                said.function_call = said.function_call or forms.Function()
+                _add_function(said.function_call, delta.function_call)
             for piece in delta.tool_calls or ():
-                _add_call(calls.setdefault(piece.index, forms.Call()), piece)
+                _add_call(calls.setdefault(piece.index or 0, forms.Call()), piece)
     if finish is None:
         raise ModelError("the stream broke off before its end", status=502)
     said.content, said.refusal = "".join(pieces), "".join(refusal)
@@ -158,10 +195,14 @@ def gather_reply(stream: bytes, request: Request) -> Reply:
 def _add_call(call: forms.Call, piece: forms.Call) -> None:
     call.id = call.id or piece.id
     if piece.function is not None:
-        function = call.function = call.function or forms.Function()
-        function.name = function.name or piece.function.name
-        function.arguments = (function.arguments or "") + (piece.function.arguments or "")
+        call.function = call.function or forms.Function()
+        _add_function(call.function, piece.function)
     if piece.custom is not None:
         custom = call.custom = call.custom or forms.Custom()
         custom.name = custom.name or piece.custom.name
         custom.input = (custom.input or "") + (piece.custom.input or "")
+
+
+def _add_function(call: forms.Function, piece: forms.Function) -> None:
+    call.name = call.name or piece.name
+    call.arguments = (call.arguments or "") + (piece.arguments or "")

@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING
 
 from offbook.determinism.clock import EPOCH
 from offbook.exchange.arguments import write_arguments, write_input
-from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import forms
-from offbook.exchange.messages import JSON, Text, Thinking, ToolCall, to_json
+from offbook.exchange.dialects.chat.legacy import is_legacy
+from offbook.exchange.dialects.chat.legacy import write_call as write_function
+from offbook.exchange.foreign import cannot_say, write_foreign
+from offbook.exchange.messages import (
+    JSON,
+    AnyBlock,
+    Foreign,
+    Text,
+    Thinking,
+    ToolCall,
+    to_json,
+)
 from offbook.exchange.templates import HOLE
 
 if TYPE_CHECKING:
@@ -17,9 +27,10 @@ if TYPE_CHECKING:
     from offbook.exchange.reply import Reply, Stop, Usage
     from offbook.exchange.request import Tool
 
+CALLED = b"tool_calls"
 FINISH: dict[Stop, bytes] = {
     "stop": b"stop",
-    "tool_use": b"tool_calls",
+    "tool_use": CALLED,
     "length": b"length",
     "stop_sequence": b"stop",
     "refusal": b"stop",
@@ -36,16 +47,26 @@ def write_call(call: ToolCall, *, custom: bool) -> JSON:
     return {"id": call.id, "type": "function", "function": said}
 
 
+def find_beside(blocks: Sequence[AnyBlock]) -> tuple[Sequence[AnyBlock], JSON]:
+    """The blocks, and apart from them what stands beside the content of their message."""
+    for block in blocks:
+        if isinstance(block, Foreign) and block.kind == forms.BESIDE:
+            rest = tuple(other for other in blocks if other is not block)
+            return rest, write_foreign(block, forms.NAME)
+    return blocks, {}
+
+
 class Said:
     """A reply in the order of the wire: its thoughts, its text, its calls, why it ended."""
 
-    __slots__ = ("calls", "finish", "refused", "text", "thoughts")
+    __slots__ = ("beside", "calls", "finish", "refused", "text", "thoughts")
 
     def __init__(self, reply: Reply) -> None:
         thoughts: list[str] = []
         texts: list[str] = []
         self.calls: list[ToolCall] = []
-        for block in reply.blocks:
+        blocks, self.beside = find_beside(reply.blocks)
+        for block in blocks:
             if isinstance(block, Text):
                 texts.append(block.text)
             elif isinstance(block, ToolCall):
@@ -53,15 +74,20 @@ class Said:
             elif isinstance(block, Thinking):
                 thoughts.append(block.text)
             else:
-                raise openai.cannot_say(block, forms.NAME)
+                raise cannot_say(block, forms.NAME)
         self.thoughts = "\n".join(thoughts)
         self.text = "\n".join(texts)
         self.refused = reply.stop == "refusal" and bool(self.text)
         self.finish = FINISH[reply.stop]
         if self.calls and reply.stop == "stop":
-            self.finish = b"tool_calls"
+            self.finish = CALLED
         elif reply.stop == "refusal" and not self.text:
             self.finish = b"content_filter"
+
+
+def find_finish(said: Said, tools: Sequence[Tool]) -> bytes:
+    """Why it ended, as it is told to somebody who offered these."""
+    return b"function_call" if said.finish == CALLED and is_legacy(tools) else said.finish
 
 
 def is_custom(call: ToolCall, tools: Sequence[Tool]) -> bool:
@@ -77,7 +103,7 @@ def write_completion(reply: Reply, model: str, tools: Sequence[Tool]) -> bytes:
         EPOCH,
         to_json(model),
         to_json(_write_spoken(said, tools)),
-        said.finish,
+        find_finish(said, tools),
         write_usage(reply.usage),
     )
 
@@ -89,10 +115,13 @@ def _write_spoken(said: Said, tools: Sequence[Tool]) -> JSON:
         "content": None if said.refused or (calls and not text) else text,
         "refusal": text if said.refused else None,
         "annotations": [],
+        **said.beside,
     }
     if said.thoughts:
         message["reasoning_content"] = said.thoughts
-    if calls:
+    if calls and is_legacy(tools):
+        message["function_call"] = write_function(calls)
+    elif calls:
         message["tool_calls"] = [write_call(c, custom=is_custom(c, tools)) for c in calls]
     return message
 

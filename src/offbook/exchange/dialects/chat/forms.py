@@ -8,6 +8,7 @@ import msgspec
 
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.dialect import Options
+from offbook.exchange.foreign import Bodies
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON
 
@@ -60,6 +61,12 @@ OPTIONS = (
 )
 
 
+BESIDE = "beside"
+"""The kind of block that keeps what a message says beside its content, by these names."""
+
+_BESIDE = ("name", "annotations", "audio", "images", "reasoning_details", "thinking_blocks")
+
+
 # What comes off the wire holds no cycles, so the collector need not look at it (`gc=False`).
 class Function(msgspec.Struct, gc=False):
     """A call of a function."""
@@ -79,7 +86,7 @@ class Call(msgspec.Struct, gc=False):
     """A tool call, or a piece of one."""
 
     id: str | None = None
-    index: int = 0
+    index: int | None = None
     function: Function | None = None
     custom: Custom | None = None
 
@@ -99,10 +106,28 @@ class Message(msgspec.Struct, gc=False):
     role: str | None = None
     content: str | list[Part] | None = None
     tool_calls: list[Call] | None = None
+    function_call: Function | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: Any = None
+    # what has no block of its own, and is kept as it came
+    name: Any = None
+    annotations: Any = None
+    audio: Any = None
+    images: Any = None
+    reasoning_details: Any = None
+    thinking_blocks: Any = None
+
+    @property
+    def beside(self) -> JSON:
+        """What the message says beside its content."""
+        if not (self.name or self.annotations or self.audio or self.images) and not (
+            self.reasoning_details or self.thinking_blocks
+        ):  # as nearly always
+            return {}
+        given = ((name, getattr(self, name)) for name in _BESIDE)
+        return {name: value for name, value in given if value}
 
     @property
     def thoughts(self) -> str:
@@ -135,7 +160,7 @@ class Body(msgspec.Struct, gc=False):
     # the tools come again with every request, byte for byte: each offer is read once
     tools: msgspec.Raw = msgspec.Raw()
     stream: bool | None = None
-    functions: Any = None
+    functions: list[Offer] | None = None
 
 
 class _Outline(msgspec.Struct, gc=False):
@@ -190,7 +215,7 @@ _Whole = msgspec.defstruct(
 options = Options(_Whole, OPTIONS[0])
 
 
-body = cast("msgspec.json.Decoder[Body]", msgspec.json.Decoder(_Whole))
+body = Bodies(cast("type[Body]", _Whole))
 
 
 tools: msgspec.json.Decoder[list[Tool] | None] = msgspec.json.Decoder(list[Tool] | None)

@@ -33,16 +33,6 @@ def require(body: forms.Body, known: Known[forms.Read] | None) -> None:
         )
 
 
-def say_outdated(where: str) -> ModelError:
-    """The refusal of what came before tools; the provider still plays it, we do not."""
-    return ModelError(
-        f"{where}: functions and the role 'function' are not played here: "
-        "offer them as tools, and answer with the role 'tool'.",
-        status=400,
-        details={"param": where, "code": "unsupported_value"},
-    )
-
-
 def say_breach(breach: rules.Breach, before: int) -> ModelError:
     """The refusal of calls and results that do not belong together."""
     at = breach.at + before

@@ -9,7 +9,15 @@ from offbook.errors import ModelError
 from offbook.exchange import sse
 from offbook.exchange.arguments import write_arguments, write_input
 from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.chat.encode import Said, is_custom, write_call, write_usage
+from offbook.exchange.dialects.chat.encode import (
+    Said,
+    find_finish,
+    is_custom,
+    write_call,
+    write_usage,
+)
+from offbook.exchange.dialects.chat.legacy import is_legacy
+from offbook.exchange.dialects.chat.legacy import write_call as write_function
 from offbook.exchange.messages import JSON, ToolCall, to_json
 from offbook.exchange.pieces import cut_reply, cut_runs, cut_words
 from offbook.exchange.templates import HOLE
@@ -40,7 +48,9 @@ def write_events(reply: Reply, model: str, tools: Sequence[Tool], *, counted: bo
     if reply.stop == "error":
         error = openai.describe_error(ModelError(openai.FAILURE, status=500))
         return [*events, sse.frame(to_json({"error": error}))]
-    events.append(head + b'{},"logprobs":null,"finish_reason":"' + said.finish + b'"}]' + end)
+    events.append(
+        head + b'{},"logprobs":null,"finish_reason":"' + find_finish(said, tools) + b'"}]' + end
+    )
     if counted:
         events.append(start + b'],"usage":' + write_usage(reply.usage) + b"}\n\n")
     events.append(b"data: [DONE]\n\n")
@@ -50,7 +60,10 @@ def write_events(reply: Reply, model: str, tools: Sequence[Tool], *, counted: bo
 def _open_delta(said: Said, tools: Sequence[Tool]) -> JSON:
     """The first delta: the role, and the first call with it where nothing comes before that."""
     first: JSON = {"role": "assistant", "content": None if said.refused else "", "refusal": None}
-    if _calls_first(said):
+    first.update(said.beside)
+    if said.calls and is_legacy(tools):
+        first["content"] = first["content"] or None
+    elif _calls_first(said):
         first["content"] = None
         first["tool_calls"] = [_open_call(said.calls[0], 0, tools)]
     return first
@@ -69,6 +82,11 @@ def _runs(
     if said.text:
         field = b'{"refusal":' if said.refused else b'{"content":'
         yield (field, b"}"), cut_reply(reply, said.text)
+    if said.calls and is_legacy(tools):
+        call = write_function(said.calls)
+        yield (b'{"function_call":', b"}"), [{"name": call["name"], "arguments": ""}]
+        yield (b'{"function_call":{"arguments":', b"}}"), cut_runs(call["arguments"])
+        return
     for index, call in enumerate(said.calls):
         if index or not _calls_first(said):
             yield (b'{"tool_calls":[', b"]}"), [_open_call(call, index, tools)]

@@ -16,6 +16,7 @@ import msgspec
 from offbook.errors import ModelError
 from offbook.exchange import sse
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce, name_reply
+from offbook.exchange.foreign import Verbatim
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON
 from offbook.exchange.request import Request
@@ -89,7 +90,8 @@ class Gemini:
 
     def decode(self, wire: Wire, threads: Threads) -> Request:
         """The neutral request; a `ModelError` where Gemini would refuse it."""
-        body = read_body(forms.body, wire.body)
+        body, rest = read_body(forms.body, wire.body)
+        seen = Verbatim(wire.body or b"{}", forms.NAME)
         turns = body.turns
         if not turns and "missing_field" in self._rules:
             what = "* GenerateContentRequest.contents: contents is not specified\n"
@@ -103,11 +105,11 @@ class Gemini:
         if stream and "sse" not in parse_qs(wire.query).get("alt", ()):
             about["framing"] = "array"
         return Request(
-            History(Walk(self._rules, threads).read(turns)),
+            History(Walk(self._rules, seen, threads).read(turns, "contents")),
             "\n".join(part.text or "" for part in system.listed) if system else "",
             tools,
             find_model(wire.path),
-            body.options,
+            body.options | rest,
             about,
             stream,
         )
@@ -171,15 +173,14 @@ class Gemini:
         try:
             match body.lstrip()[:1]:
                 case b"{":
-                    results = [forms.result(body)]
+                    return gather_reply([body], request)
                 case b"[":
-                    results = forms.results(body)
+                    return gather_reply(forms.results(body), request)
                 case _:
-                    results = [forms.result(event.data) for event in sse.read(body)]
+                    return gather_reply([event.data for event in sse.read(body)], request)
         except msgspec.MsgspecError as error:
             what = f"the answer is not one of Gemini's: {error}"
             raise ModelError(what, status=502) from error
-        return gather_reply(results, request)
 
 
 def _status(status: int) -> str:

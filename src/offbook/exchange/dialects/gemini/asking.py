@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange.messages import JSON, Message, ToolCall
+from offbook.exchange.foreign import Verbatim
+from offbook.exchange.messages import JSON, Message, ToolCall, to_json
 from offbook.exchange.reply import Reply, Stop, Usage
 
 if TYPE_CHECKING:
@@ -85,13 +86,15 @@ def _read_delay(headers: dict[str, str], body: bytes) -> float | None:
         return None
 
 
-def gather_reply(results: list[forms.Result], request: Request) -> Reply:
+def gather_reply(pieces: Sequence[bytes | str | msgspec.Raw], request: Request) -> Reply:
     """The reply whose pieces these are."""
+    results = [forms.result(piece) for piece in pieces]
     parts: list[forms.Part] = []
+    raws: list[Any] = []
     chunks: list[str] = []
     whole = Reply(model=request.model)
     finish = ""
-    for result in results:
+    for piece, result in zip(pieces, results, strict=True):
         if result.error is not None:
             raise ModelError(
                 str(result.error.get("message", "")), status=int(result.error.get("code", 500))
@@ -99,14 +102,20 @@ def gather_reply(results: list[forms.Result], request: Request) -> Reply:
         finish = "SAFETY" if result.promptFeedback and not result.candidates else finish
         for candidate in result.candidates[:1]:
             finish = candidate.finishReason or finish
-            _merge(parts, candidate.content.listed if candidate.content else (), chunks)
+            more = candidate.content.listed if candidate.content else ()
+            seen = Verbatim(bytes(piece) if isinstance(piece, msgspec.Raw) else piece, forms.NAME)
+            for at, part in enumerate(more):
+                if not _merge(parts, part, chunks):
+                    place = ("candidates", 0, "content", "parts", at)
+                    raws.append(seen.keep("", *place).data)
         whole = msgspec.structs.replace(
             whole,
             usage=_read_usage(result.usageMetadata) if result.usageMetadata else whole.usage,
             model=result.modelVersion or whole.model,
             id=result.responseId or whole.id,
         )
-    messages = Walk(frozenset()).read([forms.Turn(parts, "model")])
+    seen = Verbatim(to_json([{"parts": raws}]), forms.NAME)
+    messages = Walk(frozenset(), seen).read([forms.Turn(parts, "model")])
     blocks = messages[0].blocks
     stop = REASONS.get(finish, "error" if finish else "stop")
     if stop == "stop" and any(isinstance(block, ToolCall) for block in blocks):
@@ -115,23 +124,23 @@ def gather_reply(results: list[forms.Result], request: Request) -> Reply:
     return msgspec.structs.replace(whole, blocks=blocks, stop=stop, chunks=streamed)
 
 
-def _merge(parts: list[forms.Part], more: Sequence[forms.Part], chunks: list[str]) -> None:
-    """Pieces of one text become one part again."""
-    for part in more:
-        if part.text is not None and not part.thought:
-            chunks.append(part.text)
-        last = parts[-1] if parts else None
-        if (
-            last is not None
-            and last.text is not None
-            and part.text is not None
-            and bool(last.thought) == bool(part.thought)
-            and not last.thoughtSignature
-        ):
-            last.text += part.text
-            last.thoughtSignature = part.thoughtSignature
-        else:
-            parts.append(part)
+def _merge(parts: list[forms.Part], part: forms.Part, chunks: list[str]) -> bool:
+    """Pieces of one text become one part again; whether this one did."""
+    if part.text is not None and not part.thought:
+        chunks.append(part.text)
+    last = parts[-1] if parts else None
+    if (
+        last is not None
+        and last.text is not None
+        and part.text is not None
+        and bool(last.thought) == bool(part.thought)
+        and not last.thoughtSignature
+    ):
+        last.text += part.text
+        last.thoughtSignature = part.thoughtSignature
+        return True
+    parts.append(part)
+    return False
 
 
 def _read_usage(counts: forms.Counts) -> Usage:

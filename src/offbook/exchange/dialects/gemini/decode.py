@@ -8,11 +8,19 @@ from urllib.parse import unquote
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange.messages import JSON, AnyBlock, Content, Image, Text, Thinking, ToolResult
+from offbook.exchange.messages import JSON, AnyBlock, Content, Text, Thinking, ToolResult
 
 if TYPE_CHECKING:
     from offbook.exchange.dialects.gemini import forms
+    from offbook.exchange.foreign import Reader, Verbatim
 from offbook.exchange.messages import to_json
+
+Place = tuple[str | int, ...]
+
+BESIDE = frozenset(
+    {"thought", "thoughtSignature", "thought_signature", "videoMetadata", "video_metadata"}
+)
+"""What a part says beside what it is."""
 
 SAID = frozenset({"content", "error", "output", "result", "return_value"})
 """Under one of these names a function response holds nothing but what the tool said."""
@@ -38,7 +46,7 @@ def find_model(path: str) -> str:
     return unquote(name.rpartition(":")[0])
 
 
-def read_body(decoder: msgspec.json.Decoder[forms.T], body: bytes) -> forms.T:
+def read_body(decoder: Reader[forms.T], body: bytes) -> forms.T:
     """The body; Google's refusal of what it cannot read."""
     try:
         return decoder.decode(body or b"{}")
@@ -52,12 +60,16 @@ def read_body(decoder: msgspec.json.Decoder[forms.T], body: bytes) -> forms.T:
         raise ModelError(what, status=400) from error
 
 
-def read_part(part: forms.Part) -> AnyBlock | None:
-    """The neutral block; what has none is left out."""
+def read_part(part: forms.Part, seen: Verbatim, place: Place) -> AnyBlock:
+    """The neutral block; what has none is kept as it stands."""
     if part.text is not None:
         return Thinking(part.text) if part.thought else Text(part.text)
     blob = part.inlineData or part.inline_data or part.fileData or part.file_data
-    return blob.image if blob is not None else None
+    if blob is not None and not (part.videoMetadata or part.video_metadata):
+        return blob.image
+    kept = seen.keep("", *place)
+    kind = next((name for name in kept.data if name not in BESIDE), "part")
+    return msgspec.structs.replace(kept, kind=kind)
 
 
 def sign_thought(blocks: list[AnyBlock], signature: str | None) -> None:
@@ -74,11 +86,17 @@ def sign_thought(blocks: list[AnyBlock], signature: str | None) -> None:
         blocks.insert(max(len(blocks) - 1, 0), Thinking("", signature))
 
 
-def read_response(response: forms.Response, call_id: str, name: str) -> ToolResult:
+def read_response(
+    response: forms.Response, call_id: str, name: str, seen: Verbatim, place: Place
+) -> ToolResult:
     """What a function answered: its text, or all of it where it is more than that."""
     given = response.response
-    pictures = tuple(
-        block for part in response.parts or () if isinstance(block := read_part(part), Image)
+    pictures = cast(
+        "tuple[Content, ...]",
+        tuple(
+            read_part(part, seen, (*place, "parts", at))
+            for at, part in enumerate(response.parts or ())
+        ),
     )
     if not isinstance(given, dict):
         content: tuple[Content, ...] = () if given is None else (Text(_show(given)),)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offbook.exchange.messages import JSON, AnyBlock, Image, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.dialects.gemini import forms
+from offbook.exchange.foreign import write_foreign
+from offbook.exchange.messages import (
+    JSON,
+    AnyBlock,
+    Foreign,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,13 +88,14 @@ def _write_part(block: AnyBlock) -> JSON:
             call: JSON = {"name": name, "args": arguments}
             return {"functionCall": {"id": call_id, **call} if call_id else call}
         case Image(data, media_type, url):
-            if url:
-                return {"fileData": {"fileUri": url, "mimeType": media_type}}
-            return {"inlineData": {"data": data, "mimeType": media_type}}
+            place: JSON = {"fileUri": url} if url else {"data": data}
+            return {"fileData" if url else "inlineData": {**place, "mimeType": media_type}}
         case ToolResult():
             return _write_response(block)
         case Thinking(text):
             return {"text": text, "thought": True}
+        case Foreign():
+            return {**write_foreign(block, forms.NAME)}
 
 
 def _write_response(result: ToolResult) -> JSON:
@@ -95,7 +107,7 @@ def _write_response(result: ToolResult) -> JSON:
     }
     if result.call_id:
         response["id"] = result.call_id
-    pictures = [_write_part(part) for part in result.content if isinstance(part, Image)]
+    pictures = [_write_part(part) for part in result.content if not isinstance(part, Text)]
     if pictures:
         response["parts"] = pictures
     return {"functionResponse": response}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
+from offbook.exchange.foreign import Bodies
 from offbook.exchange.messages import JSON, Image
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Part(msgspec.Struct):
     file_data: _Blob | None = None
     thoughtSignature: str | None = None  # noqa: N815 - as above
     thought_signature: str | None = None
+    videoMetadata: Any = None  # noqa: N815 - as above
+    video_metadata: Any = None
 
 
 class Turn(msgspec.Struct):
@@ -144,13 +147,13 @@ class Result(msgspec.Struct):
     error: JSON | None = None
 
 
-body = msgspec.json.Decoder(_Body)
+body = Bodies(_Body)
 
 
 result = msgspec.json.Decoder(Result).decode
 
 
-results = msgspec.json.Decoder(list[Result]).decode
+results = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Function(msgspec.Struct):
@@ -161,3 +164,18 @@ class Function(msgspec.Struct):
     parameters: JSON | None = None
     parametersJsonSchema: JSON | None = None  # noqa: N815 - the provider's name
     parameters_json_schema: JSON | None = None
+    behavior: Any = None
+    response: Any = None
+    responseJsonSchema: Any = None  # noqa: N815 - as above
+    response_json_schema: Any = None
+
+    @property
+    def more(self) -> JSON:
+        """What is said of what it answers, and when."""
+        schema = self.responseJsonSchema or self.response_json_schema
+        given = {
+            "behavior": self.behavior,
+            "response": self.response,
+            "responseJsonSchema": schema,
+        }
+        return {name: value for name, value in given.items() if value is not None}

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from offbook.errors import ModelError
+from offbook.exchange.arguments import RAW
 from offbook.exchange.messages import JSON
 from offbook.exchange.request import Tool
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 from offbook.exchange.dialects.gemini import forms
+
+# Where a list is due, Google takes the one thing that would stand in it.
+_Groups = dict[str, Raw] | list[dict[str, Raw]] | None
+_Functions = forms.Function | list[forms.Function] | None
 
 _TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 
@@ -28,8 +33,11 @@ def read_tools(raw: bytes) -> tuple[tuple[Tool, ...], str]:
     Agents repeat them with every request, so they are read once.
     """
     try:
-        groups = msgspec.json.decode(raw, type=list[dict[str, Raw]] | None)
-        tools = tuple(tool for group in groups or () for tool in _read_group(group))
+        groups = msgspec.json.decode(raw, type=_Groups)
+        listed = cast(
+            "list[dict[str, Raw]]", [groups] if isinstance(groups, dict) else groups or []
+        )
+        tools = tuple(tool for group in listed for tool in _read_group(group))
     except msgspec.ValidationError as error:
         raise ModelError(f"Invalid value at 'tools': {error}", status=400) from error
     return tools, _doubt_tools(tools)
@@ -39,12 +47,16 @@ def _read_group(group: dict[str, Raw]) -> Iterator[Tool]:
     """Functions; anything else keeps its options where a function has its schema."""
     for kind, given in group.items():
         if kind not in {"functionDeclarations", "function_declarations"}:
-            options = msgspec.json.decode(given, type=JSON | None)
-            yield Tool(kind, "", options or {}, kind=kind)
+            options = msgspec.json.decode(given, type=JSON | list[Any] | None)
+            yield Tool(
+                kind, "", {RAW: options} if isinstance(options, list) else options or {}, kind=kind
+            )
             continue
-        for one in msgspec.json.decode(given, type=list[forms.Function] | None) or ():
+        functions = msgspec.json.decode(given, type=_Functions)
+        for one in [functions] if isinstance(functions, forms.Function) else functions or ():
             schema = one.parametersJsonSchema or one.parameters_json_schema
-            yield Tool(one.name, one.description or "", schema or _lower(one.parameters or {}))
+            parameters = schema or _lower(one.parameters or {})
+            yield Tool(one.name, one.description or "", parameters, more=one.more)
 
 
 def _doubt_tools(tools: Iterable[Tool]) -> str:
@@ -87,10 +99,10 @@ def write_tools(tools: Iterable[Tool]) -> list[JSON]:
     others: list[JSON] = []
     for tool in tools:
         if tool.kind != "function":
-            others.append({tool.kind: tool.schema})
+            others.append({tool.kind: tool.schema.get(RAW, tool.schema)})
             continue
         name = f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name
-        function: JSON = {"name": name, "description": tool.description}
+        function: JSON = {"name": name, "description": tool.description, **tool.more}
         functions.append(
             {**function, "parametersJsonSchema": tool.schema} if tool.schema else function
         )

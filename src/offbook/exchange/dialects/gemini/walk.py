@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from offbook.exchange.messages import AnyBlock, Message, ToolCall, ToolResult
+from offbook.exchange.messages import AnyBlock, Foreign, Message, ToolCall, ToolResult
 from offbook.exchange.rules import reject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from offbook.exchange.dialects.gemini import forms
+    from offbook.exchange.foreign import Verbatim
     from offbook.exchange.threads import Threads
-from offbook.exchange.dialects.gemini.decode import read_part, read_response, sign_thought
+from offbook.exchange.dialects.gemini.decode import Place, read_part, read_response, sign_thought
 
 
 class Walk:
@@ -21,8 +22,11 @@ class Walk:
     A call that comes without its id has the one that it was given in this run, if it was.
     """
 
-    def __init__(self, rules: frozenset[str], threads: Threads | None = None) -> None:
+    def __init__(
+        self, rules: frozenset[str], seen: Verbatim, threads: Threads | None = None
+    ) -> None:
         self._rules = rules
+        self._seen = seen
         self._threads = threads
         self._met: set[str] = set()
         self._messages: list[Message] = []
@@ -30,48 +34,53 @@ class Walk:
         self._count = 0
         self._model = False
 
-    def read(self, turns: Iterable[forms.Turn]) -> list[Message]:
-        for turn in turns:
+    def read(self, turns: Iterable[forms.Turn], *root: str | int) -> list[Message]:
+        """The messages; `root` is where the turns stand in the body."""
+        for at, turn in enumerate(turns):
+            place = (*root, at, "parts")
             match turn.role:
                 case "model":
-                    self._hear_model(turn.listed)
+                    self._hear_model(turn.listed, place)
                 case "user" | "function" | "" | None:
-                    self._hear_user(turn.listed)
+                    self._hear_user(turn.listed, place)
                 case _ if "unknown_role" in self._rules:
                     raise reject("unknown_role", "Please use a valid role: user, model.")
                 case _:
-                    self._hear_user(turn.listed)
+                    self._hear_user(turn.listed, place)
         self._settle()
         return self._messages
 
-    def _hear_user(self, parts: Sequence[forms.Part]) -> None:
+    def _hear_user(self, parts: Sequence[forms.Part], place: Place) -> None:
         said: list[AnyBlock] = []
         answered = False
-        for part in parts:
+        for at, part in enumerate(parts):
             response = part.functionResponse or part.function_response
             if response is not None:
-                self._messages.append(Message("tool", (self._answer(response),)))
+                name = "functionResponse" if part.functionResponse else "function_response"
+                result = self._answer(response, (*place, at, name))
+                self._messages.append(Message("tool", (result,)))
                 answered = True
-            elif (block := read_part(part)) is not None:
-                said.append(block)
+            else:
+                said.append(read_part(part, self._seen, (*place, at)))
         if said:
             self._settle()
         if said or not answered:
             self._messages.append(Message("user", tuple(said)))
         self._model = False
 
-    def _hear_model(self, parts: Sequence[forms.Part]) -> None:
+    def _hear_model(self, parts: Sequence[forms.Part], place: Place) -> None:
         if not self._model:
             self._settle()
         self._model = True
         blocks: list[AnyBlock] = []
-        for part in parts:
+        for at, part in enumerate(parts):
             call = part.functionCall or part.function_call
             if call is not None:
                 blocks.append(self._expect(call))
-            elif (block := read_part(part)) is not None:
-                blocks.append(block)
-            sign_thought(blocks, part.thoughtSignature or part.thought_signature)
+            else:
+                blocks.append(read_part(part, self._seen, (*place, at)))
+            if not isinstance(blocks[-1], Foreign):  # that has its signature with it
+                sign_thought(blocks, part.thoughtSignature or part.thought_signature)
         self._messages.append(Message("assistant", tuple(blocks)))
 
     def _expect(self, call: forms.Call) -> ToolCall:
@@ -88,7 +97,7 @@ class Walk:
             return None
         return self._threads.find_call(call.name, call.args or {}, self._met)
 
-    def _answer(self, response: forms.Response) -> ToolResult:
+    def _answer(self, response: forms.Response, place: Place) -> ToolResult:
         call_id = self._find(response)
         if call_id is None and "orphan_result" in self._rules:
             raise reject(
@@ -100,7 +109,7 @@ class Walk:
             )
         found = call_id or response.id or ""
         name = self._waiting.pop(found, response.name)
-        return read_response(response, found, name)
+        return read_response(response, found, name, self._seen, place)
 
     def _find(self, response: forms.Response) -> str | None:
         """The call that this answers: by its id, else the first of its name."""

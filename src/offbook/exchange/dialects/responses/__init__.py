@@ -26,6 +26,7 @@ from offbook.exchange.dialects.responses.decode import (
 from offbook.exchange.dialects.responses.making import Made
 from offbook.exchange.dialects.responses.refusals import require, say_breach
 from offbook.exchange.dialects.responses.tools import read_tools, write_tools
+from offbook.exchange.foreign import Verbatim
 from offbook.exchange.memory import Known, Memory
 from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.request import Request, Tool
@@ -86,18 +87,18 @@ class Responses:
     def _decode(
         self, wire: Wire, text: bytes, threads: Threads, known: Known[forms.Read] | None = None
     ) -> Request:
-        body = openai.read_body(forms.body, text)
+        body, rest = openai.read_body(forms.body, text)
         if known is not None and body.previous_response_id:  # its beginning is another
             return self._decode(wire, wire.body, threads)
         if "missing_field" in self._rules:
             require(body)
-        said = Conversation(self._rules, threads, known.state if known else forms.NOTHING)
+        seen = Verbatim(text, forms.NAME)
+        said = Conversation(self._rules, threads, known.state if known else forms.NOTHING, seen)
         if body.previous_response_id:
             self._go_on(said, body.previous_response_id, threads)
         wired = body.input
-        said.read(
-            [forms.Item(role="user", content=wired)] if isinstance(wired, str) else wired or ()
-        )
+        items = [forms.Item(role="user", content=wired)] if isinstance(wired, str) else wired or ()
+        said.read(items, "input")
         read = said.finish()
         messages = read.history
         if wired:
@@ -106,14 +107,14 @@ class Responses:
                 raise say_breach(breach, messages)
             if said.lasting:
                 self._memory.keep(wire.body, text, read, known)
-        instructions = read_instructions(body.instructions)
+        instructions = read_instructions(body.instructions, seen)
         tools = self._offer(bytes(body.tools)) if body.tools else ()
         return Request(
             messages,
             "\n\n".join(filter(None, (instructions, *read.system))),
             (*tools, *self._check_tools(read.tools)) if read.tools else tools,
             body.model or "",
-            forms.options.pick(body),
+            forms.options.pick(body) | rest,
             introduce_asker(wire, body, instructions),
             body.stream is True,
         )
@@ -193,7 +194,9 @@ class Responses:
             raise openai.read_refusal(answer)
         if openai.is_stream(answer):
             return gather_reply(openai.join_stream(answer), request)
-        return read_reply(openai.read_answer(forms.response, answer.body), (), request)
+        seen = Verbatim(answer.body, forms.NAME)
+        response = openai.read_answer(forms.response, answer.body)
+        return read_reply(response, (), request, seen, "output")
 
 
 def _headers(id_: str, content_type: str) -> dict[str, str]:

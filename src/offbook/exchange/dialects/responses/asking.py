@@ -10,7 +10,17 @@ from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.responses import forms
 from offbook.exchange.dialects.responses.decode import Conversation, group_blocks
 from offbook.exchange.dialects.responses.encode import write_item
-from offbook.exchange.messages import JSON, AnyBlock, Image, Message, Text, ToolCall, ToolResult
+from offbook.exchange.foreign import Verbatim, cannot_say, write_foreign
+from offbook.exchange.messages import (
+    JSON,
+    AnyBlock,
+    Foreign,
+    Image,
+    Message,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from offbook.exchange.reply import Reply, Stop, Usage
 from offbook.exchange.threads import Threads
 
@@ -25,7 +35,7 @@ def write_items(messages: Sequence[Message]) -> list[JSON]:
     items: list[JSON] = []
     for at, message in enumerate(messages):
         if message.role == "tool":
-            items += (_write_result(result, messages) for result in message.results)
+            items += (_write_answer(block, messages) for block in message.blocks)
         elif message.role == "assistant":
             parts = group_blocks(message.blocks)
             items += (write_item(part, f"in{at}_{n}", "stop") for n, part in enumerate(parts))
@@ -33,6 +43,16 @@ def write_items(messages: Sequence[Message]) -> list[JSON]:
             content = [_write_part(block) for block in message.blocks]
             items.append({"type": "message", "role": message.role, "content": content})
     return items
+
+
+def _write_answer(block: AnyBlock, messages: Sequence[Message]) -> JSON:
+    match block:
+        case ToolResult():
+            return _write_result(block, messages)
+        case Foreign():
+            return write_foreign(block, forms.NAME)
+        case _:
+            raise cannot_say(block, forms.NAME)
 
 
 def _write_result(result: ToolResult, messages: Sequence[Message]) -> JSON:
@@ -52,8 +72,10 @@ def _write_part(block: AnyBlock) -> JSON:
             return {"type": "input_text", "text": text}
         case Image():
             return {"type": "input_image", "image_url": openai.write_image(block)}
+        case Foreign():
+            return write_foreign(block, forms.NAME)
         case _:
-            raise openai.cannot_say(block, forms.NAME)
+            raise cannot_say(block, forms.NAME)
 
 
 def _read_usage(usage: forms.Usage | None) -> Usage:
@@ -72,6 +94,7 @@ def _read_usage(usage: forms.Usage | None) -> Usage:
 def gather_reply(stream: bytes, request: Request) -> Reply:
     """The reply that a stream brought event by event."""
     items: list[forms.Item] = []
+    raws: list[str] = []
     pieces: list[str] = []
     for said in sse.read(stream):
         if said.data == "[DONE]":
@@ -81,26 +104,37 @@ def gather_reply(stream: bytes, request: Request) -> Reply:
             pieces.append(str(event.delta))
         elif event.type == "response.output_item.done" and event.item is not None:
             items.append(event.item)
+            raws.append(bytes(openai.read_answer(forms.raw_item, said.data).item).decode())
         elif event.type == "error":
             error = event.error or forms.Failure(event.code, event.message)
             raise openai.as_error(error.message or "", error.code, event.status)
         elif event.response is not None and event.type in _ENDS:
             response = event.response
-            response.output = response.output or items
-            return read_reply(response, tuple(pieces), request)
+            if response.output:
+                seen = Verbatim(said.data, forms.NAME)
+                return read_reply(response, tuple(pieces), request, seen, "response", "output")
+            response.output = items
+            seen = Verbatim(f"[{','.join(raws)}]", forms.NAME)
+            return read_reply(response, tuple(pieces), request, seen)
     raise ModelError("the stream broke off before its end", status=502)
 
 
 _ENDS = {"response.completed", "response.incomplete", "response.failed"}
 
 
-def read_reply(response: forms.Response, chunks: tuple[str, ...], request: Request) -> Reply:
-    """The reply that a response holds."""
+def read_reply(
+    response: forms.Response,
+    chunks: tuple[str, ...],
+    request: Request,
+    seen: Verbatim,
+    *root: str | int,
+) -> Reply:
+    """The reply that a response holds; `root` is where its items stand in what was seen."""
     if response.error is not None or response.status == "failed":
         error = response.error or forms.Failure()
         raise openai.as_error(error.message or openai.FAILURE, error.code, 500)
-    said = Conversation(frozenset(), Threads(), forms.NOTHING)
-    said.read(response.output)
+    said = Conversation(frozenset(), Threads(), forms.NOTHING, seen)
+    said.read(response.output, *root)
     blocks = tuple(block for message in said.finish().history for block in message.blocks)
     return Reply(
         blocks,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from offbook.errors import ModelError
 from offbook.exchange import rules
 from offbook.exchange.arguments import read_arguments, read_input
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.dialect import Wire, introduce
 from offbook.exchange.dialects.responses import forms
 from offbook.exchange.dialects.responses.tools import read_tools
+from offbook.exchange.foreign import Verbatim
 from offbook.exchange.history import History
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
     Content,
+    Foreign,
     Image,
     Message,
     Text,
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
     from offbook.exchange.reply import Reply
     from offbook.exchange.request import Request
     from offbook.exchange.threads import Threads
+
+Place = tuple[str | int, ...]
+SPOKEN = {"compaction", "compaction_summary", "mcp_approval_request", "mcp_list_tools"}
+"""What the provider gave beside messages, thoughts and calls."""
 
 ROLES = "'assistant', 'system', 'developer', and 'user'"
 
@@ -52,18 +59,25 @@ def introduce_asker(wire: Wire, body: forms.Body, instructions: str) -> JSON:
     return about
 
 
-def read_instructions(given: str | list[forms.Item] | None) -> str:
+def read_instructions(given: str | list[forms.Item] | None, seen: Verbatim) -> str:
     """The instructions as one text."""
-    if isinstance(given, list):
-        return "\n\n".join(Message("system", _read_content(item.content)).text for item in given)
-    return given or ""
+    if not isinstance(given, list):
+        return given or ""
+    contents = (
+        _read_content(item.content, seen, ("instructions", at, "content"))
+        for at, item in enumerate(given)
+    )
+    return "\n\n".join(Message("system", content).text for content in contents)
 
 
 class Conversation:
     """Reads items into messages, going on from where an earlier exchange ended."""
 
-    def __init__(self, refused: frozenset[str], threads: Threads, before: forms.Read) -> None:
+    def __init__(
+        self, refused: frozenset[str], threads: Threads, before: forms.Read, seen: Verbatim
+    ) -> None:
         self._rules = refused
+        self._seen = seen
         self._threads = threads
         self._history = before.history
         self._names = dict(before.names)
@@ -71,6 +85,7 @@ class Conversation:
         self._tools = list(before.tools)
         self._messages: list[Message] = []
         self._spoken: list[AnyBlock] = []
+        self._aliases: dict[str, str] = {}  # calls of a local shell are answered by either id
         self.lasting = True  # whether the same items will always mean the same
 
     def go_on(self, request: Request, reply: Reply) -> None:
@@ -91,33 +106,48 @@ class Conversation:
         history = history.plus(*self._messages) if len(history) else History(self._messages)
         return forms.Read(tuple(self._system), history, self._names, tuple(self._tools))
 
-    def read(self, items: Sequence[forms.Item]) -> None:
-        """Go through the items, in their order."""
+    def read(self, items: Sequence[forms.Item], *root: str | int) -> None:
+        """Go through the items, in their order; `root` is where they stand in the body."""
         for at, item in enumerate(items):
             kind = item.type
+            place = (*root, at)
             if kind is None or kind == "message":
-                self._read_message(item, at)
+                self._read_message(item, place)
             elif kind == "function_call":
-                arguments = item.arguments if isinstance(item.arguments, str) else ""
-                self._call(item, read_arguments(arguments))
+                self._call(item, read_arguments(_expect_text(item.arguments, place, "arguments")))
             elif kind == "reasoning":
                 self._spoken.append(_read_thought(item))
             elif kind == "custom_tool_call":
-                self._call(item, read_input(cast("str", item.input or "")), custom=True)
+                text = _expect_text(item.input, place, "input")
+                self._call(item, read_input(text), custom=True)
             elif kind == "additional_tools":
                 self._tools += read_tools(item.tools or ())
             elif kind == "item_reference":
                 self.lasting = False
                 self._spoken += self._look_up(item.id or "")
-            elif kind.endswith("_output") and (item.call_id or item.id):
-                self._result(item)
-            elif kind.endswith("_call") and item.call_id is not None:  # a tool of the provider's
-                item.name = item.name or kind.removesuffix("_call")
-                given = cast("JSON", item.arguments) if isinstance(item.arguments, dict) else None
-                self._call(item, given or item.action or item.operation or {})
+            else:
+                self._read_other(item, kind, place)
 
-    def _read_message(self, item: forms.Item, at: int) -> None:
-        role, blocks = item.role, _read_content(item.content)
+    def _read_other(self, item: forms.Item, kind: str, place: Place) -> None:
+        """A tool of the provider's that the agent runs; else what only the provider knows of."""
+        if kind == "tool_search_output":
+            self._tools += read_tools(item.tools or ())
+        if kind.endswith("_output") and (item.call_id or kind == "local_shell_call_output"):
+            self._result(item, place)
+        elif kind.endswith("_call") and item.call_id is not None:
+            item.name = item.name or kind.removesuffix("_call")
+            given = cast("JSON", item.arguments) if isinstance(item.arguments, dict) else None
+            several = {"actions": item.actions} if item.actions else {}
+            self._call(item, given or item.action or item.operation or several)
+            self._aliases[item.id or ""] = item.call_id
+        elif kind.endswith("_call") or kind in SPOKEN:
+            self._spoken.append(self._seen.keep(kind, *place))
+        else:
+            self._close()
+            self._messages.append(Message("tool", (self._seen.keep(kind, *place),)))
+
+    def _read_message(self, item: forms.Item, place: Place) -> None:
+        role, blocks = item.role, _read_content(item.content, self._seen, (*place, "content"))
         if role == "assistant":
             self._spoken += blocks
             return
@@ -130,18 +160,25 @@ class Conversation:
         elif role == "user" or "unknown_role" not in self._rules:
             self._messages.append(Message("user", blocks))
         else:
-            raise openai.say_role(role, f"input[{at}]", ROLES)
+            raise openai.say_role(role, spell_place(place), ROLES)
 
     def _call(self, item: forms.Item, arguments: JSON, *, custom: bool = False) -> None:
         id_, name = item.call_id or "", item.name or ""
         self._names[id_] = name
         self._spoken.append(ToolCall(id_, name, arguments, item.namespace or "", custom))
 
-    def _result(self, item: forms.Item) -> None:
+    def _result(self, item: forms.Item, place: Place) -> None:
         self._close()
-        id_ = item.call_id or item.id or ""  # local_shell_call_output has no call_id
-        given = [item.output] if isinstance(item.output, forms.Part) else item.output
-        content = cast("tuple[Content, ...]", _read_content(given))
+        id_ = item.call_id or self._aliases.get(item.id or "", item.id or "")
+        output = item.output
+        if isinstance(output, forms.Part):
+            content = (_read_part(output, self._seen, (*place, "output")),)
+        elif output is None and item.tools:
+            content = (self._seen.keep("tools", *place),)
+        else:
+            content = cast(
+                "tuple[Content, ...]", _read_content(output, self._seen, (*place, "output"))
+            )
         result = ToolResult(id_, content, name=self._names.get(id_, ""))
         self._messages.append(Message("tool", (result,)))
 
@@ -168,13 +205,32 @@ class Conversation:
             self._spoken = []
 
 
-def _read_content(content: str | list[forms.Part] | None) -> tuple[AnyBlock, ...]:
+def _expect_text(given: object, place: Place, field: str) -> str:
+    if given is None or isinstance(given, str):
+        return given or ""
+    where = f"{spell_place(place)}.{field}"
+    raise ModelError(
+        f"Invalid type for '{where}': expected a string, but got another type instead.",
+        status=400,
+        details={"param": where, "code": "invalid_type"},
+    )
+
+
+def spell_place(place: Place) -> str:
+    """A place as OpenAI names it: `input[0]`."""
+    return f"{place[0]}[{place[1]}]"
+
+
+def _read_content(
+    content: str | list[forms.Part] | None, seen: Verbatim, place: Place
+) -> tuple[AnyBlock, ...]:
     if isinstance(content, str):
         return (Text(content),) if content else ()
-    return tuple(map(_read_part, content)) if content else ()
+    parts = enumerate(content or ())
+    return tuple([_read_part(part, seen, (*place, at)) for at, part in parts])
 
 
-def _read_part(part: forms.Part) -> Text | Image:
+def _read_part(part: forms.Part, seen: Verbatim, place: Place) -> Text | Image | Foreign:
     if part.text is not None:
         return Text(part.text)
     if part.image_url is not None:
@@ -182,7 +238,7 @@ def _read_part(part: forms.Part) -> Text | Image:
         return openai.read_image(url if isinstance(url, str) else url.url)
     if part.stdout is not None or part.stderr is not None:  # what a shell of the provider's printed
         return Text((part.stdout or "") + (part.stderr or ""))
-    return Text(part.refusal or f"[{part.type}]")  # what we have no block for, by its name
+    return Text(part.refusal) if part.refusal else seen.keep(part.type, *place)
 
 
 def _read_thought(item: forms.Item) -> Thinking:

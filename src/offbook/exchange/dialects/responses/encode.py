@@ -8,9 +8,9 @@ import msgspec
 
 from offbook.determinism.ids import stable
 from offbook.exchange.arguments import write_arguments, write_input
-from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.responses import forms
-from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
+from offbook.exchange.foreign import cannot_say, write_foreign
+from offbook.exchange.messages import JSON, AnyBlock, Foreign, Text, Thinking, ToolCall
 
 if TYPE_CHECKING:
     from offbook.exchange.reply import Stop
@@ -39,8 +39,10 @@ def write_item(blocks: tuple[AnyBlock, ...], core: str, stop: Stop) -> JSON:
             }
         case ToolCall():
             return _write_call(first, core)
+        case Foreign():
+            return write_foreign(first, forms.NAME)
         case _:
-            raise openai.cannot_say(first, forms.NAME)
+            raise cannot_say(first, forms.NAME)
 
 
 def _write_spoken(text: str, stop: Stop) -> JSON:

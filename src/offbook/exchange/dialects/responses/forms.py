@@ -8,6 +8,7 @@ import msgspec
 
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.dialect import Options
+from offbook.exchange.foreign import Bodies
 from offbook.exchange.history import History
 from offbook.exchange.messages import JSON
 from offbook.exchange.request import Tool
@@ -67,6 +68,7 @@ class Item(msgspec.Struct, gc=False):
     namespace: str | None = None
     arguments: Any = None
     action: JSON | None = None
+    actions: list[JSON] | None = None
     operation: JSON | None = None
     input: Any = None
     output: str | list[Part] | Part | None = None
@@ -87,6 +89,7 @@ class Body(msgspec.Struct, gc=False):
     stream: bool | None = None
     generate: bool | None = None
     client_metadata: JSON | None = None
+    type: Any = None  # the name of an event, over a WebSocket
 
 
 class _Outline(msgspec.Struct, gc=False):
@@ -158,7 +161,7 @@ _Whole = msgspec.defstruct(
 options = Options(_Whole, OPTIONS[0])
 
 
-body = cast("msgspec.json.Decoder[Body]", msgspec.json.Decoder(_Whole))
+body = Bodies(cast("type[Body]", _Whole))
 
 
 tools: msgspec.json.Decoder[list[JSON] | None] = msgspec.json.Decoder(list[JSON] | None)
@@ -167,6 +170,13 @@ NOTHING = Read((), History(), {}, ())
 
 
 outline = msgspec.json.Decoder(_Outline)
+
+
+class _RawItem(msgspec.Struct, gc=False):
+    item: msgspec.Raw = msgspec.Raw(b"null")
+
+
+raw_item = msgspec.json.Decoder(_RawItem)
 
 
 response = msgspec.json.Decoder(Response)

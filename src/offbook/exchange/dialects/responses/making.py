@@ -149,9 +149,9 @@ class Made:
         yield {"type": f"response.{self._status}", "response": msgspec.Raw(self.closing)}
 
     def _bring(self, index: int, item: JSON) -> Iterator[JSON | _Run]:
-        at: JSON = {"item_id": item["id"], "output_index": index}
+        at: JSON = {"item_id": item.get("id"), "output_index": index}
         kind = item["type"]
-        started = {**item, **_EMPTY[kind]}
+        started = {**item, **_EMPTY.get(kind, {})}
         yield {"type": "response.output_item.added", "output_index": index, "item": started}
         if kind == "message":
             for number, part in enumerate(item["content"]):
@@ -164,7 +164,7 @@ class Made:
             said = item["arguments"]
             yield _Run(f"{name}.delta", at, cut_runs(said))
             yield {"type": f"{name}.done", **at, "name": item["name"], "arguments": said}
-        else:
+        elif kind == "custom_tool_call":
             name = "response.custom_tool_call_input"
             yield _Run(f"{name}.delta", at, cut_runs(item["input"]))
             yield {"type": f"{name}.done", **at, "input": item["input"]}

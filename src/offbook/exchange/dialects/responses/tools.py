@@ -11,19 +11,26 @@ if TYPE_CHECKING:
 
     from offbook.exchange.messages import JSON
 
+ABOUT = "namespace_description"
+_KNOWN = {"description", "format", "name", "parameters", "strict", "type"}
 
-def read_tools(wired: Sequence[JSON], namespace: str = "") -> tuple[Tool, ...]:
-    """The tools that are offered."""
+
+def read_tools(wired: Sequence[JSON], namespace: str = "", about: str = "") -> tuple[Tool, ...]:
+    """The tools that are offered; those of a namespace say what that is about."""
     tools: list[Tool] = []
     for tool in wired:
         kind = str(tool.get("type", "function"))
         if kind == "namespace":
-            tools += read_tools(tool.get("tools") or (), str(tool.get("name", "")))
+            told = str(tool.get("description") or "")
+            tools += read_tools(tool.get("tools") or (), str(tool.get("name", "")), told)
         elif kind in {"function", "custom"}:
             schema = tool.get("parameters" if kind == "function" else "format")
             name, told = str(tool.get("name", "")), str(tool.get("description") or "")
             strict = tool.get("strict") is True
-            tools.append(Tool(name, told, schema or {}, namespace, kind, strict))
+            more = {key: value for key, value in tool.items() if key not in _KNOWN}
+            if about:
+                more[ABOUT] = about
+            tools.append(Tool(name, told, schema or {}, namespace, kind, strict, more))
         else:
             rest = {key: value for key, value in tool.items() if key != "type"}
             tools.append(Tool(kind, schema=rest, namespace=namespace, kind=kind))
@@ -42,7 +49,7 @@ def write_tools(tools: Sequence[Tool]) -> list[JSON]:
                 {
                     "type": "namespace",
                     "name": tool.namespace,
-                    "description": "",
+                    "description": tool.more.get(ABOUT, ""),
                     "tools": inside,
                 }
             )
@@ -52,6 +59,7 @@ def write_tools(tools: Sequence[Tool]) -> list[JSON]:
 
 def _write_tool(tool: Tool) -> JSON:
     told: JSON = {"type": tool.kind, "name": tool.name, "description": tool.description}
+    told.update((key, value) for key, value in tool.more.items() if key != ABOUT)
     if tool.kind == "function":
         return {**told, "parameters": tool.schema, "strict": tool.strict}
     if tool.kind == "custom":
