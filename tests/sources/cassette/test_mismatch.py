@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.errors import ReplayMismatch
+from offbook.errors import OffbookError, ReplayMismatch
 from offbook.exchange.dialects.all import recognise
 from offbook.exchange.dialects.dialect import Wire
-from offbook.exchange.request import Request
+from offbook.exchange.history import History
+from offbook.exchange.messages import Message, Text, user
+from offbook.exchange.request import Request, Tool
 from offbook.exchange.threads import Threads
 from offbook.sources.cassette.replay import Replay
 from tests.sources.cassette.talks import ask, looking_up, record, record_prompts, replay
@@ -108,6 +110,10 @@ async def test_each_dialect_has_a_message_that_shows_what_differs(
         ("the server has pid 4711", "the server has pid 99"),
         ("it is 10:30", "it is 9:15"),
         ("wait for job-12", "wait for job-345"),
+        ("at http://localhost:4312/x", "at http://localhost:555/x"),
+        ("on Mon Nov 15 10:02:49 2026", "on Tue Nov 16 9:03:50 2026"),
+        ("since November 5, 2026", "since May 15, 2027"),
+        ("user_abc took 12 ms", "user_xyz took 3.5 s"),
     ],
 )
 async def test_the_redaction_that_is_proposed_makes_the_replay_pass(recorded: str, current: str):
@@ -140,6 +146,77 @@ async def test_what_a_tool_answered_differently_is_named_by_its_path():
     with pytest.raises(ReplayMismatch) as told:
         await replay(path, looking_up("toolu_01", found="it is red"), strict=True)
     assert "interaction 2" in str(told.value)
+
+
+FIND = Tool("find", "Find an order.", {"type": "object"})
+REFUND = Tool("refund", "Refund an order.", {"type": "object"})
+SAID = Message("assistant", (Text("ok"),))
+AGAIN = "To record it again: offbook record one.yaml --replace -- COMMAND"
+ONLY = "To record only this one again: offbook record one.yaml --only 1 -- COMMAND"
+
+
+def request(
+    *messages: Message, tools: tuple[Tool, ...] = (), system: str = "", hat: str = "main"
+) -> Request:
+    return Request(History([*messages]), system, tools, "gpt-5", {}, {"hat": hat})
+
+
+@pytest.mark.parametrize(
+    "recorded, current, told",
+    [
+        (
+            request(user("hi"), tools=(FIND,)),
+            request(user("hi"), tools=(FIND, REFUND)),
+            ["Differs at: $.tools[1] (new)", "+ refund: Refund an order.", ONLY],
+        ),
+        (
+            request(user("hi"), tools=(FIND, REFUND)),
+            request(user("hi"), tools=(REFUND,)),
+            ["Differs at: $.tools[0] (gone)", "- find: Find an order."],
+        ),
+        (
+            request(user("hi"), SAID, user("go")),
+            request(user("hi"), SAID, user("wait"), user("go")),
+            ["Differs at: $.messages[2] (new)", "+ user: wait"],
+        ),
+        (
+            request(user("one"), system="a b c"),
+            request(user("two"), system="a b d"),
+            [
+                "  at $.system:\n- a b c\n+ a b d\n      ^\n  at $.messages[0].blocks[0].text:\n- one"
+            ],
+        ),
+        (
+            request(user("took 12 of [1] at 7")),
+            request(user("took 13 of [1] at 9")),
+            ["+ took 13 of [1] at 9\n       ^^           ^\n"],
+        ),
+        (
+            request(user("plan"), hat="planner"),
+            request(user("plan"), hat="builder"),
+            ["Interaction 1 (hat: planner) is this very request, under another hat.", AGAIN],
+        ),
+    ],
+    ids=["a tool more", "a tool less", "a message more", "two places", "two words", "another hat"],
+)
+async def test_what_differs_is_told_as_people_would(
+    recorded: Request, current: Request, told: list[str]
+):
+    path = Path("one.yaml")
+    await record(path, [recorded])
+    with pytest.raises(ReplayMismatch) as error:
+        await replay(path, [current])
+    for text in told:
+        assert text in str(error.value)
+
+
+@pytest.mark.parametrize("asked", [["two"], ["one", "two", "one"]], ids=["order", "exhausted"])
+async def test_where_more_than_one_has_to_change_all_is_to_be_recorded(asked: list[str]):
+    path = Path("one.yaml")
+    await record(path, [ask("one"), ask("two")])
+    with pytest.raises(OffbookError) as error:
+        await replay(path, [ask(text) for text in asked])
+    assert AGAIN in str(error.value)
 
 
 async def test_a_hat_that_was_never_recorded_names_the_nearest():

@@ -15,7 +15,7 @@ import msgspec
 
 from offbook.errors import ReplayMismatch, nearest
 from offbook.sources.cassette.normal import Normal, merge_rules, view
-from offbook.sources.cassette.volatile import Hint, suggest
+from offbook.sources.cassette.volatile import TOKEN, Hint, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,6 @@ COMPARED = 40
 ENOUGH = 4000
 DIFFERENCES = 3
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WORD = re.compile(r"[A-Za-z0-9_./:@~-]")
-Leaves = dict[str, Any]
 
 
 class Asking(msgspec.Struct, frozen=True):
@@ -59,15 +57,22 @@ def explain(
     if near is not None:
         lines += [
             "",
-            *_tell_near(near, how, taken, expected, same=hashes[near.number - 1] == asking.hash),
+            *_tell_near(near, how, taken, expected, asking, hashes[near.number - 1]),
         ]
         lines += _compare(tape, normal, asking, near, same=hashes[near.number - 1] == asking.hash)
-    at = expected or near
-    if at is not None:
-        again = again or f"offbook record {tape.path} --only {{number}} -- COMMAND"
-        only = "only this one" if "{number}" in again else "it"
-        lines.append(f"To record {only} again: {again.replace('{number}', str(at.number), 1)}")
+    again = again or f"offbook record {tape.path} --only {{number}} -- COMMAND"
+    moved = near is not None and hashes[near.number - 1] == asking.hash
+    lines.append(_advise(again, None if moved else expected))
     return ReplayMismatch("\n".join(lines))
+
+
+def _advise(again: str, expected: Entry | None) -> str:
+    """How to record anew: one interaction, where no other has to change with it."""
+    if expected is not None and "{number}" in again:
+        return (
+            f"To record only this one again: {again.replace('{number}', str(expected.number), 1)}"
+        )
+    return f"To record it again: {again.replace('--only {number}', '--replace', 1)}"
 
 
 def _opening(
@@ -134,10 +139,13 @@ def recorded_body(tape: Tape, entry: Entry, normal: Normal) -> dict[str, Any]:
 
 
 def _tell_near(
-    near: Entry, how: float, taken: set[int], expected: Entry | None, *, same: bool
+    near: Entry, how: float, taken: set[int], expected: Entry | None, asking: Asking, hash_: str
 ) -> Iterator[str]:
     name = f"Interaction {near.number} (hat: {near.hat})"
-    if same and near.number in taken:
+    same = hash_ == asking.hash
+    if same and near.hat != asking.hat:
+        yield f"{name} is this very request, under another hat."
+    elif same and near.number in taken:
         yield f"{name} is this very request; it was given already."
     elif same:
         yield f"{name} is this very request: the order has changed since the recording."
@@ -159,29 +167,34 @@ def _compare(
 ) -> Iterator[str]:
     if same:
         return
-    recorded = flatten(recorded_body(tape, near, normal))
-    current = flatten(asking.body)
-    paths = [path for path in {**recorded, **current} if recorded.get(path) != current.get(path)]
-    if not paths:
+    changes = list(find_changes(recorded_body(tape, near, normal), asking.body))
+    if not changes:
         yield "The two are equal now: the request was edited, or hashed by other rules."
         yield f"To make the hashes anew: offbook cassette upgrade {tape.path}"
         return
-    more = f" and {len(paths) - DIFFERENCES} more" if len(paths) > DIFFERENCES else ""
-    yield f"Differs at: {', '.join(paths[:DIFFERENCES])}{more}"
+    more = f" and {len(changes) - DIFFERENCES} more" if len(changes) > DIFFERENCES else ""
+    yield f"Differs at: {', '.join(map(_place, changes[:DIFFERENCES]))}{more}"
     yield ""
     yield "Prompt diff (first 500 chars):"
-    yield from _diffs(paths, recorded, current)
-    hint = _find_hint(tape, normal, asking, near, paths, recorded, current)
+    yield from _diffs(changes)
+    hint = _find_hint(tape, normal, asking, near, changes)
     if hint is not None:
         written = msgspec.json.format(msgspec.json.encode(hint.rules), indent=0).decode()
         yield f"Hint: Add redaction for {hint.about}: {written}"
         yield "      (tried: with it, this request is the recorded one)"
 
 
-def _diffs(paths: list[str], recorded: Leaves, current: Leaves) -> Iterator[str]:
+def _place(change: Change) -> str:
+    gone, new = change.now is None, change.was is None
+    return f"{change.path}{' (gone)' if gone else ' (new)' if new else ''}"
+
+
+def _diffs(changes: list[Change]) -> Iterator[str]:
     left = SHOWN
-    for path in paths[:DIFFERENCES]:
-        for line in diff_texts(_said(recorded.get(path)), _said(current.get(path))):
+    for change in changes[:DIFFERENCES]:
+        if len(changes) > 1:
+            yield f"  at {change.path}:"
+        for line in diff_texts(change.was, change.now):
             if left <= 0:
                 yield "…"
                 return
@@ -189,34 +202,64 @@ def _diffs(paths: list[str], recorded: Leaves, current: Leaves) -> Iterator[str]
             left -= len(line)
 
 
-def _said(value: Any) -> str:
-    return (
-        value
-        if isinstance(value, str)
-        else ""
-        if value is None
-        else msgspec.json.encode(value).decode()
-    )
+class Change(msgspec.Struct, frozen=True):
+    """What differs at a path, as texts; None where there is nothing."""
+
+    path: str
+    was: str | None
+    now: str | None
 
 
-def flatten(value: Any, path: str = "$") -> Leaves:
-    """Each text, number and so on of a JSON value, by its path."""
-    if isinstance(value, dict) and value:
-        fields = cast("dict[str, Any]", value)
-        parts = (
-            (f"{path}.{k}" if _PLAIN.fullmatch(k) else f"{path}['{k}']", v)
-            for k, v in fields.items()
-        )
-    elif isinstance(value, (list, tuple)) and value:
-        parts = ((f"{path}[{at}]", item) for at, item in enumerate(cast("list[Any]", value)))
+def find_changes(was: Any, now: Any, path: str = "$") -> Iterator[Change]:
+    """Where two JSON values differ; what was put into a list, or taken out, is one change."""
+    if was == now:
+        return
+    if isinstance(was, dict) and isinstance(now, dict):
+        before, after = cast("dict[str, Any]", was), cast("dict[str, Any]", now)
+        for name in {**before, **after}:
+            inner = f"{path}.{name}" if _PLAIN.fullmatch(name) else f"{path}['{name}']"
+            yield from find_changes(before.get(name), after.get(name), inner)
+    elif isinstance(was, list) and isinstance(now, list):
+        yield from _list_changes(cast("list[Any]", was), cast("list[Any]", now), path)
     else:
-        return {path: value}
-    return {name: leaf for place, held in parts for name, leaf in flatten(held, place).items()}
+        yield Change(path, _said(was), _said(now))
 
 
-def diff_texts(recorded: str, current: str) -> Iterator[str]:
-    """The lines that differ, the differing span of each pair marked below it."""
-    old, new = recorded.split("\n"), current.split("\n")
+def _list_changes(was: list[Any], now: list[Any], path: str) -> Iterator[Change]:
+    keys = [[_key(item) for item in items] for items in (was, now)]
+    for kind, a, b, c, d in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        if kind in {"equal", "replace"} and b - a == d - c:
+            for at in range(b - a):
+                yield from find_changes(was[a + at], now[c + at], f"{path}[{c + at}]")
+            continue
+        yield from (Change(f"{path}[{at}]", _said(was[at]), None) for at in range(a, b))
+        yield from (Change(f"{path}[{at}]", None, _said(now[at])) for at in range(c, d))
+
+
+def _key(item: Any) -> str:
+    """By what an item of a list is known to be the same: a tool by its name."""
+    fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
+    if "schema" in fields:
+        return _said(fields.get("name")) or ""
+    return msgspec.json.encode(item).decode()
+
+
+def _said(value: Any) -> str | None:
+    """A value in words: a message by who says what, a tool by what it is for, all else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    blocks = cast("list[dict[str, Any]]", fields.get("blocks") or ())
+    if blocks and all(block.get("type") == "text" for block in blocks):
+        return f"{fields['role']}: " + "\n".join(str(block["text"]) for block in blocks)
+    if "schema" in fields:
+        return f"{fields.get('name')}: {fields.get('description')}"
+    return msgspec.json.encode(value).decode()
+
+
+def diff_texts(recorded: str | None, current: str | None) -> Iterator[str]:
+    """The lines that differ, the differing spans of each pair marked below it."""
+    old, new = ([] if text is None else text.split("\n") for text in (recorded, current))
     for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
             yield from (f"  {_cut(line)}" for line in old[max(a, b - 1) : b])
@@ -231,32 +274,32 @@ def _pair(before: str | None, after: str | None) -> Iterator[str]:
     if before is None or after is None:
         yield f"- {_cut(before)}" if before is not None else f"+ {_cut(after or '')}"
         return
-    start, stop = _span(before, after)
-    first = max(0, start - WINDOW // 2) if len(after) > WINDOW or len(before) > WINDOW else 0
+    spans = list(_spans(before, after))
+    first = 0
+    if len(after) > WINDOW or len(before) > WINDOW:
+        first = max(0, spans[0][0] - WINDOW // 2)
     lead = "…" if first else ""
     yield f"- {lead}{_cut(before[first:])}"
     yield f"+ {lead}{_cut(after[first:])}"
-    width = max(1, min(stop, first + WINDOW) - start)
-    yield " " * (2 + len(lead) + start - first) + "^" * width
+    marks = ""
+    for start, stop in spans:
+        if start - first <= WINDOW:
+            marks = marks.ljust(start - first) + "^" * max(1, min(stop, first + WINDOW) - start)
+    yield " " * (2 + len(lead)) + marks
 
 
-def _span(before: str, after: str) -> tuple[int, int]:
-    """Where `after` differs from `before`, widened to whole words."""
-    shortest = min(len(before), len(after))
-    start = next((i for i in range(shortest) if before[i] != after[i]), shortest)
-    same = 0
-    while same < shortest - start and before[-1 - same] == after[-1 - same]:
-        same += 1
-    stop = len(after) - same
-    while start and _WORD.match(after[start - 1]):
-        start -= 1
-    while stop < len(after) and _WORD.match(after[stop]):
-        stop += 1
-    while stop - start > 1 and stop > len(after) - same and after[stop - 1] in ".:/-":
-        stop -= 1
-    while start < stop - 1 and after[start].isspace():
-        start += 1
-    return start, max(stop, start + 1)
+def _spans(before: str, after: str) -> Iterator[tuple[int, int]]:
+    """Where `after` says something else than `before`, word by word."""
+    old, new = TOKEN.findall(before), TOKEN.findall(after)
+    starts = [0]
+    for token in new:
+        starts.append(starts[-1] + len(token))
+    end = 0
+    for kind, _, _, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind != "equal":
+            start, stop = starts[c], max(starts[d], starts[c] + 1)
+            yield max(start, end), stop
+            end = stop
 
 
 def _cut(text: str) -> str:
@@ -264,24 +307,15 @@ def _cut(text: str) -> str:
 
 
 def _find_hint(
-    tape: Tape,
-    normal: Normal,
-    asking: Asking,
-    near: Entry,
-    paths: list[str],
-    recorded: Leaves,
-    current: Leaves,
+    tape: Tape, normal: Normal, asking: Asking, near: Entry, changes: list[Change]
 ) -> Hint | None:
-    pairs = [(path, _said(recorded.get(path)), _said(current.get(path))) for path in paths]
-    if any(path not in recorded or path not in current for path in paths):
-        pairs = [pair for pair in pairs if pair[0] in recorded and pair[0] in current]
-    for hint in suggest(pairs):
-        rules = merge_rules(normal.rules, hint.rules)
-        tried = Normal(rules, roots=normal.roots)
-        if _squeezed(tried, recorded_body(tape, near, tried)) == _squeezed(tried, asking.body):
-            return hint
-    return None
+    """The redaction that makes the two equal, with nothing in it that is not needed."""
 
+    def fits(rules: dict[str, Any]) -> bool:
+        tried = Normal(merge_rules(normal.rules, rules), roots=normal.roots)
+        recorded = recorded_body(tape, near, tried)
+        return bool(tried.squeezed(recorded) == tried.squeezed(asking.body))
 
-def _squeezed(normal: Normal, body: dict[str, Any]) -> Any:
-    return normal.squeezed(body)
+    pairs = [(one.path, one.was, one.now) for one in changes if one.was and one.now]
+    found = next((hint for hint in suggest(pairs) if fits(hint.rules)), None)
+    return found and found.without_needless(fits)

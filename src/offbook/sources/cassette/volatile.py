@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from offbook.trace.redaction import PRESETS, Redaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 BUILT_IN = {
     "$TIMESTAMP": "time stamps",
@@ -24,6 +24,13 @@ ALIKE = {
     "hash": r"\b[0-9a-f]{7,}\b",
     "temporary folder": r"\b\w+-[a-z0-9_]{8}\b",
 }
+DAYS = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
+MONTHS = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+SPELT = {  # of more words than one, or of a part of one
+    "date": rf"(?:\b{DAYS},? +)?\b(?:\d{{1,2}} +{MONTHS}|{MONTHS} +\d{{1,2}})\b(?:,? +\d{{4}})?",
+    "time": ALIKE["time"],
+    "port": r"(?<=localhost:)\d+|(?<=127\.0\.0\.1:)\d+",
+}
 # What an id is often called: then it is one even where it has no digit in it.
 OWNERS = (
     *("account", "acct", "agent", "build", "cluster", "container", "conv", "cust", "customer"),
@@ -35,7 +42,7 @@ OWNERS = (
 NUMBERED = ("pid", "port", "process", "worker", "seed")  # a number after these is chance
 LONG_NUMBER = 5
 LONGEST = 20_000
-_TOKEN = re.compile(r"[A-Za-z0-9_/~](?:[A-Za-z0-9_.:/@+~-]*[A-Za-z0-9_/])?|\s+|.", re.DOTALL)
+TOKEN = re.compile(r"[A-Za-z0-9_/~](?:[A-Za-z0-9_.:/@+~-]*[A-Za-z0-9_/])?|\s+|.", re.DOTALL)
 _PREFIXED = re.compile(r"([A-Za-z]+)([_\-:#/.=])([A-Za-z0-9]+)$")
 _FIELD = re.compile(r"(?:^|[_-])(?:id|key|time|date|session|trace|nonce|seed|uuid|ts|at)(?:$|[_-])")
 
@@ -47,6 +54,15 @@ class Hint:
         self.about = about
         self.rules = rules
 
+    def without_needless(self, fits: Callable[[dict[str, Any]], bool]) -> Hint:
+        """The redaction without the patterns that it does not need to fit."""
+        patterns: dict[str, str | bool] = dict(self.rules.get("patterns", {}))
+        for name in list(patterns):
+            fewer = {other: held for other, held in patterns.items() if other != name}
+            if fewer and fits({"patterns": fewer}):
+                patterns = fewer
+        return _describe(patterns) if patterns else self
+
 
 def suggest(pairs: Iterable[tuple[str, str, str]]) -> Iterator[Hint]:
     """Redactions worth trying, for pairs of (path, recorded, current) that differ."""
@@ -54,6 +70,12 @@ def suggest(pairs: Iterable[tuple[str, str, str]]) -> Iterator[Hint]:
     yield from _built_in(listed)
     yield from _worded(listed)
     yield from _by_path(listed)
+    together: dict[str, str | bool] = {
+        **dict.fromkeys(BUILT_IN, True),
+        **SPELT,
+        **_infer_all(listed),
+    }
+    yield _describe(together)
     yield from (
         Hint(f"what differs between two runs of {name}", {"presets": [name]}) for name in PRESETS
     )
@@ -66,7 +88,21 @@ def _built_in(pairs: list[tuple[str, str, str]]) -> Iterator[Hint]:
             yield Hint(about, {"patterns": {name: True}})
 
 
+def _describe(patterns: dict[str, str | bool]) -> Hint:
+    listed = [BUILT_IN.get(name) or _plural(name) for name in patterns]
+    return Hint(" and ".join(listed), {"patterns": patterns})
+
+
 def _worded(pairs: list[tuple[str, str, str]]) -> Iterator[Hint]:
+    patterns = _infer_all(pairs)
+    for name, pattern in patterns.items():
+        yield _describe({name: pattern})
+    if len(patterns) > 1:
+        yield _describe({**patterns})
+
+
+def _infer_all(pairs: list[tuple[str, str, str]]) -> dict[str, str]:
+    """By its name, a pattern for each thing that stands where another stood."""
     patterns: dict[str, str] = {}
     for _, was, now in pairs:
         for before, old, new in _replaced(was, now):
@@ -74,10 +110,7 @@ def _worded(pairs: list[tuple[str, str, str]]) -> Iterator[Hint]:
             if found is not None:
                 name, pattern = found
                 patterns.setdefault(name, pattern)
-    for name, pattern in patterns.items():
-        yield Hint(_plural(name), {"patterns": {name: pattern}})
-    if len(patterns) > 1:
-        yield Hint(" and ".join(map(_plural, patterns)), {"patterns": patterns})
+    return patterns
 
 
 def _by_path(pairs: list[tuple[str, str, str]]) -> Iterator[Hint]:
@@ -94,7 +127,7 @@ def _is_field(path: str) -> bool:
 
 def _replaced(was: str, now: str) -> Iterator[tuple[str, str, str]]:
     """What stands in one text where another stands in the other, with the word before it."""
-    old, new = _TOKEN.findall(was), _TOKEN.findall(now)
+    old, new = TOKEN.findall(was), TOKEN.findall(now)
     for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "replace":
             before = next((token for token in reversed(old[:a]) if token.strip()), "")
