@@ -182,9 +182,7 @@ def request(
         (
             request(user("one"), system="a b c"),
             request(user("two"), system="a b d"),
-            [
-                "  at $.system:\n- a b c\n+ a b d\n      ^\n  at $.messages[0].blocks[0].text:\n- one"
-            ],
+            ["at $.system:\n- a b c\n+ a b d\n      ^\n  at $.messages[0].blocks[0].text:\n- one"],
         ),
         (
             request(user("took 12 of [1] at 7")),
