@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from offbook.reports.ctrf import Ctrf
 from offbook.reports.data import Data
 from offbook.reports.junit import JUnit, clean
-from offbook.reports.report import Attempt, Case, Suite, collect
+from offbook.reports.report import Attempt, Case, Report, Suite, collect
 from offbook.reports.tap import Tap
 from offbook.trace.events import Event
 
@@ -192,6 +192,14 @@ def test_ctrf_and_data_are_json_whatever_is_in_them(name: str, message: str):
     for report in (Ctrf(), Data()):
         read: Any = json.loads(report.render(suite))
         assert read
+
+
+@pytest.mark.parametrize("report", [JUnit(), Tap(), Ctrf(), Data()])
+def test_a_trace_whose_path_is_no_text_is_told_all_the_same(report: Report):
+    suite = collect(
+        [Event(1, "check.verdict", {"check": "x", "status": "pass"})], "s", trace="\udcff/a"
+    )
+    assert "?/a" in report.render(suite).encode().decode()
 
 
 @given(st.text(), st.text())

@@ -147,7 +147,7 @@ def collect(
         tuple(_distinct(cases)),
         min(stamps, default=0),
         max(stamps, default=0),
-        trace,
+        trace.encode("utf-8", "replace").decode(),  # a path may hold half a sign
     )
 
 

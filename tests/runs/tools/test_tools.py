@@ -35,7 +35,8 @@ def read_file(path: str) -> str:
 
 
 async def play(**options: Any) -> Any:
-    return await run("here", "x", **{"mock_responses": FLOW, **options})
+    given: dict[str, Any] = {"mock_responses": FLOW, **options}
+    return await run("here", "x", **given)
 
 
 async def test_verdicts_are_reported_to_ci():
