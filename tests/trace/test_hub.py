@@ -1,6 +1,5 @@
 """The hub's protocol: envelopes, commands, pausing, channels, inboxes."""
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import OffbookError, RunError, UsageError
 from offbook.trace.bus.channels import Channel
-from offbook.trace.bus.inbox import Inbox
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub, envelope
 
@@ -157,49 +155,6 @@ async def test_a_message_to_a_run_reaches_its_inbox_without_a_session_and_tells_
     hub.send_to_run("run-1", "nobody")
     assert await inbox.pop() == "hello"
     assert seen == []
-
-
-async def test_an_inbox_serves_whoever_waits_longest_first():
-    inbox = Inbox()
-    tasks = [asyncio.create_task(inbox.pop()) for _ in range(2)]
-    await asyncio.sleep(0)
-    inbox.push("one")
-    inbox.push("two")
-    inbox.push("three")
-    assert await asyncio.gather(*tasks) == ["one", "two"]
-    assert inbox.drain() == ["three"]
-    assert inbox.drain() == []
-
-
-async def test_an_inbox_yields_even_when_a_message_is_there():
-    inbox, order = Inbox(), list[str]()
-    inbox.push("one")
-
-    async def take() -> None:
-        async for message in inbox:
-            order.append(message)
-            return
-
-    task = asyncio.create_task(take())
-    await asyncio.sleep(0)
-    order.append("another's turn")
-    await task
-    assert order == ["another's turn", "one"]
-
-
-async def test_a_message_for_a_reader_that_was_cancelled_is_not_lost():
-    inbox = Inbox()
-    task = asyncio.create_task(inbox.pop())
-    await asyncio.sleep(0)
-    inbox.push("one")
-    task.cancel()
-    await asyncio.wait([task])
-    task = asyncio.create_task(inbox.pop())
-    await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.wait([task])
-    inbox.push("two")
-    assert inbox.drain() == ["one", "two"]
 
 
 def count(event: Event, state: dict[str, int]) -> None:
