@@ -23,11 +23,16 @@ OffbookError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class OffbookError(Exception):
@@ -187,3 +192,31 @@ def nearest(word: str, options: Iterable[str]) -> str:
         return "there is none"
     shown = ", ".join(repr(name) for name in known[:12])
     return f"there is {shown}{' …' if len(known) > 12 else ''}"  # noqa: PLR2004 - a screenful
+
+
+def explain_call(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, which tells whoever calls it with what it does not take."""
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*args, **options)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # it was called, and the error is one of its own
+            raise _explain(function, options, str(error)) from None
+
+    return call
+
+
+def _explain(function: Callable[..., object], given: Iterable[str], what: str) -> UsageError:
+    from inspect import signature
+
+    known = [
+        name for name, one in signature(function).parameters.items() if one.kind != one.VAR_KEYWORD
+    ]
+    odd = next((name for name in given if name not in known), None)
+    name = getattr(function, "__name__", "it")
+    if odd is None:
+        return UsageError(what, hint=f"{name}() takes {', '.join(known)}")
+    return UsageError(f"{name}() has no option {odd!r}", hint=nearest(odd, known))

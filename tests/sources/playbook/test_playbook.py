@@ -15,6 +15,7 @@ from offbook.errors import (
     PlaybookError,
     ScriptExhausted,
     ScriptMismatch,
+    UsageError,
 )
 from offbook.exchange.history import History
 from offbook.exchange.messages import Message, Text, Thinking, ToolCall, ToolResult, user
@@ -320,7 +321,6 @@ async def test_a_result_that_never_came_back_is_told_when_somebody_waited_for_it
         (think("hm"), 'think("hm")'),
         (fail("no", status=500), 'fail("no", status=500)'),
         (call("a", dict), 'call("a", <late-bound>)'),
-        (call("a", {"when": object}), """call("a", {"when":"<class 'object'>"})"""),
     ],
 )
 def test_steps_are_shown_as_written_and_cut_to_a_line(action: Action, shown: str):
@@ -486,6 +486,11 @@ async def nothing(_: int) -> dict[str, Any]:
         (lambda: raw.think(None), "think() takes a string"),
         (lambda: raw.fail(5), "fail() takes a message"),
         (lambda: raw.fail("x", status="500"), "fail() takes a message and a status"),
+        (lambda: raw.fail("x", status=200), "fail(status=200) is no error"),
+        (lambda: raw.fail("x", category=5), "fail(category=5)"),
+        (lambda: raw.fail("x", retry_after="soon"), "fail(retry_after='soon')"),
+        (lambda: raw.fail("x", retry_after=-1), "fail(retry_after=-1)"),
+        (lambda: raw.call("a", {"b": object()}), "not what a model can write"),
         (lambda: raw.role("", [raw.say("a")], system="x"), "role() takes its name first"),
         (lambda: raw.role("a", [raw.say("a")]), "nothing to be known by"),
         (lambda: raw.role("a", [], system="x"), "has no actions"),
@@ -504,6 +509,24 @@ def test_what_is_no_playbook_is_refused_where_it_is_written(build: Callable[[], 
         build()
     assert says in str(caught.value)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "build, says, hint",
+    [
+        (lambda: raw.fail(stats=500), "fail() has no option 'stats'", "did you mean 'status'?"),
+        (lambda: raw.say("a", "b"), "say() takes 1 positional argument", "say() takes text, stop"),
+        (lambda: raw.role("a"), "missing 1 required positional argument: 'actions'", "actions"),
+        (raw.call, "missing 1 required positional argument: 'tool'", "tool, params"),
+    ],
+)
+def test_what_a_word_does_not_take_is_told_with_what_it_does(
+    build: Callable[[], object], says: str, hint: str
+):
+    with pytest.raises(UsageError) as caught:
+        build()
+    assert says in str(caught.value)
+    assert hint in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from offbook.errors import UsageError
+from offbook.errors import UsageError, explain_call
 from offbook.exchange.names import Name
 from offbook.exchange.source import ModelSource
 from offbook.runs.rehearsals.rehearsal import Rehearsal
@@ -14,6 +14,7 @@ from offbook.subjects.session.session import MINIMAL, AgentSession, Skill, liste
 from offbook.subjects.subject import Subject
 
 
+@explain_call
 def session(  # noqa: PLR0913 - the options of a session
     *,
     extensions: Iterable[object] = (),
@@ -35,6 +36,11 @@ def session(  # noqa: PLR0913 - the options of a session
     Extensions are loaded for real; `mock_tools` and `mock_ui` stand in for the environment and
     the person. In an `async def`, await it, or use it with `async with`.
     """
+    check_switches(
+        mock_extension_tools=mock_extension_tools,
+        propagate_errors=propagate_errors,
+        auto_assert=auto_assert,
+    )
     subject = AgentSession(
         extensions=[
             *listed(extensions, "extensions"),
@@ -51,6 +57,7 @@ def session(  # noqa: PLR0913 - the options of a session
     return Rehearsal(subject, source=source, cwd=cwd, trace=trace, auto_assert=auto_assert)
 
 
+@explain_call
 def drive(  # noqa: PLR0913 - the options of a rehearsal
     subject: object,
     *,
@@ -76,6 +83,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     `{"shell": Name("run_command", {"command": "line"})}` where parameters differ, too. `lenient`
     names rules of the providers that are not held: `["missing_max_tokens"]`.
     """
+    check_switches(auto_assert=auto_assert)
     if isinstance(subject, type) or not isinstance(subject, Subject):
         subject = _recognise(subject, mock_tools, options)
     elif mock_tools or options:
@@ -92,6 +100,13 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         names=names,
         lenient=lenient,
     )
+
+
+def check_switches(**given: object) -> None:
+    """Refuse what is neither on nor off."""
+    for name, switch in given.items():
+        if not isinstance(switch, bool):
+            raise UsageError(f"{name} is True or False, not {switch!r}", hint=f"write {name}=False")
 
 
 def _recognise(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 
-from offbook.errors import PlaybookError, nearest
+from offbook.errors import PlaybookError, explain_call, nearest
 from offbook.exchange.messages import ToolResult
 from offbook.exchange.reply import Stop
 
@@ -126,6 +126,7 @@ def _takes(function: Callable[..., object], count: int) -> bool:
     return True
 
 
+@explain_call
 def when(text: str, actions: Actions) -> Turn:
     """On this prompt, the model does these things, one after the other."""
     if not isinstance(text, str):
@@ -136,6 +137,7 @@ def when(text: str, actions: Actions) -> Turn:
     return Turn(text, _listed(actions, f"when({text!r}, …)"))
 
 
+@explain_call
 def call(tool: str, params: Params | LateParams | None = None) -> Call:
     """The model calls `tool`; a function gives the parameters when the call's turn comes."""
     if not isinstance(tool, str) or not tool:
@@ -163,9 +165,20 @@ def check_names(params: Mapping[Any, Any], tool: str) -> Params:
             f"a parameter of call({tool!r}, …) is named {odd!r}, a {type(odd).__name__}",
             hint="parameters are named by strings",
         )
+    try:
+        _spell(params)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PlaybookError(
+            f"the parameters of call({tool!r}, …) are not what a model can write: {error}",
+            hint="give texts, numbers, lists and dicts, as JSON has them",
+        ) from error
     return params
 
 
+_spell = msgspec.json.Encoder().encode
+
+
+@explain_call
 def say(text: str, *, stop: Stop = "stop") -> Say:
     """The model says `text`, and the turn ends."""
     if not isinstance(text, str):
@@ -175,6 +188,7 @@ def say(text: str, *, stop: Stop = "stop") -> Say:
     return Say(text, stop)
 
 
+@explain_call
 def think(text: str) -> Think:
     """The model thinks `text` before the next step."""
     if not isinstance(text, str):
@@ -184,6 +198,7 @@ def think(text: str) -> Think:
     return Think(text)
 
 
+@explain_call
 def fail(
     message: str = "the model is overloaded",
     *,
@@ -192,14 +207,23 @@ def fail(
     retry_after: float | None = None,
 ) -> Fail:
     """The provider answers this request with an error."""
-    if not isinstance(message, str) or not isinstance(status, int):
+    if not isinstance(message, str) or not isinstance(status, int) or isinstance(status, bool):
         raise PlaybookError(
             f"fail() takes a message and a status, not {type(message).__name__} and {status!r}",
             hint='write fail("overloaded", status=529)',
         )
+    if status not in range(400, 600):
+        raise PlaybookError(
+            f"fail(status={status}) is no error", hint="errors have a status from 400 to 599"
+        )
+    if not isinstance(category, str):
+        raise PlaybookError(f"fail(category={category!r})", hint='give category="rate_limit"')
+    if retry_after is not None and not (isinstance(retry_after, (int, float)) and retry_after >= 0):
+        raise PlaybookError(f"fail(retry_after={retry_after!r})", hint="give seconds, 0 or more")
     return Fail(message, status, category, retry_after)
 
 
+@explain_call
 def role(
     name: str,
     actions: Actions,
