@@ -46,13 +46,17 @@ def test_each_event_of_a_stream_is_a_chunk_of_its_own(url: str):
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_requests_that_come_together_are_answered_in_their_order(url: str, *, streams: bool):
-    asked = b"".join(post(f"{url}/plain", body(user(str(n)), stream=streams)) for n in range(40))
+@pytest.mark.parametrize("count", [3, 40])
+def test_requests_that_come_together_are_answered_in_their_order_and_so_are_the_next(
+    url: str, count: int, *, streams: bool
+):
+    asked = b"".join(post(f"{url}/plain", body(user(str(n)), stream=streams)) for n in range(count))
     with dialled(url) as connection:
-        connection.sendall(asked)
         reader = Reader(connection)
-        said = [reader.answer()[2] for _ in range(40)]
-    assert [str(n).encode() in text for n, text in enumerate(said)] == [True] * 40
+        for _ in range(2):
+            connection.sendall(asked)
+            said = [reader.answer()[2] for _ in range(count)]
+            assert [str(n).encode() in text for n, text in enumerate(said)] == [True] * count
 
 
 def test_a_request_may_come_byte_by_byte(url: str):
