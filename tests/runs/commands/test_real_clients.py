@@ -23,18 +23,26 @@ from offbook.exchange.reply import Reply, Usage
 from offbook.exchange.request import Request
 from offbook.sources.cassette.journal import load
 from offbook.sources.server.server import Server
-from tests.clients import CLAUDE, CODEX, marks_of
+from offbook.subjects.clis.gemini import SETTINGS
+from tests.clients import CLAUDE, CODEX, GEMINI, marks_of
 from tests.runs.commands.clients import CLIENTS
 
 SCRIPT = Path(__file__).parent / "clients.py"
 PROMPT = "Look at order 7"
 KEY = "sk-proj-" + "abcdEFGH1234" * 3
 TIMES = 3
-QUIET = {"PYTHONWARNINGS": "ignore", "PYDANTIC_AI_NO_UPDATE_CHECK": "1", "IS_SANDBOX": "1"}
+SLOW = {"gemini": 1}  # it takes seconds to start
+QUIET = {
+    "PYTHONWARNINGS": "ignore",
+    "PYDANTIC_AI_NO_UPDATE_CHECK": "1",
+    "IS_SANDBOX": "1",
+    "GEMINI_CLI_NO_RELAUNCH": "true",
+}
 SHELL = {
     "find_order": {"id": 7},
     "exec_command": {"cmd": "pwd; echo order 7 is blue"},
     "Bash": {"command": "pwd; echo order 7 is blue", "description": "Look"},
+    "run_shell_command": {"command": "pwd; echo order 7 is blue", "description": "Look"},
 }
 COMMANDS = {
     "claude": [
@@ -45,7 +53,14 @@ COMMANDS = {
         *("exec", "--skip-git-repo-check", "--json", "--model", "gpt-offbook"),
         *("--dangerously-bypass-approvals-and-sandbox", "--", PROMPT),
     ],
+    "gemini": [
+        *("--model", "gemini-2.5-pro", "--output-format", "stream-json", "--skip-trust"),
+        *("--approval-mode", "yolo", f"--prompt={PROMPT}"),
+    ],
 }
+
+
+SHELLS = (CLAUDE, CODEX, GEMINI)
 
 
 class Upstream:
@@ -67,7 +82,7 @@ class Upstream:
 def words_of(client: str) -> list[str]:
     """How a client is asked."""
     if client in COMMANDS:
-        found = {"claude": CLAUDE, "codex": CODEX}[client].client.find()
+        found = {str(shell): shell for shell in SHELLS}[client].client.find()
         return [str(found), *COMMANDS[client]]
     return [sys.executable, str(SCRIPT), client, PROMPT]
 
@@ -80,6 +95,9 @@ def read(client: str, output: str, folder: Path) -> list[Any]:
     if client == "codex":
         items = [event["item"] for event in events if event["type"] == "item.completed"]
         return [(one.get("text"), one.get("aggregated_output")) for one in items]
+    if client == "gemini":  # it tells a piece when it comes: two may be told as one
+        pieces = [event["content"] for event in events if event.get("role") == "assistant"]
+        return [*(event.get("output") for event in events), "".join(pieces)]
     said = [event["message"]["content"] for event in events if "message" in event]
     return [
         (one.get("text"), one.get("input"), one.get("content")) for told in said for one in told
@@ -99,8 +117,9 @@ def offbook(
     *arguments: object, folder: Path, env: Mapping[str, str] = {}, before: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     home = folder.with_name(f"{folder.name}-home")
-    for made in (folder, home):
+    for made in (folder, home / ".gemini"):
         made.mkdir(parents=True)
+    (home / ".gemini" / "settings.json").write_bytes(msgspec.json.encode(SETTINGS))
     variables = {name: held for name, held in os.environ.items() if "API_KEY" not in name}
     return subprocess.run(
         [*before, sys.executable, "-m", "offbook", *map(str, arguments)],
@@ -122,7 +141,7 @@ def upstream() -> Iterator[tuple[Upstream, dict[str, str]]]:
 
 
 SDKS = [pytest.param(name, marks=pytest.mark.slow) for name in sorted(CLIENTS)]
-CLIS = [pytest.param(str(shell), marks=marks_of(shell)) for shell in (CLAUDE, CODEX)]
+CLIS = [pytest.param(str(shell), marks=marks_of(shell)) for shell in SHELLS]
 
 
 @pytest.mark.parametrize("client", [*SDKS, *CLIS])
@@ -141,7 +160,7 @@ def test_what_a_real_client_was_told_is_told_again(
     streamed = [item.response.chunks.split() for item in load(cassette) if item.request.stream]
     pieces = [[int(piece.split("@")[0]) for piece in chunks] for chunks in streamed]
     assert [6, 2, 12] in pieces or client == "google_genai"  # as upstream cut it
-    for at in range(TIMES):
+    for at in range(SLOW.get(client, TIMES)):
         there = tmp_path / ("deeper" * at) / f"there_{at}"
         again = offbook("replay", cassette, *words, folder=there, before=_alone())
         assert again.returncode == 0, again.stderr

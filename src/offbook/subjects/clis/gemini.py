@@ -52,6 +52,10 @@ class GeminiCli(Cli):
         resumed = ["--resume", "latest"] if session else []
         return [self.program, *options, *resumed, *self.arguments, f"--prompt={text}"]
 
+    def environment(self, endpoint: str) -> dict[str, str]:
+        """That it need not start itself again with more room, which takes as long again."""
+        return {**super().environment(endpoint), "GEMINI_CLI_NO_RELAUNCH": "true"}
+
     def files(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - it takes the base URL from the environment
         """Its settings."""
         servers = {name: {**server, "trust": True} for name, server in self.servers.items()}
