@@ -1,5 +1,6 @@
 """What is on the wire: real sockets, and requests written by hand."""
 
+import asyncio
 from contextlib import ExitStack
 
 import msgspec
@@ -19,6 +20,7 @@ class Echo:
     """Says what it was told."""
 
     async def reply(self, request: Request) -> Reply:
+        await asyncio.sleep(0)  # so that whoever asks next has to wait
         return Reply((Text(f"you said {request.prompt}"),))
 
 
