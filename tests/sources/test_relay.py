@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse, IncompleteRead
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 import msgspec
+import openai
 import pytest
+import requests
 
+from offbook.determinism.isolation import closed
 from offbook.exchange.dialects.all import recognise
 from offbook.exchange.dialects.dialect import Wire
 from offbook.exchange.messages import Text
 from offbook.exchange.reply import Reply, Usage
+from offbook.exchange.source import ModelSource
 from offbook.exchange.threads import Threads
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay
+from offbook.sources.inprocess.interception import intercepted
 from offbook.sources.live import Live
 from offbook.sources.recording import Recording
+from offbook.sources.server.endpoint import Endpoint
 from offbook.sources.server.server import Server
 from tests.sources.cassette.talks import record
 
 PATIENCE = 10
 SAID = Reply((Text("Hello, world"),), usage=Usage(9, 3), chunks=("Hel", "lo, ", "world"))
 USER: dict[str, Any] = {"role": "user", "content": "hi"}
+MESSAGES: list[Any] = [USER]
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"model": "m", "messages": [USER], "stream": True},
     "/v1/responses": {"model": "m", "input": "hi", "stream": True},
@@ -192,3 +202,116 @@ async def test_a_stream_may_take_as_long_as_it_did(tmp_path: Path):
             brought = [n for n, chunk in enumerate(answer.chunks) if b'"content":"' in chunk]
             assert [wait for wait in waits if wait] == ([0.25, 0.0405] if timed else [])
             assert not timed or waits[brought[-1]] == 0.0405
+
+
+# --------------------------------------------------------------------------------- in process
+
+
+@contextmanager
+def played(source: ModelSource) -> Generator[Endpoint]:
+    """The clients of this process are answered by this source."""
+    endpoint = Endpoint(source, url="", recognise=recognise)
+    with closed(), intercepted(endpoint.answer, relay=endpoint.relays):
+        yield endpoint
+
+
+OPENAI = "https://api.openai.com/v1/chat/completions"
+BODY = msgspec.json.encode(BODIES["/v1/chat/completions"])
+
+
+def by_sdk(first: Callable[[], object]) -> list[str]:
+    with openai.OpenAI(api_key="none") as client:
+        stream = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+        pieces = [next(stream)]
+        first()
+        pieces += stream
+    return [choice.delta.content or "" for piece in pieces for choice in piece.choices]
+
+
+async def by_sdk_awaited(first: Callable[[], object]) -> list[str]:
+    pieces: list[Any] = []
+    async with openai.AsyncOpenAI(api_key="none") as client:
+        stream = await client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+        async for piece in stream:
+            pieces.append(piece)
+            first()
+    return [choice.delta.content or "" for piece in pieces for choice in piece.choices]
+
+
+def read_events(events: Iterable[bytes], first: Callable[[], object]) -> list[str]:
+    said: list[str] = []
+    for event in events:
+        first()
+        data = event.removeprefix(b"data: ").strip()
+        if data and data != b"[DONE]":
+            choices = msgspec.json.decode(data)["choices"]
+            said += [choice["delta"].get("content") or "" for choice in choices]
+    return said
+
+
+def by_requests(first: Callable[[], object]) -> list[str]:
+    with requests.Session() as session:
+        session.trust_env = False
+        with session.post(OPENAI, data=BODY, stream=True, timeout=PATIENCE) as response:
+            return read_events(response.iter_content(None), first)
+
+
+async def by_aiohttp(first: Callable[[], object]) -> list[str]:
+    async with aiohttp.ClientSession() as session, session.post(OPENAI, data=BODY) as response:
+        events: list[bytes] = []
+        async for event, _ in response.content.iter_chunks():
+            events.append(event)
+            first()
+    return read_events(events, lambda: None)
+
+
+def run(ask: Callable[..., Any], first: Callable[[], object]) -> list[str]:
+    return asyncio.run(ask(first)) if iscoroutinefunction(ask) else ask(first)
+
+
+ASKING = [by_sdk, by_sdk_awaited, by_requests, by_aiohttp]
+
+
+@pytest.mark.parametrize("ask", ASKING)
+def test_a_client_of_this_process_hears_the_first_before_the_last_is_written(
+    ask: Callable[..., Any], tmp_path: Path, upstream: tuple[str, type[Upstream]]
+):
+    url, provider = upstream
+    cassette = tmp_path / "one.yaml"
+    with Recording(live(url), cassette) as recording, played(recording):
+        said = run(ask, provider.heard.set)
+        assert recording.summary().interactions == 1
+    assert not provider.unheard
+    assert [piece for piece in said if piece] == ["Hel", "lo, ", "world"]
+    (item,) = load(cassette)
+    assert item.response.output == "Hello, world"
+    with played(Replay(cassette)):
+        again = run(ask, lambda: None)
+    assert [piece for piece in again if piece] == ["Hel", "lo, ", "world"]
+
+
+@pytest.mark.parametrize("ask", ASKING)
+def test_one_that_goes_on_alone_hears_that_its_provider_went_away(
+    ask: Callable[..., Any], tmp_path: Path, upstream: tuple[str, type[Upstream]]
+):
+    url, provider = upstream
+    provider.broken = True
+    with Recording(live(url), tmp_path / "one.yaml") as recording, played(recording) as endpoint:
+        with pytest.raises(Exception):  # noqa: B017, PT011 - each client words it in its own way
+            run(ask, provider.heard.set)
+        assert endpoint.failure is not None
+    assert recording.summary().interrupted
+
+
+def test_what_a_client_of_this_process_did_not_wait_for_is_kept_whole(
+    tmp_path: Path, upstream: tuple[str, type[Upstream]]
+):
+    url, provider = upstream
+    cassette = tmp_path / "one.yaml"
+    with Recording(live(url), cassette) as recording, played(recording):
+        with openai.OpenAI(api_key="none") as client:
+            stream = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+            next(stream)
+            stream.close()
+        provider.heard.set()
+    assert [item.response.output for item in load(cassette)] == ["Hello, world"]

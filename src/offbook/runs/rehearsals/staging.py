@@ -98,7 +98,8 @@ class Staging:
 
         with closed(allow=self._allow) as border:
             try:
-                with intercepted(self._endpoint.answer, urls=self._urls):
+                endpoint = self._endpoint
+                with intercepted(endpoint.answer, urls=self._urls, relay=endpoint.relays):
                     yield
             finally:
                 for error in border.refused:

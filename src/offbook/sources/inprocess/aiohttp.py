@@ -6,12 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.patches import lay
-from offbook.sources.inprocess.http1 import Incoming, respond
+from offbook.sources.inprocess.http1 import LAST, Incoming, respond, write_chunk, write_head
 from offbook.sources.inprocess.transport import find_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
+    from offbook.exchange.dialects.dialect import Answer
     from offbook.sources.inprocess.transport import Line
 
 
@@ -44,6 +45,17 @@ async def _create_connection(
     return protocol
 
 
+async def _respond(answer: Answer, method: str) -> AsyncIterator[bytes]:
+    if answer.coming is None:
+        for piece in respond(answer, method):
+            yield piece
+        return
+    yield write_head(answer)
+    async for chunk in answer.coming:
+        yield write_chunk(chunk)
+    yield LAST
+
+
 class _Connection(asyncio.Transport):
     """A connection for one request: what is written to it is answered by the line."""
 
@@ -69,12 +81,15 @@ class _Connection(asyncio.Transport):
         except Exception as error:  # noqa: BLE001 - whoever waits for the response gets it
             self._protocol.set_exception(error)
             return
-        for piece in respond(answer, wire.method):
-            await self._reading.wait()
-            if self._closing:
-                return
-            self._protocol.data_received(piece)
-            await asyncio.sleep(0)  # so that a reader sees one event at a time
+        try:
+            async for piece in _respond(answer, wire.method):
+                await self._reading.wait()
+                if self._closing:
+                    return
+                self._protocol.data_received(piece)
+                await asyncio.sleep(0)  # so that a reader sees one event at a time
+        except ConnectionError as error:
+            self._protocol.connection_lost(error)
 
     def is_closing(self) -> bool:
         return self._closing

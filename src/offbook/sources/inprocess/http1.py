@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from offbook.exchange.dialects.dialect import Answer, Wire
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 END = b"\r\n\r\n"
 BODILESS = {204, 304}
+LAST = b"0\r\n\r\n"
 
 
 class Incoming:
@@ -66,22 +71,33 @@ def _read_chunks(data: bytes) -> bytes | None:
     return None
 
 
-def respond(answer: Answer, method: str = "") -> list[bytes]:
+def respond(answer: Answer, method: str = "") -> Iterator[bytes]:
     """The response in pieces: the head, then the body, or each event of a stream by itself."""
-    headers = {**answer.headers, "connection": "close"}
-    bodiless = method == "HEAD" or answer.status in BODILESS
+    yield write_head(answer)
+    if method == "HEAD" or answer.status in BODILESS:
+        return
     if answer.chunks:
+        yield from (write_chunk(chunk) for chunk in answer.chunks if chunk)
+        yield LAST
+    else:
+        yield answer.body
+
+
+def write_head(answer: Answer) -> bytes:
+    """All before the body."""
+    headers = {**answer.headers, "connection": "close"}
+    if answer.chunks or answer.coming is not None:
         headers["transfer-encoding"] = "chunked"
     else:
         headers["content-length"] = str(len(answer.body))
     lines = [f"HTTP/1.1 {answer.status} {_phrase(answer.status)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    head = "\r\n".join(lines).encode("latin-1", "replace") + END
-    if bodiless:
-        return [head]
-    if not answer.chunks:
-        return [head, answer.body]
-    return [head, *(b"%x\r\n%b\r\n" % (len(c), c) for c in answer.chunks if c), b"0\r\n\r\n"]
+    return "\r\n".join(lines).encode("latin-1", "replace") + END
+
+
+def write_chunk(chunk: bytes) -> bytes:
+    """A piece of a stream, with its length before it."""
+    return b"%x\r\n%b\r\n" % (len(chunk), chunk)
 
 
 def _phrase(status: int) -> str:

@@ -77,8 +77,11 @@ def _responder(module: Any) -> Callable[[Any, Answer], Any]:
     class Events(module.SyncByteStream, module.AsyncByteStream):
         """A stream that gives each event by itself."""
 
-        def __init__(self, chunks: Sequence[bytes]) -> None:
+        def __init__(
+            self, chunks: Sequence[bytes], coming: AsyncIterator[bytes] | None = None
+        ) -> None:
             self._chunks = chunks
+            self._coming = coming
 
         def __iter__(self) -> Iterator[bytes]:
             return iter(self._chunks)
@@ -86,11 +89,14 @@ def _responder(module: Any) -> Callable[[Any, Answer], Any]:
         async def __aiter__(self) -> AsyncIterator[bytes]:
             for chunk in self._chunks:
                 yield chunk
+            if self._coming is not None:
+                async for chunk in self._coming:
+                    yield chunk
 
     def respond(request: Any, answer: Answer) -> Any:
         status, headers, body = answer.status, answer.headers, answer.body
-        if answer.chunks:
-            stream = Events(answer.chunks)
+        if answer.chunks or answer.coming is not None:
+            stream = Events(answer.chunks, answer.coming)
             return module.Response(status, headers=headers, stream=stream, request=request)
         headers = {**headers, "content-length": str(len(body))}
         stream = Events((body,))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from offbook.sources.inprocess.hosts import Hosts
 from offbook.sources.inprocess.httpx import Httpx
 from offbook.sources.inprocess.httpx2 import Httpx2
 from offbook.sources.inprocess.imports import Arrivals
+from offbook.sources.inprocess.relaying import Relays, hand_on
 from offbook.sources.inprocess.stdlib import Stdlib
 from offbook.sources.inprocess.transport import line
 from offbook.sources.inprocess.urllib3 import Urllib3
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from offbook.exchange.dialects.dialect import Answer, Wire
+    from offbook.sources.inprocess.relaying import Put
     from offbook.sources.inprocess.transport import Transport
 
     Answerer = Callable[[Wire], Coroutine[Any, Any, Answer]]
@@ -40,10 +43,16 @@ TRANSPORTS: tuple[Transport, ...] = (Httpx("httpx"), Httpx2(), Aiohttp(), Stdlib
 
 
 class Interception:
-    """The line of one run: it takes requests from any client, in any thread, and answers them."""
+    """The line of one run: it takes requests from any client, in any thread, and answers them.
 
-    def __init__(self, answer: Answerer, urls: tuple[str, ...] = ()) -> None:
+    With `relay`, an answer may be a stream that is still being written.
+    """
+
+    def __init__(
+        self, answer: Answerer, urls: tuple[str, ...] = (), *, relay: bool = False
+    ) -> None:
         self._answer = answer
+        self._relays = Relays() if relay else None
         self._hosts = Hosts(urls)
         self._gate = Gate()
         self._completion = Completion()
@@ -54,16 +63,30 @@ class Interception:
 
     async def answer(self, wire: Wire) -> Answer:
         """The answer to a request, for clients that await it."""
+        if self._relays is not None:
+            return await self._relays.await_answer(partial(self._relay, wire))
         async with self._gate:
             return await self._answer(wire)
 
     def answer_now(self, wire: Wire) -> Answer:
         """The answer to a request, for clients that block until they have it."""
+        if self._relays is not None:
+            return self._relays.wait_for_answer(partial(self._relay_now, wire))
         with self._gate:
             return self._completion.finish(self._answer(wire))
 
+    async def _relay(self, wire: Wire, put: Put) -> None:
+        async with self._gate:
+            await hand_on(self._answer(wire), put)
+
+    def _relay_now(self, wire: Wire, put: Put) -> None:
+        with self._gate:
+            self._completion.finish(hand_on(self._answer(wire), put))
+
     def close(self) -> None:
         """Leave nothing behind."""
+        if self._relays is not None:
+            self._relays.close()
         self._completion.close()
 
 
@@ -108,12 +131,15 @@ _switchboard = Switchboard(TRANSPORTS)
 
 
 @contextmanager
-def intercepted(answer: Answerer, *, urls: tuple[str, ...] = ()) -> Generator[Interception]:
+def intercepted(
+    answer: Answerer, *, urls: tuple[str, ...] = (), relay: bool = False
+) -> Generator[Interception]:
     """Answer whatever is sent to a model from in here.
 
     The providers' addresses are known; `urls` are further base URLs at which a model is expected.
+    With `relay`, an answer may be a stream that is still being written.
     """
-    interception = Interception(answer, urls)
+    interception = Interception(answer, urls, relay=relay)
     _switchboard.enter()
     try:
         with following():

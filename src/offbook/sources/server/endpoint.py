@@ -77,10 +77,10 @@ class Endpoint:
     server, with the context variables of whoever mounted it: the loop of a test may be blocked by
     the very agent that is waiting for this answer.
 
-    With `relay`, a stream that the source gets from somebody else is handed on as it comes.
+    A stream that the source gets from somebody else is handed on as it comes.
     """
 
-    def __init__(  # noqa: PLR0913 - what a run may want of its place
+    def __init__(
         self,
         source: ModelSource,
         *,
@@ -90,7 +90,6 @@ class Endpoint:
         tools: bool = True,
         mocked: Container[str] = (),
         pacing: Pacing | None = None,
-        relay: bool = False,
         leave: Callable[[], object] = lambda: None,
     ) -> None:
         self.url = url
@@ -101,7 +100,7 @@ class Endpoint:
         self._leave = leave
         self._hub = hub
         self._pacing = pacing
-        self._relays = relay and relays(source)
+        self.relays = relays(source)
         self._timed = bool(getattr(source, "timed", False))
         self._threads = Threads()
         self._recent: deque[tuple[Request, Answer]] = deque(maxlen=REMEMBERED)
@@ -145,7 +144,7 @@ class Endpoint:
                 return self._tell_aside(wire, same, "the same reply again")
             if self.failure is not None:
                 raise self.failure  # noqa: TRY301 - the client hears of it as of any other
-            if self._relays and request.stream:
+            if self.relays and request.stream:
                 answer = await self._relay(dialect, request)
             else:
                 answer = self._write(dialect, request, await self.source.reply(request))

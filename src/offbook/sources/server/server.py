@@ -182,7 +182,6 @@ class Server:
             hub=hub,
             tools=tools,
             pacing=pacing,
-            relay=True,
             leave=lambda: self._endpoints.pop(name, None),
         )
         self._endpoints[name] = endpoint
