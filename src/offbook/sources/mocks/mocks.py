@@ -75,6 +75,8 @@ class Mocks:
         self._used: set[int] = set()
         self._heard = (0, "", "")
         self._settled: dict[tuple[str, str], tuple[Receipt, Reply]] = {}
+        self._left = len(self.script.mocks)
+        self._ordered = sum(mock.glob is None for mock in self.script.mocks)
         self._calls = 0
 
     async def reply(self, request: Request, /) -> Reply:
@@ -89,7 +91,7 @@ class Mocks:
             shelf = self._shelves.get(scope)
             if shelf is None:
                 continue
-            in_order = shelf.waiting > 0 and stand_in(request) is None
+            in_order = shelf.queue and stand_in(request) is None
             mock = shelf.next() if in_order else shelf.take(text)
             if mock is not None:
                 return self._give(mock, text, asked)
@@ -106,7 +108,8 @@ class Mocks:
         if not 0 < count <= len(messages) or messages.digest(count) != digest:
             count, text = 0, ""
         if count < len(messages):
-            text = "\n".join(filter(None, (text, join_values(messages[count:]))))
+            more = join_values(messages[count:] if count else messages)
+            text = f"{text}\n{more}" if text and more else text or more
             self._heard = (len(messages), messages.digest(), text)
         return text
 
@@ -118,6 +121,8 @@ class Mocks:
     def _give(self, mock: Mock, text: str, asked: str) -> Reply:
         self._used.add(mock.number)
         if not mock.sticky:
+            self._left -= 1
+            self._ordered -= mock.glob is None
             self._settled.clear()
         receipt = Receipt(
             self.script.path,
@@ -128,7 +133,7 @@ class Mocks:
             resolved_scope=mock.scope,
             consume="sticky" if mock.sticky else "once",
             fell_through=mock.scope != asked,
-            remaining=sum(map(len, self._shelves.values())),
+            remaining=self._left,
         )
         self.receipts.append(receipt)
         if mock.line.error is not None:
@@ -141,14 +146,12 @@ class Mocks:
             blocks = tuple(self._name(block) for block in blocks)
         chunks = mock.line.stream_chunks or ()
         reply = Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
-        if mock.sticky and blocks is mock.blocks and len(text) < LONG:
+        if mock.sticky and not self._ordered and blocks is mock.blocks and len(text) < LONG:
             self._settle(asked, text, receipt, reply)
         return reply
 
     def _settle(self, asked: str, text: str, receipt: Receipt, reply: Reply) -> None:
         """Answer so again, until a line is used up: nothing but the text has decided it."""
-        if any(shelf.waiting for shelf in self._shelves.values()):
-            return
         if len(self._settled) >= SETTLED:
             self._settled.clear()
         self._settled[asked, text] = (receipt, reply)
@@ -197,30 +200,19 @@ class _Shelf:
     """The lines of one scope that are left."""
 
     def __init__(self) -> None:
-        self._queue: list[Mock] = []
-        self._next = 0
+        self.queue: deque[Mock] = deque()
         self._patterns: dict[int, Mock] = {}
         self._globs: Globs | None = None
 
     def add(self, mock: Mock) -> None:
         if mock.glob is None:
-            self._queue.append(mock)
+            self.queue.append(mock)
         else:
             self._patterns[mock.number] = mock
 
-    def __len__(self) -> int:
-        return self.waiting + len(self._patterns)
-
-    @property
-    def waiting(self) -> int:
-        """How many lines come in their order, whatever is said."""
-        return len(self._queue) - self._next
-
     def next(self) -> Mock:
         """The next line in order."""
-        mock = self._queue[self._next]
-        self._next += not mock.sticky
-        return mock
+        return self.queue[0] if self.queue[0].sticky else self.queue.popleft()
 
     def take(self, text: str) -> Mock | None:
         """The first line that fits."""
