@@ -148,6 +148,8 @@ class Recording:
         """The source's reply, kept on its way back; also the provider's errors are."""
         if (warmed := warm_up(request)) is not None:
             return warmed
+        if self._journal.failure is not None:  # nothing is asked that cannot be kept
+            raise self._journal.failure
         self._last += 1
         identity, at, start = self._last, self._clock.millis() - self._began, time.perf_counter()
         try:

@@ -77,7 +77,7 @@ class Recorder:
         if not more:
             self.record(first)
         elif self._copy is not None:
-            _write(self._copy, self._encode(first) + b"\n")
+            write_line(self._copy, self._encode(first) + b"\n")
 
     def record(self, event: Event) -> None:
         """Append one event."""
@@ -85,9 +85,9 @@ class Recorder:
             return
         line = hide_bytes(self._encode(event), self._known) + b"\n"
         try:
-            _write(self._file, line)
+            write_line(self._file, line)
             if self._copy is not None:
-                _write(self._copy, line)
+                write_line(self._copy, line)
         except OSError as error:
             self.close()
             why = error.strerror or str(error)
@@ -111,7 +111,7 @@ class Recorder:
                 os.close(self._copy)
 
 
-def _write(file: int, line: bytes) -> None:
+def write_line(file: int, line: bytes) -> None:
     """Write a line whole, or take back what there was room for."""
     written = os.write(file, line)
     try:

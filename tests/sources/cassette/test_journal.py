@@ -154,3 +154,56 @@ async def test_without_a_price_there_is_no_cost_rather_than_none_to_pay(path: Pa
     assert recording.summary().cost_dollars is None
     assert recording.summary().total_tokens == 12
     assert "total_cost_dollars" not in load(path).header.metadata
+
+
+FULL = """
+import asyncio, resource, sys
+from pathlib import Path
+from offbook.errors import RunError
+from offbook.sources.cassette.journal import beside, load
+from offbook.sources.recording import Recording
+from tests.sources.cassette.talks import Counting, ask
+
+
+async def main(path):
+    source = Counting()
+    recording = Recording(source, path)
+    await recording.reply(ask("one"))
+    room = beside(path).stat().st_size + 40  # for a part of the next line
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    for text in ("two", "three"):
+        try:
+            await recording.reply(ask(text))
+        except RunError as error:
+            print(error)
+    assert source.asked == 2  # nothing is asked that cannot be kept
+    try:
+        recording.close()
+    except RunError as error:
+        print(error)
+    assert not path.exists()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    print([item.response.output for item in load(path)])
+
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="fills a disk by a limit of the system")
+def test_a_full_disk_is_told_of_and_what_was_recorded_before_is_not_lost(path: Path, root: Path):
+    told = subprocess.run(
+        [sys.executable, "-c", FULL, path], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.count(f"{path}: cannot write the cassette: ") == 3
+    assert told.stdout.count("make room for it") == 3
+    assert told.stdout.endswith("['answer 1']\n")
+
+
+def test_a_cursor_of_another_cassette_is_refused_before_anything_is_asked(path: Path):
+    record_prompts(path, [("main", "one")])
+    cursor = path.with_name("cursor")
+    cursor.write_text("of another\n1\n")
+    with pytest.raises(FormatError, match="belongs to another cassette"):
+        Replay(path, cursor=cursor)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import UsageError
+from offbook.errors import RunError, UsageError
 from offbook.secrets import hide_bytes, known_secrets
 from offbook.sources.cassette.edit import Title, add_items, begin_text, revise_header
 from offbook.sources.cassette.format import Interaction
 from offbook.sources.cassette.lock import try_lock
 from offbook.sources.cassette.tape import PRIVATE, Tape, open_tape, read_raw, write_raw
-from offbook.trace.recorder import plain
+from offbook.trace.recorder import plain, write_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +70,7 @@ class Journal:
         self._known = [v.encode("utf-8", "surrogateescape") for v in known_secrets()]
         path.parent.mkdir(parents=True, exist_ok=True)
         self._open = True
+        self.failure: RunError | None = None
         self.file = _seize(path)
         recover(path, self.file)
         self._write(Opening(os.getpid(), title, fresh))
@@ -81,7 +82,11 @@ class Journal:
     def _write(self, line: Line) -> None:
         if not self._open:
             raise UsageError("the recording is over", where=str(self.path))
-        os.write(self.file, self._hide(line) + b"\n")
+        try:
+            write_line(self.file, self._hide(line) + b"\n")
+        except OSError as error:
+            self.failure = _complain(error, self.path)
+            raise self.failure from error
 
     def _hide(self, line: Line) -> bytes:
         """The line without a secret, and still one that can be read."""
@@ -111,6 +116,8 @@ class Journal:
         self._open = False
         try:
             return _fold(self.path, self.file, metadata or {})
+        except OSError as error:
+            raise _complain(error, self.path) from error
         finally:
             os.close(self.file)
 
@@ -120,6 +127,16 @@ class Journal:
             self._open = False
             beside(self.path).unlink(missing_ok=True)
             os.close(self.file)
+
+
+def _complain(error: OSError, path: Path) -> RunError:
+    why = error.strerror or str(error)
+    return RunError(
+        f"cannot write the cassette: {why}",
+        where=str(path),
+        hint=f"make room for it; what was recorded is in {beside(path)}, and comes into the "
+        "cassette when it is opened next",
+    )
 
 
 def _seize(path: Path) -> int:
@@ -187,7 +204,7 @@ def _fold(path: Path, file: int, metadata: Mapping[str, Any], *, keep: bool = Fa
     done = isinstance(last, Folded) and raw and last.digest == Tape(raw, path).digest
     if lines and not done:
         raw = folded(raw, lines, metadata, path)
-        os.write(file, msgspec.json.encode(Folded(Tape(raw, path).digest)) + b"\n")
+        write_line(file, msgspec.json.encode(Folded(Tape(raw, path).digest)) + b"\n")
         write_raw(path, raw)
     if not keep:
         beside(path).unlink(missing_ok=True)

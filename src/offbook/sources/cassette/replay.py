@@ -99,6 +99,8 @@ class Replay:
         self._normal = Normal(rules, roots=roots)
         self._hashes = self.tape.hashes(self._normal)
         self._cursor = Cursor(cursor, cassette=self.tape.digest)
+        with self._cursor.turn():  # one of another cassette is refused before anything starts
+            pass
         self._queues: dict[str, deque[Entry]] = {}
         self._equals: dict[tuple[str, str], list[Entry]] = {}
         for entry in self.tape.entries:
