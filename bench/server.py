@@ -3,6 +3,7 @@
 Measured is the CPU of the server's process for each request (by the kernel's scheduler), with a
 client of raw sockets on the other core. All servers answer from a file of mocks (bare Node from
 nothing), of which the last line fits. Each is asked in turn, several rounds, and the median counts.
+No two requests are the same, as no two of an agent are; what it costs where they are is told too.
 aimock is installed once, into a folder of the cache; where npm cannot, the budgets that need it
 are told as not measured.
 
@@ -26,6 +27,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ HERE = Path(__file__)
 AIMOCK = "@copilotkit/aimock@1.43.0"
 CLIENTS = 32
 ROUNDS = 9
+BLANK = "000000"
 TEXT = " ".join(f"word{number:02}" for number in range(20))
 
 NODE = """
@@ -81,7 +84,7 @@ def request(prompt: str, *, stream: bool = False, history: int = 0) -> bytes:
             {"role": "tool", "tool_call_id": f"call_{turn}", "content": f"line {turn}\n" * 300},
             {"role": "assistant", "content": "It is as you said."},
         ]
-    messages.append({"role": "user", "content": prompt})
+    messages.append({"role": "user", "content": f"{prompt} and {BLANK}"})
     body: dict[str, Any] = {"model": "m", "messages": messages}
     if history:
         schema = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -103,6 +106,13 @@ def request(prompt: str, *, stream: bool = False, history: int = 0) -> bytes:
     return head.encode() + sent
 
 
+def vary(sent: bytes) -> Iterator[bytes]:
+    """This request again and again, each time with another number in it."""
+    before, after = sent.split(BLANK.encode())
+    for number in count():
+        yield b"%b%06d%b" % (before, number, after)
+
+
 class Client:
     """Asks over several connections at once, and understands as little as possible."""
 
@@ -111,11 +121,11 @@ class Client:
         for one in self._sockets:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def ask(self, sent: bytes, ending: tuple[bytes, ...], count: int) -> None:
+    def ask(self, sent: Iterator[bytes], ending: tuple[bytes, ...], count: int) -> None:
         """Ask so many times; an answer has come when one of these endings has."""
         for _ in range(max(1, count // len(self._sockets))):
             for one in self._sockets:
-                one.sendall(sent)
+                one.sendall(next(sent))
             for one in self._sockets:
                 got = one.recv(65536)
                 while not got.endswith(ending):
@@ -225,7 +235,10 @@ JSON_END = (b"}", *SSE_END)  # of a whole body, and of one in chunks
 
 
 def compare(
-    servers: dict[str, tuple[int, int]], sent: bytes, ending: tuple[bytes, ...], count: int
+    servers: dict[str, tuple[int, int]],
+    sent: Iterator[bytes],
+    ending: tuple[bytes, ...],
+    count: int,
 ) -> dict[str, float]:
     """CPU microseconds a request of each server: the median of the rounds, taken in turns."""
     spent: dict[str, list[float]] = {name: [] for name in servers}
@@ -242,7 +255,7 @@ def compare(
 
 def first_calls(start: Callable[[], Any]) -> tuple[float, float]:
     """Milliseconds from the start to the first answer, and the median of the next 19 calls."""
-    sent = request(prompt(0))
+    sent = vary(request(prompt(0)))
     begun = time.perf_counter()
     with start() as (_, port):
         client = Client(port, 1)
@@ -320,18 +333,20 @@ def main() -> int:
         ("109 kB of history", 1, request(prompt(0), history=32), JSON_END, 400, 4),
     ]
     costs: dict[str, float] = {}
-    for what, lines, sent, ending, count, part in cases:
+    for what, lines, sent, ending, number, part in cases:
         with ours(lines) as mine, node() as bare:
             servers = {"ours": mine, "node": bare}
             if peer:
                 with aimock(folder, lines) as other:
-                    found = compare({**servers, "aimock": other}, sent, ending, count)
+                    found = compare({**servers, "aimock": other}, vary(sent), ending, number)
             else:
-                found = compare(servers, sent, ending, count)
+                found = compare(servers, vary(sent), ending, number)
+            same = compare({"ours": mine}, repeat(sent), ending, number)["ours"]
             costs[what] = found["ours"]
             memory = resident(mine[0])
         shown = "  ".join(f"{name} {value:.1f}" for name, value in found.items())
         judge(f"{what} ({len(sent):,} B)", f"{shown} µs", holds=True)
+        judge("  the same again and again", f"ours {same:.1f} µs", holds=True)
         if peer:
             ratio = found["aimock"] / found["ours"]
             judge("  below aimock", f"{ratio:.1f} times, of {part}", holds=ratio >= part)

@@ -55,7 +55,7 @@ class Observed:
         self._hub = hub
         self._tools = tools
         self._mocked = mocked
-        self._tips: OrderedDict[str, tuple[tuple[AnyBlock, ...], str] | None] = OrderedDict()
+        self._tips: OrderedDict[str, None] = OrderedDict()
         self._told: set[str] = set()
         self._head: tuple[tuple[Any, ...], str] = ((), "")
         self._calls: OrderedDict[str, tuple[str, int]] = OrderedDict()
@@ -73,7 +73,8 @@ class Observed:
         except ModelError as error:
             self._hub.emit(ERROR, {"exchange": exchange, **describe_error(error)})
             raise
-        after = self._follow(request.messages.digest(), reply)
+        after = extend_digest(request.messages.digest(), reply.message)
+        self._remember(after)
         self._hub.emit(REPLY, describe_reply(reply, exchange, after))
         if self._tools and (calls := reply.calls):
             self._tell_calls(calls, reply.step)
@@ -110,18 +111,6 @@ class Observed:
         if digest not in self._told:
             self._told.add(digest)
             data.update(zip(_HEAD, parts, strict=True))
-
-    def _follow(self, before: str, reply: Reply) -> str:
-        """The digest after this reply; where the same one came last, it is known."""
-        last = self._tips.get(before)
-        if last is not None and last[0] is reply.blocks:
-            after = last[1]
-        else:
-            after = extend_digest(before, reply.message)
-            if before in self._tips:
-                self._tips[before] = (reply.blocks, after)
-        self._remember(after)
-        return after
 
     def _remember(self, digest: str) -> None:
         tips = self._tips

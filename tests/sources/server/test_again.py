@@ -14,7 +14,6 @@ from offbook.determinism.clock import FrozenClock
 from offbook.exchange.dialects.dialect import Wire
 from offbook.exchange.dialects.repeats import Repeats
 from offbook.sources.mocks.mocks import Mocks, Receipt
-from offbook.sources.server import connection
 from offbook.sources.server.connection import Connection
 from offbook.sources.server.server import Server
 from offbook.trace.events import Event
@@ -76,10 +75,9 @@ def forget(*_: object) -> None:
 
 @contextmanager
 def forgetful() -> Generator[None]:
-    """Inside, every request is read and every line is sought as if for the first time."""
+    """Inside, every request is read as if for the first time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Repeats, "recall", forget)
-        patch.setattr(Mocks, "_settle", forget)
         yield
 
 
@@ -119,22 +117,6 @@ def test_nothing_shows_that_a_request_was_there_before(
     with forgetful():
         assert asyncio.run(serve(lines, asked)) == remembered
     assert all(remembered[0])
-
-
-def test_an_answer_that_is_given_again_is_written_once(monkeypatch: pytest.MonkeyPatch):
-    heads: list[int] = []
-    write = connection._head  # pyright: ignore[reportPrivateUsage] - what it costs
-
-    def count(*given: Any) -> bytes:
-        heads.append(1)
-        return write(*given)
-
-    monkeypatch.setattr(connection, "_head", count)
-    first = Asked("x", stream=False, headers=(), old=False)
-    asked = [Asked("a", stream=True, headers=(), old=False)] * 5
-    written, *_ = asyncio.run(serve(LINES, [first, *asked]))
-    assert len(set(written[1:])) == 1
-    assert len(heads) == 3  # that in order, the first, and the one that was kept
 
 
 async def test_of_two_equal_answers_that_were_lost_each_is_given_once_more():

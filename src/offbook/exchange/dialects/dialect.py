@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     Those of a stream that somebody else still writes are `coming`, once. It breaks off with a
     `ConnectionError` where they did. `waits` are the seconds before each chunk, where they are
-    to be kept. One that is given again and again keeps in `raw` how it was written.
+    to be kept.
     """
 
     status: int = 200
@@ -49,7 +49,6 @@ class Answer(msgspec.Struct, frozen=True):
     chunks: Sequence[bytes] = ()
     coming: AsyncIterator[bytes] | None = None
     waits: tuple[float, ...] = ()
-    raw: list[bytes] | None = None
 
 
 HAT = "x-offbook-hat"  # who asks, where an orchestrator knows it

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 SHOWN = 200
 RECEIPTS = 1000  # a server may run for days
-SETTLED, LONG = 256, 4_096
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
 
 
@@ -74,19 +73,13 @@ class Mocks:
             self._shelves.setdefault(mock.scope, _Shelf()).add(mock)
         self._used: set[int] = set()
         self._heard = (0, "", "")
-        self._settled: dict[tuple[str, str], tuple[Receipt, Reply]] = {}
         self._left = len(self.script.mocks)
-        self._ordered = sum(mock.glob is None for mock in self.script.mocks)
         self._calls = 0
 
     async def reply(self, request: Request, /) -> Reply:
         """The answer of the first line that fits; a call beside the work only takes its own."""
         text = self._hear(request)
         asked = _scope_of(request) if self.script.versioned else DEFAULT
-        settled = self._settled.get((asked, text))
-        if settled is not None:
-            self.receipts.append(settled[0])
-            return settled[1]
         for scope in self._ways(asked):
             shelf = self._shelves.get(scope)
             if shelf is None:
@@ -120,10 +113,7 @@ class Mocks:
 
     def _give(self, mock: Mock, text: str, asked: str) -> Reply:
         self._used.add(mock.number)
-        if not mock.sticky:
-            self._left -= 1
-            self._ordered -= mock.glob is None
-            self._settled.clear()
+        self._left -= not mock.sticky
         receipt = Receipt(
             self.script.path,
             matched=True,
@@ -145,16 +135,7 @@ class Mocks:
         if find_calls(blocks):
             blocks = tuple(self._name(block) for block in blocks)
         chunks = mock.line.stream_chunks or ()
-        reply = Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
-        if mock.sticky and not self._ordered and blocks is mock.blocks and len(text) < LONG:
-            self._settle(asked, text, receipt, reply)
-        return reply
-
-    def _settle(self, asked: str, text: str, receipt: Receipt, reply: Reply) -> None:
-        """Answer so again, until a line is used up: nothing but the text has decided it."""
-        if len(self._settled) >= SETTLED:
-            self._settled.clear()
-        self._settled[asked, text] = (receipt, reply)
+        return Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
 
     def _name(self, block: AnyBlock) -> AnyBlock:
         """Give a tool call that has no id one that no other call of this run has."""

@@ -458,15 +458,7 @@ def _head(answer: Answer, framing: str) -> bytes:
 
 def _render(answer: Answer, asked: Asked, *, bodiless: bool = False) -> bytes:
     """The whole answer as bytes."""
-    lasting = asked.keep and not asked.old
-    if not lasting or bodiless or answer.raw is None:
-        return _write(answer, asked, "" if lasting else "connection: close\r\n", bodiless=bodiless)
-    if not answer.raw:
-        answer.raw.append(_write(answer, asked))
-    return answer.raw[0]
-
-
-def _write(answer: Answer, asked: Asked, ending: str = "", *, bodiless: bool = False) -> bytes:
+    ending = "" if asked.keep and not asked.old else "connection: close\r\n"
     chunks = answer.chunks
     if not chunks:
         head = _head(answer, f"content-length: {len(answer.body)}\r\n{ending}")

@@ -48,24 +48,6 @@ RETRY = "x-stainless-retry-count"
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
-class _Written:
-    """An answer to a request, and the replies that it was made of."""
-
-    __slots__ = ("answer", "given", "reply", "request")
-
-    def __init__(self, request: Request, given: Reply, reply: Reply, answer: Answer) -> None:
-        self.request = request
-        self.given = given
-        self.reply = reply
-        self.answer = answer
-
-    def again(self) -> Answer:
-        """The same answer once more, as one of its own: each may be lost on its way."""
-        if self.answer.raw is None:
-            self.answer = msgspec.structs.replace(self.answer, raw=[])
-        return msgspec.structs.replace(self.answer)
-
-
 class Endpoint:
     """A source under its own base URL.
 
@@ -105,7 +87,6 @@ class Endpoint:
         self._threads = Threads()
         self._recent: deque[tuple[Request, Answer]] = deque(maxlen=REMEMBERED)
         self._lost: list[tuple[Request, Answer]] = []
-        self._written: dict[int, _Written] = {}
         self._streams = 0
 
     @property
@@ -147,7 +128,8 @@ class Endpoint:
             if self.relays and request.stream:
                 answer = await self._relay(dialect, request)
             else:
-                answer = self._write(dialect, request, await self.source.reply(request))
+                reply = self._name(dialect, request, await self.source.reply(request))
+                answer = self._encode(dialect, request, reply)
         except ModelError as error:
             if request is None:
                 self._tell_error(error)
@@ -189,19 +171,6 @@ class Endpoint:
         if self._timed and reply.delays:
             return msgspec.structs.replace(answer, waits=spread_delays(reply, answer.chunks))
         return answer
-
-    def _write(self, dialect: Dialect, request: Request, given: Reply) -> Answer:
-        """The answer; the very same request and reply as before have the same one."""
-        before = self._written.get(id(request))
-        if before is None or before.request is not request or before.given is not given:
-            reply = self._name(dialect, request, given)
-            answer = self._encode(dialect, request, reply)
-            if len(self._written) >= REMEMBERED:
-                del self._written[next(iter(self._written))]
-            self._written[id(request)] = _Written(request, given, reply, answer)
-            return answer
-        self._threads.remember(before.reply.id, request, before.reply)
-        return before.again()
 
     async def _relay(self, dialect: Dialect, request: Request) -> Answer:
         relay = Relay(self._reply(dialect, request))
