@@ -145,6 +145,32 @@ def test_what_cannot_be_served_is_told(tmp_path: Path, capsys: pytest.CaptureFix
     assert "a playbook a .py" in capsys.readouterr().err
 
 
+def test_lines_that_nobody_reached_are_told(shop: Path, capfd: pytest.CaptureFixture[str]):
+    mocks = shop.with_name("mocks.jsonl")
+    lines = [{"match": "*"}, {"match": "*order*"}, {"match": "hello"}]
+    mocks.write_text("".join(json.dumps({**line, "text": "Yes."}) + "\n" for line in lines))
+    agent = str(shop.with_name("agent.py"))
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--mocks", str(mocks), "--", sys.executable, agent, "Refund order 7"])
+    told = capfd.readouterr().err
+    assert ended.value.code == 0
+    assert f"{mocks}:2: unreachable: line 1 ('*') always comes first" in told
+    assert f"{mocks}:1: unused" not in told
+
+
+def test_a_command_that_never_asks_for_its_mocks_is_a_failure(
+    shop: Path, capfd: pytest.CaptureFixture[str]
+):
+    mocks = shop.with_name("mocks.jsonl")
+    mocks.write_text('{"text": "Yes."}\n')
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--mocks", str(mocks), "--", sys.executable, "-c", ""])
+    told = capfd.readouterr().err
+    assert ended.value.code == 1
+    assert f"{mocks}:1: unused" in told
+    assert "the model was never asked: none of 1 line has answered" in told
+
+
 def test_mocks_are_served_too(shop: Path, capfd: pytest.CaptureFixture[str]):
     mocks = shop.with_name("mocks.jsonl")
     mocks.write_text('{"match": "*order 7*", "text": "From a line."}\n')

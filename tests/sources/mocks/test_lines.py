@@ -39,6 +39,8 @@ def one(text: str) -> Mock:
         ('{"usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 4}}', 1, "total"),
         ('{"blocks": [{"type": "output_txt"}]}', 1, "did you mean 'output_text'"),
         ('["text"]', 1, "one JSON object"),
+        ('{"text": "a"}\n# a remark', 2, "no comments"),
+        ('// a remark\n{"text": "a"}', 1, "no comments"),
         ('{"text": "a", "id": "x"}', 1, "newer format"),
         ('{"text": "a"}\n{"schemaVersion": 1}', 2, "first line only"),
         ('{"schemaVersion": 1, "strictScope": true}', 1, "did you mean 'strictScopes'"),

@@ -1,5 +1,6 @@
 """Lines answer in their order, patterns in that of the file, and a miss says what came nearest."""
 
+import json
 from typing import Any
 
 import pytest
@@ -43,6 +44,32 @@ async def test_consumed_patterns_advance_in_the_order_of_the_file():
     assert await say(mocks, "go", "go", "go") == ["0", "1", "2"]
     with pytest.raises(ScriptMismatch, match=r"line 1 \('\*go\*'\) would fit, but .* is used up"):
         await say(mocks, "go")
+
+
+@pytest.mark.parametrize(
+    "header, line, says",
+    [
+        (HEADER, {"scope": "other"}, r"line 2 \(the next in order\) would fit, .*'other'"),
+        (STRICT, {"scope": "default"}, r"line 2 \(the next in order\) would fit, .*'default'"),
+        (HEADER, {"scope": "other", "match": "*go*"}, r"line 2 \('\*go\*'\) would fit, .*'other'"),
+        (HEADER, {"scope": "shared", "match": "*x*"}, r'"scope":"agent.main","consume":"once"'),
+    ],
+)
+async def test_a_miss_in_a_file_with_scopes_tells_of_them(
+    header: dict[str, Any], line: dict[str, Any], says: str
+):
+    mocks = Mocks([header, {"id": "a", "consume": "once", "text": "a", **line}])
+    with pytest.raises(ScriptMismatch, match=rf"(?s)in the scope 'agent.main'.*{says}") as missed:
+        await say(mocks, "go")
+    assert "used up" not in str(missed.value)
+
+
+async def test_a_line_that_a_miss_suggests_can_be_added():
+    line = {"id": "a", "scope": "shared", "consume": "once", "match": "*x*", "text": "a"}
+    with pytest.raises(ScriptMismatch) as missed:
+        await say(Mocks([HEADER, line]), "go")
+    added = json.loads(str(missed.value).partition("such as ")[2])
+    assert await say(Mocks([HEADER, line, added]), "go") == ["…"]
 
 
 async def test_a_conversation_that_goes_on_is_matched_as_a_whole_and_never_mixed_with_another():

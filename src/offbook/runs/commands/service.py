@@ -11,6 +11,8 @@ from offbook.errors import RunError
 from offbook.exchange.variables import tell_command
 from offbook.runs.commands.command import run_command
 from offbook.sources.cassette.replay import Replay
+from offbook.sources.mocks.linter import lint
+from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import Playbook
 from offbook.sources.server.server import Server
 from offbook.trace.events import RUN_END, RUN_START
@@ -70,9 +72,16 @@ class Service:
         found = [endpoint.failure for endpoint, _ in self._runs.values() if endpoint.failure]
         if strict and not found:
             for _, source in self._runs.values():
-                if isinstance(source, (Playbook, Replay)) and (left := source.unfinished()):
+                if isinstance(source, (Mocks, Playbook, Replay)) and (left := source.unfinished()):
                     found.append(left)
         return [*found, *self._hub.errors]
+
+    def remarks(self, *, used: bool = False) -> list[str]:
+        """What can be said about mocks; if they are used by now, also which of them nobody was."""
+        _, source = self._runs[""]
+        if not isinstance(source, Mocks):
+            return []
+        return [str(found) for found in lint(source.script, source.unused if used else ())]
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -157,9 +157,18 @@ def parse_mocks(text: str, path: str = "") -> Script:
     for number, raw in enumerate(text.split("\n"), 1):
         if not raw.strip():
             continue
+        if raw.lstrip().startswith(("#", "//")):
+            raise FormatError(
+                "a mock file has no comments", path=path, line=number, hint="leave the line out"
+            )
         value = parse_json(raw.strip(), path, number)
         if not isinstance(value, dict):
-            raise FormatError("a line is one JSON object", path=path, line=number)
+            raise FormatError(
+                "a line is one JSON object",
+                path=path,
+                line=number,
+                hint='write {"text": "…"}, each on a line of its own',
+            )
         if "schemaVersion" in value:
             header = _read_header(cast("JSON", value), first, path, number)
         else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import ScriptMismatch, UsageError
+from offbook.errors import ScriptMismatch, ScriptUnfinished, UsageError
 from offbook.exchange.messages import (
     Foreign,
     Image,
@@ -92,7 +92,7 @@ class Mocks:
         if aside is not None:
             return aside
         self.receipts.append(Receipt(self.script.path, matched=False, requested_scope=asked))
-        raise self._miss(text)
+        raise self._miss(text, asked)
 
     def _hear(self, request: Request) -> str:
         """What a pattern is held against; of a conversation that goes on, only the new is read."""
@@ -149,30 +149,45 @@ class Mocks:
         """The lines that have answered nothing yet."""
         return [mock for mock in self.script.mocks if mock.number not in self._used]
 
-    def _miss(self, text: str) -> ScriptMismatch:
+    def unfinished(self) -> ScriptUnfinished | None:
+        """The error for a run in which nobody asked; lines that are left over are none."""
+        if self._used:
+            return None
+        count = len(self.script.mocks)
+        return ScriptUnfinished(
+            f"the model was never asked: none of {count} line{'s' * (count != 1)} has answered",
+            where=self.script.path,
+            hint="does the agent find the model? its address is in the environment, see `offbook"
+            " run --help`",
+        )
+
+    def _miss(self, text: str, asked: str) -> ScriptMismatch:
         shown = text[:SHOWN] + ("..." if len(text) > SHOWN else "")
         return ScriptMismatch(
             f'no mock matched prompt: "{shown}"',
             where=self.script.path,
-            hint="\n".join(f"  {told}" for told in self._explain(text)),
+            hint="\n".join(f"  {told}" for told in self._explain(text, asked)),
         )
 
-    def _explain(self, text: str) -> Iterator[str]:
-        spent = [mock for mock in self.script.mocks if mock.glob is None and not mock.sticky]
-        if spent:
-            number = len(spent)
+    def _explain(self, text: str, asked: str) -> Iterator[str]:
+        if self.script.versioned:
+            yield f"asked in the scope {asked!r}"
+        queue = [mock for mock in self.script.mocks if mock.glob is None]
+        number = sum(mock.number in self._used for mock in queue if not mock.sticky)
+        if number:
             yield f"used up: {number} line{'s' * (number != 1)} without match"
-        for mock in self.script.mocks:
-            if mock.glob is not None and mock.glob.fits(text):
-                yield f"{mock.shown} would fit, but {self._why_not(mock)}"
-                return
         patterns = [mock for mock in self.script.mocks if mock.glob is not None]
+        waiting = [mock for mock in queue if mock.sticky or mock.number not in self._used]
+        fitting = (mock for mock in patterns if mock.glob and mock.glob.fits(text))
+        if found := next(fitting, None) or next(iter(waiting), None):
+            yield f"{found.shown} would fit, but {self._why_not(found)}"
+            return
         if patterns:
             yield f"nearest: {_nearest(text, patterns).shown}"
-        yield f"do: add a line, such as {_suggest(text)}"
+        yield f"do: add a line, such as {_suggest(text, asked if self.script.versioned else '')}"
 
     def _why_not(self, mock: Mock) -> str:
-        if mock.number in self._used:
+        if mock.number in self._used and not mock.sticky:
             return "it was for once, and is used up"
         return f"it belongs to the scope {mock.scope!r}"
 
@@ -280,6 +295,7 @@ def _nearest(text: str, mocks: list[Mock]) -> Mock:
     return max(mocks[:SHOWN], key=likeness)
 
 
-def _suggest(text: str) -> str:
+def _suggest(text: str, scope: str) -> str:
     words = text.split("\n", 1)[0][:40]
-    return msgspec.json.encode({"match": f"*{words}*", "text": "…"}).decode()
+    about = {"id": "…", "scope": scope, "consume": "once"} if scope else {}
+    return msgspec.json.encode({**about, "match": f"*{words}*", "text": "…"}).decode()

@@ -234,6 +234,8 @@ def _serve(
         Service(make, hub, lenient=lenient) as service,
     ):
         outcome = serve_command(service, words, deadline=deadline)
+        for remark in service.remarks(used=True):
+            click.echo(f"offbook: {remark}", err=True)
     raise_all(outcome.complaints)
     if outcome.code:
         click.echo(f"offbook: the command failed with exit code {outcome.code}", err=True)

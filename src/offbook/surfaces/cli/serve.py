@@ -65,6 +65,8 @@ def command(
         tracing(trace, subject=str(file)) as hub,
         Service(make, hub, port=port, pacing=pacing, lenient=lenient) as service,
     ):
+        for remark in service.remarks():
+            click.echo(f"offbook: {remark}", err=True)
         click.echo(f"{file} is served; Ctrl-C stops it\n")
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
