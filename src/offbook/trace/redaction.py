@@ -37,6 +37,7 @@ DATE = r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])"
 LONG_DATE = r"\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, [A-Z][a-z]+ \d{1,2}, \d{4}\b"
 ANY_ID = rf"\b{UUID}\b|\b{IDS}\b"
 OWN_ID = rf"{ANY_ID}|\bplaybook-tc-\d+\b"
+TMP = r"(?:/private)?(?:/var/folders/\w+/\w+/T|/var/tmp|/tmp)/[^\s/'\"\\<>`)]+"
 UNITS = r"(?:ms|µs|us|ns|s|secs?|seconds?|minutes?)"
 BUILTIN: dict[str, tuple[tuple[str, str], ...]] = {
     "$TIMESTAMP": ((ISO, "[TIMESTAMP]"),),
@@ -77,7 +78,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
     ),
 }
 # One of these signs stands in whatever the pattern finds.
-SIGNS = {ISO: ":", DATE: "-", ANY_ID: "-_", OWN_ID: "-_"}
+SIGNS = {ISO: ":", DATE: "-", ANY_ID: "-_", OWN_ID: "-_", TMP: "/"}
 PROGRAMS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}
 REDACTED = "[REDACTED]"
 Rule = tuple[Pattern | Trusted | Literal, str]
@@ -202,6 +203,9 @@ def _trusted(source: str, text: str) -> Rule:
 
 
 def _custom(name: str, source: str) -> Rule:
+    mark = f"[{re.sub(r'[^A-Za-z0-9]+', '_', name).strip('_').upper()}]"
+    if source in SIGNS:
+        return _trusted(source, mark)
     where = f"redactions.patterns[{name!r}]"
     pattern = compile_pattern(source, where)
     if pattern.search("") is not None:
@@ -210,7 +214,7 @@ def _custom(name: str, source: str) -> Rule:
             where=where,
             hint="let it match at least one character",
         )
-    return pattern, f"[{re.sub(r'[^A-Za-z0-9]+', '_', name).strip('_').upper()}]"
+    return pattern, mark
 
 
 def _root_rules(roots: Mapping[str, Path]) -> list[Rule]:

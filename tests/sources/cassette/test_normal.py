@@ -182,3 +182,16 @@ def test_a_message_of_texts_has_the_digest_that_the_long_way_gives(texts: list[s
 @given(st.text(alphabet=SPACES))
 def test_a_line_is_squeezed_as_one_among_others_is(text: str):
     assert squeeze(f"x\n{text}") == "\n".join(filter(None, ("x", *squeeze(text).split("\n"))))
+
+
+@given(st.lists(st.sampled_from(["a", "b ", "call", "at 2024-01-13T10:00:00Z"]), min_size=1))
+def test_a_conversation_that_grows_has_the_hash_of_one_that_came_whole(texts: list[str]):
+    growing, calls = Normal(roots={}), (ToolCall("x1", "f"), ToolCall("x2", "f"))
+    history = History()
+    for at, text in enumerate(texts):
+        blocks = (Text(text), *calls[at % 3 :]) if text == "call" else (Text(text),)
+        history = history.plus(Message("user", blocks))
+        whole = Request(History(list(history)))
+        assert growing.hash_request(Request(history)) == Normal(roots={}).hash_request(whole)
+        forked = Request(History([*list(history)[1:], Message("user", blocks)]))
+        assert growing.hash_request(forked) == Normal(roots={}).hash_request(forked)

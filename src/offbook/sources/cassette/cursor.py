@@ -8,7 +8,7 @@ given twice. A process that dies between two replies leaves the notes of those i
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from offbook.errors import FormatError
@@ -24,21 +24,22 @@ class Cursor:
 
     def __init__(self, path: Path | None = None, *, cassette: str = "") -> None:
         self.taken: set[int] = set()
+        self._alone = nullcontext(self.taken)
         self._path = path
         self._cassette = cassette
         self._read = 0
         self._file: int | None = None
 
-    @contextmanager
-    def turn(self) -> Generator[set[int]]:
+    def turn(self) -> AbstractContextManager[set[int]]:
         """Decide what to give while nobody else does; what others gave meanwhile is known."""
-        if self._path is None:
-            yield self.taken
-            return
+        return self._alone if self._path is None else self._share(self._path)
+
+    @contextmanager
+    def _share(self, path: Path) -> Generator[set[int]]:
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-            self._file = os.open(self._path, flags, 0o600)
+            self._file = os.open(path, flags, 0o600)
         with locked(self._file):
             self._catch_up(self._file)
             yield self.taken

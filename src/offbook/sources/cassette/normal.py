@@ -17,16 +17,16 @@ import msgspec
 from offbook.exchange.messages import Foreign, Image, Message, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.request import Tool
 from offbook.sources.cassette.format import Asked
-from offbook.trace.redaction import PRESETS, Redaction, Rules, describe, read_rules
+from offbook.trace.redaction import PRESETS, TMP, Redaction, Rules, describe, read_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from offbook.exchange.history import History
     from offbook.exchange.messages import AnyBlock
     from offbook.exchange.request import Request
 
 REVISION = 1
-TMP = r"(?:/private)?(?:/var/folders/\w+/\w+/T|/var/tmp|/tmp)/[^\s/'\"\\<>`)]+"
 DEFAULTS: dict[str, str | bool] = {"$TIMESTAMP": True, "$UUID": True, "tmp": TMP}
 # Options that name the asker or the transport and change nothing about the answer.
 VOLATILE = {
@@ -94,6 +94,7 @@ class Normal:
         self._wraps = bool(paths)
         self._counts = any(_INDEX.search(path) for path in paths)
         self._digests: dict[bytes, bytes] = {}
+        self._chains: dict[str, Chain] = {}
         self._heads: dict[bytes, tuple[Head, bytes]] = {}
 
     # ---------------------------------------------------------------------- what is kept
@@ -112,9 +113,8 @@ class Normal:
 
     def message(self, message: Message, at: int = 0) -> Message:
         """A message, its ids counted already, as it is kept."""
-        if not self._wraps and all(isinstance(block, Text) for block in message.blocks):
-            texts = (cast("Text", block).text for block in message.blocks)
-            return Message(message.role, tuple(Text(self.tidy(text)) for text in texts))
+        if not self._wraps and _is_text(message):
+            return _change_texts(self.tidy, message)
         value = _plain(_bare(message))
         if self._wraps:
             before = [None] * at if self._counts else []
@@ -138,8 +138,21 @@ class Normal:
 
     def hash_request(self, request: Request) -> str:
         """The hash of a request."""
-        chain = self.follow(Chain(ids={}), request.messages)
-        return self.seal_hash(self._head(request)[1], chain)
+        return self.seal_hash(self._head(request)[1], self.chain(request.messages))
+
+    def chain(self, messages: History) -> Chain:
+        """A whole conversation; what is known of it from an earlier request is not read again."""
+        known = len(messages)
+        while known and messages.digest(known) not in self._chains:
+            known -= 1
+        begun = self._chains[messages.digest(known)] if known else Chain(ids={})
+        if known == len(messages):
+            return begun
+        chain = self.follow(begun, messages[known:])
+        if len(self._chains) >= REMEMBERED:
+            self._chains.clear()
+        self._chains[messages.digest()] = chain
+        return chain
 
     def digest_head(self, request: Request | Asked) -> bytes:
         """The digest of a head."""
@@ -230,10 +243,18 @@ def _plain(value: object) -> Any:
 
 def _squeezed(message: Message) -> Any:
     """A message as it is compared."""
-    if all(isinstance(block, Text) for block in message.blocks):  # the short way to the same
-        texts = (cast("Text", block).text for block in message.blocks)
-        return Message(message.role, tuple(Text(squeeze(text)) for text in texts))
+    if _is_text(message):  # the short way to the same
+        return _change_texts(squeeze, message)
     return _each_text(squeeze, _plain(message))
+
+
+def _is_text(message: Message) -> bool:
+    return all(isinstance(block, Text) for block in message.blocks)
+
+
+def _change_texts(change: Callable[[str], str], message: Message) -> Message:
+    texts = [cast("Text", block).text for block in message.blocks]
+    return Message(message.role, tuple([Text(change(text)) for text in texts]))
 
 
 def squeeze(text: str) -> str:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import FormatError, ReplayMismatch, ScriptExhausted, ScriptUnfinished
+from offbook.errors import (
+    FormatError,
+    ReplayMismatch,
+    ScriptExhausted,
+    ScriptUnfinished,
+    UsageError,
+)
 from offbook.exchange.relay import relays
 from offbook.exchange.request import Request
 from offbook.sources.auxiliary import stand_in
@@ -154,11 +160,14 @@ class Replay:
         return None if entry is None else self._answer(entry)
 
     def _hash(self, request: Request) -> Hashes:
-        with self.tape.blaming():
+        try:
             return Hashes(
                 self._normal.hash_request(request),
                 self._normal.hash_prompt(request.prompt) if self._prompted else "",
             )
+        except UsageError:
+            with self.tape.blaming():
+                raise
 
     def _choose(self, hat: str, hashes: Hashes, asked: Request | str) -> Entry | None:
         if self.failure is not None:
