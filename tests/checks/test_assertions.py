@@ -241,14 +241,125 @@ def test_a_wrong_assertion_is_told_with_the_nearest_right_one(raw: dict[str, Any
 def test_a_failed_sequence_of_tools_shows_both_sides(evidence: Evidence):
     wanted = ["find", {"tool": "rm", "input": {"path": "/tmp"}}]  # noqa: S108 - only a text
     [verdict] = judge_all([{"type": "tool_sequence", "tools": wanted}], evidence)
-    assert verdict.message.splitlines() == [
+    assert verdict.message.split("\n") == [
         "the calls differ:",
-        '= find({"id":7})',
-        '+ find({"id":7})',
-        '+ rm({"path":"/"})',
-        '- rm({"path":"/tmp"})',
+        "  expected            | actual",
+        '= find                | find({"id":7})',
+        '+                     | find({"id":7})',
+        '≠ rm({"path":"/tmp"}) | rm({"path":"/"})',
+        '    .path: expected "/tmp", got "/"',
     ]
     assert verdict.context["missing"] == ['rm({"path":"/tmp"})']
+    assert verdict.context["diff"] == verdict.message.split("\n")[1:]
+
+
+def called(number: int, tool: str, **given: Any) -> Event:
+    return make("tool.call", tool=tool, input=given, call_id=str(number), step=0)
+
+
+def answered(number: int, tool: str) -> Event:
+    told: dict[str, Any] = {
+        "content": [],
+        "is_error": False,
+        "details": None,
+        "mocked": False,
+        "step": 0,
+    }
+    return make("tool.result", tool=tool, call_id=str(number), **told)
+
+
+WORK = [
+    *(called(1, "find", id=7), answered(1, "find")),
+    *(called(2, "refund", id=7), answered(2, "refund")),
+    called(3, "refund", id=8),
+    *(iteration(1, "planner"), publish("task.start"), iteration(2, "critic"), publish("a.b")),
+]
+DIFFS: dict[str, tuple[dict[str, Any], str]] = {
+    "with input": (
+        {"type": "tool_called", "tool": "refund", "input": {"id": 9}},
+        """refund({"id":9}) was called 0 times:
+  expected         | actual
+                   | find({"id":7})
+≠ refund({"id":9}) | refund({"id":7})
+    .id: expected 9, got 7
+                   | refund({"id":8})""",
+    ),
+    "at most once": (
+        {"type": "tool_called", "tool": "refund", "max": 1},
+        """refund was called 2 times:
+  expected | actual
+           | find({"id":7})
+= refund   | refund({"id":7})
++          | refund({"id":8})""",
+    ),
+    "never called": (
+        {"type": "tool_called", "tool": "refnd"},
+        """'refnd' was never called; did you mean 'refund', 'find'?
+  expected | actual
+  … 1 more, as they should be
+           | refund({"id":7})
+           | refund({"id":8})
+- refnd    |""",
+    ),
+    "never": (
+        {"type": "tool_never", "tool": "refund", "input": {"id": 8}},
+        """'refund' was called:
+  expected | actual
+           | find({"id":7})
+           | refund({"id":7})
++          | refund({"id":8})""",
+    ),
+    "before": (
+        {"type": "tool_before", "first": "refund", "then": "find"},
+        """'find' was called before 'refund':
+  expected | actual
+- refund   |
+= find     | find
++          | refund
++          | refund""",
+    ),
+    "status": (
+        {"type": "tool_status", "tool": "refund", "status": "failed"},
+        """no call of 'refund' was failed:
+  expected       | actual
+≠ refund: failed | refund({"id":7}): ok
+≠ refund: failed | refund({"id":8}): no result""",
+    ),
+    "hats": (
+        {"type": "hat_sequence", "hats": ["planner", "builder"]},
+        """the hats differ:
+  expected | actual
+= planner  | planner
++          | critic
+- builder  |""",
+    ),
+    "events": (
+        {"type": "event_sequence", "topics": ["task.start", "build.done"]},
+        """'build.done' did not come after 'task.start':
+  expected   | actual
+= task.start | task.start
+             | a.b
+- build.done |""",
+    ),
+}
+
+
+@pytest.mark.parametrize("raw, told", DIFFS.values(), ids=DIFFS)
+def test_every_failed_trajectory_shows_both_sides(raw: dict[str, Any], told: str):
+    [verdict] = judge_all([raw], Evidence(WORK))
+    assert (verdict.status, verdict.message) == ("fail", told)
+    assert verdict.context["diff"] == told.split("\n")[1:]
+
+
+def test_what_holds_has_nothing_to_show():
+    holding = [
+        {"type": "tool_sequence", "tools": ["find", "refund", "refund"]},
+        {"type": "tool_called", "tool": "find"},
+        {"type": "hat_sequence", "hats": ["planner", "critic"]},
+    ]
+    for verdict in judge_all(holding, Evidence(WORK)):
+        assert (verdict.status, verdict.message) == ("pass", "")
+        assert "diff" not in verdict.context
 
 
 def test_a_failed_transition_lists_those_there_were(evidence: Evidence):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks.trajectory import Did, Mode, Wanted, assign, compare, contains
+from offbook.checks.alignment import lay_out
+from offbook.checks.trajectory import Did, Mode, Wanted, compare, contains, pair_calls
 
 A, B, C = Did("a", {}), Did("b", {}), Did("c", {})
 
@@ -58,7 +59,8 @@ def test_the_pairing_is_the_largest_there_is(wanted: list[set[int]], calls: int)
     seats = [*range(calls), *([None] * len(wanted))]
     orders = permutations(seats, len(wanted))
     best = max(sum(n in fits for n, fits in zip(order, wanted, strict=True)) for order in orders)
-    found = assign([Did("t", {"n": n}) for n in range(calls)], [wants(fits) for fits in wanted])
+    did = [Did("t", {"n": n}) for n in range(calls)]
+    found = pair_calls(did, [wants(fits) for fits in wanted], ordered=False)
     assert len({a for a, _ in found}) == len({w for _, w in found}) == len(found)
     assert len(found) == best
 
@@ -66,12 +68,86 @@ def test_the_pairing_is_the_largest_there_is(wanted: list[set[int]], calls: int)
 def test_a_failure_shows_both_sides_step_by_step():
     actual = [Did("find", {"id": 7}), Did("log", {}), Did("refund", {"id": 8})]
     wanted = [Wanted("find"), Wanted("refund", {"id": 7}), Wanted("mail")]
-    assert compare(actual, wanted, "exact").diff == [
-        '= find({"id":7})',
-        "+ log({})",
-        '+ refund({"id":8})',
-        '- refund({"id":7})',
-        "- mail",
+    assert lay_out(compare(actual, wanted, "exact").rows) == [
+        "  expected         | actual",
+        '= find             | find({"id":7})',
+        "+                  | log({})",
+        '≠ refund({"id":7}) | refund({"id":8})',
+        "    .id: expected 7, got 8",
+        "- mail             |",
+    ]
+
+
+def test_where_others_may_come_only_what_is_missing_is_marked():
+    wanted = [Wanted("b"), Wanted("d")]
+    assert [row.sign for row in compare([A, B, C], wanted, "in_order").rows] == [" ", "=", " ", "-"]
+    assert [row.sign for row in compare([C, B, A], wanted, "superset").rows] == [" ", "=", " ", "-"]
+    assert [row.sign for row in compare([C, B, A], wanted, "subset").rows] == ["+", "=", "+", "-"]
+
+
+def small(given_: dict[str, Any]) -> bool:
+    return given_["n"] < 3
+
+
+@pytest.mark.parametrize(
+    "wish, given_, notes",
+    [
+        (Wanted("t", {"a": {"b": [1, 2]}}), {"a": {"b": [1, 3]}}, [".a.b[1]: expected 2, got 3"]),
+        (Wanted("t", {"a": 1, "b": 2}), {"a": 1}, [".b: expected 2, got nothing"]),
+        (Wanted("t", {"a": [1]}), {"a": [1, 2]}, [".a: expected 1 items, got 2"]),
+        (Wanted("t", {"a": {}}), {"a": 1}, [".a: expected {}, got 1"]),
+        (Wanted("t", {"a": True}), {"a": 1}, [".a: expected true, got 1"]),
+        (Wanted("t", {}, "exact"), {"a": 1}, [".a: expected nothing, got 1"]),
+        (Wanted("t", {"a": "^x"}, "pattern"), {"a": "yx"}, ['.a: expected "^x", got "yx"']),
+        (Wanted("t", small), {"n": 3}, ["input: small says no"]),
+        (Wanted("t", small), {}, ["input: small raised KeyError('n')"]),
+        (
+            Wanted("t", {"a": "x" * 99 + "one"}),
+            {"a": "x" * 99 + "two"},
+            ['.a: expected …xxxxxxxxxxxxxxxxxxxxone", got …xxxxxxxxxxxxxxxxxxxxtwo"'],
+        ),
+    ],
+)
+def test_the_places_that_differ_are_told(wish: Wanted, given_: dict[str, Any], notes: list[str]):
+    did = Did("t", given_)
+    assert not wish.fits(did)
+    assert list(wish.differences(did)) == notes
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from("ab"),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xy"), inner),
+    max_leaves=4,
+)
+objects = st.dictionaries(st.sampled_from("xy"), json_values, max_size=2)
+
+
+@given(objects, objects, st.sampled_from(["exact", "partial", "pattern", "ignore"]))
+def test_a_call_fits_where_no_place_differs(given_: Any, wanted: Any, args: Any):
+    wish, did = Wanted("t", wanted, args), Did("t", given_)
+    assert wish.fits(did) is not bool(wish.differences(did))
+
+
+@given(
+    st.lists(st.sampled_from([A, B, C]), max_size=6), st.lists(st.sampled_from("abc"), max_size=5)
+)
+def test_every_call_and_every_wish_has_one_place(actual: list[Did], wanted: list[str]):
+    for mode in ("exact", "in_order", "any_order", "subset", "superset"):
+        found = compare(actual, wishes("".join(wanted)), mode)
+        assert [row.actual for row in found.rows if row.actual] == [str(did) for did in actual]
+        assert sorted(row.expected for row in found.rows if row.expected) == sorted(wanted)
+        assert found.holds is all(
+            row.fits or (mode == "subset" and row.sign == "-") for row in found.rows
+        )
+
+
+def test_of_a_long_stretch_in_which_all_is_right_only_the_ends_are_shown():
+    wanted = [Wanted("a") for _ in range(9)]
+    rows = lay_out(compare([A] * 8, wanted, "exact").rows)
+    assert rows[1:] == [
+        "  … 6 more, as they should be",
+        *["= a        | a({})"] * 2,
+        "- a        |",
     ]
 
 

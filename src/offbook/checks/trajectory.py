@@ -6,12 +6,12 @@ that fits, and fails where two expectations overlap.)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
+from offbook.checks.alignment import Pairs, Row, align, assign, find_differences, show
 from offbook.trace.patterns import compile_pattern
 
 Mode = Literal["exact", "in_order", "any_order", "subset", "superset"]
@@ -23,6 +23,9 @@ class Did(NamedTuple):
 
     tool: str
     input: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.tool}({show(self.input)})"
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,15 +49,40 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.input is None or self.args == "ignore":
             return True
         if callable(self.input):
-            return bool(self.input(did.input))
+            return not self._ask(did)
         if self.args == "exact":
             return dict(did.input) == self.input
         return contains(did.input, self.input, patterns=self.args == "pattern")
 
+    def differences(self, did: Did) -> tuple[str, ...]:
+        """Where the input of a call is not as it should be."""
+        if self.input is None or self.args == "ignore":
+            return ()
+        if callable(self.input):
+            return self._ask(did)
+        whole = self.args == "exact"
+
+        def differs(given: Any, wanted: Any) -> bool:
+            if whole:
+                return bool(given != wanted)
+            return not contains(given, wanted, patterns=self.args == "pattern")
+
+        return tuple(find_differences(did.input, self.input, differs, whole=whole))
+
+    def _ask(self, did: Did) -> tuple[str, ...]:
+        try:
+            return () if self.input(did.input) else (f"input: {self._name} says no",)
+        except Exception as error:  # noqa: BLE001 - what it trips over is not what it wants
+            return (f"input: {self._name} raised {error!r}",)
+
+    @property
+    def _name(self) -> str:
+        return str(getattr(self.input, "__name__", "the function"))
+
     def __str__(self) -> str:
         if self.input is None:
             return self.tool
-        return f"{self.tool}(…)" if callable(self.input) else f"{self.tool}({show(self.input)})"
+        return f"{self.tool}({self._name if callable(self.input) else show(self.input)})"
 
 
 def contains(given: Any, wanted: Any, *, patterns: bool = False) -> bool:
@@ -82,7 +110,7 @@ class Comparison(NamedTuple):
     """Whether a trajectory is as wanted, and the two side by side."""
 
     holds: bool
-    diff: list[str]
+    rows: list[Row]
     missing: list[str]
     extra: list[str]
 
@@ -94,85 +122,59 @@ def compare(actual: Sequence[Did], wanted: Sequence[Wanted], mode: Mode) -> Comp
     between. `any_order`: the same calls, in whatever order. `subset`: nothing but what is wanted.
     `superset`: all that is wanted, and perhaps more.
     """
-    pairs = align(actual, wanted) if mode in {"exact", "in_order"} else assign(actual, wanted)
+    ordered = mode in {"exact", "in_order"}
+    pairs = pair_calls(actual, wanted, ordered=ordered)
     paired = {a for a, _ in pairs}
     met = {w for _, w in pairs}
     missing = [str(one) for at, one in enumerate(wanted) if at not in met]
-    extra = [shown(one) for at, one in enumerate(actual) if at not in paired]
+    extra = [str(one) for at, one in enumerate(actual) if at not in paired]
     holds = not (missing and mode != "subset") and not (extra and mode in _CLOSED)
-    return Comparison(holds, _diff(actual, wanted, pairs), missing, extra)
+    rows = compare_calls(actual, wanted, pairs, ordered=ordered)
+    if mode not in _CLOSED:  # others are free to come
+        rows = [row if row.expected else row._replace(fits=True) for row in rows]
+    return Comparison(holds, rows, missing, extra)
 
 
 _CLOSED = {"exact", "any_order", "subset"}
 
 
-def assign(actual: Sequence[Did], wanted: Sequence[Wanted]) -> list[tuple[int, int]]:
-    """The largest set of pairs in which every call and every wish occurs once at most."""
-    fits = [[a for a, did in enumerate(actual) if wish.fits(did)] for wish in wanted]
-    taken: dict[int, int] = {}
+def pair_calls(actual: Sequence[Did], wanted: Sequence[Wanted], *, ordered: bool) -> Pairs:
+    """Which call is which wish, for as many as there can be."""
+    known: dict[tuple[int, int], bool] = {}
 
-    def settle(wish: int, tried: set[int]) -> bool:
-        for call in fits[wish]:
-            if call in tried:
-                continue
-            tried.add(call)
-            if call not in taken or settle(taken[call], tried):
-                taken[call] = wish
-                return True
-        return False
+    def fits(a: int, w: int) -> bool:
+        if (a, w) not in known:
+            known[a, w] = wanted[w].fits(actual[a])
+        return known[a, w]
 
-    for wish in range(len(wanted)):
-        settle(wish, set())
-    return sorted(taken.items())
+    return (align if ordered else assign)(len(actual), len(wanted), fits)
 
 
-def align(actual: Sequence[Did], wanted: Sequence[Wanted]) -> list[tuple[int, int]]:
-    """The longest set of pairs that keeps both orders."""
-    rows, columns = len(actual), len(wanted)
-    best = [[0] * (columns + 1) for _ in range(rows + 1)]
-    for a in range(rows - 1, -1, -1):
-        for w in range(columns - 1, -1, -1):
-            if wanted[w].fits(actual[a]):
-                best[a][w] = best[a + 1][w + 1] + 1
-            else:
-                best[a][w] = max(best[a + 1][w], best[a][w + 1])
-    pairs: list[tuple[int, int]] = []
-    a = w = 0
-    while a < rows and w < columns:
-        if wanted[w].fits(actual[a]):
-            pairs.append((a, w))
-            a, w = a + 1, w + 1
-        elif best[a + 1][w] >= best[a][w + 1]:
-            a += 1
-        else:
-            w += 1
-    return pairs
-
-
-def _diff(
-    actual: Sequence[Did], wanted: Sequence[Wanted], pairs: list[tuple[int, int]]
-) -> list[str]:
-    """Both sides, a line a step: `=` as wanted, `-` wanted and missing, `+` not wanted."""
+def compare_calls(
+    actual: Sequence[Did], wanted: Sequence[Wanted], pairs: Pairs, *, ordered: bool
+) -> list[Row]:
+    """Calls beside wishes; one that is no wish stands beside a wish for the same tool."""
     by_call = dict(pairs)
-    met = set(by_call.values())
-    lines: list[str] = []
-    upto = 0
+    left = [w for w in range(len(wanted)) if w not in by_call.values()]
+    rows: list[Row] = []
     for at, did in enumerate(actual):
         wish = by_call.get(at)
-        if wish is not None:
-            lines += [f"- {wanted[w]}" for w in range(upto, wish) if w not in met]
-            upto = max(upto, wish + 1)
-        lines.append(f"{'=' if wish is not None else '+'} {shown(did)}")
-    lines += [f"- {wanted[w]}" for w in range(upto, len(wanted)) if w not in met]
-    return lines
+        if wish is None:
+            bound = min((w for a, w in pairs if a > at), default=len(wanted)) if ordered else None
+            wish = _find_kin(did, wanted, left, bound)
+        while ordered and wish is not None and left and left[0] < wish:
+            rows.append(Row(str(wanted[left.pop(0)]), ""))
+        if wish is None:
+            rows.append(Row("", str(did)))
+        elif at in by_call:
+            rows.append(Row(str(wanted[wish]), str(did), fits=True))
+        else:
+            left.remove(wish)
+            rows.append(Row(str(wanted[wish]), str(did), notes=wanted[wish].differences(did)))
+    return [*rows, *(Row(str(wanted[w]), "") for w in left)]
 
 
-def shown(did: Did) -> str:
-    """A call, in one line."""
-    return f"{did.tool}({show(did.input)})"
-
-
-def show(value: object) -> str:
-    """A value, in at most a line."""
-    text = msgspec.json.encode(value, enc_hook=repr).decode()
-    return re.sub(r"^(.{79}).+$", r"\1…", text)
+def _find_kin(did: Did, wanted: Sequence[Wanted], left: list[int], bound: int | None) -> int | None:
+    """The wish for the same tool that nothing has met, before the bound."""
+    near = (w for w in left if bound is None or w < bound)
+    return next((w for w in near if wanted[w].tool == did.tool), None)

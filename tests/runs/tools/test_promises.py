@@ -14,7 +14,7 @@ import pytest
 from offbook.checks.assertions.table import judge_all
 from offbook.checks.evidence import Evidence
 from offbook.errors import RunError, UsageError
-from offbook.files import write_whole
+from offbook.files import parse_yaml, write_whole
 from offbook.runs.scenarios.playing import play
 from offbook.runs.scenarios.scenario import read_scenario
 from offbook.runs.tools.check import check
@@ -26,6 +26,7 @@ from offbook.runs.tools.setup import setup
 from offbook.runs.tools.snapshot import snapshot
 from offbook.trace.events import Event
 from tests.clients import is_alive
+from tests.reports.test_formats import JUnitXml
 
 DONE = [{"output": "LOOP_COMPLETE"}]
 
@@ -257,6 +258,29 @@ def test_signals_and_zeros_have_a_meaning(
 ):
     [verdict] = judge_all([raw], Evidence(events))
     assert (verdict.status, verdict.actual) == (status, actual)
+
+
+def test_both_sides_of_a_failure_are_in_the_answer_and_in_every_report(place: Path):
+    call = {"tool": "refund", "input": {"id": 8}, "call_id": "1", "step": 0}
+    write_session(place, [("tool.call", call)])
+    wanted = [{"tool": "refund", "input": {"id": 7}}]
+    [result] = check("w", [{"type": "tool_sequence", "tools": wanted}]).results
+    rows = [
+        "  expected         | actual",
+        '≠ refund({"id":7}) | refund({"id":8})',
+        "    .id: expected 7, got 8",
+    ]
+    assert result.message.split("\n") == ["the calls differ:", *rows]
+    assert result.context["diff"] == rows
+    junit = JUnitXml.fromfile(report("w", "junit", "x").report_path)
+    [case] = [case for suite in junit for case in suite]
+    assert "\n".join(rows) in case.result[0].text
+    ctrf = json.loads(Path(report("w", "ctrf", "x").report_path).read_bytes())
+    assert "\n".join(rows) in ctrf["results"]["tests"][0]["message"]
+    data = json.loads(Path(report("w", "json", "x").report_path).read_bytes())
+    assert "\n".join(rows) in data["cases"][0]["message"]
+    tap = parse_yaml(Path(report("w", "tap", "x").report_path).read_text().split("---")[1][:-6])
+    assert "\n".join(rows) in tap["message"]
 
 
 # ------------------------------------------------------------------- snapshots and reports

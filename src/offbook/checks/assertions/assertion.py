@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from offbook.checks.alignment import Row, lay_out
 from offbook.checks.evidence import Asked, Evidence, NoData
 from offbook.errors import OffbookError, UsageError
 from offbook.trace.outputs import shorten
@@ -27,6 +29,7 @@ class Finding(msgspec.Struct, frozen=True):
     actual: Any = None
     message: str = ""
     context: dict[str, Any] = {}
+    rows: Sequence[Row] = ()
 
 
 class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -66,11 +69,23 @@ class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     def _verdict(self, status: Status, found: Finding | None = None, message: str = "") -> Verdict:
         if found is None:
             return Verdict(self.title, status, message)
+        if found.rows and status == "fail":
+            found = _spread(found)
         parts = [found.message, found.expected, found.actual, found.context]
         told, expected, actual, context = shorten(parts, LONGEST)
-        if not told and status == "fail":
+        if status == "pass":
+            told = ""
+        elif not told and status == "fail":
             told = f"expected {expected!r}, got {actual!r}"
         return Verdict(self.title, status, told, expected, actual, context)
+
+
+def _spread(found: Finding) -> Finding:
+    """The finding with what was expected beside what came, for people and for machines."""
+    lines = lay_out(found.rows)
+    said = found.message if found.message.endswith("?") else f"{found.message}:"
+    told = "\n".join([said, *lines])
+    return msgspec.structs.replace(found, message=told, context={**found.context, "diff": lines})
 
 
 class Range(Assertion, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

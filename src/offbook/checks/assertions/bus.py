@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import ClassVar
 
+from offbook.checks.alignment import Row, compare_names
 from offbook.checks.assertions.assertion import Assertion, Finding, Range, listed
 from offbook.checks.evidence import Asked, Evidence, NoData
 from offbook.checks.facts import Matching, Published
@@ -54,12 +55,16 @@ class EventSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="eve
         wanted = listed(self.topics, "event_sequence.topics")
         topics = _published(evidence)
         shown = topics if len(topics) <= LONGEST else [*topics[:LONGEST], "…"]
-        actual = iter(topics)
+        actual = enumerate(topics)
+        pairs: list[tuple[int, int]] = []
         for at, topic in enumerate(wanted):
-            if not any(matches(topic, found) for found in actual):
+            found = next((place for place, one in actual if matches(topic, one)), None)
+            if found is None:
                 after = f" after {wanted[at - 1]!r}" if at else ""
                 message = f"{topic!r} did not come{after}"
-                return Finding(holds=False, expected=wanted, actual=shown, message=message)
+                rows = _compare(wanted, topics, pairs)
+                return Finding(False, wanted, shown, message, rows=rows)
+            pairs.append((found, at))
         return Finding(holds=True, expected=wanted, actual=shown)
 
 
@@ -91,6 +96,13 @@ class NoEvent(Assertion, frozen=True, forbid_unknown_fields=True, tag="no_event"
         _published(evidence)
         found = evidence.know(Matching, self.topic)
         return Finding(not found.count, f"no {self.topic}", found.shown)
+
+
+def _compare(wanted: list[str], topics: list[str], pairs: list[tuple[int, int]]) -> list[Row]:
+    """What should have come beside what came; others are free to come between."""
+    upto = (pairs[-1][0] if pairs else 0) + LONGEST
+    rows = compare_names(wanted, topics[:upto], pairs)
+    return [row if row.expected else row._replace(fits=True) for row in rows]
 
 
 def _published(evidence: Evidence) -> list[str]:

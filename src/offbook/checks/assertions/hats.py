@@ -6,9 +6,12 @@ from collections import Counter
 from itertools import pairwise
 from typing import ClassVar
 
+from offbook.checks.alignment import align, compare_names
 from offbook.checks.assertions.assertion import Assertion, Finding, Range, listed
 from offbook.checks.evidence import Asked, Evidence, NoData
 from offbook.checks.facts import Worn
+
+LONGEST = 200
 
 
 class HatSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="hat_sequence"):
@@ -23,7 +26,10 @@ class HatSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="hat_s
     def look(self, evidence: Evidence) -> Finding:
         wanted = listed(self.hats, "hat_sequence.hats")
         worn = _worn(evidence)
-        return Finding(worn == wanted, wanted, worn)
+        shown = worn[: len(wanted) + LONGEST]
+        pairs = align(len(shown), len(wanted), lambda a, w: shown[a] == wanted[w])
+        rows = () if worn == wanted else compare_names(wanted, shown, pairs)
+        return Finding(worn == wanted, wanted, worn, "the hats differ", rows=rows)
 
 
 class HatTransition(

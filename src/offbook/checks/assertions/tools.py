@@ -7,13 +7,15 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from offbook.checks.alignment import Row, compare_names
 from offbook.checks.assertions.assertion import Assertion, Finding, listed
 from offbook.checks.evidence import Asked, Evidence, NoData
 from offbook.checks.facts import Tooling
-from offbook.checks.trajectory import Args, Did, Mode, Wanted, compare, contains, shown
+from offbook.checks.trajectory import Args, Did, Mode, Wanted, compare, compare_calls, contains
 from offbook.errors import nearest
 from offbook.trace.query import Events, ToolCallRecord
 
+DIFFER = "the calls differ"
 State = Literal["ok", "failed", "blocked", "retried"]
 
 
@@ -35,12 +37,11 @@ class ToolSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool
         wanted = [self._wish(one) for one in self.tools]
         if self.mode != "exact":
             listed([one.tool for one in wanted], "tool_sequence.tools")
-        actual = [Did(record.tool_name, record.input) for record in _calls(evidence)]
+        actual = _did(evidence)
         found = compare(actual, wanted, self.mode)
-        message = "" if found.holds else "the calls differ:\n" + "\n".join(found.diff)
         context = {"missing": found.missing, "extra": found.extra}
-        shown_ = [shown(did) for did in actual]
-        return Finding(found.holds, [str(one) for one in wanted], shown_, message, context)
+        sides = ([str(one) for one in wanted], [str(did) for did in actual])
+        return Finding(found.holds, *sides, DIFFER, context, found.rows)
 
     def _wish(self, one: str | Wanted) -> Wanted:
         if isinstance(one, str):
@@ -62,15 +63,30 @@ class ToolCalled(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_c
         return [(Tooling, ())]
 
     def look(self, evidence: Evidence) -> Finding:
-        calls = _calls(evidence)
+        calls = _did(evidence)
         wish = Wanted(self.tool, self.input, self.args)
-        fitting = [c for c in calls if wish.fits(Did(c.tool_name, c.input))]
+        fitting = [at for at, did in enumerate(calls) if wish.fits(did)]
         count = len(fitting)
         holds = count >= self.min and (self.max is None or count <= self.max)
         bounds = {"min": self.min, "max": self.max, "call": str(wish)}
-        made = [shown(Did(c.tool_name, c.input)) for c in calls if c.tool_name == self.tool]
-        near = "" if made else nearest(self.tool, {c.tool_name for c in calls})
-        return Finding(holds, bounds, count, near, {"calls": made})
+        made = [str(did) for did in calls if did.tool == self.tool]
+        told = f"{wish} was called {count} times"
+        if not made:
+            told = f"{self.tool!r} was never called; {nearest(self.tool, {d.tool for d in calls})}"
+        rows = self._rows(wish, calls, fitting)
+        return Finding(holds, bounds, count, told, {"calls": made}, rows)
+
+    def _rows(self, wish: Wanted, calls: list[Did], fitting: list[int]) -> list[Row]:
+        """The calls beside as many wishes as there should be, and no more than there may be."""
+        most = len(fitting) if self.max is None else self.max
+        wanted = max(self.min, min(len(fitting), most))
+        pairs = [(at, number) for number, at in enumerate(fitting[:wanted])]
+        rows = compare_calls(calls, [wish] * wanted, pairs, ordered=False)
+        extra = fitting[wanted:]
+        return [
+            row._replace(fits=row.fits or (not row.expected and at not in extra))
+            for at, row in enumerate(rows)  # a row for each call, then what is missing
+        ]
 
 
 class ToolNever(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_never"):
@@ -84,13 +100,13 @@ class ToolNever(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_ne
         return [(Tooling, ())]
 
     def look(self, evidence: Evidence) -> Finding:
-        found = [
-            shown(Did(record.tool_name, record.input))
-            for record in _calls(evidence)
-            if record.tool_name == self.tool
-            and contains(record.input, self.input or {}, patterns=True)
-        ]
-        return Finding(not found, f"no {self.tool}", found)
+        rows = [Row("", str(did), fits=not self._names(did)) for did in _did(evidence)]
+        made = [row.actual for row in rows if not row.fits]
+        return Finding(not made, f"no {self.tool}", made, f"{self.tool!r} was called", rows=rows)
+
+    def _names(self, did: Did) -> bool:
+        """Whether this is a call that should never be."""
+        return did.tool == self.tool and contains(did.input, self.input or {}, patterns=True)
 
 
 class ToolBefore(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_before"):
@@ -104,11 +120,17 @@ class ToolBefore(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_b
         return [(Tooling, ())]
 
     def look(self, evidence: Evidence) -> Finding:
-        names = [record.tool_name for record in _calls(evidence)]
+        names = [did.tool for did in _did(evidence)]
         if self.then not in names:
             raise NoData(f"{self.then!r} was never called")
-        holds = self.first in names[: names.index(self.then)]
-        return Finding(holds, f"{self.first} before {self.then}", names)
+        at = names.index(self.then)
+        holds = self.first in names[:at]
+        rows = [
+            row._replace(fits=row.fits or row.actual not in {"", self.first})
+            for row in compare_names([self.first, self.then], names, [(at, 1)])
+        ]
+        told = f"{self.then!r} was called before {self.first!r}"
+        return Finding(holds, f"{self.first} before {self.then}", names, told, rows=rows)
 
 
 class ToolStatus(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_status"):
@@ -122,22 +144,29 @@ class ToolStatus(Assertion, frozen=True, forbid_unknown_fields=True, tag="tool_s
         return [(Tooling, ())]
 
     def look(self, evidence: Evidence) -> Finding:
-        calls = [record for record in _calls(evidence) if record.tool_name == self.tool]
+        calls = [one for one in _calls(evidence) if one.tool_name == self.tool]
         if not calls:
             raise NoData(f"{self.tool!r} was never called")
         results = {r.tool_call_id: r for r in Events(evidence.know(Tooling).events).tool_results}
         states: list[State] = []
+        rows: list[Row] = []
         for record in calls:
             result = results.get(record.tool_call_id)
-            if record.blocked:
-                states.append("blocked")
-            elif result is None:
-                continue
-            else:
-                states.append("failed" if result.is_error else "ok")
+            state: State | None = "blocked" if record.blocked else None
+            if state is None and result is not None:
+                state = "failed" if result.is_error else "ok"
+            if state is not None:
+                states.append(state)
+            said = f"{Did(record.tool_name, record.input)}: {state or 'no result'}"
+            rows.append(Row(f"{self.tool}: {self.status}", said, fits=state == self.status))
         if any(a != "ok" and b == "ok" for a, b in itertools.pairwise(states)):
             states.append("retried")
-        return Finding(self.status in states, self.status, states)
+        told = f"no call of {self.tool!r} was {self.status}"
+        return Finding(self.status in states, self.status, states, told, rows=rows)
+
+
+def _did(evidence: Evidence) -> list[Did]:
+    return [Did(record.tool_name, record.input) for record in _calls(evidence)]
 
 
 def _calls(evidence: Evidence) -> list[ToolCallRecord]:
