@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError
-from offbook.files import dump_yaml, parse_yaml, read_document, write_whole
+from offbook.files import copy_whole, dump_yaml, parse_yaml, read_document, write_whole
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -105,3 +105,12 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         write_whole(path, "new")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["golden.txt"]
+
+
+def test_a_copy_has_the_text_and_the_rights_of_its_source(tmp_path: Path):
+    source = tmp_path / "private.yaml"
+    source.write_text("one")
+    source.chmod(0o600)
+    copy = copy_whole(source, tmp_path / "new" / "copy.yaml")
+    assert (copy.read_text(), copy.stat().st_mode & 0o777) == ("one", 0o600)
+    assert [path.name for path in copy.parent.iterdir()] == ["copy.yaml"]

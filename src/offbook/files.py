@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import stat
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, BinaryIO, TypeVar, cast, get_type_hints
 
 import msgspec
 
@@ -244,15 +248,29 @@ def write_whole(path: Path, data: str | bytes, *, mode: int = 0o644, lasting: bo
 
     What is `lasting` is on the disk, too, before this is over: even if the machine stops then.
     """
-    raw = data.encode() if isinstance(data, str) else data
+    with _making(path, mode) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def copy_whole(source: Path, target: Path) -> Path:
+    """Copy a file, with its rights, so that nobody ever sees half of it."""
+    mode = stat.S_IMODE(source.stat().st_mode)
+    with source.open("rb") as file, _making(target, mode) as copy:
+        shutil.copyfileobj(file, copy)
+    return target
+
+
+@contextmanager
+def _making(path: Path, mode: int) -> Generator[BinaryIO]:
+    """A file that takes its place when it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-            if lasting:
-                file.flush()
-                os.fsync(file.fileno())
+            yield file
         Path(name).chmod(mode)
         Path(name).replace(path)
     except BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from functools import wraps
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
 from offbook.determinism.ids import stable
 from offbook.errors import OffbookError
+from offbook.files import copy_whole
 from offbook.reports.terminal.tree import tell_end
 from offbook.runs.bridge import in_loop
 from offbook.runs.rehearsals.doors import drive, session
@@ -112,7 +112,7 @@ class Offbook:
         for trace in self.traces:
             if trace.parent == self._folder:
                 number = f"-{len(kept) + 1}" if kept else ""
-                kept.append(_copy(trace, folder / f"{_slug(test)}{number}.jsonl"))
+                kept.append(copy_whole(trace, folder / f"{_slug(test)}{number}.jsonl"))
             else:
                 kept.append(trace)
         return kept
@@ -161,12 +161,3 @@ def _slug(test: str) -> str:
     if plain == test.replace("::", "-").replace("/", "-") and len(plain) <= LONGEST:
         return plain
     return f"{plain[:LONGEST]}-{stable('', test, length=8)}"
-
-
-def _copy(trace: Path, place: Path) -> Path:
-    """Copy a file so that nobody ever sees half of it."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    half = place.with_name(f".{place.name}.{os.getpid()}")
-    shutil.copyfile(trace, half)
-    half.replace(place)
-    return place

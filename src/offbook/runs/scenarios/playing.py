@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from offbook.checks.assertions.snapshots import SnapshotMatches
 from offbook.checks.assertions.table import read_assertion
 from offbook.checks.snapshot import FOLDER as SNAPSHOTS
 from offbook.errors import OffbookError, UsageError
-from offbook.files import write_whole
+from offbook.files import copy_whole, write_whole
 from offbook.reports.report import Attempt, Case, Suite, collect
 from offbook.runs.scenarios.repeat import Failure, Kind, repeat
 from offbook.runs.scenarios.scenario import Scenario, slug
@@ -152,7 +151,8 @@ async def _try(
             tried.evaluated = await evaluate(workspace, **step)
         failure = find_failure(ran, tried.checked, tried.evaluated)
         if failure or any(step.include_traces for step in scenario.report):
-            tried.session = _keep(Path(ran.session_file), folder / f"{slug(scenario.name)}.jsonl")
+            kept = folder / f"{slug(scenario.name)}.jsonl"
+            tried.session = str(copy_whole(Path(ran.session_file), kept))
         tried.reports = _report(workspace, scenario, folder, history, tried.session)
         events = Trace(Path(ran.session_file))
         tried.suite = collect(events, scenario.name, trace=tried.session, history=history)
@@ -174,7 +174,7 @@ async def _run(scenario: Scenario, workspace: Workspace, *, recording: bool) -> 
     inside = workspace.place(f"{CASSETTES}/{cassette.stem}.yaml")
     if recording:
         recorded = await _record(workspace, cassette.stem, options)
-        _keep(inside, cassette)
+        copy_whole(inside, cassette)
         return recorded
     _bring_cassette(cassette, inside)
     limits = {name: options[name] for name in ("task", "max_iterations", "max_runtime_secs")}
@@ -185,7 +185,7 @@ def _bring_snapshots(scenario: Scenario, workspace: Workspace) -> None:
     """Put the approved snapshots into the workspace."""
     for path in Path(scenario.snapshots).glob("*.json") if scenario.snapshots else ():
         if not path.name.endswith(PENDING):
-            _keep(path, workspace.place(f"{SNAPSHOTS}/{path.name}"))
+            copy_whole(path, workspace.place(f"{SNAPSHOTS}/{path.name}"))
 
 
 def _bring_cassette(cassette: Path, inside: Path) -> None:
@@ -194,7 +194,7 @@ def _bring_cassette(cassette: Path, inside: Path) -> None:
         raise UsageError(
             "there is no cassette", where=str(cassette), hint="record it: offbook run FILE --record"
         )
-    _keep(cassette, inside)
+    copy_whole(cassette, inside)
 
 
 async def _record(workspace: Workspace, name: str, options: dict[str, Any]) -> Recorded:
@@ -218,7 +218,7 @@ def _take_back(scenario: Scenario, workspace: Workspace) -> None:
         name = f"{assertion.snapshot_id}{PENDING}"
         pending, place = workspace.place(f"{SNAPSHOTS}/{name}"), Path(scenario.snapshots) / name
         if pending.is_file():
-            _keep(pending, place)
+            copy_whole(pending, place)
         else:
             place.unlink(missing_ok=True)
 
@@ -275,17 +275,5 @@ def _report(
         )
         suffix = f"{step.format}.{REPORTS[step.format].suffix}"
         target = folder / f"{slug(scenario.name)}.{suffix}"
-        kept.append(_keep(Path(written.report_path), target))
+        kept.append(str(copy_whole(Path(written.report_path), target)))
     return kept
-
-
-def _keep(path: Path, target: Path) -> str:
-    """Copy a file out of the workspace, whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    making = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        shutil.copyfile(path, making)
-        making.replace(target)
-    finally:
-        making.unlink(missing_ok=True)
-    return str(target)
