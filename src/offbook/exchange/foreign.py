@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from offbook.errors import UsageError
+from offbook.errors import ModelError, UsageError
 from offbook.exchange.messages import JSON, AnyBlock, Foreign
 
 B = TypeVar("B", bound=msgspec.Struct)
@@ -24,7 +24,7 @@ class Verbatim:
     def keep(self, kind: str, *place: str | int) -> Foreign:
         """What stands at this place."""
         if self._whole is None:
-            self._whole = msgspec.json.decode(self._text)
+            self._whole = self._read()
         found = self._whole
         for step in place:
             if isinstance(step, str):
@@ -32,6 +32,12 @@ class Verbatim:
             elif isinstance(found, list):  # one may stand where many can
                 found = cast("list[Any]", found)[step]
         return Foreign(kind, cast("JSON", found), self._dialect)
+
+    def _read(self) -> Any:
+        try:
+            return msgspec.json.decode(self._text)
+        except RecursionError as error:
+            raise ModelError(f"The body is nested too deeply: {error}", status=400) from error
 
 
 class Reader(Protocol[T_co]):

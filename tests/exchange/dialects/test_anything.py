@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import ModelError
+from offbook.exchange.dialects.all import recognise
 from offbook.exchange.dialects.anthropic import Anthropic
 from offbook.exchange.dialects.bedrock import Bedrock
 from offbook.exchange.dialects.dialect import Dialect, Wire
@@ -70,4 +71,31 @@ def test_a_request_with_anything_wrong_is_understood_or_refused(
 def test_a_body_of_anything_is_refused(dialect: Dialect, path: str, body: bytes):
     with pytest.raises(ModelError) as caught:
         dialect.decode(Wire("POST", path, {}, body), Threads())
+    assert caught.value.status == 400
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+NESTED = [
+    ("/v1/chat/completions", '{"model":"m","messages":[{"role":"user","content":%s}]}'),
+    ("/v1/responses", '{"model":"m","input":[{"role":"user","content":%s}]}'),
+    ("/v1/messages", '{"model":"m","max_tokens":9,"messages":[{"role":"user","content":%s}]}'),
+    ("/v1beta/models/m:generateContent", '{"contents":[{"parts":%s}]}'),
+    ("/model/m/converse", '{"messages":[{"role":"user","content":%s}]}'),
+]
+
+
+@pytest.mark.parametrize("path, body", NESTED)
+@pytest.mark.parametrize("where", ["block", "option", "metadata", "tools"])
+def test_what_is_nested_too_deeply_is_refused(path: str, body: str, where: str):
+    inside = f'[{{"type":"odd","odd":{DEEP if where == "block" else 1}}}]'
+    text = body % inside
+    if where == "tools":
+        text = text[:-1] + f',"tools":[{{"odd":{DEEP}}}]}}'
+    elif where != "block":
+        text = text[:-1] + f',"{where}":{DEEP}}}'
+    wire = Wire("POST", path, {}, text.encode())
+    dialect = recognise(wire)
+    assert dialect is not None
+    with pytest.raises(ModelError) as caught:
+        dialect.decode(wire, Threads())
     assert caught.value.status == 400

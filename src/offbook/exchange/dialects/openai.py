@@ -53,7 +53,7 @@ def read_body(decoder: Reader[T], body: bytes | msgspec.Raw) -> T:
             status=400,
             details={"param": param, "code": "invalid_type"},
         ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(
             f"We could not parse the JSON body of your request: {error}.", status=400
         ) from error

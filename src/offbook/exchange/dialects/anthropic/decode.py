@@ -53,7 +53,7 @@ def read_body(body: bytes) -> tuple[forms.Body, JSON]:
         return forms.body(body)
     except msgspec.ValidationError as error:
         raise ModelError(complain(error), status=400) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         what = f"The request body is not valid JSON: {error}"
         raise ModelError(what, status=400) from error
 

@@ -31,6 +31,8 @@ def read_tools(raw: bytes) -> tuple[tuple[Tool, ...], str]:
         listed = msgspec.json.decode(raw, type=list[JSON] | None)
     except msgspec.ValidationError as error:
         raise ModelError(f"tools.{complain(error)}", status=400) from error
+    except RecursionError as error:
+        raise ModelError(f"tools: {error}", status=400) from error
     tools = tuple(_read_tool(tool) for tool in listed or ())
     return tools, _doubt_tools(tools)
 

@@ -55,7 +55,7 @@ def read_body(decoder: Reader[forms.T], body: bytes) -> forms.T:
         place = path.rstrip("`").lstrip(".")
         what = f"Invalid value at '{place}': {text}" if place else text
         raise ModelError(what, status=400) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         what = f"Invalid JSON payload received. {error}"
         raise ModelError(what, status=400) from error
 

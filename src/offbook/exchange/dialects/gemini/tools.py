@@ -38,7 +38,7 @@ def read_tools(raw: bytes) -> tuple[tuple[Tool, ...], str]:
             "list[dict[str, Raw]]", [groups] if isinstance(groups, dict) else groups or []
         )
         tools = tuple(tool for group in listed for tool in _read_group(group))
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         raise ModelError(f"Invalid value at 'tools': {error}", status=400) from error
     return tools, _doubt_tools(tools)
 
