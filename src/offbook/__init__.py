@@ -71,9 +71,9 @@ if TYPE_CHECKING:
     from offbook.subjects.clis.gemini import GeminiCli as GeminiCli
     from offbook.subjects.clis.pi import Pi as Pi
     from offbook.subjects.clis.ralph import Ralph as Ralph
+    from offbook.subjects.session.options import Skill as Skill
     from offbook.subjects.session.outcome import Outcome as Outcome
     from offbook.subjects.session.session import AgentSession as AgentSession
-    from offbook.subjects.session.session import Skill as Skill
     from offbook.subjects.subject import Stage as Stage
     from offbook.subjects.subject import Subject as Subject
     from offbook.surfaces.fixtures import Offbook as Offbook
@@ -114,7 +114,8 @@ _HOMES = {
     "subjects.clis.pi": "Pi",
     "subjects.clis.ralph": "Ralph",
     "subjects.session.outcome": "Outcome",
-    "subjects.session.session": "AgentSession Skill",
+    "subjects.session.options": "Skill",
+    "subjects.session.session": "AgentSession",
     "subjects.subject": "Stage Subject",
     "surfaces.fixtures": "Offbook",
     "trace.bus.channels": "Channel",

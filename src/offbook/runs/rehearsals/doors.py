@@ -10,7 +10,8 @@ from offbook.errors import UsageError, explain_call
 from offbook.exchange.names import Name
 from offbook.exchange.source import ModelSource
 from offbook.runs.rehearsals.rehearsal import Rehearsal
-from offbook.subjects.session.session import MINIMAL, AgentSession, Skill, listed
+from offbook.subjects.session.options import MINIMAL, Skill, read_list
+from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import Subject
 
 
@@ -43,8 +44,8 @@ def session(  # noqa: PLR0913 - the options of a session
     )
     subject = AgentSession(
         extensions=[
-            *listed(extensions, "extensions"),
-            *listed(extension_factories, "extension_factories"),
+            *read_list(extensions, "extensions"),
+            *read_list(extension_factories, "extension_factories"),
         ],
         mock_tools=mock_tools,
         mock_ui=mock_ui,

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
-
-import msgspec
 
 from offbook.errors import ModelError, RunError, ToolFailed, UsageError, nearest
 from offbook.exchange.history import History
@@ -19,6 +16,14 @@ from offbook.subjects.session import builtin
 from offbook.subjects.session.context import Context
 from offbook.subjects.session.extensions import Command, Factory, install, release
 from offbook.subjects.session.hooks import Hooks, Moment
+from offbook.subjects.session.options import (
+    MINIMAL,
+    Skill,
+    compose_system,
+    read_list,
+    read_mapping,
+    read_settings,
+)
 from offbook.subjects.session.outcome import Outcome, outcome
 from offbook.subjects.session.tools import Registered, Tools, describe_raise
 from offbook.subjects.session.ui import UI, check_answers
@@ -30,25 +35,7 @@ if TYPE_CHECKING:
     from offbook.exchange.reply import Reply
     from offbook.subjects.subject import Reach, Stage
 
-MINIMAL = "You are an agent. Use the tools that you are given."
-MISSPELT = 0.65  # extensions have settings of their own: only what is nearly ours is refused
 RETRYABLE = {408, 429, 500, 502, 503, 504, 529}
-
-
-class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that the agent can read up on; it stands in the system prompt."""
-
-    name: str
-    description: str = ""
-    content: str = ""
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """What the session itself reads of the settings; extensions find all of them in `ctx`."""
-
-    model: str = "offbook/playbook"
-    parameters: JSON = {}
-    retries: int = 0
 
 
 class AgentSession:
@@ -74,15 +61,15 @@ class AgentSession:
         mock_extension_tools: bool = False,
         propagate_errors: bool = True,
     ) -> None:
-        self._extensions = listed(extensions, "extensions")
-        self._mock_ui = check_answers(_mapping(mock_ui, "mock_ui"))
-        mocks = _mapping(mock_tools, "mock_tools")
+        self._extensions = read_list(extensions, "extensions")
+        self._mock_ui = check_answers(read_mapping(mock_ui, "mock_ui"))
+        mocks = read_mapping(mock_tools, "mock_tools")
         self._tools = Tools(mocks, mock_extensions=mock_extension_tools)
         self._hooks = Hooks()
         self._commands: dict[str, Command] = {}
-        self._system = _compose(system_prompt, skills)
-        self._raw = _mapping(settings, "settings")
-        self._settings = _read_settings(self._raw)
+        self._system = compose_system(system_prompt, skills)
+        self._raw = read_mapping(settings, "settings")
+        self._settings = read_settings(self._raw)
         self._propagate = propagate_errors
         self._history = History()
         self._factories: list[Factory] = []
@@ -335,49 +322,3 @@ def copy_json(value: Any) -> Any:
 
 def _wrong(text: str) -> Outcome:
     return Outcome((Text(text),), None, is_error=True)
-
-
-def listed(value: object, name: str) -> list[object]:
-    """A list that somebody gave, or what is wrong with it."""
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        kind = type(cast("object", value)).__name__
-        raise UsageError(f"{name} is a list, not {kind}", hint=f"write {name}=[…]")
-    return list(cast("Iterable[object]", value))
-
-
-def _mapping(value: object, name: str) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise UsageError(
-            f"{name} is a dict, not {type(value).__name__}", hint=f'write {name}={{"name": …}}'
-        )
-    return cast("Mapping[str, Any]", value)
-
-
-def _read_settings(raw: Mapping[str, Any]) -> Settings:
-    known = Settings.__struct_fields__
-    for key in raw:
-        if not isinstance(key, str):
-            raise UsageError(f"settings has the key {key!r}", hint="settings are named by strings")
-        if key not in known and get_close_matches(key, known, n=1, cutoff=MISSPELT):
-            raise UsageError(f"settings has no {key!r}", hint=nearest(key, known))
-    try:
-        return msgspec.convert({k: v for k, v in raw.items() if k in known}, Settings)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"settings: {error}") from error
-
-
-def _compose(system: str, skills: Iterable[Skill | Mapping[str, Any]]) -> str:
-    if not isinstance(system, str):
-        raise UsageError(f"system_prompt is a string, not {type(system).__name__}")
-    parts = [system]
-    for skill in listed(skills, "skills"):
-        try:
-            read = skill if isinstance(skill, Skill) else msgspec.convert(skill, Skill)
-        except msgspec.ValidationError as error:
-            hint = "give Skill(name, description, content)"
-            raise UsageError(f"skills: {error}", hint=hint) from error
-        about = f"# Skill {read.name}\n{read.description}\n{read.content}"
-        parts.append(about.rstrip())
-    return "\n\n".join(parts)
