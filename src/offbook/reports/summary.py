@@ -6,21 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.trace.events import (
-    ERROR,
-    REPLY,
-    RUN_END,
-    RUN_START,
-    TOOL_BLOCKED,
-    TOOL_CALL,
-    TOOL_RESULT,
-    VERDICT,
-)
+from offbook.trace import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from offbook.trace.events import Event
 
 
 class RunSummary(msgspec.Struct):
@@ -46,37 +35,37 @@ class Summary(msgspec.Struct):
     verdicts: list[dict[str, Any]] = []
 
 
-def summarize(events: Iterable[Event]) -> Summary:
+def summarize(trace: Iterable[events.Event]) -> Summary:
     """Count what happened; nothing but runs and verdicts is kept."""
     summary = Summary()
-    for event in events:
+    for event in trace:
         summary.events += 1
         _count(summary, event)
     return summary
 
 
-def _count(summary: Summary, event: Event) -> None:
+def _count(summary: Summary, event: events.Event) -> None:
     data = event.data
     match event.event:
-        case name if name == RUN_START:
+        case events.RUN_START:
             summary.runs.append(RunSummary(data.get("subject", ""), data.get("turns", 0)))
-        case name if name == RUN_END and summary.runs:
+        case events.RUN_END if summary.runs:
             summary.runs[-1].ok = bool(data.get("ok"))
             summary.runs[-1].error = data.get("error", "")
-        case name if name == REPLY:
+        case events.REPLY:
             summary.replies += 1
-        case name if name == ERROR:
+        case events.ERROR:
             summary.model_errors += 1
-        case name if name == TOOL_CALL:
+        case events.TOOL_CALL:
             tool = str(data.get("tool"))
             summary.tools[tool] = summary.tools.get(tool, 0) + 1
-        case name if name == TOOL_BLOCKED:
+        case events.TOOL_BLOCKED:
             summary.blocked += 1
-        case name if name == TOOL_RESULT:
+        case events.TOOL_RESULT:
             summary.tool_errors += bool(data.get("is_error"))
         case name if name.startswith("ui."):
             summary.ui += 1
-        case name if name == VERDICT:
+        case events.VERDICT:
             summary.verdicts.append(data)
         case _:
             pass

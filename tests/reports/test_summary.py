@@ -1,0 +1,40 @@
+"""A trace in numbers."""
+
+from typing import Any
+
+from offbook.reports.summary import RunSummary, Summary, summarize
+from offbook.trace.events import Event
+
+FAILED = {"check": "exit_code", "status": "fail"}
+HAPPENED: list[tuple[str, dict[str, Any]]] = [
+    ("_meta.run_end", {"ok": True}),
+    ("_meta.run_start", {"subject": "session", "turns": 2}),
+    ("model.reply", {}),
+    ("tool.call", {"tool": "read"}),
+    ("tool.result", {"is_error": False}),
+    ("tool.call", {"tool": "bash"}),
+    ("tool.result", {"is_error": True}),
+    ("tool.call", {"tool": "read"}),
+    ("tool.blocked", {}),
+    ("model.reply", {}),
+    ("model.error", {}),
+    ("ui.confirm", {}),
+    ("cell.update", {}),
+    ("check.verdict", FAILED),
+    ("_meta.run_end", {"ok": False, "error": "no"}),
+]
+
+
+def test_all_that_happened_is_counted():
+    trace = [Event(0, name, data, number) for number, (name, data) in enumerate(HAPPENED)]
+    assert summarize(trace) == Summary(
+        events=15,
+        runs=[RunSummary("session", 2, ok=False, error="no")],
+        replies=2,
+        model_errors=1,
+        tools={"read": 2, "bash": 1},
+        blocked=1,
+        tool_errors=1,
+        ui=1,
+        verdicts=[FAILED],
+    )
