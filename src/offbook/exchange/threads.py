@@ -22,10 +22,18 @@ class Threads:
         self._exchanges: dict[str, tuple[Request, Reply]] = {}
         self._callers: dict[str, Reply] = {}
 
+    @property
+    def count(self) -> int:
+        """How many exchanges are kept."""
+        return len(self._exchanges)
+
     def remember(self, reply_id: str, request: Request, reply: Reply) -> None:
-        """Keep an exchange under this id."""
+        """Keep an exchange under this id, and as the latest of its conversation, if it has one."""
         exchanges = self._exchanges
         exchanges[reply_id] = (request, reply)
+        if conversation := request.metadata.get("conversation"):
+            exchanges.pop(conversation, None)  # the latest is forgotten last
+            exchanges[conversation] = (request, reply)
         if len(exchanges) > KEPT:
             _shorten(exchanges)
         if calls := reply.calls:

@@ -275,3 +275,32 @@ def test_an_id_is_made_of_the_question_and_of_the_step() -> None:
     ids = [client.responses.create(model="m", input=text).id for text in texts]
     assert ids[0] == ids[2]
     assert len(set(ids)) == 3
+
+
+def test_a_conversation_that_the_provider_keeps_goes_on_from_its_id() -> None:
+    call = Reply((ToolCall("call_1", "weather", {"city": "Paris"}),), "tool_use")
+    client, served = connect(call, Reply((Text("Fine."),)), Reply((Text("Bye."),)))
+    begun: Any = [{"role": "user", "content": "My name is Ada."}]
+    kept = client.conversations.create(items=begun)
+    other = client.conversations.create(items=begun)
+    assert kept.id != other.id
+    first = client.responses.create(
+        model="m", input="How is Paris?", conversation=kept.id, tools=[WEATHER]
+    )
+    assert first.conversation is not None
+    assert first.conversation.id == kept.id
+    answer: Any = [{"type": "function_call_output", "call_id": "call_1", "output": "21"}]
+    client.responses.create(model="m", input=answer, conversation=kept.id, tools=[WEATHER])
+    client.responses.create(model="m", input="And now?", conversation={"id": kept.id})
+    told = [(m.role, m.text) for m in served.requests[-1].messages if m.text]
+    assert told == [
+        ("user", "My name is Ada."),
+        ("user", "How is Paris?"),
+        ("assistant", "Fine."),
+        ("user", "And now?"),
+    ]
+    assert [r.name for m in served.requests[1].fresh for r in m.results] == ["weather"]
+    assert client.conversations.retrieve(kept.id).id == kept.id
+    assert client.conversations.delete(kept.id).deleted
+    with pytest.raises(openai.NotFoundError, match="not told here"):
+        client.conversations.items.list(kept.id)

@@ -7,10 +7,11 @@ instructions, and as system or developer messages at the start, is the one `syst
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from offbook.determinism.ids import stable
 from offbook.errors import ModelError
 from offbook.exchange import rules
 from offbook.exchange.dialects import openai
@@ -19,6 +20,8 @@ from offbook.exchange.dialects.responses import forms
 from offbook.exchange.dialects.responses.asking import gather_reply, read_reply, write_items
 from offbook.exchange.dialects.responses.decode import (
     Conversation,
+    describe,
+    find_conversation,
     find_input,
     introduce_asker,
     read_instructions,
@@ -29,11 +32,13 @@ from offbook.exchange.dialects.responses.tools import read_tools, write_tools
 from offbook.exchange.foreign import Verbatim
 from offbook.exchange.memory import Known, Memory
 from offbook.exchange.messages import JSON, to_json
+from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request, Tool
 
 if TYPE_CHECKING:
-    from offbook.exchange.reply import Reply
     from offbook.exchange.threads import Threads
+
+KEPT = "/conversations/"
 
 
 class Responses:
@@ -49,11 +54,13 @@ class Responses:
 
     def claims(self, wire: Wire) -> bool:
         """Whether this is a response asked for, or one asked for again."""
-        path = wire.path
-        return path.endswith("/responses") or "/responses/" in path
+        path = f"{wire.path}/"
+        return "/responses/" in path or KEPT in path
 
     def aside(self, wire: Wire, threads: Threads) -> Answer | None:
-        """An earlier response again, or a count of tokens; None for a new response."""
+        """An earlier response or conversation, or a count of tokens; None for a new response."""
+        if KEPT in f"{wire.path}/":
+            return self._converse(wire, threads)
         id_ = wire.path.rpartition("/responses")[2].strip("/")
         if not id_:
             return None
@@ -67,6 +74,28 @@ class Responses:
             )
         request, reply = found
         return self.encode(reply, msgspec.structs.replace(request, stream=False))
+
+    def _converse(self, wire: Wire, threads: Threads) -> Answer:
+        """A conversation that the provider keeps: begun, or looked at."""
+        id_ = f"{wire.path}/".rpartition(KEPT)[2].strip("/")
+        try:
+            if wire.method == "POST" and not id_:
+                return _answer(to_json(describe(self._begin(wire, threads))))
+        except ModelError as error:
+            return self.refuse(error)
+        if threads.recall(id_) is not None and wire.method in {"DELETE", "GET"}:
+            return _answer(to_json(describe(id_, deleted=wire.method == "DELETE")))
+        what = f"Conversation with id '{id_}' not found, or its items are asked for, which are"
+        return self.refuse(ModelError(f"{what} not told here.", status=404))
+
+    def _begin(self, wire: Wire, threads: Threads) -> str:
+        begun = openai.read_body(forms.beginning, wire.body or b"{}")
+        seen = Verbatim(wire.body, forms.NAME)
+        said = Conversation(self._rules, threads, forms.NOTHING, seen)
+        said.read(begun.items or (), "items")
+        id_ = stable("conv_", wire.body.decode("utf-8", "replace"), str(threads.count))
+        threads.remember(id_, Request(said.finish().history), Reply())
+        return id_
 
     # ------------------------------------------------------------------ what the agent sent
 
@@ -88,7 +117,8 @@ class Responses:
         self, wire: Wire, text: bytes, threads: Threads, known: Known[forms.Read] | None = None
     ) -> Request:
         body, rest = openai.read_body(forms.body, text)
-        if known is not None and body.previous_response_id:  # its beginning is another
+        kept = find_conversation(cast("Any", body).conversation)
+        if known is not None and (body.previous_response_id or kept):  # its beginning is another
             return self._decode(wire, wire.body, threads)
         if "missing_field" in self._rules:
             require(body)
@@ -96,6 +126,8 @@ class Responses:
         said = Conversation(self._rules, threads, known.state if known else forms.NOTHING, seen)
         if body.previous_response_id:
             self._go_on(said, body.previous_response_id, threads)
+        elif kept and (found := threads.recall(kept)) is not None:
+            said.go_on(*found)
         wired = body.input
         items = [forms.Item(role="user", content=wired)] if isinstance(wired, str) else wired or ()
         said.read(items, "input")
@@ -115,7 +147,7 @@ class Responses:
             (*tools, *self._check_tools(read.tools)) if read.tools else tools,
             body.model or "",
             forms.options.pick(body) | rest,
-            introduce_asker(wire, body, instructions),
+            introduce_asker(wire, body, instructions, kept),
             body.stream is True,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from offbook.determinism.clock import EPOCH
 from offbook.errors import ModelError
 from offbook.exchange import rules
 from offbook.exchange.arguments import read_arguments, read_input
@@ -45,13 +46,29 @@ def find_input(body: bytes) -> bytes:
     return bytes(forms.outline.decode(body).input)
 
 
-def introduce_asker(wire: Wire, body: forms.Body, instructions: str) -> JSON:
+def find_conversation(given: object) -> str:
+    """The id of the conversation that the provider keeps, if it keeps one."""
+    if isinstance(given, dict):
+        given = cast("JSON", given).get("id")
+    return given if isinstance(given, str) else ""
+
+
+def describe(conversation: str, *, deleted: bool = False) -> JSON:
+    """A conversation that is kept."""
+    if deleted:
+        return {"id": conversation, "object": "conversation.deleted", "deleted": True}
+    return {"id": conversation, "object": "conversation", "created_at": EPOCH, "metadata": {}}
+
+
+def introduce_asker(wire: Wire, body: forms.Body, instructions: str, conversation: str) -> JSON:
     """What is known about the asker and what it goes on from."""
     about = introduce(wire, forms.NAME)
     if instructions:
         about["instructions"] = len(instructions)
     if body.previous_response_id:
         about["previous_response_id"] = body.previous_response_id
+    if conversation:
+        about["conversation"] = conversation
     if body.client_metadata:
         about["client_metadata"] = body.client_metadata
     if body.generate is False:

@@ -172,6 +172,13 @@ NOTHING = Read((), History(), {}, ())
 outline = msgspec.json.Decoder(_Outline)
 
 
+class _Beginning(msgspec.Struct, gc=False):
+    items: list[Item] | None = None
+
+
+beginning = msgspec.json.Decoder(_Beginning)
+
+
 class _RawItem(msgspec.Struct, gc=False):
     item: msgspec.Raw = msgspec.Raw(b"null")
 

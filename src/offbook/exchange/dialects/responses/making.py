@@ -84,6 +84,8 @@ class Made:
         base.update((key, options[key]) for key in options.keys() & ECHOED.keys())
         count = cast("int", request.metadata.get("instructions", 0))
         base["instructions"] = request.system[:count] or None
+        if kept := request.metadata.get("conversation"):
+            base["conversation"] = {"id": kept}
         base["previous_response_id"] = request.metadata.get("previous_response_id")
         self._base = to_json(base)[:-1]
 
