@@ -230,3 +230,18 @@ def test_the_same_exchange_gives_the_same_bytes() -> None:
         list(client.chat.completions.create(model="m", messages=ASKED, stream=True))
         bodies.append([(a.headers, a.body, a.chunks) for a in served.answers])
     assert bodies[0] == bodies[1]
+
+
+def test_several_choices_are_given_where_they_are_wanted() -> None:
+    client, _ = connect(DONE, DONE, CALLS)
+    whole = client.chat.completions.create(model="m", messages=ASKED, n=3)
+    assert [(c.index, c.message.content) for c in whole.choices] == [
+        (at, "It is fine, and 21 °C.") for at in range(3)
+    ]
+    said = ["", ""]
+    for chunk in client.chat.completions.create(model="m", messages=ASKED, n=2, stream=True):
+        for choice in chunk.choices:
+            said[choice.index] += choice.delta.content or ""
+    assert said == ["It is fine, and 21 °C."] * 2
+    called = client.chat.completions.create(model="m", messages=ASKED, n=2, tools=[WEATHER])
+    assert [len(c.message.tool_calls or ()) for c in called.choices] == [2, 2]

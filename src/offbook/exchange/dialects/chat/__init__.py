@@ -31,6 +31,7 @@ from offbook.exchange.dialects.chat.decode import find_messages, read_messages, 
 from offbook.exchange.dialects.chat.drafts import draft_completion, draft_events
 from offbook.exchange.dialects.chat.legacy import read_functions
 from offbook.exchange.dialects.chat.refusals import require, say_breach
+from offbook.exchange.dialects.chat.several import count_choices, repeat_choice, repeat_events
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
 from offbook.exchange.dialects.repeats import LONG, Repeats
 from offbook.exchange.foreign import Verbatim
@@ -150,14 +151,19 @@ class Chat:
     def encode(self, reply: Reply, request: Request) -> Answer:
         """The completion, whole or as a stream."""
         id_ = self.identify(reply, request)
+        count = count_choices(request.parameters) if request.parameters else 1
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
         if request.stream:
             headers["content-type"] = openai.STREAM_TYPE
-            return Answer(200, headers, b"", Filled(draft_events(reply, request), to_json(id_)))
+            events = Filled(draft_events(reply, request), to_json(id_))
+            if count > 1:
+                return Answer(200, headers, b"", tuple(repeat_events(events, count)))
+            return Answer(200, headers, b"", events)
         if reply.stop == "error":
             return self.refuse(ModelError(openai.FAILURE, status=500))
         (body,) = draft_completion(reply, request).pieces
-        return Answer(200, headers, body.replace(HOLE, to_json(id_)))
+        body = body.replace(HOLE, to_json(id_))
+        return Answer(200, headers, repeat_choice(body, count) if count > 1 else body)
 
     def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
         """The error, as OpenAI words it."""
