@@ -303,8 +303,9 @@ def test_events_go_to_the_one_named_or_to_those_who_listen():
 
 async def test_what_a_person_says_is_for_whoever_acts_next(tmp_path: Path):
     said = TASK + '<event topic="human.guidance">Be quick</event>'
+    heeded = '<event topic="human.guidance.ack">Quick it is</event>\n' + PROMISE
     heard = await play(
-        tmp_path, [said, {"output": PROMISE, "trigger_pattern": "human.guidance: Be quick"}]
+        tmp_path, [said, {"output": heeded, "trigger_pattern": "human.guidance: Be quick"}]
     )
     assert heard.hats() == ["planner", "builder"]
     assert heard.outcome.reason == "CompletionPromise"

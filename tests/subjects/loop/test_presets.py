@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from offbook.errors import FormatError
 from offbook.files import parse_yaml
-from offbook.subjects.loop.config import CLASSIC, read_preset
+from offbook.subjects.loop.config import CLASSIC, FLAT, read_preset
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
     max_leaves=6,
 )
-OF_OTHERS = ["cli", "core", "backpressure", "hooks", "memories", "tasks", "skills", "RObot"]
+OF_OTHERS = ["cli", "core", "backpressure", "hooks", "tasks", "skills", "RObot"]
 
 
 @given(
@@ -34,7 +34,7 @@ def test_what_belongs_to_other_tools_changes_nothing(
         "event_loop": {"max_iterations": 7, "starting_event": "work.start"},
         "hats": {"builder": {"name": "Builder", "triggers": ["work.*"], "publishes": ["done"]}},
     }
-    known = {"event_loop", "hats", "max_iterations", "max_runtime_seconds", "completion_promise"}
+    known = {"event_loop", "hats", "memories", *FLAT}
     more = {
         **{name: value for name, value in around.items() if name not in known},
         "event_loop": {**loop, **own["event_loop"]},

@@ -53,6 +53,13 @@ class EventLoop(msgspec.Struct, frozen=True):
     cancellation_promise: str = ""
     enforce_hat_scope: bool = False
     backpressure: bool = False
+    persistent: bool = False
+
+
+class Memories(msgspec.Struct, frozen=True):
+    """Whether agents keep their tasks in a file, which then has to be done with."""
+
+    enabled: bool = False
 
 
 class Preset(msgspec.Struct, frozen=True):
@@ -60,6 +67,7 @@ class Preset(msgspec.Struct, frozen=True):
 
     event_loop: EventLoop = EventLoop()
     hats: dict[str, Hat] | None = None
+    memories: Memories = Memories(enabled=True)
 
 
 # What stands outside of `event_loop` in presets of the first version.

@@ -15,7 +15,8 @@ from offbook.errors import OffbookError
 from offbook.files import convert, parse_json
 from offbook.subjects.loop.backend import Acted, Backend, SourceBackend
 from offbook.subjects.loop.bus import Bus, Published
-from offbook.subjects.loop.config import RALPH, EventLoop, Hat, Preset, read_preset
+from offbook.subjects.loop.config import RALPH, Hat, Preset, read_preset
+from offbook.subjects.loop.gates import Gates
 from offbook.trace.outputs import find_tags, keeps_promise, payload_text
 from offbook.trace.terminations import EXIT_CODES
 from offbook.trace.topics import matches
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from offbook.trace.verdicts import Verdict
 
 GRACE = 3.0  # for a backend to end what it began when its time is over
+RESUME = "task.resume"
+UNCOUNTED = {RESUME, "task.complete"}  # what may be said again and again
 STALE = 3
 THRASHING = 3
 ABANDON = 3
@@ -69,9 +72,7 @@ class Loop:
         *,
         backend: Callable[[Stage], Backend] | Backend | None = None,
     ) -> None:
-        preset_ = read_preset(preset)
-        self._limits = preset_.event_loop
-        self._hats: dict[str, Hat] = dict(preset_.hats or {})
+        self._preset = read_preset(preset)
         self._wanted = backend
         self.outcome: Outcome | None = None
 
@@ -100,9 +101,7 @@ class Loop:
 
     async def prompt(self, text: str, /) -> None:
         """Work on this task until it is over."""
-        self.outcome = await _Running(self._stage, self._backend, self._hats, self._limits).run(
-            text
-        )
+        self.outcome = await _Running(self._stage, self._backend, self._preset).run(text)
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -116,17 +115,15 @@ class _Row(msgspec.Struct, frozen=True):
 class _Running:
     """One task being worked on."""
 
-    def __init__(
-        self, stage: Stage, backend: Backend, hats: dict[str, Hat], limits: EventLoop
-    ) -> None:
+    def __init__(self, stage: Stage, backend: Backend, preset: Preset) -> None:
         self._hub = stage.hub
         self._cwd = stage.cwd
         self._signs = stage.cwd / ".ralph"
         self._backend = backend
-        self._hats = hats
-        self._limits = limits
-        self._bus = Bus(hats)
-        self._seen: set[str] = set()
+        self._hats: dict[str, Hat] = dict(preset.hats or {})
+        self._limits = preset.event_loop
+        self._bus = Bus(self._hats)
+        self._gates = Gates(preset, stage.cwd)
         self._worn: dict[str, int] = {}
         self._blocked: dict[str, int] = {}
         self._abandoned: set[str] = set()
@@ -237,17 +234,15 @@ class _Running:
                 self._hub.emit("iteration.summary", {"hat": hat, "cost_usd": acted.cost_usd})
 
     def _complete(self, hat: str) -> None:
-        missing = [topic for topic in self._limits.required_events if topic not in self._seen]
-        if missing:
-            reason = f"not complete yet: {', '.join(missing)} did not come"
-            self._publish(Published("task.resume", reason, hat))
-            return
-        self._completed = True
+        reason = self._gates.refuse()
+        if reason:
+            self._publish(Published(RESUME, reason, hat))
+        self._completed = not reason
 
     def _publish_default(self, hat: str) -> None:
         default = self._hats[hat].default_publishes if hat in self._hats else ""
         if default == self._limits.completion_promise:
-            default = "task.resume"
+            default = RESUME
         if default:
             self._publish(Published(default, "", hat))
 
@@ -276,10 +271,10 @@ class _Running:
 
     def _publish(self, event: Published) -> None:
         self._hub.emit("bus.publish", msgspec.to_builtins(event))
-        self._seen.add(event.topic)
+        self._gates.hear(event)
         signature = (event.topic, event.source, event.payload)
         last, count = self._signature
-        if event.topic != "task.complete":
+        if event.topic not in UNCOUNTED:
             self._signature = (signature, count + 1 if last == signature else 1)
         if event.topic == "build.blocked":
             self._count_block(event)
