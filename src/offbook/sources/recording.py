@@ -29,6 +29,7 @@ from offbook.sources.cassette.format import (
     Answered,
     Asked,
     Interaction,
+    move_chunks,
     preview,
     write_error,
     write_reply,
@@ -194,11 +195,17 @@ class Recording:
         kept, roots = hide_roots(
             self._keep.value(msgspec.to_builtins(response, enc_hook=repr)), self._normal.roots
         )
-        response = msgspec.convert({**kept, "roots": roots}, Answered)
+        told = msgspec.convert({**kept, "roots": roots}, Answered)
+        chunks = move_chunks(response.chunks, response.text, told.text, self._hide)
+        response = msgspec.structs.replace(told, chunks=chunks)
         self._journal.add(
             identity, Interaction(id=identity, at_ms=at, request=asked, response=response)
         )
         self._done.append(response)
+
+    def _hide(self, text: str) -> str:
+        hidden, _ = hide_roots(self._keep.text(text), self._normal.roots)
+        return str(hidden)
 
     def _ask(self, request: Request, identity: int) -> tuple[Asked, Chain]:
         chain, kind, since = self._conversation(request)

@@ -81,6 +81,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
 SIGNS = {ISO: ":", DATE: "-", ANY_ID: "-_", OWN_ID: "-_", TMP: "/"}
 PROGRAMS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}
 REDACTED = "[REDACTED]"
+SHALLOW = 2  # the parts of a folder right below the root
 Rule = tuple[Pattern | Trusted | Literal, str]
 
 
@@ -222,9 +223,18 @@ def _root_rules(roots: Mapping[str, Path]) -> list[Rule]:
     found: list[Rule] = []
     for name, root in roots.items():
         for text in dict.fromkeys((str(root), str(root.resolve()))):
-            slug = re.sub(r"[^A-Za-z0-9]", "-", text)
-            found += [(Literal(one), f"[{name}]") for one in (text, slug)]
+            found.append((find_folder(text), f"[{name}]"))
+            if len(PurePath(text).parts) > SHALLOW:
+                slug = re.sub(r"[^A-Za-z0-9]", "-", text)
+                found.append((Literal(slug), f"[{name}]"))
     return found
+
+
+def find_folder(text: str) -> Literal | Trusted:
+    """What finds a folder in a text: one such as /app only where it is not a part of a name."""
+    if len(PurePath(text).parts) > SHALLOW:
+        return Literal(text)
+    return trust_pattern(rf"(?<![\w.:/@~-]){re.escape(text)}(?![\w.@~-])")
 
 
 def _preset_paths(presets: Iterable[str]) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offbook.errors import (
     FormatError,
@@ -20,6 +23,7 @@ from offbook.exchange.history import History
 from offbook.exchange.messages import Text, user
 from offbook.exchange.reply import Reply, Usage
 from offbook.exchange.request import Request
+from offbook.sources.cassette.format import move_chunks, read_chunks, write_chunks
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.replay import Replay, hat_of
 from offbook.sources.recording import Recording
@@ -187,6 +191,61 @@ def test_a_hand_edited_answer_is_given_without_the_old_pieces(path: Path):
     path.write_text(path.read_text().replace("output: Hello", "output: Goodbye"))
     reply = asyncio.run(Replay(path).reply(ask("hi")))
     assert (reply.text, reply.chunks) == ("Goodbye", ())
+
+
+WORDS = st.lists(st.sampled_from(["a ", "it is in ", "/srv/shop/", "\n", "é"]), min_size=1)
+
+
+@given(WORDS, st.lists(st.integers(1, 60)), st.sampled_from(["/w", "/a/much/longer/place"]))
+def test_a_stream_is_cut_where_it_was_also_in_another_folder(
+    words: list[str], cuts: list[int], place: str
+):
+    text = "".join(words)
+    places = sorted({cut for cut in cuts if cut < len(text)})
+    lengths = [b - a for a, b in itertools.pairwise([0, *places, len(text)])]
+    written = write_chunks(tuple("x" * length for length in lengths), ())
+    kept, there = text.replace("/srv/shop", "[WORKSPACE]"), text.replace("/srv/shop", place)
+    moved = move_chunks(written, text, kept, lambda one: one.replace("/srv/shop", "[WORKSPACE]"))
+    again = move_chunks(moved, kept, there, lambda one: one.replace("[WORKSPACE]", place))
+    chunks, _ = read_chunks(again, there)
+    assert "".join(chunks) == there
+    if "/srv/shop" not in text:
+        assert [len(chunk) for chunk in chunks] == lengths
+    whole = [len("".join(chunks[:at])) for at in range(len(chunks) + 1)]
+    outside = [cut for cut in places if not _within(text, cut, "/srv/shop")]
+    expected = {len(text[:cut].replace("/srv/shop", place)) for cut in outside}
+    assert expected <= set(whole)
+
+
+def _within(text: str, cut: int, name: str) -> bool:
+    return any(name in text[max(0, cut - at) : cut - at + len(name)] for at in range(1, len(name)))
+
+
+@pytest.mark.parametrize("here, there", [("/app", "/home/me/shop"), ("/home/me/shop", "/app")])
+async def test_a_folder_right_below_the_root_is_a_workspace_like_any_other(
+    path: Path, here: str, there: str
+):
+    def asked(folder: str) -> Request:
+        return ask(f"In {folder}: fix {folder}/main.py, not https://host/app/x nor my-app or /apps")
+
+    said = Reply((Text(f"See {here}/main.py and /application."),))
+    with Recording(Counting(said), path, roots={"WORKSPACE": Path(here)}) as recording:
+        await recording.reply(asked(here))
+    given_ = await Replay(path, roots={"WORKSPACE": Path(there)}).reply(asked(there))
+    assert given_.text == f"See {there}/main.py and /application."
+
+
+async def test_a_stream_with_a_secret_and_a_folder_keeps_its_pieces(tmp_path: Path):
+    key = "sk-proj-aB3dE5gH7jK9mN1pQ3sT5"
+    pieces = (f"{tmp_path}/", "here is sk-proj-aB3d", f"{key[12:]} and ", "more")
+    streamed = Reply((Text("".join(pieces)),), chunks=pieces, delays=(5, 6, 7, 8))
+    roots = {"WORKSPACE": tmp_path}
+    with Recording(Counting(streamed), tmp_path / "one.yaml", roots=roots) as recording:
+        await recording.reply(ask("go"))
+    replay_ = Replay(tmp_path / "one.yaml", roots={"WORKSPACE": Path("/w")})
+    given_ = await replay_.reply(ask("go"))
+    assert given_.chunks == ("/w/", "here is [API_KEY] and ", "more")
+    assert given_.delays == (5, 13, 8)
 
 
 async def test_paths_in_answers_follow_the_workspace(path: Path, tmp_path: Path):

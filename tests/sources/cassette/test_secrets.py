@@ -124,3 +124,29 @@ async def test_a_mask_in_the_agents_own_words_survives(tmp_path: Path):
     with Recording(Counting(Reply((Text("it says [API_KEY] here"),))), path) as recording:
         await recording.reply(ask("what is [API_KEY]?"))
     assert (await Replay(path).reply(ask("what is [API_KEY]?"))).text == "it says [API_KEY] here"
+
+
+PROGRAM = """import os
+
+class Login:
+    password: str
+    api_key: str | None = None
+
+    def __init__(self, password: str, token: str = "") -> None:
+        self.password = password
+        self.token = token or os.environ["SHOP_TOKEN"]
+        self.url = f"postgres://shop:{password}@host/db?sslmode=require"
+
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}", "X-Commit": "4f2a9c1e8b7d6a5f4e3d2c1b"}
+"""
+
+
+async def test_a_program_that_deals_with_secrets_is_given_back_as_it_was_written(tmp_path: Path):
+    path = tmp_path / "code.yaml"
+    call = ToolCall("toolu_1", "Write", {"path": "risk-assessment-report.py", "content": PROGRAM})
+    said = Reply((Text(f"```python\n{PROGRAM}```"), call), "tool_use")
+    with Recording(Counting(said), path) as recording:
+        await recording.reply(ask("Write it"))
+    given = await Replay(path).reply(ask("Write it"))
+    assert given.blocks == said.blocks

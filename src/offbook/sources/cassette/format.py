@@ -20,7 +20,7 @@ after whose reply it goes on, `again` the one whose own messages it begins with.
 from __future__ import annotations
 
 import re
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -29,12 +29,16 @@ from offbook.exchange.messages import AnyBlock, Message, Text
 from offbook.exchange.reply import Reply, Stop, Usage
 from offbook.exchange.request import Tool
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 FORMAT = "offbook.cassette"
 VERSION = 1
 MAIN = "main"
 ANY = "sha256:..."  # the hash of a request that nobody wrote down: only its turn counts
 ROLES = {"system", "user", "assistant", "tool"}
 PREVIEW = 100
+MOVED = 1000
 _PIECE = re.compile(r"(\d+)(?:@(\d+(?:\.\d+)?))?")
 
 
@@ -108,6 +112,11 @@ class Answered(
     def said(self) -> tuple[AnyBlock, ...]:
         """The blocks of the reply."""
         return self.blocks if self.output is None else (Text(self.output),)
+
+    @property
+    def text(self) -> str:
+        """All words of the reply, as they are streamed."""
+        return "".join(block.text for block in self.said if isinstance(block, Text))
 
 
 class Interaction(
@@ -209,8 +218,7 @@ def read_reply(response: Answered, *, number: int, role: str) -> Reply:
             details=told.details,
         )
     blocks = response.said
-    text = "".join(block.text for block in blocks if isinstance(block, Text))
-    chunks, delays = read_chunks(response.chunks, text)
+    chunks, delays = read_chunks(response.chunks, response.text)
     return Reply(
         blocks,
         response.stop,
@@ -243,6 +251,26 @@ def read_chunks(written: str, text: str) -> tuple[tuple[str, ...], tuple[float, 
         chunks.append(text[at : at + length])
         at += length
     return tuple(chunks), tuple(float(wait or 0) for _, wait in pieces)
+
+
+def move_chunks(written: str, before: str, after: str, change: Callable[[str], str]) -> str:
+    """The pieces of a text that was changed, cut where they were cut before.
+
+    A cut inside of what was replaced is left out, and so are all where they are too many to try.
+    """
+    pieces = _PIECE.findall(written)
+    if before == after or len(pieces) > MOVED:
+        return written
+    moved: list[str] = []
+    at, cut, wait = 0, 0, 0.0
+    for length, took in pieces:
+        cut += int(length)
+        wait += float(took or 0)
+        part = after if cut == len(before) else change(before[:cut])
+        if len(part) > at and after.startswith(part):
+            moved.append(f"{len(part) - at}@{wait:g}" if wait else str(len(part) - at))
+            at, wait = len(part), 0.0
+    return " ".join(moved)
 
 
 def preview(text: str) -> str:

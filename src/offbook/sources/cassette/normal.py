@@ -17,7 +17,15 @@ import msgspec
 from offbook.exchange.messages import Foreign, Image, Message, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.request import Tool
 from offbook.sources.cassette.format import Asked
-from offbook.trace.redaction import PRESETS, TMP, Redaction, Rules, describe, read_rules
+from offbook.trace.redaction import (
+    PRESETS,
+    TMP,
+    Redaction,
+    Rules,
+    describe,
+    find_folder,
+    read_rules,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from offbook.exchange.messages import AnyBlock
     from offbook.exchange.request import Request
 
-REVISION = 1
+REVISION = 2
 DEFAULTS: dict[str, str | bool] = {"$TIMESTAMP": True, "$UUID": True, "tmp": TMP}
 # Options that name the asker or the transport and change nothing about the answer.
 VOLATILE = {
@@ -46,7 +54,6 @@ HEAVY = 4096
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 _LINES = re.compile(r"[ \t]+$", re.MULTILINE)
 _INDEX = re.compile(r"\[\s*-?\d")
-_SMALLEST_ROOT = 2
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,7 +89,7 @@ class Normal:
         self.roots = {
             name: root.resolve()
             for name, root in (default_roots() if roots is None else roots).items()
-            if len(root.resolve().parts) > _SMALLEST_ROOT
+            if len(root.resolve().parts) > 1
         }
         self.seal = blake2b(_encode((REVISION, describe(self.rules))), digest_size=8).hexdigest()
         self._redaction = Redaction(self.rules, roots=self.roots)
@@ -357,8 +364,10 @@ def hide_roots(value: Any, roots: Mapping[str, Path]) -> tuple[Any, tuple[str, .
     def change(text: str) -> str:
         for name, root in roots.items():
             if str(root) in text:
-                found.add(name)
-                text = text.replace(str(root), f"[{name}]")
+                hidden = find_folder(str(root)).replace(f"[{name}]", text)
+                if hidden != text:
+                    found.add(name)
+                text = hidden
         return text
 
     return _each_text(change, value), tuple(sorted(found))

@@ -8,6 +8,7 @@ side by side when they were recorded may come in any order: that is chance, not 
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from offbook.exchange.relay import relays
 from offbook.exchange.request import Request
 from offbook.sources.auxiliary import stand_in
 from offbook.sources.cassette.cursor import Cursor
-from offbook.sources.cassette.format import MAIN, Answered, read_reply
+from offbook.sources.cassette.format import MAIN, Answered, move_chunks, read_reply
 from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.mismatch import Asking, explain
 from offbook.sources.cassette.normal import Normal, count_ids, merge_rules, show_roots, view
@@ -235,7 +236,10 @@ class Replay:
         if not response.roots or not self._normal.roots:
             return response
         value = msgspec.to_builtins(response)
-        return msgspec.convert(show_roots(value, response.roots, self._normal.roots), Answered)
+        show = partial(show_roots, names=response.roots, roots=self._normal.roots)
+        shown = msgspec.convert(show(value), Answered)
+        chunks = move_chunks(response.chunks, response.text, shown.text, show)
+        return msgspec.structs.replace(shown, chunks=chunks)
 
     def _tell(self, event: str, **data: Any) -> None:
         if self._hub is not None:
