@@ -1,7 +1,7 @@
 """The OpenAI SDK's call, answered in process: against its own mock transport with the same bytes.
 
 Budget: at most 10 % more CPU, with the whole of it on (a closed border, the dialect, the playbook,
-the trace on disk), for 1 and for 10,000 scripted replies.
+the trace on disk), for 1 and for 10,000 scripted replies. No two calls ask the same.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import gc
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +29,21 @@ from offbook.trace.hub import Hub
 from offbook.trace.recorder import Recorder
 
 CALLS, ROUNDS, BUDGET = 200, 9, 1.10
-ASKED: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+_numbers = count()
 
 
 def ask(client: openai.OpenAI) -> None:
     """One call."""
-    client.chat.completions.create(model="gpt-5", messages=ASKED)
+    asked: Any = [{"role": "user", "content": f"What is the capital of state {next(_numbers)}?"}]
+    client.chat.completions.create(model="gpt-5", messages=asked)
 
 
-def cost(once: Callable[[], None]) -> float:
+def cost(client: openai.OpenAI) -> float:
     """CPU microseconds of one call."""
     gc.collect()
     start = time.process_time()
     for _ in range(CALLS):
-        once()
+        ask(client)
     return (time.process_time() - start) / CALLS * 1e6
 
 
@@ -71,7 +72,7 @@ def ours(client: openai.OpenAI, number: int) -> float:
         endpoint = Endpoint(Turns(number), url="", recognise=recognise, hub=hub)
         stack.enter_context(closed())
         stack.enter_context(intercepted(endpoint.answer))
-        return cost(lambda: ask(client))
+        return cost(client)
 
 
 def main() -> int:
@@ -84,7 +85,7 @@ def main() -> int:
     many: list[float] = []
     base: list[float] = []
     for _ in range(ROUNDS):
-        base.append(cost(lambda: ask(mocked)))
+        base.append(cost(mocked))
         few.append(ours(plain, CALLS))
         many.append(ours(plain, 10_000))
     floor = min(base)
@@ -98,7 +99,8 @@ def _answer(client: openai.OpenAI) -> tuple[dict[str, str], bytes]:
     """What our dialect answers, for the other side to answer too."""
     endpoint = Endpoint(Turns(1), url="", recognise=recognise)
     with closed(), intercepted(endpoint.answer):
-        raw = client.chat.completions.with_raw_response.create(model="gpt-5", messages=ASKED)
+        asked: Any = [{"role": "user", "content": "What is the capital of France?"}]
+        raw = client.chat.completions.with_raw_response.create(model="gpt-5", messages=asked)
     return dict(raw.headers), raw.content
 
 
