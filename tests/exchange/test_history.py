@@ -25,6 +25,8 @@ def test_going_on_never_changes_an_earlier_view(
         assert list(history) == there
         assert len(history) == len(there)
         assert history.digest() == History(there).digest()
+        asked = [message for message in there if message.role == "user"]
+        assert history.latest("user") == (asked[-1] if asked else None)
 
 
 @given(conversations, conversations)

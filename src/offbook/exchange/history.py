@@ -15,7 +15,7 @@ from typing import overload
 
 import msgspec
 
-from offbook.exchange.messages import Message
+from offbook.exchange.messages import Message, Role
 
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 ROOT = ""
@@ -81,6 +81,14 @@ class History(Sequence[Message]):
         at = self._length if length is None else length
         digests = self._log.digests
         return digests[at] if at < len(digests) else self._log.digest(at)
+
+    def latest(self, role: Role) -> Message | None:
+        """The latest message of this role."""
+        messages = self._log.messages
+        for at in range(self._length - 1, -1, -1):
+            if messages[at].role == role:
+                return messages[at]
+        return None
 
     def __len__(self) -> int:
         return self._length

@@ -42,10 +42,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def prompt(self) -> str:
         """The text of the latest user message."""
-        for message in reversed(self.messages):
-            if message.role == "user":
-                return message.text
-        return ""
+        latest = self.messages.latest("user")
+        return "" if latest is None else latest.text
 
     @property
     def first(self) -> str:

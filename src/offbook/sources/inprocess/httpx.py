@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from offbook.determinism.patches import lay
 from offbook.exchange.dialects.dialect import Answer, Wire
@@ -56,8 +58,14 @@ def _find(request: Any) -> Line | None:
 
 def _wire(request: Any) -> Wire:
     headers = {_NAMES[name]: value.decode("latin-1") for name, value in request.headers.raw}
-    url = request.url
-    return Wire(request.method, url.path, headers, request.content, url.query.decode("ascii"))
+    path, query = _read_target(request.url.raw_path)
+    return Wire(request.method, path, headers, request.content, query)
+
+
+@lru_cache(MOST)
+def _read_target(target: bytes) -> tuple[str, str]:
+    path, _, query = target.decode("ascii").partition("?")
+    return unquote(path), query
 
 
 class _Names(dict[bytes, str]):
