@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.determinism.isolation import closed
 from offbook.exchange.dialects.all import recognise
 from offbook.exchange.dialects.dialect import Wire
+from offbook.exchange.messages import Text
 from offbook.exchange.reply import Reply, Usage
 from offbook.exchange.threads import Threads
 from offbook.sources.cassette.edit import Title, add_items, begin_text
@@ -32,9 +34,11 @@ from offbook.sources.cassette.journal import load
 from offbook.sources.cassette.normal import Normal
 from offbook.sources.cassette.replay import Replay
 from offbook.sources.cassette.tape import Tape
+from offbook.sources.inprocess.interception import intercepted
+from offbook.sources.server.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from offbook.exchange.request import Request
 
@@ -170,61 +174,33 @@ def _time_cassetter(path: Path, count: int) -> float:
     return timed(lambda: cassetter.Cassette(str(path)).load())
 
 
-def finish(work: Coroutine[Any, Any, Reply]) -> Reply:
-    """The result of a coroutine that waits for nobody, as the transports of a process do it."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        return done.value
-    raise AssertionError("a replay waits for nobody")
-
-
 def sdk_costs(path: Path) -> tuple[float, float]:
-    """CPU seconds of a call of the OpenAI SDK: over its mock transport, and replayed in process."""
+    """CPU seconds of a call of the OpenAI SDK: over its mock transport, and replayed in process.
+
+    Both are answered with the same bytes. No two calls ask the same.
+    """
     import httpx2
     import openai
 
-    whole = {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "gpt-5",
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": "stop",
-                "message": {"role": "assistant", "content": ANSWER},
-            }
-        ],
-        "usage": {"prompt_tokens": 200, "completion_tokens": 100, "total_tokens": 300},
-    }
-    raw = msgspec.json.encode(whole)
-    headers = {"content-type": "application/json"}
-
-    def answer(_: Any) -> Any:
-        return httpx2.Response(200, headers=headers, content=raw)
-
-    client = httpx2.Client(transport=httpx2.MockTransport(answer))
-    plain = openai.OpenAI(api_key="none", http_client=client)
-    source = Replay(path)
+    request = decode(1)
     dialect = recognise(Wire("POST", "/v1/chat/completions"))
     assert dialect is not None
+    out = dialect.encode(Reply((Text(ANSWER),), usage=Usage(200, 100)), request)
 
-    def replayed(request: Any) -> Any:
-        wire = Wire("POST", request.url.path, dict(request.headers), request.read())
-        asked = dialect.decode(wire, Threads())
-        reply = finish(source.reply(asked))
-        out = dialect.encode(reply, asked)
+    def answer(_: Any) -> Any:
         return httpx2.Response(out.status, headers=out.headers, content=out.body)
 
-    client = httpx2.Client(transport=httpx2.MockTransport(replayed))
-    replaying = openai.OpenAI(api_key="none", http_client=client)
+    client = httpx2.Client(transport=httpx2.MockTransport(answer))
+    mocked = openai.OpenAI(api_key="none", http_client=client)
+    replayed = openai.OpenAI(api_key="none")
+    endpoint = Endpoint(Replay(path), url="", recognise=recognise)
     costs: tuple[list[float], list[float]] = ([], [])
-    for number in range(1, CALLS + 1):
-        for found, sdk in zip(costs, (plain, replaying), strict=True):
-            before = time.process_time()
-            sdk.chat.completions.create(**body(number))
-            found.append(time.process_time() - before)
+    with closed(), intercepted(endpoint.answer):
+        for number in range(1, CALLS + 1):
+            for found, sdk in zip(costs, (mocked, replayed), strict=True):
+                before = time.process_time()
+                sdk.chat.completions.create(**body(number))
+                found.append(time.process_time() - before)
     return statistics.median(costs[0]), statistics.median(costs[1])
 
 

@@ -3,7 +3,9 @@
 Budgets: a request that nothing answers reaches the test within 10 ms, with the default client (one
 that tries again takes a second and more); a run of an agent of pydantic-ai with one tool call,
 answered in process with the trace on disk, costs no more CPU than the same run with its own
-FunctionModel and two calls of the SDK over its mock transport.
+FunctionModel and two calls of the SDK over its mock transport. What the agent's own OpenAI model
+does between the two is no part of either: over the SDK's mock transport, with nothing of ours, it
+breaks that budget too. So there is a second one: at most a tenth more than that run.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +42,21 @@ from offbook.sources.server.server import Server
 from offbook.trace.hub import Hub
 from offbook.trace.recorder import Recorder
 
-RUNS, ROUNDS, MISSES = 30, 7, 25
-ASKED: list[Any] = [{"role": "user", "content": "Weather?"}]
+RUNS, ROUNDS, MISSES, NEAR = 30, 7, 25, 1.1
+_numbers = count()
 SAID = "It is sunny."
 MOCKED = "pydantic-ai over the SDK, mocked"
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+
+
+def wonder() -> str:
+    """A prompt that nobody had before."""
+    return f"Weather on day {next(_numbers)}?"
+
+
+def ask(prompt: str) -> list[Any]:
+    """The messages of a request."""
+    return [{"role": "user", "content": prompt}]
 
 
 # ----------------------------------------------------------------------------------- a miss
@@ -71,7 +84,7 @@ def wait_for(client: openai.OpenAI, prompt: str) -> float:
     """Milliseconds of a call, however it ends."""
     begun = time.perf_counter()
     try:
-        client.chat.completions.create(model="m", messages=[{"role": "user", "content": prompt}])
+        client.chat.completions.create(model="m", messages=ask(prompt))
     except openai.BadRequestError:
         assert prompt != "Weather?"
     else:
@@ -132,7 +145,7 @@ async def run_ours(agent: Agent[None, str]) -> float:
         endpoint = Endpoint(Script(), url="", recognise=recognise, hub=hub)
         stack.enter_context(closed())
         stack.enter_context(intercepted(endpoint.answer))
-        return await cost(lambda: agent.run("Weather?"))
+        return await cost(lambda: agent.run(wonder()))
 
 
 async def compare_agents() -> dict[str, float]:
@@ -146,9 +159,9 @@ async def compare_agents() -> dict[str, float]:
     served = make_agent(make_model(openai.AsyncOpenAI(api_key="none")))
     chat = mocked.chat.completions
     measures: dict[str, Callable[[], Awaitable[float]]] = {
-        "FunctionModel": lambda: cost(lambda: scripted.run("Weather?")),
-        "the SDK, mocked": lambda: cost(lambda: chat.create(model="gpt-5", messages=ASKED)),
-        MOCKED: lambda: cost(lambda: canned.run("Weather?")),
+        "FunctionModel": lambda: cost(lambda: scripted.run(wonder())),
+        "the SDK, mocked": lambda: cost(lambda: chat.create(model="gpt-5", messages=ask(wonder()))),
+        MOCKED: lambda: cost(lambda: canned.run(wonder())),
         "ours": lambda: run_ours(served),
     }
     found: dict[str, list[float]] = {name: [] for name in measures}
@@ -173,7 +186,7 @@ async def _record() -> Callable[[httpx2.Request], httpx2.Response]:
     ]
     endpoint = Endpoint(Script(), url="", recognise=recognise)
     with closed(), intercepted(endpoint.answer):
-        for messages in (ASKED, [*ASKED, *after]):
+        for messages in (ask(wonder()), [*ask(wonder()), *after]):
             create = client.chat.completions.with_raw_response.create
             raw = await create(model="gpt-5", messages=messages)
             answers.append((dict(raw.headers), raw.content))
@@ -194,11 +207,13 @@ def main() -> int:
     found = asyncio.run(compare_agents())
     for name, micros in found.items():
         print(f"{name:39} {micros:7.0f} µs")
-    ratio = found["ours"] / (found["FunctionModel"] + 2 * found["the SDK, mocked"])
-    cheap = ratio <= 1
+    floor = found["FunctionModel"] + 2 * found["the SDK, mocked"]
+    ratio, share = found["ours"] / floor, found["ours"] / found[MOCKED]
+    cheap, near = ratio <= 1, share <= NEAR
     print(f"ours to FunctionModel and two SDK calls {ratio:7.3f}      of 1  {_say(cheap)}")
-    print(f"ours to pydantic-ai over the SDK        {found['ours'] / found[MOCKED]:7.3f}")
-    return int(not (prompt and cheap))
+    print(f"pydantic-ai over the SDK, mocked, to it {found[MOCKED] / floor:7.3f}")
+    print(f"ours to pydantic-ai over the SDK        {share:7.3f}      of {NEAR} {_say(near)}")
+    return int(not (prompt and cheap and near))
 
 
 def _say(holds: bool) -> str:  # noqa: FBT001 - a verdict
