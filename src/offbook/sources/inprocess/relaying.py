@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+PATIENCE = 60.0
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 
@@ -73,9 +75,9 @@ class Relays:
         return msgspec.structs.replace(answer, coming=None, chunks=chunks)
 
     def close(self) -> None:
-        """Wait for what the threads still do."""
+        """Wait for what the threads still do; not for ever, since one may wait for who closes."""
         for thread in self._threads:
-            thread.join()
+            thread.join(PATIENCE)
 
 
 async def _follow(parts: asyncio.Queue[Part]) -> AsyncIterator[bytes]:
