@@ -171,6 +171,25 @@ def test_a_command_that_never_asks_for_its_mocks_is_a_failure(
     assert "the model was never asked: none of 1 line has answered" in told
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--port", "99999"],
+        ["--port", "-1"],
+        ["--tokens-per-second", "-5"],
+        ["--first-token", "-1"],
+        ["--jitter", "2"],
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(
+    shop: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", str(shop), *words])
+    assert ended.value.code == 2
+    assert f"Invalid value for '{words[0]}'" in capsys.readouterr().err
+
+
 def test_mocks_are_served_too(shop: Path, capfd: pytest.CaptureFixture[str]):
     mocks = shop.with_name("mocks.jsonl")
     mocks.write_text('{"match": "*order 7*", "text": "From a line."}\n')

@@ -33,6 +33,12 @@ async def test_lines_without_a_pattern_come_one_after_the_other_and_then_no_more
         await say(mocks, "c")
 
 
+@pytest.mark.parametrize("lines", [5, {"text": "a"}, None])
+def test_what_are_no_lines_is_refused(lines: Any):
+    with pytest.raises(UsageError, match="mocks are a file or a list of lines"):
+        Mocks(lines)
+
+
 async def test_a_line_without_a_pattern_goes_before_one_that_fits():
     mocks = Mocks([{"match": "*", "text": "pattern"}, {"text": "queue"}])
     assert await say(mocks, "a", "a", "a") == ["queue", "pattern", "pattern"]

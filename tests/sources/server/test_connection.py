@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import ExitStack
+from typing import Any
 
 import msgspec
 import pytest
@@ -178,6 +179,12 @@ def test_a_client_that_keeps_a_connection_idle_is_not_cut_off():
             assert Reader(slow).answer()[0] == 408
             idle.sendall(post(f"{url}/plain", body(user("hi"))))
             assert Reader(idle).answer()[0] == 200
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, "80"])
+def test_what_is_no_port_is_refused(port: Any):
+    with pytest.raises(UsageError, match="there is no port"):
+        Server(port=port)
 
 
 def test_a_port_in_use_is_named():

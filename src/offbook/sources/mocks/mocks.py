@@ -274,6 +274,11 @@ def _read(lines: Path | str | Script | Iterable[Mapping[str, Any]]) -> Script:
         return lines
     if isinstance(lines, (str, Path)):
         return read_mocks(lines)
+    if isinstance(lines, Mapping) or not isinstance(lines, Iterable):
+        kind = type(cast("object", lines)).__name__
+        raise UsageError(
+            f"mocks are a file or a list of lines, not {kind}", hint='write Mocks([{"text": "…"}])'
+        )
     return parse_mocks("\n".join(msgspec.json.encode(line).decode() for line in lines), "mocks")
 
 

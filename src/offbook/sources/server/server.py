@@ -61,6 +61,8 @@ class Server:
         lenient: Iterable[str] = (),
         spare: Callable[[str], Endpoint] | None = None,
     ) -> None:
+        if not isinstance(port, int) or port not in range(65_536):
+            raise UsageError(f"there is no port {port!r}", hint="take one from 0 to 65535")
         self._spare = spare
         self.port = port
         self.limit = limit

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from offbook.surfaces.cli import options
+
 EXAMPLE = """\b
 Example:
   offbook mcp --http --port 8111
@@ -15,7 +17,13 @@ Over HTTP it listens on this machine only, and needs offbook[mcp].
 
 @click.command("mcp", epilog=EXAMPLE)
 @click.option("--http", is_flag=True, help="Streamable HTTP instead of stdin and stdout.")
-@click.option("--port", default=8111, show_default=True, help="Where HTTP listens; 0: anywhere.")
+@click.option(
+    "--port",
+    default=8111,
+    show_default=True,
+    type=options.PORT,
+    help="Where HTTP listens; 0: anywhere.",
+)
 def command(*, http: bool, port: int) -> None:
     """Serve the test tools to agents, over the Model Context Protocol."""
     if http:

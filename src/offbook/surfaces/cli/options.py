@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from offbook.runs.goldens.project import Project
 
 FILE = click.Path(path_type=Path)
+PORT = click.IntRange(0, 65_535)
 
 
 def _find_project(_: click.Context, __: click.Parameter, root: Path | None) -> Project:

@@ -33,14 +33,23 @@ Exit codes:
 """
 
 
+AMOUNT = click.FloatRange(min=0)
+
+
 @click.command("serve", epilog=EXAMPLE + RULES_TOLD)
 @click.argument("file", type=options.FILE)
-@click.option("--port", default=4111, show_default=True, help="0 takes any that is free.")
+@click.option(
+    "--port", default=4111, show_default=True, type=options.PORT, help="0 takes any that is free."
+)
 @lenient_option
 @options.trace
-@click.option("--first-token", default=0.0, help="Milliseconds until a stream begins.")
-@click.option("--tokens-per-second", default=0.0, help="How fast a stream goes; 0 is at once.")
-@click.option("--jitter", default=0.0, help="How uneven: 0.2 is up to a fifth.")
+@click.option("--first-token", default=0.0, type=AMOUNT, help="Milliseconds until a stream begins.")
+@click.option(
+    "--tokens-per-second", default=0.0, type=AMOUNT, help="How fast a stream goes; 0 is at once."
+)
+@click.option(
+    "--jitter", default=0.0, type=click.FloatRange(0, 1), help="How uneven: 0.2 is up to a fifth."
+)
 @click.option("--seed", default=0, help="For the jitter.")
 def command(
     file: Path,
