@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -12,15 +13,15 @@ if TYPE_CHECKING:
     from offbook.exchange.request import Request
 
 
-KEPT = 1024
+KEPT = 1024  # a server may run for days
 
 
 class Threads:
     """The latest exchanges of one run, by the id of their reply."""
 
     def __init__(self) -> None:
-        self._exchanges: dict[str, tuple[Request, Reply]] = {}
-        self._callers: dict[str, Reply] = {}
+        self._exchanges: OrderedDict[str, tuple[Request, Reply]] = OrderedDict()
+        self._callers: OrderedDict[str, Reply] = OrderedDict()
 
     @property
     def count(self) -> int:
@@ -34,11 +35,12 @@ class Threads:
         if conversation := request.metadata.get("conversation"):
             exchanges.pop(conversation, None)  # the latest is forgotten last
             exchanges[conversation] = (request, reply)
-        if len(exchanges) > KEPT:
-            _shorten(exchanges)
+        while len(exchanges) > KEPT:
+            exchanges.popitem(last=False)
         if calls := reply.calls:
             self._callers.update((call.id, reply) for call in calls)
-            _shorten(self._callers)
+            while len(self._callers) > KEPT:
+                self._callers.popitem(last=False)
 
     def recall(self, reply_id: str) -> tuple[Request, Reply] | None:
         """The exchange with this id, if there was one."""
@@ -56,8 +58,3 @@ class Threads:
                     if (call.id, call.name, call.arguments) == (call_id, name, arguments):
                         return call_id
         return None
-
-
-def _shorten(kept: dict[str, Any]) -> None:
-    while len(kept) > KEPT:  # a server may run for days
-        del kept[next(iter(kept))]

@@ -67,23 +67,24 @@ class Observed:
         exchange = f"x{self._count}"
         if self._calls:
             self._tell_results(request)
-        self._hub.emit(REQUEST, self._describe(request, exchange))
+        digest = request.messages.digest()
+        self._hub.emit(REQUEST, self._describe(request, exchange, digest))
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
             self._hub.emit(ERROR, {"exchange": exchange, **describe_error(error)})
             raise
-        after = extend_digest(request.messages.digest(), reply.message)
+        after = extend_digest(digest, reply.message)
         self._remember(after)
         self._hub.emit(REPLY, describe_reply(reply, exchange, after))
         if self._tools and (calls := reply.calls):
             self._tell_calls(calls, reply.step)
         return reply
 
-    def _describe(self, request: Request, exchange: str) -> dict[str, Any]:
+    def _describe(self, request: Request, exchange: str, after: str) -> dict[str, Any]:
         messages = request.messages
         known = count = len(messages)
-        before = after = messages.digest()
+        before = after
         while known and before not in self._tips:
             known -= 1
             before = messages.digest(known)

@@ -11,10 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offbook.determinism.clock import FrozenClock
+from offbook.exchange.dialects.chat import drafts
 from offbook.exchange.dialects.dialect import Wire
-from offbook.exchange.dialects.repeats import Repeats
 from offbook.sources.mocks.mocks import Mocks, Receipt
 from offbook.sources.server.connection import Connection
+from offbook.sources.server.heads import Heads
 from offbook.sources.server.server import Server
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub
@@ -75,9 +76,10 @@ def forget(*_: object) -> None:
 
 @contextmanager
 def forgetful() -> Generator[None]:
-    """Inside, every request is read as if for the first time."""
+    """Inside, every head is read and every reply is written as if for the first time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Repeats, "recall", forget)
+        patch.setattr(Heads, "find", forget)
+        patch.setattr(drafts, "_draft_text", drafts._draft_text.__wrapped__)  # pyright: ignore[reportPrivateUsage] - without its memory
         yield
 
 

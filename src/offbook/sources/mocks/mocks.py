@@ -98,12 +98,13 @@ class Mocks:
         """What a pattern is held against; of a conversation that goes on, only the new is read."""
         messages = request.messages
         count, digest, text = self._heard
-        if not 0 < count <= len(messages) or messages.digest(count) != digest:
+        length = len(messages)
+        if not 0 < count <= length or messages.digest(count) != digest:
             count, text = 0, ""
-        if count < len(messages):
+        if count < length:
             more = join_values(messages[count:] if count else messages)
             text = f"{text}\n{more}" if text and more else text or more
-            self._heard = (len(messages), messages.digest(), text)
+            self._heard = (length, messages.digest(), text)
         return text
 
     def _ways(self, asked: str) -> tuple[str, ...]:

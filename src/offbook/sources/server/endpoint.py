@@ -121,7 +121,8 @@ class Endpoint:
         request: Request | None = None
         try:
             request = dialect.decode(wire, self._threads)
-            if (same := self._resend(wire, request)) is not None:
+            asked_before = self._lost or RETRY in wire.headers
+            if asked_before and (same := self._resend(wire, request)) is not None:
                 return self._tell_aside(wire, same, "the same reply again")
             if self.failure is not None:
                 raise self.failure  # noqa: TRY301 - the client hears of it as of any other

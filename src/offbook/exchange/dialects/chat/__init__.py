@@ -33,9 +33,8 @@ from offbook.exchange.dialects.chat.legacy import read_functions
 from offbook.exchange.dialects.chat.refusals import require, say_breach
 from offbook.exchange.dialects.chat.several import count_choices, repeat_choice, repeat_events
 from offbook.exchange.dialects.dialect import Answer, Wire, introduce
-from offbook.exchange.dialects.repeats import LONG, Repeats
 from offbook.exchange.foreign import Verbatim
-from offbook.exchange.memory import Known, Memory
+from offbook.exchange.memory import WORTH, Known, Memory
 from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.request import Request, Tool
 from offbook.exchange.templates import HOLE, Filled
@@ -43,6 +42,8 @@ from offbook.exchange.templates import HOLE, Filled
 if TYPE_CHECKING:
     from offbook.exchange.reply import Reply
     from offbook.exchange.threads import Threads
+
+PREFIX = "chatcmpl-"
 
 
 class Chat:
@@ -54,7 +55,6 @@ class Chat:
         self._rules = refused
         self._offer = lru_cache(maxsize=64)(self._read_tools)
         self._memory: Memory[forms.Read] = Memory(find_messages)
-        self._repeats = Repeats()
 
     def claims(self, wire: Wire) -> bool:
         """Whether this is a completion, an embedding or a question for models."""
@@ -91,16 +91,7 @@ class Chat:
 
     def decode(self, wire: Wire, threads: Threads) -> Request:
         """The neutral request."""
-        again = self._repeats.recall(wire)
-        if again is not None:
-            return again
-        request = self._read(wire, threads)
-        if len(wire.body) < LONG and _is_lasting(wire.body):
-            self._repeats.keep(wire, request)
-        return request
-
-    def _read(self, wire: Wire, threads: Threads) -> Request:
-        found = self._memory.recall(wire.body)
+        found = self._memory.recall(wire.body) if len(wire.body) >= WORTH else None
         if found is not None:
             try:
                 return self._decode(wire, found[1], threads, found[0])
@@ -123,7 +114,7 @@ class Chat:
             breach = rules.pair_calls(read.history, self._rules) if read.tooled else None
             if breach is not None:
                 raise say_breach(breach, len(read.system))
-            if _is_lasting(text):
+            if len(wire.body) >= WORTH and _is_lasting(text):
                 self._memory.keep(wire.body, text, read, known)
         tools = self._offer(bytes(body.tools)) if body.tools else ()
         if body.functions:
@@ -134,7 +125,7 @@ class Chat:
             "\n\n".join(read.system),
             tools,
             body.model or "",
-            forms.options.pick(body) | rest,
+            forms.options.pick(body) | rest if rest else forms.options.pick(body),
             introduce(wire, forms.NAME),
             body.stream is True,
         )
@@ -146,11 +137,11 @@ class Chat:
 
     def identify(self, reply: Reply, request: Request) -> str:
         """The id of the completion: the reply's own, or one made of the whole conversation."""
-        return openai.identify("chatcmpl-", reply, request)
+        return openai.identify(PREFIX, reply, request)
 
     def encode(self, reply: Reply, request: Request) -> Answer:
         """The completion, whole or as a stream."""
-        id_ = self.identify(reply, request)
+        id_ = reply.id if reply.id.startswith(PREFIX) else self.identify(reply, request)
         count = count_choices(request.parameters) if request.parameters else 1
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
         if request.stream:
