@@ -2,8 +2,7 @@
 
 The tables err on the side of hiding: a text that only looks like a key is hidden too; what is
 plainly a program's is not. Every rule has a word that must be there for it to apply; all words are
-looked for in one pass, so that a text without any costs next to nothing. The door of
-ahocorasick-rs.
+looked for in one pass, so that a text without any costs next to nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from offbook.secrets.shapes import BACK, FLAGS, LONG, NAMES, PLAIN, QUERY, SHAPES, WHOLE
+from offbook.words import seek_words
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from ahocorasick_rs import BytesAhoCorasick as Finder
+    from offbook.words import Finder
 
 MASK = "[API_KEY]"
 SHORTEST = 8
@@ -96,12 +96,10 @@ def _rules() -> Iterator[_Rule]:
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[Finder, tuple[tuple[_Rule, ...], ...]]:
-    from ahocorasick_rs import BytesAhoCorasick
-
     by_word: dict[bytes, list[_Rule]] = {}
     for rule in _rules():
         by_word.setdefault(rule.word, []).append(rule)
-    return BytesAhoCorasick(list(by_word)), tuple(tuple(rules) for rules in by_word.values())
+    return seek_words(by_word), tuple(tuple(rules) for rules in by_word.values())
 
 
 def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
@@ -111,9 +109,9 @@ def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
         if value in raw:
             raw = raw.replace(value, mask)
     low = raw.lower()
-    finder, rules = _table()
+    find, rules = _table()
     spans: list[tuple[int, int]] = []
-    for word, start, _ in finder.find_matches_as_indexes(low, overlapping=True):
+    for word, start, _ in find(low):
         for rule in rules[word]:
             match = _apply(rule, low if rule.folded else raw, start)
             if match is not None:

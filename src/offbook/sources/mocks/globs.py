@@ -1,8 +1,8 @@
 """Patterns with stars, and how to find those that fit a text among thousands.
 
 A star stands for anything, every other sign for itself. A pattern is filed under the rarest of its
-words, whole or cut off by a star: a text can only fit if one of its own words holds that one. So a
-request costs what its words cost, however many patterns there are.
+words, whole or cut off by a star: a text can only fit if it holds that one. All of them are looked
+for in one pass, so a request costs what its length costs, however many patterns there are.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from offbook.words import seek_words
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 LONGEST = 12
-MONSTROUS = 256
 FEW = 8
-REMEMBERED = 1 << 16
 
 
 class Glob:
@@ -61,24 +61,24 @@ class Globs:
     def __init__(self, patterns: Iterable[tuple[int, Glob]]) -> None:
         self._globs = list(patterns)
         self._everywhere: list[int] = []
-        self._files: dict[str, list[int]] = {}
+        self._files: list[list[int]] = []
         self._few = len(self._globs) <= FEW
         if not self._few:
-            self._file_all()
-        self._dull: set[str] = set()
-        self._telling: dict[str, list[int]] = {}
+            self._find = seek_words(self._file_all())
 
-    def _file_all(self) -> None:
+    def _file_all(self) -> Iterable[bytes]:
         """File each under the rarest of its words, so that no file grows long."""
         words = [glob.words() for _, glob in self._globs]
         counts = Counter(word for found in words for word in found)
+        files: dict[str, list[int]] = {}
         for index, found in enumerate(words):
             if found:
                 rarest = min(found, key=lambda word: (counts[word], -len(word), word))
-                self._files.setdefault(rarest, []).append(index)
+                files.setdefault(rarest, []).append(index)
             else:
                 self._everywhere.append(index)
-        self._lengths = sorted({len(word) for word in self._files})
+        self._files = list(files.values())
+        return map(_spell, files)
 
     def fitting(self, text: str) -> Iterator[int]:
         """The places of the patterns that fit, in their order."""
@@ -92,26 +92,10 @@ class Globs:
         if self._few:
             return range(len(self._globs))
         found = set(self._everywhere)
-        # nearly all words of a conversation lead nowhere: those are left out all at once
-        for word in set(text.split()) - self._dull:
-            if len(word) > MONSTROUS:  # no word at all: to look at each pattern costs less
-                return range(len(self._globs))
-            found.update(self._telling.get(word) or self._learn(word))
+        for word in {word for word, _, _ in self._find(_spell(text))}:
+            found.update(self._files[word])
         return sorted(found)
 
-    def _learn(self, word: str) -> list[int]:
-        indices = self._look_up(word)
-        if len(self._dull) + len(self._telling) < REMEMBERED:
-            if indices:
-                self._telling[word] = indices
-            else:
-                self._dull.add(word)
-        return indices
 
-    def _look_up(self, word: str) -> list[int]:
-        files = self._files
-        found: list[int] = []
-        for length in self._lengths:
-            for at in range(len(word) - length + 1):
-                found += files.get(word[at : at + length], ())
-        return found
+def _spell(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
