@@ -179,6 +179,7 @@ def test_a_command_that_never_asks_for_its_mocks_is_a_failure(
         ["--tokens-per-second", "-5"],
         ["--first-token", "-1"],
         ["--jitter", "2"],
+        ["--seed", "x"],
     ],
 )
 def test_numbers_that_cannot_be_are_refused(

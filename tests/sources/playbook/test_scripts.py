@@ -86,6 +86,9 @@ def test_a_python_file_may_import_what_lies_beside_it(tmp_path: Path):
         ("a.yaml", "- when: hi\n  do: [{say: a, call: b}]", ["not one of call, say"]),
         ("a.yaml", "- when: hi\n  role: x\n  do: [{say: a}]", ["neither a turn nor a role"]),
         ("a.yaml", "- role: x\n  do: [{say: a}]", ["nothing to be known by"]),
+        ("a.yaml", "", ["a playbook is a list", "this is empty", "write - {when"]),
+        ("a.yaml", "when: hi\ndo: [{say: a}]", ["a playbook is a list", "this is a dict"]),
+        ("a.json", '{"when": "hi"}', ["a playbook is a list", "this is a dict"]),
         ("a.json", "[{", ["not good JSON"]),
     ],
 )

@@ -92,6 +92,14 @@ def _run_python(path: Path) -> tuple[Turn | Role, ...]:
 
 
 def _read_parts(path: Path) -> tuple[Turn | Role, ...]:
+    written = read_document(path, cast("Any", Any))
+    if not isinstance(written, list):
+        kind = "empty" if written is None else f"a {type(written).__name__}"
+        raise FormatError(
+            f"a playbook is a list of turns and roles; this is {kind}",
+            path=path,
+            hint='write - {when: "…", do: [{call: …, with: {…}}, {say: "…"}]}',
+        )
     parts = cast("list[_Part]", read_document(path, cast("Any", list[_Part])))
     return tuple(_read_part(part, at, path) for at, part in enumerate(parts, 1))
 

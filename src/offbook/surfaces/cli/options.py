@@ -21,7 +21,11 @@ def _find_project(_: click.Context, __: click.Parameter, root: Path | None) -> P
 
 
 deadline = click.option(
-    "--deadline", default=600.0, show_default=True, help="Seconds that the command may take."
+    "--deadline",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds that the command may take.",
 )
 env = click.option(
     "--env", multiple=True, metavar="NAME[=VALUE]", help="For the agent; repeatable."
