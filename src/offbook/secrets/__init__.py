@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from offbook.words import Finder
 
 MASK = "[API_KEY]"
+_MASK = MASK.encode()
 SHORTEST = 8
 FOLDERS = {"PWD", "OLDPWD"}  # of the shell, not passwords
 
@@ -104,10 +105,9 @@ def _table() -> tuple[Finder, tuple[tuple[_Rule, ...], ...]]:
 
 def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     """The bytes without anything that looks like a secret, or is one of those known."""
-    mask = MASK.encode()
     for value in known:
         if value in raw:
-            raw = raw.replace(value, mask)
+            raw = raw.replace(value, _MASK)
     low = raw.lower()
     find, rules = _table()
     spans: list[tuple[int, int]] = []
@@ -120,7 +120,7 @@ def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
                     is_template(raw[first:last]) or (rule.named and _is_code(raw, first, last))
                 ):
                     spans.append((first, last))
-    return _cut(raw, spans, mask) if spans else raw
+    return _cut(raw, spans) if spans else raw
 
 
 def _apply(rule: _Rule, text: bytes, at: int) -> re.Match[bytes] | None:
@@ -133,7 +133,7 @@ def _apply(rule: _Rule, text: bytes, at: int) -> re.Match[bytes] | None:
     return None
 
 
-def _cut(raw: bytes, spans: list[tuple[int, int]], mask: bytes) -> bytes:
+def _cut(raw: bytes, spans: list[tuple[int, int]]) -> bytes:
     parts: list[bytes] = []
     at = 0
     for start, end in sorted(spans):
@@ -142,7 +142,7 @@ def _cut(raw: bytes, spans: list[tuple[int, int]], mask: bytes) -> bytes:
         first = max(start, at)
         parts.append(raw[at:first])
         if start >= at:
-            parts.append(mask)
+            parts.append(_MASK)
         at = end
     parts.append(raw[at:])
     return b"".join(parts)

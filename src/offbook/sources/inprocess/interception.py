@@ -53,13 +53,9 @@ class Interception:
     ) -> None:
         self._answer = answer
         self._relays = Relays() if relay else None
-        self._hosts = Hosts(urls)
+        self.wants = Hosts(urls).has
         self._gate = Gate()
         self._completion = Completion()
-
-    def wants(self, host: str, port: int | None) -> bool:
-        """Whether a model is expected at this address."""
-        return self._hosts.has(host, port)
 
     async def answer(self, wire: Wire) -> Answer:
         """The answer to a request, for clients that await it."""
