@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from offbook.trace import events
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "offbook"
 PAGE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
@@ -30,3 +32,17 @@ def test_what_a_room_is_said_to_hold_is_there(room: str, holds: str):
 @pytest.mark.parametrize("place", PLACES)
 def test_every_file_and_folder_that_the_page_names_is_there(place: str):
     assert any((root / place).exists() for root in (ROOT, ROOT / "src", SOURCE))
+
+
+def test_the_name_of_an_event_is_written_once():
+    names = {name for name in vars(events).values() if isinstance(name, str) and "." in name}
+    told = {f'"{name}"' for name in names if " " not in name} - {f'"{events.__name__}"'}
+    found = {
+        f"{path.name}: {one}"
+        for path in SOURCE.rglob("*.py")
+        if path != SOURCE / "trace" / "events.py"
+        for one in told
+        if one in path.read_text("utf-8")
+    }
+    assert "model.reply" in names
+    assert not found

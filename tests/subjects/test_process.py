@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -110,13 +112,23 @@ async def test_more_than_there_is_room_for_is_cut_and_told(
     assert len(ended.stdout) == 1000
 
 
-async def test_the_hub_hears_it_live(tmp_path: Path):
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+async def test_the_hub_hears_it_live_and_in_its_order_however_busy_the_loop_is(
+    tmp_path: Path, pause: float
+):
     hub = Hub()
     heard: list[str] = []
     hub.subscribe(lambda event: heard.append(event.event))
+
+    def hinder() -> None:
+        time.sleep(pause)
+        if "process.exit" not in heard:
+            asyncio.get_running_loop().call_soon(hinder)
+
+    if pause:
+        hinder()
     env = isolate(tmp_path / "home")
-    command = [sys.executable, "-c", "print('x')"]
-    await run_process(command, cwd=tmp_path, env=env, deadline=20, hub=hub)
+    await run_process(["echo", "x"], cwd=tmp_path, env=env, deadline=20, hub=hub)
     assert heard == ["process.start", "process.output", "process.exit"]
 
 

@@ -11,8 +11,18 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from offbook.errors import UsageError
-from offbook.trace.events import TOOL_BLOCKED, TOOL_CALL, TOOL_RESULT
-from offbook.trace.outputs import OUTPUT, WRITE, named, payload_text, written_raw
+from offbook.trace.events import (
+    ITERATION,
+    PROCESS_EXIT,
+    PROCESS_OUTPUT,
+    PUBLISH,
+    TERMINAL_WRITE,
+    TERMINATION,
+    TOOL_BLOCKED,
+    TOOL_CALL,
+    TOOL_RESULT,
+)
+from offbook.trace.outputs import named, payload_text, written_raw
 from offbook.trace.patterns import compile_pattern
 from offbook.trace.terminations import canonical
 from offbook.trace.topics import matches
@@ -20,10 +30,6 @@ from offbook.trace.topics import matches
 if TYPE_CHECKING:
     from offbook.trace.events import Event
 
-BUS = "bus.publish"
-ITERATION = "_meta.iteration"
-TERMINATION = "_meta.termination"
-EXIT = "process.exit"
 SHOWN = 5
 
 
@@ -41,7 +47,7 @@ class Fact(Protocol):
 class Published(Fact):
     """The topics published, in their order, and what Ralph said of the loop at its end."""
 
-    names = (BUS,)
+    names = (PUBLISH,)
 
     def __init__(self) -> None:
         self.topics: list[str] = []
@@ -65,7 +71,7 @@ class Matching(Fact):
     What is wrong with the pattern is raised when its answer is asked for: others read on.
     """
 
-    names = (BUS,)
+    names = (PUBLISH,)
 
     def __init__(self, topic: str, pattern: str | None = None) -> None:
         self._topic = topic
@@ -115,7 +121,7 @@ class Worn(Fact):
 class Ending(Fact):
     """How the run ended, as the trace tells it."""
 
-    names = (TERMINATION, EXIT)
+    names = (TERMINATION, PROCESS_EXIT)
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -155,7 +161,7 @@ class Cost(Fact):
 class Output(Fact):
     """What was written to a stream."""
 
-    names = (OUTPUT, WRITE)
+    names = (PROCESS_OUTPUT, TERMINAL_WRITE)
 
     def __init__(self, stream: str) -> None:
         self._stream = stream

@@ -20,6 +20,7 @@ import msgspec
 
 from offbook.errors import UsageError, nearest
 from offbook.secrets import find_end
+from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
 
 if TYPE_CHECKING:
     from offbook.trace.hub import Hub
@@ -30,7 +31,6 @@ GRACE = 2.0
 PATIENCE = 500
 KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "SYSTEMROOT", "SSL_CERT_FILE")
 STREAMS = {1: "stdout", 2: "stderr"}
-START, OUTPUT, EXIT = "process.start", "process.output", "process.exit"
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -64,11 +64,9 @@ async def run_process(
 ) -> Ended:
     """Run a command to its end, or to its deadline."""
     mark = uuid.uuid4().hex
-    said = Said(hub)
+    said = Said(hub, command)
     transport = await _start(command, cwd, {**env, MARK: mark}, said)
     leader = transport.get_pid()
-    if hub is not None:
-        hub.emit(START, {"command": list(command), "pid": leader})
     _feed(transport, stdin)
     leaked: tuple[int, ...] = ()
     timed_out = False
@@ -91,7 +89,7 @@ async def run_process(
     said.tell_rest()
     if hub is not None:
         about = {"code": code, "timed_out": timed_out, "truncated": said.full}
-        hub.emit(EXIT, {**about, "leaked": list(leaked)} if leaked else about)
+        hub.emit(PROCESS_EXIT, {**about, "leaked": list(leaked)} if leaked else about)
     return ended
 
 
@@ -134,8 +132,9 @@ def _suggest(name: str, env: Mapping[str, str]) -> str:
 class Said(asyncio.SubprocessProtocol):
     """What a process wrote, as far as there is room for it, and whether it is over."""
 
-    def __init__(self, hub: Hub | None) -> None:
+    def __init__(self, hub: Hub | None, command: Sequence[str] = ()) -> None:
         self._hub = hub
+        self._command = command
         self._parts: dict[int, list[bytes]] = {1: [], 2: []}
         self._untold = {1: b"", 2: b""}
         self._open = {1, 2}
@@ -143,6 +142,12 @@ class Said(asyncio.SubprocessProtocol):
         self.full = False
         self.exited = asyncio.Event()
         self.closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Tell that it runs: here, before anything that it says can be heard."""
+        if self._hub is not None and isinstance(transport, asyncio.SubprocessTransport):
+            about = {"command": list(self._command), "pid": transport.get_pid()}
+            self._hub.emit(PROCESS_START, about)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         kept = data[: self._room]
@@ -159,7 +164,7 @@ class Said(asyncio.SubprocessProtocol):
     def _tell(self, fd: int, raw: bytes) -> None:
         if raw and self._hub is not None:
             text = raw.decode("utf-8", "replace")
-            self._hub.emit(OUTPUT, {"stream": STREAMS[fd], "text": text})
+            self._hub.emit(PROCESS_OUTPUT, {"stream": STREAMS[fd], "text": text})
 
     def tell_rest(self) -> None:
         """Tell what never came to a line's end; a second time is nothing."""

@@ -15,7 +15,7 @@ from offbook.sources.playbook import Playbook, call, fail, say, when
 from offbook.subjects.subject import Reach, Stage, Subject
 from offbook.testing.leftovers import no_tasks_left, nothing_left
 from offbook.testing.promises import hold, skip
-from offbook.trace.events import ERROR, TOOL_CALL, TOOL_RESULT
+from offbook.trace.events import ERROR, REQUEST, TOOL_CALL, TOOL_RESULT
 from offbook.trace.hub import Hub
 from offbook.trace.verdicts import Verdict
 
@@ -104,7 +104,7 @@ class SubjectConformance:
         with self._rehearsed() as rehearsal:
             rehearsal.run(when(HELLO, [say("Hello.")]))
             run = rehearsal.run(when(AGAIN, [say("Still here.")]))
-            counts = [e.data["count"] for e in run.events.named("model.request")]
+            counts = [e.data["count"] for e in run.events.named(REQUEST)]
         hold(max(counts, default=0) > 1, "the model is sent what was said before", counts)
 
     def test_an_error_of_the_provider_can_be_survived(self) -> None:

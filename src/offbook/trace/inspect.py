@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.trace.events import VERDICT
+from offbook.trace.events import ITERATION, PUBLISH, TERMINATION, VERDICT
 from offbook.trace.outputs import named, payload_text, shorten
 from offbook.trace.patterns import Literal, Pattern, compile_pattern
 from offbook.trace.reader import Trace, elapsed
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 
     from offbook.trace.events import Event
 
-BUS = "bus.publish"
-ITERATION = "_meta.iteration"
-TERMINATION = "_meta.termination"
 LONGEST = 100_000
-TOLD = (BUS, ITERATION, TERMINATION)
+TOLD = (PUBLISH, ITERATION, TERMINATION)
 
 
 class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,7 +134,7 @@ def summarize(events: Iterable[Event]) -> Summary:
         types[event.event] += 1
         first = event.ts if first is None else first
         last = last if event.event == VERDICT else event.ts
-        if event.event == BUS:
+        if event.event == PUBLISH:
             topics[named(event, "topic")] += 1
         elif event.event == ITERATION:
             hats.append(named(event, "hat"))
@@ -190,7 +187,7 @@ def tell_timeline(events: Iterable[Event], wanted: Filter) -> list[Moment]:
             begun = (number, named(event, "hat"), event.ts) if inside else None
             heard = []
             cause = latest
-        elif event.event == BUS:
+        elif event.event == PUBLISH:
             latest = named(event, "topic")
             if begun is not None and fits:
                 heard.append(latest)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
+from offbook.trace.events import PROCESS_OUTPUT, TERMINAL_WRITE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from offbook.trace.events import Event
 
-WRITE = "ux.terminal.write"
-OUTPUT = "process.output"
 _TAG = re.compile(r"<event ([^>]*)>")
 _CLOSE = "</event>"
 _TOPIC = re.compile(r'topic="([^"]*)"')
@@ -75,11 +75,11 @@ def written(event: Event) -> tuple[str, str] | None:
 def written_raw(event: Event) -> tuple[str, bytes] | None:
     """The same, as bytes: a terminal is written to by the piece, and a piece may end in a sign."""
     data = event.data
-    if event.event == OUTPUT:
+    if event.event == PROCESS_OUTPUT:
         stream, text = data.get("stream", "stdout"), data.get("text", "")
         known = isinstance(stream, str) and isinstance(text, str)
         return (stream, text.encode("utf-8", "replace")) if known else None
-    if event.event != WRITE:
+    if event.event != TERMINAL_WRITE:
         return None
     nested = data.get("data") if "bytes" not in data else None
     inner = cast("dict[str, Any]", nested) if isinstance(nested, dict) else data

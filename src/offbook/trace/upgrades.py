@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from offbook.trace.events import Event
+from offbook.trace.events import PUBLISH, Event
 
 SPENT = "iteration.summary"  # a row in which Ralph tells what an iteration cost
 
@@ -52,7 +52,7 @@ def upgrade_line(raw: bytes, last: int = 0) -> Event | None:
     ts = _millis(row.pop("ts", None))
     data: dict[str, Any] = {"topic": row.pop("topic"), "payload": row.pop("payload", None)}
     data |= {name: value for name, value in row.items() if value is not None}
-    return Event(last if ts is None else ts, "bus.publish", {**_spent(data), **data})
+    return Event(last if ts is None else ts, PUBLISH, {**_spent(data), **data})
 
 
 def _read_record(record: _Record) -> Event | None:

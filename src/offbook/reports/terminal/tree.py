@@ -14,6 +14,9 @@ import msgspec
 
 from offbook.reports.terminal.lines import Frame, Line, Node, Span, spell
 from offbook.trace.events import (
+    AGENT_END,
+    AGENT_ERROR,
+    AGENT_START,
     ERROR,
     REPLY,
     REQUEST,
@@ -61,9 +64,9 @@ class Tree:
         self._tellers = {
             RUN_START: self._start_run,
             RUN_END: self._end_run,
-            "agent.start": self._start_agent,
-            "agent.end": self._end_agent,
-            "agent.error": self._fail_agent,
+            AGENT_START: self._start_agent,
+            AGENT_END: self._end_agent,
+            AGENT_ERROR: self._fail_agent,
             REQUEST: self._ask,
             REPLY: self._answer,
             ERROR: self._refuse,

@@ -30,7 +30,7 @@ from offbook.sources.cassette.replay import Replay
 from offbook.sources.mocks.lines import read_mocks
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.recording import Recording
-from offbook.trace.events import ERROR, REPLY, REQUEST
+from offbook.trace.events import ERROR, PROCESS_OUTPUT, REPLY, REQUEST
 from offbook.trace.reader import read_trace
 from offbook.trace.recorder import COLLECTION
 from offbook.trace.redaction import Rules
@@ -46,7 +46,7 @@ CONTEXT = 2
 EXCHANGES = (REQUEST, REPLY, ERROR)
 PAYLOADS = (
     *EXCHANGES,
-    *("tool.", "ui.", "host.", "step.", "handoff", "bus.", "process.output", "process.result"),
+    *("tool.", "ui.", "host.", "step.", "handoff", "bus.", PROCESS_OUTPUT, "process.result"),
 )
 
 

@@ -21,7 +21,7 @@ from offbook.runs.tracing import tracing
 from offbook.runs.workspace import Workspace, Workspaces
 from offbook.secrets import keep_secret
 from offbook.sources.recording import Recording
-from offbook.trace.events import REQUEST
+from offbook.trace.events import PUBLISH, REQUEST
 from offbook.trace.hub import Hub
 from offbook.trace.observe import Observed
 from offbook.trace.outputs import join_output
@@ -195,7 +195,7 @@ def _look_up(session: Path) -> tuple[str, set[str]]:
     task: str | None = None
     models: set[str] = set()
     for event in Trace(session):
-        if event.event == "bus.publish" and task is None:
+        if event.event == PUBLISH and task is None:
             task = str(event.data.get("payload", ""))
         elif event.event == REQUEST and event.data.get("metadata", {}).get("hat") != HAT:
             models.add(str(event.data.get("model", "")))

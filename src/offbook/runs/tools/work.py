@@ -16,6 +16,7 @@ from offbook.secrets import hide_secrets, known_secrets
 from offbook.subjects.loop.backend import Backend
 from offbook.subjects.loop.config import Preset, read_preset
 from offbook.subjects.loop.loop import EVENTS, Loop
+from offbook.trace.events import ITERATION, TERMINATION
 from offbook.trace.outputs import written
 from offbook.trace.reader import Trace
 from offbook.trace.verdicts import Verdict, deliver
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from offbook.subjects.subject import Stage, Subject
     from offbook.trace.events import Event
 
-ITERATION, TERMINATION = "_meta.iteration", "_meta.termination"
 Progress = Callable[[float, float | None, str], None]
 
 

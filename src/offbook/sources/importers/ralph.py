@@ -12,13 +12,11 @@ from offbook.errors import FormatError
 from offbook.exchange.messages import Text
 from offbook.exchange.reply import Reply
 from offbook.sources.importers.importer import MAIN, Left, Record, Told, as_text
+from offbook.trace.events import ITERATION, TERMINAL_WRITE
 from offbook.trace.outputs import decode_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-WRITE = "ux.terminal.write"
-ITERATION = "_meta.iteration"
 
 
 class Ralph:
@@ -48,9 +46,9 @@ class Ralph:
         for record in records:
             event, data, ts = _read(record, path)
             since = ts if since is None else since
-            if event == WRITE:
+            if event == TERMINAL_WRITE:
                 written.append(_decode(data, record, path))
-            due = event == ITERATION if iterated else event == WRITE
+            due = event == ITERATION if iterated else event == TERMINAL_WRITE
             if due and written:
                 told.append(_tell(written, as_text(data.get("hat")) or MAIN, ts - since))
                 written, since = [], ts

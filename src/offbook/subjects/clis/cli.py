@@ -20,7 +20,8 @@ import msgspec
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError
 from offbook.exchange.variables import list_variables
-from offbook.subjects.process import EXIT, OUTPUT, START, Ended, isolate, run_process
+from offbook.subjects.process import Ended, isolate, run_process
+from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -160,7 +161,7 @@ class Cli(ABC):
         """Run it once, with this prompt."""
         stage = self.stage
         command = self.command(text, self.said.session)
-        stage.hub.emit(START, {"command": list(command)})
+        stage.hub.emit(PROCESS_START, {"command": list(command)})
         ended = await run_process(
             command,
             cwd=stage.cwd,
@@ -180,9 +181,11 @@ class Cli(ABC):
             stage.hub.emit(EVENT, event)
         for stream, text in (("stdout", plain), ("stderr", ended.stderr)):
             if text.strip():
-                stage.hub.emit(OUTPUT, {"stream": stream, "text": text})
+                stage.hub.emit(PROCESS_OUTPUT, {"stream": stream, "text": text})
         about = {"code": ended.code, "timed_out": ended.timed_out, "truncated": ended.truncated}
-        stage.hub.emit(EXIT, {**about, "leaked": list(ended.leaked)} if ended.leaked else about)
+        stage.hub.emit(
+            PROCESS_EXIT, {**about, "leaked": list(ended.leaked)} if ended.leaked else about
+        )
         said = self.read(ended.stdout, [event for _, event in lines if event is not None])
         self.said = Said(said.text, said.session or self.said.session, said.error)
         stage.hub.emit(RESULT, {"text": said.text, "session": self.said.session})

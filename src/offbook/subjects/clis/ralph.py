@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from offbook.exchange.messages import join_text
 from offbook.subjects.clis.cli import Cli, Client, Options
-from offbook.trace.events import ERROR, REPLY, REQUEST
+from offbook.trace.events import ERROR, ITERATION, LOOP_START, PUBLISH, REPLY, REQUEST, TERMINATION
 from offbook.trace.outputs import find_tags, keeps_promise
 from offbook.trace.terminations import EXIT_CODES
 from offbook.trace.verdicts import Verdict
@@ -96,8 +96,8 @@ class Ralph(Cli):
         self._begun = time.monotonic()
         self._calls = []
         about = {"prompt_file": "", "max_iterations": self._most, "ux_mode": "cli"}
-        self.stage.hub.emit("_meta.loop_start", about)
-        self.stage.hub.emit("bus.publish", {"topic": "task.start", "payload": text})
+        self.stage.hub.emit(LOOP_START, about)
+        self.stage.hub.emit(PUBLISH, {"topic": "task.start", "payload": text})
         await super().prompt(text)
 
     def _hear(self, event: Event) -> None:
@@ -105,13 +105,13 @@ class Ralph(Cli):
             self._calls.append(None)
             elapsed = int((time.monotonic() - self._begun) * 1000)
             about = {"n": len(self._calls), "elapsed_ms": elapsed, "hat": HAT}
-            self.stage.hub.emit("_meta.iteration", about)
+            self.stage.hub.emit(ITERATION, about)
         elif event.event == REPLY and self._calls:
             text = self._calls[-1] = join_text(event.data["blocks"])
             for tag in find_tags(text):
                 about = {"topic": tag.topic, "payload": tag.payload, "source": HAT}
                 target = {"target": tag.target} if tag.target else {}
-                self.stage.hub.emit("bus.publish", about | target)
+                self.stage.hub.emit(PUBLISH, about | target)
 
     def tell(self, stage: Stage, ended: Ended) -> None:
         """Besides what it printed, why the loop ended, and whether its exit code says so."""
@@ -121,7 +121,7 @@ class Ralph(Cli):
         about: dict[str, Any] = {"reason": reason, "iterations": len(self._calls)}
         seconds = round(time.monotonic() - self._begun, 3)
         stage.hub.emit(
-            "_meta.termination",
+            TERMINATION,
             {**about, "elapsed_secs": seconds, "exit_code": code, "claimed_exit_code": ended.code},
         )
         told = f"it ended with {ended.code}, though the loop ended by {reason}"

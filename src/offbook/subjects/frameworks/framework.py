@@ -14,7 +14,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from offbook.errors import UsageError, nearest
-from offbook.trace.events import ERROR
+from offbook.trace.events import AGENT_END, AGENT_ERROR, AGENT_START, ERROR
 from offbook.trace.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -117,17 +117,17 @@ class Framework:
         last: list[str] = []
         stop_listening = self._hub.subscribe(lambda event: last.append(event.event), "model.*")
         self.result, self.error = None, None
-        self._hub.emit("agent.start", {"prompt": text})
+        self._hub.emit(AGENT_START, {"prompt": text})
         try:
             self.result = await self.adapter.prompt(text, self._hub)
         except Exception as error:
             if ERROR not in last[-1:]:
                 raise
             self.error = error
-            self._hub.emit("agent.error", {"error": f"{type(error).__name__}: {error}"})
+            self._hub.emit(AGENT_ERROR, {"error": f"{type(error).__name__}: {error}"})
         finally:
             stop_listening()
-        self._hub.emit("agent.end", {"stop": "stop" if self.error is None else "error"})
+        self._hub.emit(AGENT_END, {"stop": "stop" if self.error is None else "error"})
 
     async def close(self) -> None:
         """Give the tools their own code back."""

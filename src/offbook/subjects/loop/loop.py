@@ -17,6 +17,7 @@ from offbook.subjects.loop.backend import Acted, Backend, SourceBackend
 from offbook.subjects.loop.bus import Bus, Published
 from offbook.subjects.loop.config import RALPH, Hat, Preset, read_preset
 from offbook.subjects.loop.gates import Gates
+from offbook.trace.events import ITERATION, LOOP_START, PROCESS_OUTPUT, PUBLISH, TERMINATION
 from offbook.trace.outputs import find_tags, keeps_promise, payload_text
 from offbook.trace.terminations import EXIT_CODES
 from offbook.trace.topics import matches
@@ -140,7 +141,7 @@ class _Running:
         limits = self._limits
         start = time.monotonic()
         self._hub.emit(
-            "_meta.loop_start",
+            LOOP_START,
             {"prompt_file": "", "max_iterations": limits.max_iterations, "ux_mode": "cli"},
         )
         iterations = 0
@@ -186,7 +187,7 @@ class _Running:
         if self._is_worn_out(hat):
             return
         elapsed = int((time.monotonic() - start) * 1000)
-        self._hub.emit("_meta.iteration", {"n": n, "elapsed_ms": elapsed, "hat": hat})
+        self._hub.emit(ITERATION, {"n": n, "elapsed_ms": elapsed, "hat": hat})
         prompt = compose(task, hat, self._hats.get(hat), pending, self._cwd)
         try:
             async with asyncio.timeout(left + GRACE):
@@ -227,7 +228,7 @@ class _Running:
         if "output" not in acted.told:
             for stream, text in (("stdout", acted.output), ("stderr", acted.stderr)):
                 if text:
-                    self._hub.emit("process.output", {"stream": stream, "text": text, "hat": hat})
+                    self._hub.emit(PROCESS_OUTPUT, {"stream": stream, "text": text, "hat": hat})
         if acted.cost_usd is not None:
             self._cost += acted.cost_usd
             if "cost" not in acted.told:
@@ -270,7 +271,7 @@ class _Running:
         return msgspec.structs.replace(event, topic=topic, payload=why)
 
     def _publish(self, event: Published) -> None:
-        self._hub.emit("bus.publish", msgspec.to_builtins(event))
+        self._hub.emit(PUBLISH, msgspec.to_builtins(event))
         self._gates.hear(event)
         signature = (event.topic, event.source, event.payload)
         last, count = self._signature
@@ -343,7 +344,7 @@ class _Running:
     def _end(self, reason: str, iterations: int, seconds: float) -> Outcome:
         outcome = Outcome(reason, iterations, seconds)
         self._hub.emit(
-            "_meta.termination",
+            TERMINATION,
             {
                 "reason": reason,
                 "iterations": iterations,

@@ -27,7 +27,14 @@ from offbook.subjects.session.options import (
 from offbook.subjects.session.outcome import Outcome, outcome
 from offbook.subjects.session.tools import Registered, Tools, describe_raise
 from offbook.subjects.session.ui import UI, check_answers
-from offbook.trace.events import TOOL_BLOCKED, TOOL_CALL, TOOL_RESULT
+from offbook.trace.events import (
+    AGENT_END,
+    AGENT_ERROR,
+    AGENT_START,
+    TOOL_BLOCKED,
+    TOOL_CALL,
+    TOOL_RESULT,
+)
 from offbook.trace.observe import describe_error, describe_result
 from offbook.trace.verdicts import Verdict
 
@@ -136,7 +143,7 @@ class AgentSession:
             await self._run_command(command, args)
             return
         self._history = self._history.plus(user(text))
-        self._hub.emit("agent.start", {"prompt": text})
+        self._hub.emit(AGENT_START, {"prompt": text})
         await self._tell(Moment("agent_start", prompt=text))
         stop = "stop"
         while True:
@@ -155,7 +162,7 @@ class AgentSession:
                 stop = reply.stop
                 break
         await self._tell(Moment("agent_end"))
-        self._hub.emit("agent.end", {"stop": stop})
+        self._hub.emit(AGENT_END, {"stop": stop})
 
     async def _run_command(self, name: str, args: str) -> None:
         self._hub.emit("session.command", {"command": name, "args": args})
@@ -177,7 +184,7 @@ class AgentSession:
                 return await self._source.reply(request)
             except ModelError as error:
                 if not left or error.status not in RETRYABLE:
-                    self._hub.emit("agent.error", describe_error(error))
+                    self._hub.emit(AGENT_ERROR, describe_error(error))
                     return None
         return None
 
