@@ -14,6 +14,7 @@ import pytest
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.reply import Reply
 from offbook.exchange.request import Request
+from offbook.runs.commands.command import KEPT
 from offbook.runs.commands.recording import Done, record_command
 from offbook.runs.rehearsals.doors import drive
 from offbook.sources.cassette.journal import load
@@ -30,13 +31,35 @@ def run(command: list[str], taping: Any, source: Any, folder: Path) -> Done:
     return taping(source, command, cwd=folder, echo=False, environment=home, deadline=60)[0]
 
 
-def test_the_command_is_kept_with_its_output_and_how_it_ended(tmp_path: Path):
+ASKING = """
+import json, os, urllib.request
+body = json.dumps({"model": "gpt-5", "messages": [{"role": "user", "content": "hi"}]}).encode()
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+urllib.request.urlopen(urllib.request.Request(url, body, {"content-type": "application/json"}))
+"""
+
+
+@pytest.mark.parametrize(
+    "printed, kept",
+    [("'hello'", "hello\n"), ("'x' * 70_000", "x" * KEPT + "\n… 4,465 bytes more were printed\n")],
+)
+def test_the_command_is_kept_with_its_output_and_how_it_ended(
+    tmp_path: Path, printed: str, kept: str
+):
     cassette = tmp_path / "one.yaml"
-    command = [sys.executable, "-c", "print('hello'); raise SystemExit(3)"]
-    done = run(command, record_command, Recording(Live("http://127.0.0.1:9"), cassette), tmp_path)
+    command = [sys.executable, "-c", f"{ASKING}\nprint({printed}); raise SystemExit(3)"]
+    done = run(command, record_command, Recording(Counting(), cassette), tmp_path)
     assert done.code == 3
-    kept = load(cassette).header.metadata["command"]
-    assert (kept["exit_code"], kept["output"]) == (3, "hello\n")
+    about = load(cassette).header.metadata["command"]
+    assert (about["exit_code"], about["output"]) == (3, kept)
+
+
+@pytest.mark.parametrize("command", [[sys.executable, "-c", "pass"], ["no-such-command"]])
+def test_a_command_that_asks_nothing_leaves_no_cassette(tmp_path: Path, command: list[str]):
+    cassette = tmp_path / "one.yaml"
+    with pytest.raises(UsageError, match=r"asked no model|cannot be started"):
+        run(command, record_command, Recording(Counting(), cassette), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_provider_that_refuses_is_recorded_so(tmp_path: Path):

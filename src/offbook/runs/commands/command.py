@@ -102,11 +102,13 @@ def _end_tree(process: subprocess.Popen[bytes], mark: str) -> None:
 
 def _tee(pipe: IO[bytes] | None, said: list[bytes], keep: int, echo: bool) -> None:  # noqa: FBT001 - a thread's
     """Show what the command prints, and keep the beginning of it."""
-    kept = 0
+    kept = lost = 0
     while pipe is not None and (part := os.read(pipe.fileno(), 8192)):
         if echo:
             sys.stdout.buffer.write(part)
             sys.stdout.buffer.flush()
-        if kept < keep:
-            said.append(part[: keep - kept])
-            kept += len(said[-1])
+        said.append(part[: keep - kept])
+        kept += len(said[-1])
+        lost += len(part) - len(said[-1])
+    if lost:
+        said.append(f"\n… {lost:,} bytes more were printed\n".encode())

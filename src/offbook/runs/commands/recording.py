@@ -74,12 +74,16 @@ def record_command(
             "output": done.output,
             "duration_ms": done.duration_ms,
         }
+        if done.failure is None and not recording.interrupted:
+            _expect(recording.summary().interactions, recording.path)
+    except UsageError:  # nothing was asked
+        recording.discard()
+        raise
     except BaseException:
         recording.interrupted = True
+        recording.close(about)
         raise
-    finally:
-        summary = recording.close(about)
-    return done, summary
+    return done, recording.close(about)
 
 
 def replay_command(
@@ -96,8 +100,16 @@ def replay_command(
 def record_mocks(recording: MockRecording, command: Sequence[str], **options: Any) -> Done:
     """Run a command and keep what it is answered, as mocks."""
     done = run_with(recording, command, **options)
-    if not recording.lines and done.failure is None:
-        raise UsageError(
-            "the command asked no model, so there is nothing to keep", where=str(recording.path)
-        )
+    if done.failure is None:
+        _expect(len(recording.lines), recording.path)
     return done
+
+
+def _expect(kept: int, path: Path) -> None:
+    """Nothing recorded is no recording."""
+    if not kept:
+        raise UsageError(
+            "the command asked no model, so there is nothing to keep",
+            where=str(path),
+            hint="it must find the model in its environment, as OPENAI_BASE_URL and the like",
+        )
