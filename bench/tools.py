@@ -143,6 +143,11 @@ JQ = (
     'select(.event == "bus.publish" and '
     '((.data.topic | split(".")) | length == 2 and .[0] == "build"))'
 )
+SAID = (
+    'select((.event == "process.output" and (.data.text | test("line 999999, some"))) or '
+    '(.event == "ux.terminal.write" and (.data.bytes | @base64d | test("line 999999, some"))))'
+)
+SAYS = {"type": "stdout_contains", "pattern": "line 999999, some"}
 SEARCH = 'select(.event == "bus.publish" and (.data.payload | test("step 999990:")))'
 WANTED = {"type": "event_occurred", "topic": "build.*", "payload_pattern": "step 999990:"}
 
@@ -156,7 +161,12 @@ def measure_sessions() -> Iterator[Row]:
     size = write_session(session) / 1024**2
     inspect = [OFFBOOK, "inspect", "bench-long", "--json", "--filter", json.dumps(FILTER)]
     judge = [OFFBOOK, "assert", "bench-long", json.dumps(WANTED)]
-    for name, command, program in (("inspect", inspect, JQ), ("assert", judge, SEARCH)):
+    hear = [OFFBOOK, "assert", "bench-long", json.dumps(SAYS)]
+    for name, command, program in (
+        ("inspect", inspect, JQ),
+        ("assert", judge, SEARCH),
+        ("assert stdout", hear, SAID),
+    ):
         ours, _ = spend(*command)
         theirs = spend(jq, "-c", program, str(session))[0] if jq else float("inf")
         told = f"{ours:.0f} ms, jq {theirs:.0f} ms: {theirs / ours:.1f} times"

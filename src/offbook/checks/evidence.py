@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from offbook.checks.facts import Cost, Ending, Fact, Output, Published, Worn
+from offbook.checks.facts import Cost, Ending, Fact, Published, Worn
 from offbook.files import place_within
 from offbook.trace.events import VERDICT
 from offbook.trace.reader import Fault, Trace, elapsed
@@ -71,8 +71,9 @@ class Evidence:
         for event in events:
             for hear in heard.get(event.event, ()):
                 hear(event)
-            for fact in marked:
-                fact.hear(event)
+            if marked:
+                for fact in marked:
+                    fact.hear(event)
         if trace is not None:
             self.faults = trace.faults
             if trace.total > 1 and trace.first is not None and trace.last is not None:
@@ -121,10 +122,6 @@ class Evidence:
     def cost(self) -> float | None:
         """What it cost, in dollars, when anybody said so."""
         return self.know(Cost).dollars
-
-    def output(self, stream: str) -> str:
-        """What was written to `stdout` or `stderr`."""
-        return self.know(Output, stream).text
 
     def place(self, path: str) -> Path:
         """A file in the run's folder; nothing leads out of it."""

@@ -6,6 +6,7 @@ checks of one run ask for is learnt in one reading of the trace.
 
 from __future__ import annotations
 
+import codecs
 import re
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from offbook.trace.events import Event
 
 SHOWN = 5
+TAIL = 200
+BLOCK = 128 * 1024
+_Decoder = codecs.getincrementaldecoder("utf-8")  # a piece may end within a sign
 
 
 class Fact(Protocol):
@@ -158,24 +162,60 @@ class Cost(Fact):
                 self.dollars = (self.dollars or 0.0) + float(told)
 
 
-class Output(Fact):
-    """What was written to a stream."""
+class Written(Fact):
+    """Whether a pattern is found in what was written to a stream, and how that ended.
+
+    Of the text no more is kept than what follows may still make a match of. What is wrong with
+    the pattern is raised when its answer is asked for.
+    """
 
     names = (PROCESS_OUTPUT, TERMINAL_WRITE)
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, pattern: str) -> None:
         self._stream = stream
-        self._raw = bytearray()
+        self._source = pattern
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._most = BLOCK
+        self._decode = _Decoder("replace").decode
+        self._open = ""
+        self._found = False
+        self._wrong: UsageError | None = None
+        self.tail = ""
 
     def hear(self, event: Event) -> None:
         part = written_raw(event)
-        if part is not None and part[0] == self._stream:
-            self._raw += part[1]
+        if part is None or part[0] != self._stream:
+            return
+        raw = part[1]
+        self._parts.append(raw)
+        self._size += len(raw)
+        if self._size > self._most:
+            self._search()
 
     @property
-    def text(self) -> str:
-        """All of it."""
-        return self._raw.decode("utf-8", "replace")
+    def fits(self) -> bool:
+        """Whether the pattern was found."""
+        self._search(final=True)
+        if self._wrong is not None:
+            raise self._wrong
+        return self._found
+
+    def _search(self, *, final: bool = False) -> None:
+        text = self._decode(b"".join(self._parts), final)
+        self._parts, self._size = [], 0
+        self.tail = (self.tail + text[-TAIL:])[-TAIL:]
+        if self._found or self._wrong is not None:
+            return
+        try:
+            pattern = compile_pattern(self._source, f"{self._stream}_contains.pattern")
+            whole = self._open + text
+            end, kept = (len(whole), 0) if final else pattern.reach(whole)
+            self._found = end > 0 and pattern.search(whole[:end]) is not None
+            self._open = "" if self._found else whole[kept:]
+            self._most = max(BLOCK, len(self._open))  # what is kept is not searched too often
+        except UsageError as error:
+            self._wrong = error
 
 
 class Tooling(Fact):

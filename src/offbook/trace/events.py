@@ -44,7 +44,7 @@ TERMINAL_WRITE = "ux.terminal.write"
 VERDICT = "check.verdict"
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One thing that happened.
 
     `ts` is in milliseconds since 1970; `seq` counts the events of a trace; `id`, `context` and

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -76,26 +75,26 @@ def written_raw(event: Event) -> tuple[str, bytes] | None:
     """The same, as bytes: a terminal is written to by the piece, and a piece may end in a sign."""
     data = event.data
     if event.event == PROCESS_OUTPUT:
-        stream, text = data.get("stream", "stdout"), data.get("text", "")
-        known = isinstance(stream, str) and isinstance(text, str)
+        text, stream = data.get("text", ""), data.get("stream", "stdout")
+        known = isinstance(text, str) and isinstance(stream, str)
         return (stream, text.encode("utf-8", "replace")) if known else None
     if event.event != TERMINAL_WRITE:
         return None
-    nested = data.get("data") if "bytes" not in data else None
-    inner = cast("dict[str, Any]", nested) if isinstance(nested, dict) else data
-    encoded = inner.get("bytes", "")
-    if not isinstance(encoded, str):
-        return None
-    raw = decode_bytes(encoded)
-    return None if raw is None else ("stdout" if inner.get("stdout", True) else "stderr", raw)
+    encoded = data.get("bytes")
+    if encoded is None and isinstance(data.get("data"), dict):
+        data = cast("dict[str, Any]", data["data"])
+        encoded = data.get("bytes")
+    raw = decode_bytes(encoded or "") if isinstance(encoded, str | None) else None
+    return None if raw is None else ("stdout" if data.get("stdout", True) else "stderr", raw)
 
 
 def decode_bytes(encoded: str) -> bytes | None:
     """What base64 says, on one line or on several; None when it is none."""
     try:
-        return base64.b64decode("".join(encoded.split()), validate=True)
-    except (binascii.Error, ValueError):
-        return None
+        return binascii.a2b_base64(encoded, strict_mode=True)
+    except ValueError:
+        text = "".join(encoded.split())
+        return decode_bytes(text) if text != encoded else None
 
 
 def payload_text(payload: Any) -> str:

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 SECONDS = 2.0
 _SIGNS = re.compile(r"[\\.^$*+?{}\[\]|()]")
+# What can neither match a line's end nor tell where a text begins or ends.
+_WITHIN_LINE = re.compile(
+    r"(?:\(\?i\))?"
+    r"(?:[^\\^$.*+?{}\[\]|()\n]|[.*+?|]|\{\d*,?\d*\}|\((?:\?:)?(?!\?)|\)|\\[dwSbB]|\\[^\w\s]"
+    r"|\[[^\]\\^\[&|~\x00-\x1f][^\]\\\[&|~\x00-\x1f]*\])*\Z"
+)
 
 
 class Literal:
@@ -32,6 +38,10 @@ class Literal:
     def replace(self, replacement: str, text: str) -> str:
         """The text with each place that it is found replaced."""
         return text.replace(self._text, replacement)
+
+    def reach(self, text: str) -> tuple[int, int]:
+        """Up to where a text that goes on can be searched, and from where on it is to be kept."""
+        return len(text), max(0, len(text) - len(self._text) + 1)
 
 
 class Trusted:
@@ -60,6 +70,7 @@ class Pattern:
     def __init__(self, compiled: regex.Pattern[str], where: str) -> None:
         self._compiled = compiled
         self._where = where
+        self._within_line = _WITHIN_LINE.match(compiled.pattern) is not None
 
     @property
     def source(self) -> str:
@@ -80,6 +91,14 @@ class Pattern:
             return self._compiled.sub(lambda _: replacement, text, timeout=SECONDS)
         except TimeoutError as error:
             raise self._runaway() from error
+
+    def reach(self, text: str) -> tuple[int, int]:
+        """Up to where a text that goes on can be searched, and from where on it is to be kept.
+
+        What stays within a line needs whole lines; anything else, the whole text.
+        """
+        end = text.rfind("\n") + 1 if self._within_line else 0
+        return end, end
 
     def _runaway(self) -> UsageError:
         return UsageError(

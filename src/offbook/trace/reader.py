@@ -99,6 +99,7 @@ class Trace:
         self._offset = 0
         self._line = 0
         self._now = 0
+        self._dense = False
         self._ready: Iterator[Event] = iter(())
 
     def __iter__(self) -> Iterator[Event]:
@@ -160,13 +161,18 @@ class Trace:
         read: Sequence[Event | _Line]
         if wanted is None:
             read = found = _decode_block(block)
+        elif self._dense and not wanted.marks:  # to decode all of them at once is quicker
+            read = _decode_block(block)
+            found = [event for event in read if event.event in wanted.names]
         else:
             read = _decode_marked(block) if wanted.marks else _decode_lines(block)
             found = [_decode(lines[at]) for at in wanted.find(read)]
+        self._dense = len(found) > len(read) // 3
         if len(read) != len(lines):
             raise msgspec.ValidationError("a line has more than one object")
         self._note(read)
-        found = [upgrade_event(event) for event in found] if b"ux." in block else found
+        if b"ux." in block:
+            found = [upgrade_event(one) if "event" in one.data else one for one in found]
         # only what an event is read as tells whether it has a mark
         return [event for event in found if wanted.has(event)] if wanted and wanted.marks else found
 

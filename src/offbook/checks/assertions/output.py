@@ -6,10 +6,8 @@ from typing import ClassVar
 
 from offbook.checks.assertions.assertion import Assertion, Finding
 from offbook.checks.evidence import Asked, Evidence, NoData
-from offbook.checks.facts import Output
+from offbook.checks.facts import Written
 from offbook.trace.patterns import compile_pattern
-
-SHOWN = 200
 
 
 class StdoutContains(Assertion, frozen=True, forbid_unknown_fields=True, tag="stdout_contains"):
@@ -19,7 +17,7 @@ class StdoutContains(Assertion, frozen=True, forbid_unknown_fields=True, tag="st
     subject: ClassVar[tuple[str, ...]] = ("pattern",)
 
     def asks(self) -> list[Asked]:
-        return [(Output, ("stdout",))]
+        return [(Written, ("stdout", self.pattern))]
 
     def look(self, evidence: Evidence) -> Finding:
         return _search(evidence, "stdout", self.pattern)
@@ -32,15 +30,16 @@ class StderrContains(Assertion, frozen=True, forbid_unknown_fields=True, tag="st
     subject: ClassVar[tuple[str, ...]] = ("pattern",)
 
     def asks(self) -> list[Asked]:
-        return [(Output, ("stderr",))]
+        return [(Written, ("stderr", self.pattern))]
 
     def look(self, evidence: Evidence) -> Finding:
         return _search(evidence, "stderr", self.pattern)
 
 
 def _search(evidence: Evidence, stream: str, source: str) -> Finding:
-    pattern = compile_pattern(source, f"{stream}_contains.pattern")
-    text = evidence.output(stream)
-    if not text:
+    compile_pattern(source, f"{stream}_contains.pattern")
+    written = evidence.know(Written, stream, source)
+    fits = written.fits
+    if not written.tail:
         raise NoData(f"nothing was written to {stream}")
-    return Finding(pattern.search(text) is not None, source, text[-SHOWN:])
+    return Finding(fits, source, written.tail)
