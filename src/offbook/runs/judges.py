@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from offbook.exchange.source import ModelSource
 
 PATIENCE = 300.0
-BUILT_IN = "judge"
 
 
 class Bench(msgspec.Struct, frozen=True):
@@ -38,7 +37,7 @@ class Bench(msgspec.Struct, frozen=True):
     judge: str = ""
     backend: str = ""
     command: Sequence[str] = ()
-    preset: str = BUILT_IN
+    preset: str = HAT
     model: str = ""
     env: Mapping[str, str] = {}
     reasoned: bool = True
@@ -93,7 +92,7 @@ class Bench(msgspec.Struct, frozen=True):
         return path
 
     def _instructions(self) -> str:
-        if self.preset == BUILT_IN:
+        if self.preset == HAT:
             return ""
         hats = read_preset(self.preset).hats or {}
         if HAT not in hats:

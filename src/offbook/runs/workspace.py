@@ -21,6 +21,7 @@ from offbook.files import check_relative, place_within
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 MARKER = ".offbook-workspace.json"
 SESSION = "session.jsonl"
+CASSETTES = "cassettes"
 _SESSION = re.compile(r"session(-\d+)?\.jsonl\Z")
 STALE_SECONDS = 24 * 3600
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import PlaybookError, ScriptError, UsageError
@@ -15,7 +15,6 @@ from offbook.runs.folder import make_folder, remove_folder
 from offbook.runs.rehearsals.run import Dispose, Run
 from offbook.runs.rehearsals.staging import Staging
 from offbook.sources.playbook import Playbook, Role, Turn, list_called, validate
-from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import Subject
 from offbook.trace.events import RUN_END, RUN_START
 from offbook.trace.hub import Hub
@@ -23,6 +22,9 @@ from offbook.trace.query import Events
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import Recorder
 from offbook.trace.verdicts import Verdict, deliver
+
+if TYPE_CHECKING:
+    from offbook.subjects.session.session import AgentSession
 
 Script = Turn | Role | str
 
@@ -113,6 +115,8 @@ class Rehearsal:
     @property
     def session(self) -> AgentSession:
         """The real session underneath, where the subject is one."""
+        from offbook.subjects.session.session import AgentSession
+
         if not isinstance(self.subject, AgentSession):
             raise UsageError(f"{self.subject.name} is not a session", hint="use .subject")
         return self.subject

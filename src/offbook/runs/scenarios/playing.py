@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -23,15 +23,16 @@ from offbook.runs.scenarios.repeat import Failure, Kind, repeat
 from offbook.runs.scenarios.scenario import Scenario, slug
 from offbook.runs.tools.check import Checked, check
 from offbook.runs.tools.cleanup import cleanup
-from offbook.runs.tools.evaluate import Evaluated, evaluate
-from offbook.runs.tools.record import Recorded, record
-from offbook.runs.tools.replay import FOLDER as CASSETTES
 from offbook.runs.tools.report import REPORTS, report
 from offbook.runs.tools.review import PENDING, in_ci
 from offbook.runs.tools.run import run
 from offbook.runs.tools.setup import setup
-from offbook.runs.workspace import Workspace, Workspaces
+from offbook.runs.workspace import CASSETTES, Workspace, Workspaces
 from offbook.trace.reader import Trace
+
+if TYPE_CHECKING:
+    from offbook.runs.tools.evaluate import Evaluated
+    from offbook.runs.tools.record import Recorded
 
 REPORTS_FOLDER = Path(".offbook/reports")
 
@@ -147,6 +148,8 @@ async def _try(
         tried.checked = check(workspace, scenario.assertions, approved=approved)
         _take_back(scenario, Workspaces().find(workspace))
         if scenario.evaluate is not None:
+            from offbook.runs.tools.evaluate import evaluate
+
             step = msgspec.structs.asdict(scenario.evaluate)
             tried.evaluated = await evaluate(workspace, **step)
         failure = find_failure(ran, tried.checked, tried.evaluated)
@@ -205,6 +208,8 @@ async def _record(workspace: Workspace, name: str, options: dict[str, Any]) -> R
         raise UsageError(
             "which agent is to be recorded?", hint="run.backend names it, and run.cassette the file"
         )
+    from offbook.runs.tools.record import record
+
     return await record(workspace.id, name, **options)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from offbook.checks.assertions.table import read_assertion
+from offbook.checks.judge import HAT
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, locate, parse_json, parse_yaml, read_text
-from offbook.runs.judges import BUILT_IN
 from offbook.runs.scenarios.repeat import Retry
-from offbook.runs.tools.replay import FOLDER as CASSETTES
 from offbook.runs.tools.report import Format
+from offbook.runs.workspace import CASSETTES
 
 SUFFIXES = (".yaml", ".yml", ".json")
 APART = {CASSETTES, "snapshots"}
@@ -54,7 +54,7 @@ class EvaluateStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     judge: str = ""
     judge_backend: str = ""
     judge_command: tuple[str, ...] = ()
-    judge_preset: str = BUILT_IN
+    judge_preset: str = HAT
     judge_model: str = ""
     tested_model: str = ""
     chain_of_thought: bool = True

@@ -14,11 +14,11 @@ from offbook.errors import OffbookError, UsageError
 from offbook.exchange.source import ModelSource
 from offbook.files import convert
 from offbook.runs.bridge import Settled
-from offbook.runs.judges import BUILT_IN, Bench
-from offbook.runs.tools.replay import FOLDER, WORKSPACE, place_cassette
+from offbook.runs.judges import Bench
+from offbook.runs.tools.replay import WORKSPACE, place_cassette
 from offbook.runs.tools.work import Progress
 from offbook.runs.tracing import tracing
-from offbook.runs.workspace import Workspace, Workspaces
+from offbook.runs.workspace import CASSETTES, Workspace, Workspaces
 from offbook.secrets import keep_secret
 from offbook.sources.recording import Recording
 from offbook.trace.events import PUBLISH, REQUEST
@@ -69,7 +69,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     judge: str = "",
     judge_backend: str = "",
     judge_command: Sequence[str] = (),
-    judge_preset: str = BUILT_IN,
+    judge_preset: str = HAT,
     judge_model: str = "",
     tested_model: str = "",
     chain_of_thought: bool = True,
@@ -85,7 +85,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     with ExitStack() as stack:
         stack.enter_context(keep_secret(env))
         hub = stack.enter_context(tracing(workspace.recorded, more=True))
-        seated = Bench(*named, env, chain_of_thought).seat(workspace.path / FOLDER)
+        seated = Bench(*named, env, chain_of_thought).seat(workspace.path / CASSETTES)
         if record:
             place = place_cassette(workspace, record)
             recording = Recording(seated.source, place, roots={WORKSPACE: workspace.path})

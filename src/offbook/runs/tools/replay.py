@@ -11,7 +11,7 @@ from offbook.files import write_whole
 from offbook.runs.agents import AGENTS, Agent, Choice
 from offbook.runs.bridge import Settled
 from offbook.runs.tools.work import Limits, Progress, Silent, work
-from offbook.runs.workspace import ID, Workspace, Workspaces
+from offbook.runs.workspace import CASSETTES, ID, Workspace, Workspaces
 from offbook.secrets import keep_secret
 from offbook.sources.cassette.format import Answered
 from offbook.sources.cassette.journal import load
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from offbook.subjects.subject import Stage
     from offbook.trace.hub import Hub
 
-FOLDER = "cassettes"
 WORKSPACE = "WORKSPACE"
 MOST = 10
 
@@ -192,7 +191,7 @@ def place_cassette(workspace: Workspace, name: str) -> Path:
         raise UsageError(
             f"{name!r} is no name for a cassette", hint="letters, digits, '-', '_' and '.'"
         )
-    return workspace.place(f"{FOLDER}/{name.removesuffix('.yaml')}.yaml")
+    return workspace.place(f"{CASSETTES}/{name.removesuffix('.yaml')}.yaml")
 
 
 def find_cassette(workspace: Workspace, name: str) -> Path:
