@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from offbook.files import copy_whole
 from offbook.sources.playbook import Turn, call, say, when
 from tests.matrix.homes import COMMANDS, HOMES, Home
 
@@ -64,7 +65,7 @@ class Row:
 
     @property
     def command(self) -> list[str]:
-        """The words that run it; Node finds packages beside a script only, so it is copied."""
+        """The words that run it, once it is in its place."""
         words = [self.variant, self.way, "{prompt}"]
         home = self.lives
         if home is None or home.name == COMMANDS:
@@ -72,6 +73,13 @@ class Row:
         if home.npm:
             return ["node", str(home.folder / self.script), *words]
         return [home.python, str(SCRIPTS / self.script), *words]
+
+    def place(self) -> None:
+        """Put its scripts beside its packages, where Node looks for them."""
+        home = self.lives
+        if home is not None and self.script.endswith(".mjs"):
+            for script in SCRIPTS.glob("*.mjs"):
+                copy_whole(script, home.folder / script.name)
 
     @property
     def environment(self) -> dict[str, str]:

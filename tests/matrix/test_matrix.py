@@ -1,6 +1,5 @@
 """Every client of the matrix calls its tool, tells the result, and understands the last words."""
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from offbook.runs.rehearsals.doors import drive
 from offbook.subjects.clis.command import Command
 from offbook.trace.observe import rebuild
 from tests.matrix.homes import HOMES
-from tests.matrix.rows import ROWS, SCRIPTS, WHOLE, Row
+from tests.matrix.rows import ROWS, WHOLE, Row
 
 ALWAYS = [row for row in ROWS if row.lives is None and row.stream]
 DRIVEN = Path(__file__).parent / "driven"
@@ -25,9 +24,7 @@ def check_home(row: Row, record_property: Any) -> None:
     if not home.ready:
         record_property("missing", "NOT INSTALLED")
         pytest.fail(home.complain(), pytrace=False)
-    if home.npm and row.script.endswith(".mjs"):
-        for script in SCRIPTS.glob("*.mjs"):
-            shutil.copy(script, home.folder)
+    row.place()
 
 
 @pytest.mark.clients

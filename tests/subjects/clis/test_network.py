@@ -91,6 +91,8 @@ def test_nobody_but_loopback_is_reached(client: Shell | Row, tmp_path: Path, roo
         pytest.skip("unshare, ip and mount are needed to be alone")
     if enter(tmp_path, root, "pass").returncode:
         pytest.skip("network namespaces are not allowed here")
+    if isinstance(client, Row):
+        client.place()
     outcome = enter(tmp_path, root, SCRIPT, str(client))
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert "nobody was asked" in outcome.stdout
