@@ -50,11 +50,11 @@ def words(value: Any) -> Iterator[str]:
     """Every text in a value that must be told."""
     match value:
         case dict():
-            for key, held in value.items():  # pyright: ignore[reportUnknownVariableType]
+            for key, held in value.items():  # pyright: ignore[reportUnknownVariableType] - any JSON
                 if key not in UNTOLD:
                     yield from words(held)
         case list():
-            for held in value:  # pyright: ignore[reportUnknownVariableType]
+            for held in value:  # pyright: ignore[reportUnknownVariableType] - any JSON
                 yield from words(held)
         case str():
             yield value.rpartition(";base64,")[2].strip("{}").lower()
