@@ -195,12 +195,21 @@ def _feed(transport: asyncio.SubprocessTransport, stdin: bytes) -> None:
 
 async def end_tree(leader: int, mark: str) -> tuple[int, ...]:
     """End a process's group, and whoever carries its mark; the leaked ones had left the group."""
-    leaked = tuple(pid for pid, group in find_marked(mark) if group != leader)
+    marked = find_marked(mark)
     for _ in range(PATIENCE):
-        if not kill_marked(leader, mark):
+        # one that is dying has lost its environment, and with it the mark, before it is gone
+        if not kill_marked(leader, mark) and not any(_lives(pid) for pid, _ in marked):
             break
         await asyncio.sleep(0.01)
-    return leaked
+    return tuple(pid for pid, group in marked if group != leader)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+    except OSError:
+        return False
+    return state not in {"Z", "X"}
 
 
 def kill_marked(leader: int, mark: str) -> bool:
