@@ -22,25 +22,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.determinism.isolation import closed
-from offbook.exchange.dialects.all import recognise
-from offbook.exchange.dialects.dialect import Wire
+from offbook.determinism.network_guard import block_network
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.messages import Text
-from offbook.exchange.reply import Reply, Usage
-from offbook.exchange.threads import Threads
-from offbook.sources.cassette.edit import Title, add_items, begin_text
-from offbook.sources.cassette.format import Answered, Asked, Interaction
-from offbook.sources.cassette.journal import load
-from offbook.sources.cassette.normal import Normal
-from offbook.sources.cassette.replay import Replay
-from offbook.sources.cassette.tape import Tape
-from offbook.sources.inprocess.interception import intercepted
+from offbook.exchange.model import Reply, Usage
+from offbook.exchange.providers import detect_dialect
+from offbook.sources.cassette.cassette_file import CassetteFile
+from offbook.sources.cassette.editing import CassetteTitle, append_interactions, new_cassette
+from offbook.sources.cassette.format import Interaction, RecordedRequest, RecordedResponse
+from offbook.sources.cassette.journal import load_cassette
+from offbook.sources.cassette.normalize import Normalizer
+from offbook.sources.cassette.replay import Cassette
+from offbook.sources.inprocess.patching import intercept
 from offbook.sources.server.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from offbook.exchange.request import Request
+    from offbook.exchange.model import Request
 
 ROUNDS = 5
 CALLS = 200
@@ -70,29 +70,29 @@ def body(number: int) -> dict[str, Any]:
 
 def decode(number: int) -> Request:
     """The neutral request."""
-    wire = Wire("POST", "/v1/chat/completions", {}, msgspec.json.encode(body(number)))
-    dialect = recognise(wire)
+    wire = HttpRequest("POST", "/v1/chat/completions", {}, msgspec.json.encode(body(number)))
+    dialect = detect_dialect(wire)
     assert dialect is not None
-    return dialect.decode(wire, Threads())
+    return dialect.decode(wire, ConversationStore())
 
 
 def make(path: Path, count: int) -> Path:
     """A cassette of so many chat interactions, as a recording would have written it."""
-    normal = Normal()
+    normal = Normalizer()
     items: list[Interaction] = []
     for number in range(1, count + 1):
         request = decode(number)
         head = msgspec.structs.asdict(normal.head(request)) if number == 1 else {"head": 1}
-        asked = Asked(
+        asked = RecordedRequest(
             prompt_hash=normal.hash_request(request),
             prompt_preview=request.prompt[:90],
             dialect="openai-chat",
             messages=tuple(normal.message(message) for message in request.messages),
             **head,
         )
-        answered = Answered(output=ANSWER, tokens=300, usage=Usage(200, 100), duration_ms=900)
+        answered = RecordedResponse(output=ANSWER, tokens=300, usage=Usage(200, 100), duration_ms=900)
         items.append(Interaction(id=number, at_ms=number, request=asked, response=answered))
-    path.write_bytes(add_items(begin_text(Title(path.name, hashed=normal.seal)), items))
+    path.write_bytes(append_interactions(new_cassette(CassetteTitle(path.name, hashed=normal.seal)), items))
     return path
 
 
@@ -110,7 +110,7 @@ def timed(work: Callable[[], object]) -> float:
 def per_call(path: Path, count: int) -> float:
     """CPU seconds of a replayed call, near the end of the cassette, request included."""
     requests = [decode(number) for number in range(1, count + 1)]
-    source = Replay(path)
+    source = Cassette(path)
     for number in range(1, count - CALLS + 1):
         source._cursor.take(number)  # noqa: SLF001 - what came before is not measured
     last = requests[-CALLS:] if count >= CALLS else requests
@@ -183,7 +183,7 @@ def sdk_costs(path: Path) -> tuple[float, float]:
     import openai
 
     request = decode(1)
-    dialect = recognise(Wire("POST", "/v1/chat/completions"))
+    dialect = detect_dialect(HttpRequest("POST", "/v1/chat/completions"))
     assert dialect is not None
     out = dialect.encode(Reply((Text(ANSWER),), usage=Usage(200, 100)), request)
 
@@ -193,9 +193,9 @@ def sdk_costs(path: Path) -> tuple[float, float]:
     client = httpx2.Client(transport=httpx2.MockTransport(answer))
     mocked = openai.OpenAI(api_key="none", http_client=client)
     replayed = openai.OpenAI(api_key="none")
-    endpoint = Endpoint(Replay(path), url="", recognise=recognise)
+    endpoint = Endpoint(Cassette(path), url="", recognise=detect_dialect)
     costs: tuple[list[float], list[float]] = ([], [])
-    with closed(), intercepted(endpoint.answer):
+    with block_network(), intercept(endpoint.answer):
         for number in range(1, CALLS + 1):
             for found, sdk in zip(costs, (mocked, replayed), strict=True):
                 before = time.process_time()
@@ -209,7 +209,7 @@ def weigh(path: Path) -> float:
     size = path.stat().st_size
     gc.collect()
     tracemalloc.start()
-    source = Replay(Tape(path.read_bytes(), path))
+    source = Cassette(CassetteFile(path.read_bytes(), path))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(source.tape)
@@ -229,9 +229,9 @@ def main() -> int:
         folder = Path(name)
         cassettes = {count: make(folder / f"{count}.yaml", count) for count in (10, 1000, 10_000)}
         raw = cassettes[1000].read_bytes()
-        first = timed(lambda: Tape(raw))
-        load(cassettes[1000])
-        second = timed(lambda: load(cassettes[1000]))
+        first = timed(lambda: CassetteFile(raw))
+        load_cassette(cassettes[1000])
+        second = timed(lambda: load_cassette(cassettes[1000]))
         print(f"opening 1,000 interactions ({len(raw) >> 10} kB): {first * 1e3:.0f} ms of CPU")
         hold(second < first / 100, f"a second opening: {second * 1e3:.3f} ms (under a hundredth)")
         others = peers(folder, 1000)

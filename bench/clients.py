@@ -30,12 +30,11 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from offbook.determinism.isolation import closed
-from offbook.exchange.dialects.all import recognise
+from offbook.determinism.network_guard import block_network
 from offbook.exchange.messages import Text, ToolCall
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
-from offbook.sources.inprocess.interception import intercepted
+from offbook.exchange.model import Reply, Request
+from offbook.exchange.providers import detect_dialect
+from offbook.sources.inprocess.patching import intercept
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.server.endpoint import Endpoint
 from offbook.sources.server.server import Server
@@ -142,9 +141,9 @@ async def run_ours(agent: Agent[None, str]) -> float:
         recorder = Recorder(Path(folder) / "trace.jsonl", ts=0, subject="bench")
         stack.callback(recorder.close)
         hub.subscribe(recorder.record)
-        endpoint = Endpoint(Script(), url="", recognise=recognise, hub=hub)
-        stack.enter_context(closed())
-        stack.enter_context(intercepted(endpoint.answer))
+        endpoint = Endpoint(Script(), url="", recognise=detect_dialect, hub=hub)
+        stack.enter_context(block_network())
+        stack.enter_context(intercept(endpoint.answer))
         return await cost(lambda: agent.run(wonder()))
 
 
@@ -184,8 +183,8 @@ async def _record() -> Callable[[httpx2.Request], httpx2.Response]:
         {"role": "assistant", "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
     ]
-    endpoint = Endpoint(Script(), url="", recognise=recognise)
-    with closed(), intercepted(endpoint.answer):
+    endpoint = Endpoint(Script(), url="", recognise=detect_dialect)
+    with block_network(), intercept(endpoint.answer):
         for messages in (ask(wonder()), [*ask(wonder()), *after]):
             create = client.chat.completions.with_raw_response.create
             raw = await create(model="gpt-5", messages=messages)

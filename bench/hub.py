@@ -13,10 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from offbook.runs.goldens.components.component import Component
-from offbook.runs.goldens.fixture import Fixture
-from offbook.runs.goldens.library import Library
-from offbook.runs.goldens.replay import replay_all
+from offbook.goldens.components import Component
+from offbook.goldens.fixture_store import FixtureStore, GoldenFixture
+from offbook.goldens.golden_replay import replay_all
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub
 
@@ -57,13 +56,13 @@ def peak() -> float:
 
 def measure_replays(folder: Path) -> float:
     """The CPU seconds that 500 fixtures of ten steps take, reading them included."""
-    library = Library(folder)
+    library = FixtureStore(folder)
     context = {"sessionId": "s"}
     for number in range(500):
         names = [f"agent:{number}:{step}" for step in range(10)]
         steps = [{"type": "emit", "event": {"type": name, "n": number}} for name in names]
         told = [{"event": {"type": name, "n": number}, "context": context} for name in names]
-        fixture = Fixture("s", f"f{number}", steps, {"events": told, "status": "idle"})
+        fixture = GoldenFixture("s", f"f{number}", steps, {"events": told, "status": "idle"})
         path = library.place("golden", "hub", f"f{number}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.encode(fixture) + b"\n")

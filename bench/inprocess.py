@@ -18,11 +18,10 @@ from typing import Any
 import httpx2
 import openai
 
-from offbook.determinism.isolation import closed
-from offbook.exchange.dialects.all import recognise
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
-from offbook.sources.inprocess.interception import intercepted
+from offbook.determinism.network_guard import block_network
+from offbook.exchange.model import Reply, Request
+from offbook.exchange.providers import detect_dialect
+from offbook.sources.inprocess.patching import intercept
 from offbook.sources.playbook import Playbook, say, when
 from offbook.sources.server.endpoint import Endpoint
 from offbook.trace.hub import Hub
@@ -69,9 +68,9 @@ def ours(client: openai.OpenAI, number: int) -> float:
         recorder = Recorder(Path(folder) / "trace.jsonl", ts=0, subject="bench")
         stack.callback(recorder.close)
         hub.subscribe(recorder.record)
-        endpoint = Endpoint(Turns(number), url="", recognise=recognise, hub=hub)
-        stack.enter_context(closed())
-        stack.enter_context(intercepted(endpoint.answer))
+        endpoint = Endpoint(Turns(number), url="", recognise=detect_dialect, hub=hub)
+        stack.enter_context(block_network())
+        stack.enter_context(intercept(endpoint.answer))
         return cost(client)
 
 
@@ -97,8 +96,8 @@ def main() -> int:
 
 def _answer(client: openai.OpenAI) -> tuple[dict[str, str], bytes]:
     """What our dialect answers, for the other side to answer too."""
-    endpoint = Endpoint(Turns(1), url="", recognise=recognise)
-    with intercepted(endpoint.answer):
+    endpoint = Endpoint(Turns(1), url="", recognise=detect_dialect)
+    with intercept(endpoint.answer):
         asked: Any = [{"role": "user", "content": "What is the capital of France?"}]
         raw = client.chat.completions.with_raw_response.create(model="gpt-5", messages=asked)
     return dict(raw.headers), raw.content

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from offbook import call, say, session, when
-from offbook.exchange.history import History
+from offbook.exchange.messages import History
 
 os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 SCHEMA = {

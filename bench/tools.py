@@ -24,10 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from offbook.runs.tools.check import check
-from offbook.runs.tools.cleanup import cleanup
-from offbook.runs.tools.run import run
-from offbook.runs.tools.setup import setup
+from offbook.workflows.loop_run import run
+from offbook.workflows.tools import check, cleanup, setup
 
 PYTHON = sys.executable
 OFFBOOK = str(Path(PYTHON).parent / "offbook")

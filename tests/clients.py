@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from offbook.subjects.clis.claude_code import ClaudeCode
-from offbook.subjects.clis.cli import Cli, Client
+from offbook.subjects.clis.cli import CliAgent, ClientPackage
 from offbook.subjects.clis.codex import Codex
 from offbook.subjects.clis.gemini import GeminiCli
 from offbook.subjects.clis.pi import Pi
@@ -18,7 +18,7 @@ from offbook.subjects.clis.pi import Pi
 class Shell:
     """A client, and how its model has it run a command in the shell."""
 
-    make: type[Cli]
+    make: type[CliAgent]
     tool: str
     word: str
     more: tuple[tuple[str, str], ...] = ()
@@ -26,7 +26,7 @@ class Shell:
     edit: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
-    def client(self) -> Client:
+    def client(self) -> ClientPackage:
         assert self.make.client is not None
         return self.make.client
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError
-from offbook.files import copy_whole, dump_yaml, parse_yaml, read_document, write_whole
+from offbook.files import copy_atomic, dump_yaml, parse_yaml, read_document, write_atomic
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -95,14 +95,14 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = tmp_path / "golden.txt"
-    write_whole(path, "old")
+    write_atomic(path, "old")
 
     def refuse(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", refuse)
     with pytest.raises(OSError, match="No space"):
-        write_whole(path, "new")
+        write_atomic(path, "new")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["golden.txt"]
 
@@ -111,6 +111,6 @@ def test_a_copy_has_the_text_and_the_rights_of_its_source(tmp_path: Path):
     source = tmp_path / "private.yaml"
     source.write_text("one")
     source.chmod(0o600)
-    copy = copy_whole(source, tmp_path / "new" / "copy.yaml")
+    copy = copy_atomic(source, tmp_path / "new" / "copy.yaml")
     assert (copy.read_text(), copy.stat().st_mode & 0o777) == ("one", 0o600)
     assert [path.name for path in copy.parent.iterdir()] == ["copy.yaml"]

@@ -18,9 +18,9 @@ from junitparser import JUnitXml
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from offbook import tools
-from offbook.runs.scenarios.playing import play_all
-from offbook.runs.scenarios.scenario import find_scenarios
+from offbook import workflows
+from offbook.workflows.scenario import find_scenarios
+from offbook.workflows.scenario_runner import run_scenarios
 from tests.clients import CLAUDE, Shell, installed
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "scenarios"
@@ -31,7 +31,7 @@ Ask = Callable[..., Awaitable[dict[str, Any]]]
 
 async def ask_python(tool: str, **arguments: Any) -> dict[str, Any]:
     """What the function of `offbook.tools` gives."""
-    given = getattr(tools, "check" if tool == "assert" else tool)(**arguments)
+    given = getattr(workflows, "check" if tool == "assert" else tool)(**arguments)
     return msgspec.to_builtins(await given if hasattr(given, "__await__") else given)
 
 
@@ -324,7 +324,7 @@ async def test_the_same_five_are_scenario_files(tmp_path: Path):
         "flow_test",
         "snapshot_test",
     }
-    played = await play_all(scenarios, reports=tmp_path / "out")
+    played = await run_scenarios(scenarios, reports=tmp_path / "out")
     assert [one.error for one in played if not one.passed] == []
     for one in played:
         assert one.results
@@ -334,7 +334,7 @@ async def test_the_same_five_are_scenario_files(tmp_path: Path):
 
 
 def test_a_plain_function_needs_no_event_loop():
-    tools.setup("plain")
-    ran = tools.run("plain", "Go", mock_responses=["LOOP_COMPLETE"])
+    workflows.setup("plain")
+    ran = workflows.run("plain", "Go", mock_responses=["LOOP_COMPLETE"])
     assert (ran.exit_code, ran.stdout) == (0, "LOOP_COMPLETE")
-    assert tools.check("plain", [{"type": "exit_code", "expected": 0}]).passed
+    assert workflows.check("plain", [{"type": "exit_code", "expected": 0}]).passed

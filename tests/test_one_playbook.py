@@ -17,10 +17,10 @@ from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from offbook.exchange.names import Name
-from offbook.runs.rehearsals.doors import drive
-from offbook.runs.rehearsals.rehearsal import Rehearsal
-from offbook.sources.playbook.scripts import read_script
+from offbook.exchange.tool_aliases import ToolAlias
+from offbook.runs.api import drive
+from offbook.runs.rehearsal import Rehearsal
+from offbook.sources.playbook.script_files import read_script
 from offbook.subjects.session.session import AgentSession
 from offbook.trace.events import REPLY, TOOL_CALL, TOOL_RESULT
 from tests.clients import CLAUDE, CODEX, Shell, marks_of
@@ -66,7 +66,7 @@ class Part:
     """An agent, and what it calls the tool of the script, unless it is known to say so itself."""
 
     build: Callable[[Run], object]
-    names: Mapping[str, str | Name] = field(default_factory=dict[str, "str | Name"])
+    names: Mapping[str, str | ToolAlias] = field(default_factory=dict[str, "str | ToolAlias"])
 
 
 def of_client(shell: Shell) -> Any:
@@ -77,7 +77,7 @@ def of_client(shell: Shell) -> Any:
 PARTS = [
     pytest.param(Part(lambda _run: AgentSession()), id="session"),
     pytest.param(
-        Part(build_pydantic, {"shell": Name("terminal", {"command": "line"})}),
+        Part(build_pydantic, {"shell": ToolAlias("terminal", {"command": "line"})}),
         id="pydantic-ai",
     ),
     pytest.param(Part(build_agents, {"shell": "run_command"}), id="openai-agents"),

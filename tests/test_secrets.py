@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.secrets import MASK, hide_bytes, hide_secrets, known_secrets, names_secret
+from offbook.secrets import MASK, hide_bytes, hide_secrets, is_secret_name, known_secrets
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ"
 HEX = "0123456789abcdef0123456789abcdef"
@@ -354,4 +354,4 @@ def test_secrets_of_the_environment_are_hidden_in_every_spelling():
     ],
 )
 def test_names_tell_secrets(name: str, secret: bool):  # noqa: FBT001 - a column of the table
-    assert names_secret(name) is secret
+    assert is_secret_name(name) is secret

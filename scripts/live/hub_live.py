@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from offbook import scenario
+from offbook.goldens import scenario
 
 START = {"type": "harness:start", "name": "test"}
 COMPLETE = {"type": "harness:complete", "success": True, "durationMs": 100}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from offbook import scenario
+from offbook.goldens import scenario
 
 SAID = ["bus.*", "process.*", "_meta.event_dropped"]
 Loop = Any  # while a scenario is recorded, its loop knows the steps and nothing else

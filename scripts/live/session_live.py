@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from offbook import scenario
+from offbook.goldens import scenario
 
 DOING = ["agent.*", "tool.*", "ui.*"]
 Session = Any  # while a scenario is recorded, its session knows the steps and nothing else

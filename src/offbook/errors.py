@@ -180,7 +180,7 @@ def categorize(status: int) -> str:
     )
 
 
-def nearest(word: str, options: Iterable[str]) -> str:
+def did_you_mean(word: str, options: Iterable[str]) -> str:
     """A clause that names what was probably meant, or all there is."""
     from difflib import get_close_matches
 
@@ -219,4 +219,4 @@ def _explain(function: Callable[..., object], given: Iterable[str], what: str) -
     name = getattr(function, "__name__", "it")
     if odd is None:
         return UsageError(what, hint=f"{name}() takes {', '.join(known)}")
-    return UsageError(f"{name}() has no option {odd!r}", hint=nearest(odd, known))
+    return UsageError(f"{name}() has no option {odd!r}", hint=did_you_mean(odd, known))

@@ -19,27 +19,27 @@ from typing import Any, BinaryIO, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from offbook.errors import FormatError, UsageError, nearest
+from offbook.errors import FormatError, UsageError, did_you_mean
 
 T = TypeVar("T")
-ALIASES = 100
-LONGEST = 256 * 1024 * 1024
-MARK = b"\xef\xbb\xbf"  # that some editors put before a text
+MAX_ALIAS_EXPANSIONS = 100
+MAX_FILE_SIZE = 256 * 1024 * 1024
+BOM = b"\xef\xbb\xbf"  # that some editors put before a text
 
 
-def place_within(root: Path, relative: str, where: str = "") -> Path:
+def resolve_within(root: Path, relative: str, where: str = "") -> Path:
     """A path inside of a folder, or an error: no way leads out of it, not even a link's."""
-    check_relative(relative, where)
+    check_relative_path(relative, where)
     home = root.resolve()
     place = (home / relative).resolve()
     if not place.is_relative_to(home):
         raise UsageError(f"the path {relative!r} leads out of the workspace", where=where)
-    if is_shared(place):
+    if is_hard_linked(place):
         raise UsageError(f"the path {relative!r} is a hard link to a file elsewhere", where=where)
     return place
 
 
-def check_relative(relative: str, where: str = "") -> None:
+def check_relative_path(relative: str, where: str = "") -> None:
     """Refuse a path that leads out of whatever folder it is in."""
     parts = re.split(r"[/\\]", relative)
     if not relative or "\0" in relative or ".." in parts or Path(relative).is_absolute():
@@ -52,7 +52,7 @@ def check_relative(relative: str, where: str = "") -> None:
         raise UsageError(f"the path {relative!r} names a drive", hint="give a relative path")
 
 
-def is_shared(path: Path) -> bool:
+def is_hard_linked(path: Path) -> bool:
     """Whether a file has another name, which may be elsewhere."""
     return path.is_file() and path.stat().st_nlink > 1
 
@@ -60,8 +60,8 @@ def is_shared(path: Path) -> bool:
 def read_text(path: Path) -> str:
     """A file's text."""
     try:
-        if path.stat().st_size > LONGEST:
-            raise FormatError(f"the file is larger than {LONGEST >> 20} MiB", path=path)
+        if path.stat().st_size > MAX_FILE_SIZE:
+            raise FormatError(f"the file is larger than {MAX_FILE_SIZE >> 20} MiB", path=path)
         return path.read_text(encoding="utf-8-sig")  # some editors put a mark before a text
     except OSError as error:
         why = error.strerror or str(error)
@@ -79,7 +79,7 @@ def parse_yaml(text: str, path: Path | str = "") -> Any:
         raise FormatError(
             "there is a sign in it that no text may have", path=path, line=line, hint='write "\\0"'
         )
-    limits = yaml_rs.AliasLimits(max_alias_expansions_per_anchor=ALIASES)
+    limits = yaml_rs.AliasLimits(max_alias_expansions_per_anchor=MAX_ALIAS_EXPANSIONS)
     try:
         value = yaml_rs.loads(text, alias_limits=limits, parse_datetime=False)
         several = _line_of_second(text) if "---" in text else None
@@ -176,12 +176,12 @@ def convert(
         what, _, place = str(error).partition(" - at ")
         place = place.strip("`")
         unknown = re.search(r"unknown field `(.*)`", what)
-        hint = nearest(unknown[1], _fields(kind)) if unknown else ""
+        hint = did_you_mean(unknown[1], _fields(kind)) if unknown else ""
         if re.match(r"Expected `str.*got `(?:int|float|bool)`", what):
             hint = "put it in quotes, so that it is a text"
         if unknown and text:
             place = f"{place or '$'}.{unknown[1]}"
-        at = line or (locate(text, place) if text else None)
+        at = line or (find_line(text, place) if text else None)
         shown = f"{what} (at {place})" if place else what
         raise FormatError(shown, path=path, line=at, hint=hint) from error
 
@@ -202,7 +202,7 @@ def _fields(kind: Any) -> set[str]:
     return found
 
 
-def locate(text: str, place: str) -> int | None:
+def find_line(text: str, place: str) -> int | None:
     """The line of a place such as `$.cases[2].name` in a document written in block style."""
     lines = text.splitlines()
     at, indent, found = 0, -1, None
@@ -243,7 +243,7 @@ def run_source(module: ModuleType, path: Path) -> None:
     exec(compile(path.read_bytes(), path, "exec"), module.__dict__)  # noqa: S102 - that is what a loader does
 
 
-def write_whole(path: Path, data: str | bytes, *, mode: int = 0o644, lasting: bool = True) -> None:
+def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644, lasting: bool = True) -> None:
     """Write a file so that it is there whole or not at all, whatever happens meanwhile.
 
     What is `lasting` is on the disk, too, before this is over: even if the machine stops then.
@@ -255,7 +255,7 @@ def write_whole(path: Path, data: str | bytes, *, mode: int = 0o644, lasting: bo
             os.fsync(file.fileno())
 
 
-def copy_whole(source: Path, target: Path) -> Path:
+def copy_atomic(source: Path, target: Path) -> Path:
     """Copy a file, with its rights, so that nobody ever sees half of it."""
     mode = stat.S_IMODE(source.stat().st_mode)
     with source.open("rb") as file, _making(target, mode) as copy:

@@ -9,8 +9,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from offbook.goldens.goldens_pytest import Goldens
     from offbook.surfaces.fixtures import Offbook
-    from offbook.surfaces.goldens import Golden
 
 ABOUT = """Which traces to keep: those of failing tests in the folder DIR (default: \
 .offbook/traces); `all`: those of all tests; `never`: none."""
@@ -41,30 +41,30 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{marker}: {about}")
     specs = (config.rootpath / "tests" / "specs").glob("*.test-spec.md")
     if not hasattr(config, "workerinput") and any(specs):
-        from pytest_offbook.completeness import NAME, Completeness
+        from offbook.goldens.goldens_pytest import COMPLETENESS_PLUGIN, Completeness
 
-        config.pluginmanager.register(Completeness(config), NAME)
+        config.pluginmanager.register(Completeness(config), COMPLETENESS_PLUGIN)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Hold tests to the promises of their kind, where there are any of a kind."""
     kinds = {marker.partition("(")[0] for marker in MARKERS}
     if any(mark.name in kinds for item in items for mark in item.iter_markers()):
-        from pytest_offbook.categories import NAME, Categories
+        from offbook.goldens.goldens_pytest import CATEGORIES_PLUGIN, Categories
 
-        if not config.pluginmanager.has_plugin(NAME):
-            config.pluginmanager.register(Categories(), NAME)
+        if not config.pluginmanager.has_plugin(CATEGORIES_PLUGIN):
+            config.pluginmanager.register(Categories(), CATEGORIES_PLUGIN)
 
 
 @pytest.fixture
-def goldens(request: pytest.FixtureRequest) -> Golden:
+def goldens(request: pytest.FixtureRequest) -> Goldens:
     """Golden fixtures of the project: `goldens.replay("component/name")`."""
-    from offbook.surfaces.goldens import Golden, open_project
+    from offbook.goldens.goldens_pytest import Goldens, open_project
 
     def tell(name: str) -> None:
         request.node.user_properties.append(("offbook-golden", name))
 
-    return Golden(open_project(request.config.rootpath), tell)
+    return Goldens(open_project(request.config.rootpath), tell)
 
 
 @pytest.fixture

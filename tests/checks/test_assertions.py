@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.checks.assertions.table import KINDS, judge_all, read_assertion
-from offbook.checks.evidence import Evidence
+from offbook.checks.context import CheckContext
+from offbook.checks.registry import ASSERTIONS, evaluate_all, parse_assertion
 from offbook.errors import UsageError
 from offbook.trace.events import Event
 from offbook.trace.reader import Trace
@@ -169,7 +169,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.fixture
-def evidence(tmp_path: Path) -> Evidence:
+def evidence(tmp_path: Path) -> CheckContext:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("def main(): ...\n")
     (tmp_path / "raw.bin").write_bytes(b"\xff\xfe\x00")
@@ -179,39 +179,39 @@ def evidence(tmp_path: Path) -> Evidence:
     (tmp_path / ".agent").mkdir()
     (tmp_path / ".agent" / "scratchpad.md").write_text("## Completed\n")
     (tmp_path / "link").symlink_to("/etc")
-    return Evidence(RUN, tmp_path)
+    return CheckContext(RUN, tmp_path)
 
 
 @pytest.mark.parametrize("kind, fields, status", CASES)
 def test_each_assertion_holds_or_not(
-    evidence: Evidence, kind: str, fields: dict[str, Any], status: str
+    evidence: CheckContext, kind: str, fields: dict[str, Any], status: str
 ):
-    [verdict] = judge_all([{"type": kind, **fields}], evidence)
+    [verdict] = evaluate_all([{"type": kind, **fields}], evidence)
     assert verdict.status == status, verdict
     assert status == "pass" or verdict.message
 
 
 def test_every_type_is_in_the_table_once_as_a_pass_and_once_as_a_failure():
-    assert {kind for kind, _, status in CASES if status == "pass"} == set(KINDS)
-    assert {kind for kind, _, status in CASES if status == "fail"} == set(KINDS)
+    assert {kind for kind, _, status in CASES if status == "pass"} == set(ASSERTIONS)
+    assert {kind for kind, _, status in CASES if status == "fail"} == set(ASSERTIONS)
 
 
 @pytest.mark.parametrize("kind, fields, status", [c for c in CASES if c[2] != "error"])
 def test_nothing_to_look_at_is_never_a_pass(kind: str, fields: dict[str, Any], status: str):
-    [verdict] = judge_all([{"type": kind, **fields}], Evidence([]))
+    [verdict] = evaluate_all([{"type": kind, **fields}], CheckContext([]))
     assert not verdict.holds
     assert verdict.status == "no_data"
 
 
 def test_rows_without_a_time_do_not_tell_how_long_it_took(tmp_path: Path):
     (tmp_path / "events.jsonl").write_text('{"topic":"task.start"}\n{"topic":"build.done"}\n')
-    evidence = Evidence(Trace(tmp_path / "events.jsonl"))
-    [verdict] = judge_all([{"type": "duration", "max_secs": 60}], evidence)
+    evidence = CheckContext(Trace(tmp_path / "events.jsonl"))
+    [verdict] = evaluate_all([{"type": "duration", "max_secs": 60}], evidence)
     assert verdict.status == "no_data"
 
 
-def test_all_are_judged_although_one_fails_and_one_is_wrong(evidence: Evidence):
-    found = judge_all(
+def test_all_are_judged_although_one_fails_and_one_is_wrong(evidence: CheckContext):
+    found = evaluate_all(
         [
             {"type": "exit_code", "expected": 0},
             {"type": "exit_code", "expected": 3},
@@ -235,12 +235,12 @@ def test_all_are_judged_although_one_fails_and_one_is_wrong(evidence: Evidence):
 )
 def test_a_wrong_assertion_is_told_with_the_nearest_right_one(raw: dict[str, Any], message: str):
     with pytest.raises(UsageError, match=message):
-        read_assertion(raw)
+        parse_assertion(raw)
 
 
-def test_a_failed_sequence_of_tools_shows_both_sides(evidence: Evidence):
+def test_a_failed_sequence_of_tools_shows_both_sides(evidence: CheckContext):
     wanted = ["find", {"tool": "rm", "input": {"path": "/tmp"}}]  # noqa: S108 - only a text
-    [verdict] = judge_all([{"type": "tool_sequence", "tools": wanted}], evidence)
+    [verdict] = evaluate_all([{"type": "tool_sequence", "tools": wanted}], evidence)
     assert verdict.message.split("\n") == [
         "the calls differ:",
         "  expected            | actual",
@@ -346,7 +346,7 @@ DIFFS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("raw, told", DIFFS.values(), ids=DIFFS)
 def test_every_failed_trajectory_shows_both_sides(raw: dict[str, Any], told: str):
-    [verdict] = judge_all([raw], Evidence(WORK))
+    [verdict] = evaluate_all([raw], CheckContext(WORK))
     assert (verdict.status, verdict.message) == ("fail", told)
     assert verdict.context["diff"] == told.split("\n")[1:]
 
@@ -357,13 +357,13 @@ def test_what_holds_has_nothing_to_show():
         {"type": "tool_called", "tool": "find"},
         {"type": "hat_sequence", "hats": ["planner", "critic"]},
     ]
-    for verdict in judge_all(holding, Evidence(WORK)):
+    for verdict in evaluate_all(holding, CheckContext(WORK)):
         assert (verdict.status, verdict.message) == ("pass", "")
         assert "diff" not in verdict.context
 
 
-def test_a_failed_transition_lists_those_there_were(evidence: Evidence):
-    [verdict] = judge_all([{"type": "hat_transition", "from": "a", "to": "b"}], evidence)
+def test_a_failed_transition_lists_those_there_were(evidence: CheckContext):
+    [verdict] = evaluate_all([{"type": "hat_transition", "from": "a", "to": "b"}], evidence)
     assert verdict.context == {"transitions": ["planner -> builder"]}
 
 
@@ -373,7 +373,7 @@ def write(events: list[Event], path: Path) -> Trace:
 
 
 def test_a_file_is_judged_as_its_events_are_and_read_once(
-    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evidence: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     asked: list[dict[str, Any]] = [{"type": kind, **fields} for kind, fields, _ in CASES]
     trace = write(RUN, tmp_path / ".agent" / "run.jsonl")
@@ -385,7 +385,7 @@ def test_a_file_is_judged_as_its_events_are_and_read_once(
         return pick(self, *args, **options)
 
     monkeypatch.setattr(Trace, "pick", count)
-    assert judge_all(asked, Evidence(trace, tmp_path)) == judge_all(asked, evidence)
+    assert evaluate_all(asked, CheckContext(trace, tmp_path)) == evaluate_all(asked, evidence)
     assert readings == [trace.path]
 
 
@@ -409,7 +409,7 @@ def test_events_that_are_not_what_they_should_be_break_no_assertion(
 ):
     if "path" in fields or kind in {"scratchpad_contains", "snapshot_matches"}:
         return
-    [verdict] = judge_all([{"type": kind, **fields}], Evidence(HOSTILE, tmp_path))
+    [verdict] = evaluate_all([{"type": kind, **fields}], CheckContext(HOSTILE, tmp_path))
     passes = {"no_event", "event_count", "duration"}  # something was published, at once
     assert not verdict.holds or kind in passes, verdict
 
@@ -418,13 +418,13 @@ def test_events_that_are_not_what_they_should_be_break_no_assertion(
     "pattern, told", [("[", "does not compile"), ("(a|aa)+$", "runs away: no answer within")]
 )
 def test_a_pattern_that_cannot_be_answered_stops_no_other_assertion(
-    evidence: Evidence, monkeypatch: pytest.MonkeyPatch, pattern: str, told: str
+    evidence: CheckContext, monkeypatch: pytest.MonkeyPatch, pattern: str, told: str
 ):
-    monkeypatch.setattr("offbook.trace.patterns.SECONDS", 0.01)
+    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.01)
     events = [publish("build.done", "a" * 60 + "!"), *RUN]
     wanted = {"type": "event_occurred", "topic": "build.done", "payload_pattern": pattern}
-    found = judge_all(
-        [wanted, {"type": "exit_code", "expected": 0}], Evidence(events, evidence.root)
+    found = evaluate_all(
+        [wanted, {"type": "exit_code", "expected": 0}], CheckContext(events, evidence.root)
     )
     assert [verdict.status for verdict in found] == ["error", "pass"]
     assert told in found[0].message

@@ -10,14 +10,13 @@ from offbook.checks.judge import (
     Judge,
     Judgement,
     ask_judge,
-    read_judgement,
-    refuse_same,
+    parse_judgement,
+    reject_self_judging,
     write_prompt,
 )
 from offbook.errors import FormatError, JudgeError, UsageError
 from offbook.exchange.messages import Text
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
+from offbook.exchange.model import Reply, Request
 from offbook.files import convert
 
 GOOD = '{"reasoning": "level 4: clear", "score": 4}'
@@ -38,7 +37,7 @@ class Answers:
 
 @pytest.mark.parametrize("text", [GOOD, f"```json\n{GOOD}\n```", f"  {GOOD}\n"])
 def test_an_answer_with_reasoning_and_score_counts(text: str):
-    assert read_judgement(text) == Judgement("level 4: clear", 4)
+    assert parse_judgement(text) == Judgement("level 4: clear", 4)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_a_wrong_evaluation_is_refused(raw: dict[str, object], told: str):
 
 
 def test_a_model_does_not_judge_itself():
-    refuse_same("haiku", ["sonnet"])
-    refuse_same("", [""])
+    reject_self_judging("haiku", ["sonnet"])
+    reject_self_judging("", [""])
     with pytest.raises(UsageError, match="is the model that is tested"):
-        refuse_same("Haiku", ["haiku"])
+        reject_self_judging("Haiku", ["haiku"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.determinism.guard import guarded
+from offbook.determinism.guard import guard_replay
 from offbook.errors import IsolationError
 
 HERE = Path(__file__)
@@ -110,7 +110,7 @@ def test_what_a_replay_may_not_do_is_refused_with_its_line(
 ):
     before = sorted(outside.iterdir())
     first = attempt.__code__.co_firstlineno
-    with guarded() as guard, pytest.raises(IsolationError, match=what) as raised:
+    with guard_replay() as guard, pytest.raises(IsolationError, match=what) as raised:
         attempt(outside)
     file, line = raised.value.where.partition(" in ")[0].rsplit(":", 1)
     assert Path(file) == HERE
@@ -121,19 +121,19 @@ def test_what_a_replay_may_not_do_is_refused_with_its_line(
 
 @pytest.mark.parametrize("attempt", [write, append, open_low, make, move, remove, link, store])
 def test_below_its_own_folder_it_may(attempt: Callable[[Path], None], outside: Path):
-    with guarded(allow=[outside]) as guard:
+    with guard_replay(allow=[outside]) as guard:
         attempt(outside)
     assert guard.broken == []
 
 
 def test_it_may_remove_a_folder_of_its_own(outside: Path):
-    with guarded(allow=[outside.parent]):
+    with guard_replay(allow=[outside.parent]):
         shutil.rmtree(outside)
     assert not outside.exists()
 
 
 def test_a_neighbour_with_a_longer_name_is_not_its_own(outside: Path):
-    with guarded(allow=[outside.parent / "out"]), pytest.raises(IsolationError):
+    with guard_replay(allow=[outside.parent / "out"]), pytest.raises(IsolationError):
         write(outside)
 
 
@@ -141,12 +141,12 @@ def test_a_link_out_of_its_own_folder_leads_outside(outside: Path, tmp_path: Pat
     own = tmp_path / "own"
     own.mkdir()
     (own / "link").symlink_to(outside)
-    with guarded(allow=[own]), pytest.raises(IsolationError, match="outside"):
+    with guard_replay(allow=[own]), pytest.raises(IsolationError, match="outside"):
         write(own / "link")
 
 
 def test_reading_and_the_sink_are_free(outside: Path):
-    with guarded() as guard:
+    with guard_replay() as guard:
         (outside / "there.txt").read_text()
         Path(os.devnull).write_text("x")
         with socket.socket():
@@ -155,19 +155,19 @@ def test_reading_and_the_sink_are_free(outside: Path):
 
 
 def test_what_was_swallowed_is_still_known(outside: Path):
-    with guarded() as guard, contextlib.suppress(IsolationError):
+    with guard_replay() as guard, contextlib.suppress(IsolationError):
         write(outside)
     assert len(guard.broken) == 1
 
 
 def test_afterwards_everything_is_free_again(outside: Path):
-    with guarded():
+    with guard_replay():
         pass
     write(outside)
     assert (outside / "a.txt").exists()
 
 
 def test_bans_can_be_lifted():
-    with guarded(network=True, processes=True) as guard:
+    with guard_replay(network=True, processes=True) as guard:
         listen(HERE)
     assert guard.broken == []

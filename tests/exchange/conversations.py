@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
-from offbook.exchange.request import Tool
+from offbook.exchange.model import Tool
 
 # No letters that could spell a secret, which a trace would hide.
 words = st.text('xyz Äß☃😀\u2028\n\0"\\/{}[]', max_size=12)

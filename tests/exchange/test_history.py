@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.exchange import history
-from offbook.exchange.history import ROOT, History, extend_digest
-from offbook.exchange.messages import Message, Text, ToolResult, user
+from offbook.exchange.messages import (
+    EMPTY_DIGEST,
+    History,
+    Message,
+    Text,
+    ToolResult,
+    extend_digest,
+    user,
+)
 from tests.exchange.conversations import conversations, messages
 
 
@@ -43,7 +49,7 @@ def test_the_digest_grows_message_by_message(there: list[Message], more: Message
     whole = History(there)
     assert whole.plus(more).digest() == extend_digest(whole.digest(), more)
     assert whole.plus(more).digest(len(there)) == whole.digest()
-    assert whole.digest(0) == ROOT
+    assert whole.digest(0) == EMPTY_DIGEST
 
 
 @given(conversations, st.integers(-8, 8), st.integers(-8, 8))
@@ -69,7 +75,7 @@ def test_going_on_shares_what_is_there(monkeypatch: pytest.MonkeyPatch):
         hashed.append(message)
         return extend_digest(before, message)
 
-    monkeypatch.setattr(history, "extend_digest", count)
+    monkeypatch.setattr(messages, "extend_digest", count)
     first.plus(user("two")).digest()
     assert hashed == [user("two")]
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 
 from offbook.exchange.messages import Message, Text, Thinking, ToolCall, ToolResult, user
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request, Tool
+from offbook.exchange.model import Reply, Request, Tool
 from tests.exchange.conversations import messages
 
 
@@ -56,14 +55,14 @@ def conversation(*roles: str) -> list[Message]:
 def test_what_is_fresh_in_a_request_came_after_the_model_spoke(
     roles: tuple[str, ...], fresh: list[str]
 ):
-    from offbook.exchange.history import History
+    from offbook.exchange.messages import History
 
     request = Request(History(conversation(*roles)))
     assert [message.text for message in request.fresh] == fresh
 
 
 def test_a_request_knows_its_first_and_its_latest_prompt_and_the_tools_offered():
-    from offbook.exchange.history import History
+    from offbook.exchange.messages import History
 
     request = Request(
         History([user("first"), *conversation("assistant"), user("latest")]),

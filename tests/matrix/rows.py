@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from offbook.files import copy_whole
+from offbook.files import copy_atomic
 from offbook.sources.playbook import Turn, call, say, when
 from tests.matrix.homes import COMMANDS, HOMES, Home
 
@@ -79,7 +79,7 @@ class Row:
         home = self.lives
         if home is not None and self.script.endswith(".mjs"):
             for script in SCRIPTS.glob("*.mjs"):
-                copy_whole(script, home.folder / script.name)
+                copy_atomic(script, home.folder / script.name)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from offbook.runs.rehearsals.doors import drive
+from offbook.runs.api import drive
 from offbook.subjects.clis.command import Command
-from offbook.trace.observe import rebuild
+from offbook.trace.instrument import rebuild_requests
 from tests.matrix.homes import HOMES
 from tests.matrix.rows import ROWS, WHOLE, Row
 
@@ -37,7 +37,7 @@ def test_the_client_does_both_steps(row: Row, record_property: Any):
         said = rehearsal.events.named("process.event")[-1].data
         record_property("client", said["versions"])
         assert said["text"] == row.text
-        requests = list(rebuild(rehearsal.events.all))
+        requests = list(rebuild_requests(rehearsal.events.all))
         assert row.stream in {request.stream for request in requests[-1:]}
         called = [name for name in run.tools if name != "final_answer"]
         for name in called:

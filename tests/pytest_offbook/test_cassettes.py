@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from offbook.sources.cassette.journal import load
+from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.server.server import Server
-from tests.sources.cassette.talks import Counting
+from tests.sources.cassette.conversations import Counting
 
 pytest_plugins = ["pytester"]
 
@@ -68,7 +68,7 @@ def test_what_was_recorded_once_is_replayed_without_the_model(
     run_test: RunTests, cassette: Path, model: Counting, monkeypatch: pytest.MonkeyPatch
 ):
     run_test(RECORD).assert_outcomes(passed=1)
-    assert (len(load(cassette)), model.asked) == (2, 2)
+    assert (len(load_cassette(cassette)), model.asked) == (2, 2)
     written = cassette.read_bytes()
     assert b"abcdEFGH1234" not in written
     monkeypatch.delenv("OPENAI_BASE_URL")
@@ -105,7 +105,7 @@ def test_a_recording_anew_replaces_the_old_one_when_the_test_passes(
     run_test(RECORD, first=99).assert_outcomes(failed=1)
     assert cassette.read_bytes() == before
     run_test(RECORD, first=4, then=5).assert_outcomes(passed=1)
-    assert [item.response.output for item in load(cassette)] == ["answer 4", "answer 5"]
+    assert [item.response.output for item in load_cassette(cassette)] == ["answer 4", "answer 5"]
     assert sorted(path.name for path in cassette.parent.iterdir()) == [cassette.name]
 
 
@@ -113,13 +113,13 @@ def test_the_first_recording_of_a_test_that_fails_says_that_it_is_not_all(
     run_test: RunTests, cassette: Path
 ):
     run_test(RECORD, first=99).assert_outcomes(failed=1)
-    assert load(cassette).header.metadata["interrupted"] is True
-    assert len(load(cassette)) == 1
+    assert load_cassette(cassette).header.metadata["interrupted"] is True
+    assert len(load_cassette(cassette)) == 1
 
 
 def test_a_cassette_may_have_a_name_but_not_leave_its_folder(run_test: RunTests, cassette: Path):
     run_test(RECORD, name="shop/refund").assert_outcomes(passed=1)
-    assert len(load(cassette.parent / "shop" / "refund.yaml")) == 2
+    assert len(load_cassette(cassette.parent / "shop" / "refund.yaml")) == 2
     result = run_test(RECORD, name="../refund")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*leads out of the folder*"])

@@ -14,7 +14,8 @@ RunTests = Callable[..., pytest.RunResult]
 WORDS = """
 import asyncio
 import pytest
-from offbook import AgentSession, call, say, when
+from offbook.types import AgentSession
+from offbook import call, say, when
 
 GREET = when("Greet me", [call("bash", {"command": "echo hi"}), say("Done.")])
 CLOSED = []

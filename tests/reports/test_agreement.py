@@ -13,19 +13,16 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from offbook.exchange.messages import Text
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
-from offbook.reports.ctrf import Ctrf
-from offbook.reports.junit import JUnit
-from offbook.reports.report import Attempt, Suite, collect
-from offbook.reports.tap import Tap
-from offbook.runs.tools.check import check
-from offbook.runs.tools.evaluate import judge_with
-from offbook.runs.tools.report import report
-from offbook.runs.tools.run import run
-from offbook.runs.tools.setup import setup
+from offbook.exchange.model import Reply, Request
+from offbook.reports.ctrf import CtrfReport
+from offbook.reports.junit import JUnitReport
+from offbook.reports.report import Attempt, Suite, collect_suite
+from offbook.reports.tap import TapReport
 from offbook.trace.events import Event
 from offbook.trace.reader import Trace
+from offbook.workflows.evaluation import evaluate_with_source
+from offbook.workflows.loop_run import run
+from offbook.workflows.tools import check, report, setup
 from tests.reports.test_formats import (
     CTRF_SCHEMA,
     JUNIT_XSD,
@@ -67,9 +64,9 @@ verdicts = st.builds(judge, texts, statuses, texts, texts)
 def agree(suite: Suite, commands: Path) -> None:
     """Names and statuses are the same in all three, and no two names are."""
     wanted = told(suite)
-    assert from_junit(JUnit().render(suite)) == wanted
-    assert from_ctrf(Ctrf().render(suite)) == merged(wanted)
-    assert from_tap(Tap().render(suite), commands) == merged(wanted)
+    assert from_junit(JUnitReport().render(suite)) == wanted
+    assert from_ctrf(CtrfReport().render(suite)) == merged(wanted)
+    assert from_tap(TapReport().render(suite), commands) == merged(wanted)
     names = [name for name, _ in wanted]
     assert len(set(names)) == len(names)
 
@@ -86,7 +83,7 @@ def test_whatever_verdicts_say_the_three_reports_agree(
     flaky: bool,  # noqa: FBT001 - drawn
 ):
     history = (Attempt(1, f"timeout {SIGNS}", "timeout"),) if flaky else ()
-    agree(collect(found, f"suite {SIGNS}", trace="s.jsonl", history=history), npm_parsers)
+    agree(collect_suite(found, f"suite {SIGNS}", trace="s.jsonl", history=history), npm_parsers)
 
 
 class Judge:
@@ -119,13 +116,13 @@ async def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         {"criterion": "plan_quality", "target": "scratchpad"},
         {"criterion": "custom", "target": "output", "custom_prompt": "Is it calm?"},
     ]
-    await judge_with(Judge(), "w", wanted)
+    await evaluate_with_source(Judge(), "w", wanted)
     return place
 
 
 def test_assertions_and_evaluations_of_a_run_are_told_together(judged: Path, npm_parsers: Path):
     history = (Attempt(1, "timeout after 30 s", "timeout"),)
-    suite = collect(Trace(judged / "session.jsonl"), "w", history=history)
+    suite = collect_suite(Trace(judged / "session.jsonl"), "w", history=history)
     statuses = [case.status for case in suite.cases]
     assert statuses == [
         *["passed", "passed", "failed", "failed", "failed", "error", "failed"],

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.reports.ctrf import Ctrf
-from offbook.reports.data import Data
-from offbook.reports.junit import JUnit, clean
-from offbook.reports.report import Attempt, Case, Report, Suite, collect
-from offbook.reports.tap import Tap
+from offbook.reports.ctrf import CtrfReport
+from offbook.reports.json_report import JsonReport
+from offbook.reports.junit import JUnitReport, clean
+from offbook.reports.report import Attempt, Case, Report, Suite, collect_suite
+from offbook.reports.tap import TapReport
 from offbook.trace.events import Event
 
 NAMES = [
@@ -112,29 +112,29 @@ def merged(cases: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def test_junit_is_read_as_it_was_meant():
-    assert from_junit(JUnit().render(SUITE)) == told(SUITE)
+    assert from_junit(JUnitReport().render(SUITE)) == told(SUITE)
 
 
 @pytest.mark.external
 def test_junit_is_valid_by_the_schema_of_jenkins(shared_data: Path):
     schema = etree.XMLSchema(etree.parse(shared_data / JUNIT_XSD))
     document = etree.parse(
-        io.BytesIO(JUnit().render(SUITE).encode()), etree.XMLParser(huge_tree=True)
+        io.BytesIO(JUnitReport().render(SUITE).encode()), etree.XMLParser(huge_tree=True)
     )
     assert schema.validate(document), schema.error_log
 
 
 def test_tap_is_read_as_it_was_meant(npm_parsers: Path):
-    assert from_tap(Tap().render(SUITE), npm_parsers) == merged(told(SUITE))
+    assert from_tap(TapReport().render(SUITE), npm_parsers) == merged(told(SUITE))
 
 
 def test_ctrf_is_read_as_it_was_meant():
-    assert from_ctrf(Ctrf().render(SUITE)) == merged(told(SUITE))
+    assert from_ctrf(CtrfReport().render(SUITE)) == merged(told(SUITE))
 
 
 @pytest.mark.external
 def test_ctrf_is_valid_by_its_schema_and_counts_right(shared_data: Path):
-    report = json.loads(Ctrf().render(SUITE))
+    report = json.loads(CtrfReport().render(SUITE))
     jsonschema.Draft7Validator(json.loads((shared_data / CTRF_SCHEMA).read_text())).validate(report)
     summary = report["results"]["summary"]
     assert summary["tests"] == len(SUITE.cases)
@@ -142,15 +142,17 @@ def test_ctrf_is_valid_by_its_schema_and_counts_right(shared_data: Path):
 
 
 def test_a_flaky_case_is_marked_in_every_format():
-    assert "flakyFailure" in JUnit().render(SUITE)
-    assert "flaky: true" in Tap().render(SUITE)
-    flaky = [t for t in json.loads(Ctrf().render(SUITE))["results"]["tests"] if t.get("flaky")]
+    assert "flakyFailure" in JUnitReport().render(SUITE)
+    assert "flaky: true" in TapReport().render(SUITE)
+    flaky = [
+        t for t in json.loads(CtrfReport().render(SUITE))["results"]["tests"] if t.get("flaky")
+    ]
     assert [test["retries"] for test in flaky] == [1]
-    assert json.loads(Data().render(SUITE))["flaky"] is True
+    assert json.loads(JsonReport().render(SUITE))["flaky"] is True
 
 
 def test_a_failure_carries_what_was_expected_and_what_came():
-    for report in (JUnit(), Tap(), Ctrf(), Data()):
+    for report in (JUnitReport(), TapReport(), CtrfReport(), JsonReport()):
         text = report.render(SUITE)
         assert "a" in text
         assert "expected" in text
@@ -159,17 +161,17 @@ def test_a_failure_carries_what_was_expected_and_what_came():
 def test_nothing_checked_is_not_green_anywhere():
     empty = Suite("empty", ())
     assert not empty.green
-    assert 'tests="0"' in JUnit().render(empty)
-    assert Tap().render(empty) == "TAP version 14\n1..0 # no assertions\n"
-    assert json.loads(Ctrf().render(empty))["results"]["summary"]["tests"] == 0
-    assert json.loads(Data().render(empty))["green"] is False
+    assert 'tests="0"' in JUnitReport().render(empty)
+    assert TapReport().render(empty) == "TAP version 14\n1..0 # no assertions\n"
+    assert json.loads(CtrfReport().render(empty))["results"]["summary"]["tests"] == 0
+    assert json.loads(JsonReport().render(empty))["green"] is False
 
 
 def test_two_verdicts_of_one_kind_have_names_of_their_own():
     def verdict(status: str) -> Event:
         return Event(5, "check.verdict", {"check": "exit_code", "status": status})
 
-    suite = collect([verdict("pass"), verdict("fail"), verdict("no_data")], "run")
+    suite = collect_suite([verdict("pass"), verdict("fail"), verdict("no_data")], "run")
     assert [(case.name, case.status) for case in suite.cases] == [
         ("1 exit_code", "passed"),
         ("2 exit_code", "failed"),
@@ -181,7 +183,7 @@ def test_two_verdicts_of_one_kind_have_names_of_their_own():
 @given(st.text(), st.text())
 def test_junit_can_be_parsed_whatever_is_in_it(name: str, message: str):
     suite = Suite(name, (Case(name, "failed", 0, message, name, message),))
-    text = JUnit().render(suite)
+    text = JUnitReport().render(suite)
     [found] = list(JUnitXml.fromstring(text.encode()))
     assert flat(found.name) == flat(clean(name))
 
@@ -189,14 +191,14 @@ def test_junit_can_be_parsed_whatever_is_in_it(name: str, message: str):
 @given(st.text(st.characters()), st.text(st.characters()))  # half characters, too
 def test_ctrf_and_data_are_json_whatever_is_in_them(name: str, message: str):
     suite = Suite(name, (Case(name, "error", 0, message, name, message),))
-    for report in (Ctrf(), Data()):
+    for report in (CtrfReport(), JsonReport()):
         read: Any = json.loads(report.render(suite))
         assert read
 
 
-@pytest.mark.parametrize("report", [JUnit(), Tap(), Ctrf(), Data()])
+@pytest.mark.parametrize("report", [JUnitReport(), TapReport(), CtrfReport(), JsonReport()])
 def test_a_trace_whose_path_is_no_text_is_told_all_the_same(report: Report):
-    suite = collect(
+    suite = collect_suite(
         [Event(1, "check.verdict", {"check": "x", "status": "pass"})], "s", trace="\udcff/a"
     )
     assert "?/a" in report.render(suite).encode().decode()
@@ -205,12 +207,12 @@ def test_a_trace_whose_path_is_no_text_is_told_all_the_same(report: Report):
 @given(st.text(), st.text())
 def test_tap_has_one_line_for_each_case_whatever_is_in_it(name: str, message: str):
     suite = Suite("s", (Case(name, "failed", 0, message), Case(name, "skipped", 0, message)))
-    lines = Tap().render(suite).split("\n")
+    lines = TapReport().render(suite).split("\n")
     assert [line.split(" ")[0] for line in lines if re.match(r"(not )?ok ", line)] == ["not", "ok"]
 
 
 def test_the_same_results_give_the_same_bytes():
-    for report in (JUnit(), Tap(), Ctrf(), Data()):
+    for report in (JUnitReport(), TapReport(), CtrfReport(), JsonReport()):
         assert report.render(SUITE) == report.render(SUITE)
 
 
@@ -219,15 +221,15 @@ OTHER = Suite("another", (Case("1 exit_code", "failed", 0, "no", 0, 1), Case("2 
 
 def test_several_suites_are_told_together(npm_parsers: Path):
     wanted = [*told(SUITE), *told(OTHER)]
-    assert from_junit(JUnit().render(SUITE, OTHER)) == wanted
-    assert from_ctrf(Ctrf().render(SUITE, OTHER)) == merged(wanted)
+    assert from_junit(JUnitReport().render(SUITE, OTHER)) == wanted
+    assert from_ctrf(CtrfReport().render(SUITE, OTHER)) == merged(wanted)
     named = [
         (f"{flat(suite.name)}: {name}", status)
         for suite in (SUITE, OTHER)
         for name, status in told(suite)
     ]
-    assert from_tap(Tap().render(SUITE, OTHER), npm_parsers) == merged(named)
-    data = json.loads(Data().render(SUITE, OTHER))
+    assert from_tap(TapReport().render(SUITE, OTHER), npm_parsers) == merged(named)
+    data = json.loads(JsonReport().render(SUITE, OTHER))
     assert [suite["tests"] for suite in data["suites"]] == [len(SUITE.cases), 2]
     assert (data["tests"], data["green"]) == (len(SUITE.cases) + 2, False)
 
@@ -235,8 +237,8 @@ def test_several_suites_are_told_together(npm_parsers: Path):
 @pytest.mark.external
 def test_several_suites_are_valid_by_the_schemas(shared_data: Path):
     schema = etree.XMLSchema(etree.parse(shared_data / JUNIT_XSD))
-    text = JUnit().render(SUITE, OTHER).encode()
+    text = JUnitReport().render(SUITE, OTHER).encode()
     document = etree.parse(io.BytesIO(text), etree.XMLParser(huge_tree=True))
     assert schema.validate(document), schema.error_log
     published = json.loads((shared_data / CTRF_SCHEMA).read_text())
-    jsonschema.Draft7Validator(published).validate(json.loads(Ctrf().render(SUITE, OTHER)))
+    jsonschema.Draft7Validator(published).validate(json.loads(CtrfReport().render(SUITE, OTHER)))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from offbook.reports.summary import RunSummary, Summary, summarize
+from offbook.reports.json_report import RunCounts, TraceCounts, count_events
 from offbook.trace.events import Event
 
 FAILED = {"check": "exit_code", "status": "fail"}
@@ -27,9 +27,9 @@ HAPPENED: list[tuple[str, dict[str, Any]]] = [
 
 def test_all_that_happened_is_counted():
     trace = [Event(0, name, data, number) for number, (name, data) in enumerate(HAPPENED)]
-    assert summarize(trace) == Summary(
+    assert count_events(trace) == TraceCounts(
         events=15,
-        runs=[RunSummary("session", 2, ok=False, error="no")],
+        runs=[RunCounts("session", 2, ok=False, error="no")],
         replies=2,
         model_errors=1,
         tools={"read": 2, "bash": 1},

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook import call, fail, say, session, think, when
-from offbook.reports.terminal.lines import show_lines, spell
-from offbook.reports.terminal.tree import CROWD, Tree, tell_end
+from offbook.reports.terminal import CROWD, TraceTree, print_lines, render_last_lines, render_line
 from offbook.trace.events import Event
 from offbook.trace.query import Events
 
@@ -19,7 +18,7 @@ Told = tuple[str, dict[str, Any]]
 
 def tree_of(*events: Told, full: bool = False) -> list[str]:
     told = [Event(0, name, data, seq) for seq, (name, data) in enumerate(events, 1)]
-    return [spell(line) for line in Tree(full=full).tell(told)]
+    return [render_line(line) for line in TraceTree(full=full).tell(told)]
 
 
 def guarded(api: Any) -> None:
@@ -50,7 +49,7 @@ def test_a_session_is_told_with_all_that_happened():
             ),
             when("/greet Ada", []),
         )
-        lines = [spell(line) for line in Tree().tell(rehearsal.events.all)]
+        lines = [render_line(line) for line in TraceTree().tell(rehearsal.events.all)]
     assert lines == [
         "extension guarded",
         "run 1 · session · 2 turns",
@@ -76,7 +75,7 @@ def test_a_provider_error_and_a_run_that_fails_are_told():
     with session() as rehearsal:
         with pytest.raises(AssertionError):
             rehearsal.run(when("Go", [fail("too busy"), say("Never.")]))
-        lines = [spell(line) for line in Tree().tell(rehearsal.events.all)]
+        lines = [render_line(line) for line in TraceTree().tell(rehearsal.events.all)]
     assert "│  ├─ model error: too busy (529 overloaded)" in lines
     assert "│  ├─ the agent gave up: too busy (529 overloaded)" in lines
     assert "│  └─ the agent stopped: error" in lines
@@ -95,7 +94,7 @@ def test_hooks_are_told_where_they_were_called():
 
     with session(extensions=[curious]) as rehearsal:
         rehearsal.run(when("Go", [say("Done.")]))
-        lines = [spell(line) for line in Tree().tell(rehearsal.events.all)]
+        lines = [render_line(line) for line in TraceTree().tell(rehearsal.events.all)]
     assert [line for line in lines if "hook " in line or "says" in line] == [
         "hook session_start",
         "│  ├─ hook agent_start",
@@ -196,7 +195,7 @@ def test_a_crowd_below_one_message_is_told_in_parts():
 
 def test_a_long_trace_is_told_while_it_is_read():
     """Lines come before the events end: the tree holds a message, not the trace."""
-    tree, seen = Tree(), 0
+    tree, seen = TraceTree(), 0
 
     def events() -> Iterator[Event]:
         for seq in range(1, 3001):
@@ -234,21 +233,21 @@ def test_no_event_can_break_the_tree(events: list[Told]):
 
 def test_the_end_of_a_tree_says_how_much_came_before():
     events = [Event(0, "handoff", {"to": at}, at) for at in range(10)]
-    assert tell_end(events, 3).splitlines() == [
+    assert render_last_lines(events, 3).splitlines() == [
         "… 7 lines before",
         'handoff {"to":7}',
         'handoff {"to":8}',
         'handoff {"to":9}',
     ]
-    assert tell_end(Events([]).all, 3) == ""
+    assert render_last_lines(Events([]).all, 3) == ""
 
 
 def test_colours_change_nothing_but_the_looks():
     from rich.text import Text
 
-    lines = list(Tree().tell([Event(0, *REPLY), Event(0, *RESULT)]))
+    lines = list(TraceTree().tell([Event(0, *REPLY), Event(0, *RESULT)]))
     plain, coloured = io.StringIO(), io.StringIO()
-    show_lines(lines, plain, colour=False)
-    show_lines(lines, coloured, colour=True)
+    print_lines(lines, plain, colour=False)
+    print_lines(lines, coloured, colour=True)
     assert "\x1b[" in coloured.getvalue()
     assert Text.from_ansi(coloured.getvalue()).plain.rstrip("\n") == plain.getvalue().rstrip("\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from offbook.runs.doctor import PACKAGES, Finding, examine
+from offbook.runs.doctor import PACKAGES, InstalledTool, find_installed
 from offbook.surfaces.cli import main
 
 
@@ -25,8 +25,8 @@ def add_codex(folder: Path, *lines: str) -> None:
     program.chmod(0o755)
 
 
-def find(name: str) -> Finding:
-    return next(finding for finding in examine() if finding.name == name)
+def find(name: str) -> InstalledTool:
+    return next(finding for finding in find_installed() if finding.name == name)
 
 
 def test_what_is_missing_comes_with_the_command_that_installs_it(alone: Path):
@@ -59,7 +59,9 @@ def test_what_does_not_run_is_told_apart_from_what_is_missing(
 def test_machines_get_the_same(alone: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["doctor", "--json"])
-    assert msgspec.json.decode(capsys.readouterr().out, type=list[Finding]) == examine()
+    assert (
+        msgspec.json.decode(capsys.readouterr().out, type=list[InstalledTool]) == find_installed()
+    )
 
 
 def test_a_package_that_is_missing_is_named(alone: Path, monkeypatch: pytest.MonkeyPatch):

@@ -19,21 +19,20 @@ import openai
 import pytest
 import requests
 
-from offbook.determinism.isolation import closed
-from offbook.exchange.dialects.all import recognise
-from offbook.exchange.dialects.dialect import Wire
+from offbook.determinism.network_guard import block_network
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.messages import Text
-from offbook.exchange.reply import Reply, Usage
-from offbook.exchange.source import ModelSource
-from offbook.exchange.threads import Threads
-from offbook.sources.cassette.journal import load
-from offbook.sources.cassette.replay import Replay
-from offbook.sources.inprocess.interception import intercepted
+from offbook.exchange.model import ModelSource, Reply, Usage
+from offbook.exchange.providers import detect_dialect
+from offbook.sources.cassette.journal import load_cassette
+from offbook.sources.cassette.recording import Recording
+from offbook.sources.cassette.replay import Cassette
+from offbook.sources.inprocess.patching import intercept
 from offbook.sources.live import Live
-from offbook.sources.recording import Recording
 from offbook.sources.server.endpoint import Endpoint
 from offbook.sources.server.server import Server
-from tests.sources.cassette.talks import record
+from tests.sources.cassette.conversations import record
 
 PATIENCE = 10
 SAID = Reply((Text("Hello, world"),), usage=Usage(9, 3), chunks=("Hel", "lo, ", "world"))
@@ -61,10 +60,10 @@ class Upstream(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         path, _, query = self.path.partition("?")
         headers = {name.lower(): value for name, value in self.headers.items()}
-        wire = Wire("POST", path, headers, body, query)
-        dialect = recognise(wire)
+        wire = HttpRequest("POST", path, headers, body, query)
+        dialect = detect_dialect(wire)
         assert dialect is not None
-        answer = dialect.encode(SAID, dialect.decode(wire, Threads()))
+        answer = dialect.encode(SAID, dialect.decode(wire, ConversationStore()))
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
@@ -133,13 +132,13 @@ def test_the_first_events_are_there_before_the_last_are_written(
         whole = direct.read()
     assert first + rest == whole if "chat" not in path else b"[DONE]" in rest
     assert b'"choices":[]' not in rest.replace(b" ", b"")  # the usage, which nobody asked for
-    (item,) = load(cassette)
+    (item,) = load_cassette(cassette)
     assert item.response.output == "Hello, world"
     assert item.response.tokens == 12
     pieces = [piece.split("@") for piece in item.response.chunks.split()]
     assert [int(piece[0]) for piece in pieces] == [3, 4, 5]
     assert sum(float(piece[1]) for piece in pieces if piece[1:]) > 0
-    with Server() as server, asked(server.mount(Replay(cassette), run="").url, path) as again:
+    with Server() as server, asked(server.mount(Cassette(cassette), run="").url, path) as again:
         told = again.read()
     assert all(piece.encode() in told for piece in SAID.chunks)
 
@@ -160,8 +159,8 @@ def test_a_provider_that_goes_away_in_the_middle_is_no_interaction(
             answer.read()
     assert endpoint.failure is not None
     assert recording.summary().interrupted
-    assert len(load(cassette)) == 1
-    assert load(cassette).header.metadata["interrupted"] is True
+    assert len(load_cassette(cassette)) == 1
+    assert load_cassette(cassette).header.metadata["interrupted"] is True
 
 
 def test_what_a_client_did_not_wait_for_is_kept_whole(
@@ -183,20 +182,20 @@ def test_what_a_client_did_not_wait_for_is_kept_whole(
             answer.readline()
         provider.heard.set()
         assert kept.wait(PATIENCE)
-    assert [item.response.output for item in load(cassette)] == ["Hello, world"]
+    assert [item.response.output for item in load_cassette(cassette)] == ["Hello, world"]
 
 
 async def test_a_stream_may_take_as_long_as_it_did(tmp_path: Path):
     cassette = tmp_path / "one.yaml"
     path = "/v1/chat/completions"
-    wire = Wire("POST", path, {}, msgspec.json.encode(BODIES[path]))
+    wire = HttpRequest("POST", path, {}, msgspec.json.encode(BODIES[path]))
     said = msgspec.structs.replace(SAID, delays=(250.0, 0, 40.5))
-    dialect = recognise(wire)
+    dialect = detect_dialect(wire)
     assert dialect is not None
-    await record(cassette, [dialect.decode(wire, Threads())], said)
+    await record(cassette, [dialect.decode(wire, ConversationStore())], said)
     async with Server() as server:
         for timed in (True, False):
-            endpoint = server.mount(Replay(cassette, timed=timed))
+            endpoint = server.mount(Cassette(cassette, timed=timed))
             answer = await endpoint.answer(wire)
             waits = list(endpoint.delays(answer) or ())
             brought = [n for n, chunk in enumerate(answer.chunks) if b'"content":"' in chunk]
@@ -210,8 +209,8 @@ async def test_a_stream_may_take_as_long_as_it_did(tmp_path: Path):
 @contextmanager
 def played(source: ModelSource) -> Generator[Endpoint]:
     """The clients of this process are answered by this source."""
-    endpoint = Endpoint(source, url="", recognise=recognise)
-    with closed(), intercepted(endpoint.answer, relay=endpoint.relays):
+    endpoint = Endpoint(source, url="", recognise=detect_dialect)
+    with block_network(), intercept(endpoint.answer, relay=endpoint.relays):
         yield endpoint
 
 
@@ -283,9 +282,9 @@ def test_a_client_of_this_process_hears_the_first_before_the_last_is_written(
         assert recording.summary().interactions == 1
     assert not provider.unheard
     assert [piece for piece in said if piece] == ["Hel", "lo, ", "world"]
-    (item,) = load(cassette)
+    (item,) = load_cassette(cassette)
     assert item.response.output == "Hello, world"
-    with played(Replay(cassette)):
+    with played(Cassette(cassette)):
         again = run(ask, lambda: None)
     assert [piece for piece in again if piece] == ["Hel", "lo, ", "world"]
 
@@ -314,4 +313,4 @@ def test_what_a_client_of_this_process_did_not_wait_for_is_kept_whole(
             next(stream)
             stream.close()
         provider.heard.set()
-    assert [item.response.output for item in load(cassette)] == ["Hello, world"]
+    assert [item.response.output for item in load_cassette(cassette)] == ["Hello, world"]

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from offbook.errors import UsageError
 from offbook.secrets import MASK, hide_secrets
 from offbook.subjects import process
-from offbook.subjects.process import Ended, Said, isolate, run_process
+from offbook.subjects.process import OutputCollector, ProcessResult, isolated_env, run_process
 from offbook.trace.hub import Hub
 
 LINGER = "import time,sys\nprint('up', flush=True)\ntime.sleep(60)\n"
 
 
-async def run(tmp_path: Path, code: str, deadline: float = 20, stdin: bytes = b"") -> Ended:
+async def run(tmp_path: Path, code: str, deadline: float = 20, stdin: bytes = b"") -> ProcessResult:
     command = [sys.executable, "-c", code]
-    env = isolate(tmp_path / "home")
+    env = isolated_env(tmp_path / "home")
     return await run_process(command, cwd=tmp_path, env=env, deadline=deadline, stdin=stdin)
 
 
@@ -48,7 +48,7 @@ async def test_a_sign_that_comes_in_two_pieces_is_told_as_one(tmp_path: Path):
     code = "import os; os.write(1, b'x' + 'é'.encode() * 100_000)"  # a pipe holds 64 kB
     hub, told = Hub(), list[str]()
     hub.subscribe(lambda event: told.append(event.data.get("text", "")))
-    command, env = [sys.executable, "-c", code], isolate(tmp_path / "home")
+    command, env = [sys.executable, "-c", code], isolated_env(tmp_path / "home")
     ended = await run_process(command, cwd=tmp_path, env=env, deadline=20, hub=hub)
     assert "".join(told) == ended.stdout == "x" + "é" * 100_000
 
@@ -106,7 +106,7 @@ async def test_a_child_that_left_the_group_is_ended_and_told_of(
 async def test_more_than_there_is_room_for_is_cut_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(process, "LONGEST", 1000)
+    monkeypatch.setattr(process, "MAX_OUTPUT", 1000)
     ended = await run(tmp_path, "import sys; sys.stdout.buffer.write(b'\\xff\\x00' * 5000)")
     assert ended.truncated
     assert len(ended.stdout) == 1000
@@ -127,7 +127,7 @@ async def test_the_hub_hears_it_live_and_in_its_order_however_busy_the_loop_is(
 
     if pause:
         hinder()
-    env = isolate(tmp_path / "home")
+    env = isolated_env(tmp_path / "home")
     await run_process(["echo", "x"], cwd=tmp_path, env=env, deadline=20, hub=hub)
     assert heard == ["process.start", "process.output", "process.exit"]
 
@@ -144,7 +144,7 @@ def test_no_secret_is_told_in_pieces_however_it_comes(cuts: list[int]):
     heard: list[str] = []
     hub = Hub()
     hub.subscribe(lambda event: heard.append(event.data["text"]))
-    said, raw, places = Said(hub), WORDS.encode(), sorted({0, *cuts})
+    said, raw, places = OutputCollector(hub), WORDS.encode(), sorted({0, *cuts})
     for begin, end in zip(places, [*places[1:], None], strict=True):
         said.pipe_data_received(1, raw[begin:end])
     said.tell_rest()
@@ -155,4 +155,4 @@ def test_no_secret_is_told_in_pieces_however_it_comes(cuts: list[int]):
 
 async def test_a_command_that_is_not_there_is_told_at_once(tmp_path: Path):
     with pytest.raises(UsageError, match="there is no command 'claud-code-x'"):
-        await run_process(["claud-code-x"], cwd=tmp_path, env=isolate(tmp_path), deadline=5)
+        await run_process(["claud-code-x"], cwd=tmp_path, env=isolated_env(tmp_path), deadline=5)

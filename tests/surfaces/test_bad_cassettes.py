@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from offbook.sources.recording import Recording
+from offbook.sources.cassette.recording import Recording
 from offbook.sources.server.server import Server
-from tests.sources.cassette.talks import Counting
-from tests.sources.cassette.test_tape import BOMB, GOOD
+from tests.sources.cassette.conversations import Counting
+from tests.sources.cassette.test_cassette_file import BOMB, GOOD
 from tests.surfaces.conftest import Offbook
 from tests.surfaces.test_cassette_commands import offbook
 
@@ -58,7 +58,7 @@ def test_what_is_no_cassette_is_refused_with_its_line_and_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("offbook.trace.patterns.SECONDS", 0.05)
+    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.05)
     monkeypatch.setenv("EDITOR", "true")
     text, line, message = BAD[kind]
     path = tmp_path / "shop.yaml"

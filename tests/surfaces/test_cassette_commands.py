@@ -16,10 +16,10 @@ import pytest
 
 from offbook.errors import ModelError
 from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply
-from offbook.sources.cassette.journal import load
+from offbook.exchange.model import Reply
+from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.server.server import Server
-from tests.sources.cassette.talks import LOOK, Counting, looking_up, record, record_prompts
+from tests.sources.cassette.conversations import LOOK, Counting, looking_up, record, record_prompts
 from tests.surfaces.conftest import Offbook
 
 FOSSILS = Path(__file__).parents[1] / "sources" / "cassette" / "fossils"
@@ -206,7 +206,7 @@ def test_trimming_and_upgrading_change_the_file_and_nothing_else(
     assert offbook_command("cassette", "upgrade", shop).out == f"{shop}: 1 interactions changed\n"
     assert "edited" not in offbook_command("cassette", "stats", shop).out
     offbook_command("cassette", "trim", shop, "1")
-    assert [item.request.prompt for item in load(shop)] == ["build all"]
+    assert [item.request.prompt for item in load_cassette(shop)] == ["build all"]
     assert "# more" in shop.read_text()
 
 
@@ -324,7 +324,7 @@ def test_what_is_not_recorded_goes_to_the_model_only_when_it_may(tmp_path: Path,
     assert summary["cost_dollars"] == 0
     assert "1 requests went to the real model" in passed.stderr
     assert "cassette.passthrough" in (tmp_path / "t.jsonl").read_text()
-    assert len(load(tmp_path / "a.yaml")) == 1
+    assert len(load_cassette(tmp_path / "a.yaml")) == 1
 
 
 WAITING = AGENT + "\nprint('asked', flush=True)\nimport time\ntime.sleep(60)\n"
@@ -348,7 +348,7 @@ def test_an_interrupted_recording_keeps_what_it_has_and_says_so(tmp_path: Path):
         _, told = recorder.communicate(timeout=30)
     assert recorder.returncode == 1
     assert "interrupted: kept 1 interactions in a.yaml" in told
-    assert load(tmp_path / "a.yaml").header.metadata["interrupted"] is True
+    assert load_cassette(tmp_path / "a.yaml").header.metadata["interrupted"] is True
 
 
 def test_the_command_says_what_it_left_out_and_that_there_are_traces_to_choose_from(

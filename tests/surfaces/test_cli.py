@@ -143,7 +143,7 @@ def test_the_demo_shows_a_run_that_passes_and_one_that_fails(offbook_command: Of
         'ui confirm "Ship it?" "one kettle" → true',
         "└─ passed",
         "└─ failed: ScriptExhausted",
-        "do: end the turn with say(…)",
+        "fix: end the turn with say(…)",
         "Go on:",
     ]:
         assert told in story

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from offbook.sources.server.server import Server
-from tests.sources.cassette.talks import Counting
+from tests.sources.cassette.conversations import Counting
 from tests.surfaces.conftest import Offbook
 
 PRINTS = "print(list({'one', 'two', 'three', 'four'}))"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from mcp.client.client import Client
 
-from offbook.surfaces.mcp_server.tools import describe_tools
+from offbook.surfaces.mcp_server import describe_tools
 from tests.surfaces.test_mcp import FLOW, ask, complain
 
 COMMAND = [sys.executable, "-m", "offbook", "mcp", "--http", "--port"]

@@ -15,8 +15,7 @@ import pytest
 
 from offbook.errors import ModelError
 from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
+from offbook.exchange.model import Reply, Request
 from offbook.sources.server.server import Server
 from tests.sources.cassette.test_secrets import ENVIRONMENT, everywhere, secrets
 from tests.surfaces.conftest import Offbook

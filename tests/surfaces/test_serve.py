@@ -13,9 +13,9 @@ from urllib.request import Request, urlopen
 import openai
 import pytest
 
-from offbook.exchange.rules import RULES
+from offbook.exchange.dialects.validation import RULES
+from offbook.sources.cassette.recording import Recording
 from offbook.sources.playbook import Playbook, say, when
-from offbook.sources.recording import Recording
 from offbook.sources.server.server import Server
 from offbook.surfaces.cli import main
 from offbook.trace.query import Events

@@ -8,11 +8,12 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-from offbook.checks.assertions.table import KINDS
 from offbook.checks.judge import Evaluation
-from offbook.subjects.loop.backend import MockResponse
-from offbook.surfaces.mcp_server.tools import FUNCTIONS, describe_tools
-from offbook.trace.inspect import Filter, Moment, Records, Summary
+from offbook.checks.registry import ASSERTIONS as KINDS
+from offbook.runs.backends import MockResponse
+from offbook.surfaces.mcp_server import describe_tools
+from offbook.trace.inspection import EventFilter, RecordPage, TimelineEntry, TraceSummary
+from offbook.workflows.workflows_mcp import FUNCTIONS
 
 NEEDED = object()
 TAKEN: dict[str, dict[str, Any]] = {
@@ -99,11 +100,11 @@ ASSERTIONS = {
 }
 PARTS: dict[type[msgspec.Struct], str] = {
     MockResponse: "hat trigger_pattern output exit_code delay_ms",
-    Filter: "event_types topics after_iteration before_iteration payload_pattern",
+    EventFilter: "event_types topics after_iteration before_iteration payload_pattern",
     Evaluation: "criterion target rubric threshold reference custom_prompt",
-    Records: "records total_matched truncated",
-    Summary: "total_events by_type by_topic iterations hats_used duration_secs",
-    Moment: "iteration hat events duration_ms",
+    RecordPage: "records total_matched truncated",
+    TraceSummary: "total_events by_type by_topic iterations hats_used duration_secs",
+    TimelineEntry: "iteration hat events duration_ms",
 }
 
 

@@ -14,23 +14,12 @@ from unittest import SkipTest
 import msgspec
 import pytest
 
-from offbook import (
-    AgentSession,
-    CheckFailed,
-    Message,
-    ModelError,
-    ModelSource,
-    Reply,
-    Request,
-    Stage,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
-from offbook.exchange.history import History
+from offbook import Message, ModelSource, Reply, Request, ToolCall, ToolResult
+from offbook.errors import CheckFailed, ModelError
+from offbook.exchange.messages import History
 from offbook.testing import SourceConformance, SubjectConformance
 from offbook.trace.events import TOOL_CALL, TOOL_RESULT
+from offbook.types import AgentSession, RunContext, Text, Usage
 
 HELLO = Reply((Text("Hello."),))
 CALL = Reply((ToolCall("1", "echo", {"text": "a"}),), "tool_use")
@@ -185,7 +174,7 @@ class Deaf(AgentSession):
 class Silent(AgentSession):
     """Says that it tells its tool calls, and does not."""
 
-    async def open(self, stage: Stage, /) -> None:
+    async def open(self, stage: RunContext, /) -> None:
         emit = stage.hub.emit
 
         def emit_less(event: str, *args: Any, **options: Any) -> Any:
@@ -198,7 +187,7 @@ class Silent(AgentSession):
 class Lying(AgentSession):
     """Tells the trace something else than the model."""
 
-    async def open(self, stage: Stage, /) -> None:
+    async def open(self, stage: RunContext, /) -> None:
         emit = stage.hub.emit
 
         def emit_more(event: str, data: Any = None, **options: Any) -> Any:
@@ -221,7 +210,7 @@ class Twisted:
 
 
 class Twisting(AgentSession):
-    async def open(self, stage: Stage, /) -> None:
+    async def open(self, stage: RunContext, /) -> None:
         source = Twisted(stage.source, self.twist)
         await super().open(msgspec.structs.replace(stage, source=source))
 
@@ -276,7 +265,7 @@ class Touchy(AgentSession):
 class Rash(AgentSession):
     opened = False
 
-    async def open(self, _: Stage, /) -> None:
+    async def open(self, _: RunContext, /) -> None:
         self.opened = True
 
     async def close(self) -> None:

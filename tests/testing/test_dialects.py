@@ -9,13 +9,12 @@ from offbook.errors import CheckFailed, ModelError
 from offbook.exchange.dialects.anthropic import Anthropic
 from offbook.exchange.dialects.bedrock import Bedrock
 from offbook.exchange.dialects.chat import Chat
-from offbook.exchange.dialects.dialect import Answer, Dialect, Wire
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import Dialect, HttpRequest, HttpResponse
 from offbook.exchange.dialects.gemini import Gemini
 from offbook.exchange.dialects.responses import Responses
-from offbook.exchange.reply import Reply, Usage
-from offbook.exchange.request import Request
-from offbook.exchange.rules import ALL
-from offbook.exchange.threads import Threads
+from offbook.exchange.dialects.validation import ALL_RULES
+from offbook.exchange.model import Reply, Request, Usage
 from offbook.testing import DialectConformance
 
 
@@ -45,18 +44,18 @@ class TestBedrock(DialectConformance):
 
 
 class Deaf(Bedrock):
-    def claims(self, wire: Wire) -> bool:
+    def claims(self, wire: HttpRequest) -> bool:
         return not wire.path
 
 
 class Forgetful(Bedrock):
-    def decode(self, wire: Wire, threads: Threads) -> Request:
+    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
         read = super().decode(wire, threads)
         return msgspec.structs.replace(read, system="", messages=read.messages[:1])  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
 
 
 class Mute(Bedrock):
-    def parse(self, answer: Answer, request: Request) -> Reply:
+    def parse(self, answer: HttpResponse, request: Request) -> Reply:
         read = super().parse(answer, request)
         return msgspec.structs.replace(read, blocks=(), usage=Usage())
 
@@ -70,12 +69,12 @@ class Restless(Bedrock):
 
 
 class Polite(Bedrock):
-    def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
+    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:
         return msgspec.structs.replace(super().refuse(error, request), status=400)
 
 
 class Trusting(Bedrock):
-    def decode(self, wire: Wire, threads: Threads) -> Request:
+    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
         try:
             return super().decode(wire, threads)
         except ModelError:
@@ -92,7 +91,7 @@ BROKEN: list[tuple[Any, str]] = [
     (Polite, "a_refusal_is_the_providers"),
     (Trusting, "what_is_no_request_is_refused_in_words"),
     (Trusting, "a_result_without_its_call_is_refused"),
-    (lambda: Bedrock(ALL - {"orphan_result"}), "a_result_without_its_call_is_refused"),
+    (lambda: Bedrock(ALL_RULES - {"orphan_result"}), "a_result_without_its_call_is_refused"),
 ]
 
 

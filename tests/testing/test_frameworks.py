@@ -9,13 +9,13 @@ import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from offbook import Subject
-from offbook.subjects.frameworks.recognition import recognise
+from offbook.subjects.frameworks.framework import wrap_agent
 from offbook.testing import SubjectConformance
+from offbook.types import Subject
 
 
 def driven(agent: object) -> Subject:
-    subject = recognise(agent, None, {})
+    subject = wrap_agent(agent, None, {})
     assert subject is not None
     return subject
 

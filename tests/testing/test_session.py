@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from offbook import AgentSession, Subject
 from offbook.testing import SubjectConformance
+from offbook.types import AgentSession, Subject
 
 
 def echoing(api: Any) -> None:

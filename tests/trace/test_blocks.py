@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from offbook.errors import FormatError
 from offbook.trace import reader
 from offbook.trace.events import Event
-from offbook.trace.reader import Fault, Trace
+from offbook.trace.reader import LineFault, Trace
 
 NAMES = ["bus.publish", "_meta.iteration", "ux.terminal.write", "check.verdict", "x"]
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=8))
@@ -56,7 +56,7 @@ broken = st.sampled_from(
 files = st.lists(st.one_of(events, events, events, broken), max_size=12).map(b"\n".join)
 
 
-def read_by_line(raw: bytes) -> tuple[list[Event], list[Fault]]:
+def read_by_line(raw: bytes) -> tuple[list[Event], list[LineFault]]:
     """What a reader does who decodes one line after the other."""
     trace = Trace("nowhere")
     lines = raw.split(b"\n")

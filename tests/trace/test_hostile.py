@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offbook.checks.assertions.table import judge_all
-from offbook.checks.evidence import Evidence
-from offbook.reports.report import collect
-from offbook.trace.inspect import Filter, list_records, summarize, tell_timeline
-from offbook.trace.outputs import find_tags, join_output, keeps_promise
+from offbook.checks.context import CheckContext
+from offbook.checks.registry import evaluate_all
+from offbook.reports.report import collect_suite
+from offbook.trace.agent_output import has_completion_promise, join_output, parse_event_tags
+from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize
 from offbook.trace.reader import Trace
 from tests.checks.test_assertions import CASES
 
@@ -42,10 +42,10 @@ rows = st.fixed_dictionaries(
     }
 )
 FILTERS = [
-    Filter(),
-    Filter(topics=("*", "a.*")),
-    Filter(event_types=("bus.publish",), after_iteration=0, before_iteration=9),
-    Filter(payload_pattern="a|1"),
+    EventFilter(),
+    EventFilter(topics=("*", "a.*")),
+    EventFilter(event_types=("bus.publish",), after_iteration=0, before_iteration=9),
+    EventFilter(payload_pattern="a|1"),
 ]
 ASSERTIONS: list[dict[str, Any]] = [
     {"type": kind, **fields}
@@ -68,17 +68,17 @@ def test_whatever_a_session_holds_it_can_be_looked_into(
     for wanted in FILTERS:
         found = list_records(Trace(path), wanted, 5)
         assert found.total_matched <= summary.total_events
-        tell_timeline(Trace(path), wanted)
+        build_timeline(Trace(path), wanted)
     join_output(Trace(path))
-    verdicts = judge_all(ASSERTIONS, Evidence(Trace(path)))
+    verdicts = evaluate_all(ASSERTIONS, CheckContext(Trace(path)))
     assert len(verdicts) == len(ASSERTIONS)
-    collect(Trace(path), "hostile")
+    collect_suite(Trace(path), "hostile")
 
 
 @given(st.text(st.sampled_from('<event topic="a.b" target=/>LOOP_COMPLETE\n x'), max_size=200))
 def test_whatever_an_agent_prints_its_events_are_those_that_are_whole(text: str):
-    for tag in find_tags(text):
+    for tag in parse_event_tags(text):
         assert tag.payload == tag.payload.strip()
         assert "</event>" not in tag.payload
-    assert keeps_promise(text, "LOOP_COMPLETE") in {True, False}
-    assert not keeps_promise(text, "  ")
+    assert has_completion_promise(text, "LOOP_COMPLETE") in {True, False}
+    assert not has_completion_promise(text, "  ")

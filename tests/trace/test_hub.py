@@ -7,9 +7,9 @@ import pytest
 
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import OffbookError, RunError, UsageError
-from offbook.trace.bus.channels import Channel
+from offbook.trace.channels import Channel
 from offbook.trace.events import Event
-from offbook.trace.hub import Hub, envelope
+from offbook.trace.hub import Hub, event_envelope
 
 
 def hear(hub: Hub) -> list[Event]:
@@ -19,14 +19,14 @@ def hear(hub: Hub) -> list[Event]:
 
 
 def payloads(events: list[Event]) -> list[dict[str, Any]]:
-    return [envelope(event)["event"] for event in events]
+    return [event_envelope(event)["event"] for event in events]
 
 
 def test_an_envelope_has_id_timestamp_context_and_event():
     hub = Hub(FrozenClock(1_766_916_000_000), session_id="record-1")
     seen = hear(hub)
     hub.emit("harness:start", {"name": "test"})
-    assert [envelope(event) for event in seen] == [
+    assert [event_envelope(event) for event in seen] == [
         {
             "id": "event-1",
             "timestamp": datetime(2025, 12, 28, 10, tzinfo=UTC),

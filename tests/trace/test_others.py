@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from offbook.checks.assertions.table import judge_all
-from offbook.checks.evidence import Evidence
-from offbook.sources.importers.all import read_trace
-from offbook.trace.inspect import Filter, Summary, list_records, summarize
-from offbook.trace.outputs import join_output
+from offbook.checks.context import CheckContext
+from offbook.checks.registry import evaluate_all
+from offbook.sources.importers.conversion import read_trace
+from offbook.trace.agent_output import join_output
+from offbook.trace.inspection import EventFilter, TraceSummary, list_records, summarize
 from offbook.trace.reader import Trace
 
 
@@ -59,7 +59,7 @@ def keep(tmp_path: Path, text: str | list[Any]) -> Path:
     return path
 
 
-def look(path: Path) -> Summary:
+def look(path: Path) -> TraceSummary:
     """A summary, by the block and by the line, of a session in which nothing is wrong."""
     trace = Trace(path, count=True)
     summary = summarize(trace)
@@ -97,7 +97,9 @@ def test_another_spelling_says_the_same(tmp_path: Path, text: str):
     path = keep(tmp_path, text)
     assert look(path) == look(keep_plain(tmp_path))
     assert join_output(Trace(path)) == "hi there\n"
-    assert {verdict.status for verdict in judge_all(ASSERTIONS, Evidence(Trace(path)))} == {"pass"}
+    assert {verdict.status for verdict in evaluate_all(ASSERTIONS, CheckContext(Trace(path)))} == {
+        "pass"
+    }
     [told] = read_trace(path)
     assert (told.hat, told.reply.text) == ("planner", "hi there\n")
 
@@ -113,7 +115,7 @@ def keep_plain(tmp_path: Path) -> Path:
 def test_an_unknown_event_is_kept_whatever_its_data_is(tmp_path: Path, data: Any, told: Any):
     path = keep(tmp_path, [*PLAIN[:2], row("custom.thing", data, 2500), *PLAIN[2:]])
     assert look(path).by_type["custom.thing"] == 1
-    [record] = list_records(Trace(path), Filter(event_types=("custom.thing",)), 5).records
+    [record] = list_records(Trace(path), EventFilter(event_types=("custom.thing",)), 5).records
     assert record["data"] == told
 
 
@@ -136,9 +138,9 @@ def test_a_payload_is_searched_as_text_and_none_is_an_empty_one(
     path = keep(tmp_path, [*PLAIN[:4], publish("p.q", 4500, **more), PLAIN[4]])
     for pattern, holds in ((re.escape(text) or "null", bool(text)), (r"\A\Z", not text)):
         raw = {"type": "event_occurred", "topic": "p.q", "payload_pattern": pattern}
-        [verdict] = judge_all([raw], Evidence(Trace(path)))
+        [verdict] = evaluate_all([raw], CheckContext(Trace(path)))
         assert verdict.holds is holds, pattern
-        wanted = Filter(topics=("p.q",), payload_pattern=pattern)
+        wanted = EventFilter(topics=("p.q",), payload_pattern=pattern)
         found = list_records(Trace(path), wanted, 5).total_matched
         assert found == int(holds) or "payload" not in more  # then all of its data is searched
 
@@ -148,16 +150,16 @@ def test_names_that_are_none_are_not_called_none(tmp_path: Path):
     path = keep(tmp_path, [*PLAIN[:4], hatless, publish(None, 4500), publish(7, 4600), PLAIN[4]])
     found = look(path)
     assert (found.hats_used, found.by_topic) == (["planner", ""], {"build.task": 1, "": 1, "7": 1})
-    assert Evidence(Trace(path)).hats == ["planner", ""]
-    assert Evidence(Trace(path)).topics == ["build.task", "", "7"]
+    assert CheckContext(Trace(path)).hats == ["planner", ""]
+    assert CheckContext(Trace(path)).topics == ["build.task", "", "7"]
 
 
 def test_a_sign_that_is_written_in_two_pieces_is_one(tmp_path: Path):
     raw = "né✓🙂".encode()
     path = keep(tmp_path, [*(write(raw[at : at + 1], at) for at in range(len(raw))), *PLAIN[2:]])
     assert join_output(Trace(path)) == "né✓🙂"
-    [verdict] = judge_all(
-        [{"type": "stdout_contains", "pattern": "^né✓🙂$"}], Evidence(Trace(path))
+    [verdict] = evaluate_all(
+        [{"type": "stdout_contains", "pattern": "^né✓🙂$"}], CheckContext(Trace(path))
     )
     assert (verdict.status, verdict.actual) == ("pass", "né✓🙂")
     assert [told.reply.text for told in read_trace(path)] == ["né✓🙂"]
@@ -201,7 +203,7 @@ def test_rows_of_an_event_file_keep_what_they_tell(tmp_path: Path):
 def test_a_row_without_a_time_before_those_that_have_one_took_no_years(tmp_path: Path):
     path = keep(tmp_path, [{"topic": "a"}, {"topic": "b", "ts": "2026-02-05T08:09:15Z"}])
     assert look(path).duration_secs == 0
-    [verdict] = judge_all([{"type": "duration", "max_secs": 9}], Evidence(Trace(path)))
+    [verdict] = evaluate_all([{"type": "duration", "max_secs": 9}], CheckContext(Trace(path)))
     assert verdict.status == "no_data"
 
 
@@ -210,7 +212,7 @@ def test_the_cost_that_a_summary_of_an_iteration_tells_is_counted(tmp_path: Path
     summary = {"topic": "iteration.summary", "hat": "loop", "payload": payload}
     cut = {"topic": "iteration.summary", "payload": '{"cost_usd":0.5... [truncated, 900 chars'}
     path = keep(tmp_path, [summary, {"topic": "build.task"}, summary, cut])
-    assert Evidence(Trace(path)).cost == 1.0
+    assert CheckContext(Trace(path)).cost == 1.0
 
 
 @pytest.mark.parametrize(

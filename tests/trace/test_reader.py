@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from offbook.errors import FormatError, FutureVersion
 from offbook.trace.events import Event
-from offbook.trace.reader import Fault, Trace, read_trace
+from offbook.trace.reader import LineFault, Trace, read_trace
 from offbook.trace.recorder import Recorder
 
 
@@ -33,7 +33,7 @@ def test_wherever_a_trace_is_torn_all_whole_lines_are_read_and_the_torn_one_is_n
     rest = raw[:cut].rpartition(b"\n")[2]
     complete = bool(rest) and raw[cut : cut + 1] == b"\n"  # only its line end is missing
     assert [event.seq for event in events] == list(range(1, whole + complete))
-    torn = Fault(
+    torn = LineFault(
         whole + 1, "the line is not whole", torn=True, text=rest[:100].decode("utf-8", "replace")
     )
     assert faults == ([] if complete or not rest else [torn])

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import UsageError
-from offbook.trace.patterns import Trusted
-from offbook.trace.redaction import SIGNS, Redaction, find_presets
+from offbook.trace.redaction import REQUIRED_CHARACTERS, Redaction, preset_for_command
+from offbook.trace.text_patterns import TrustedPattern
 
 ALL = {"$TIMESTAMP": True, "$UUID": True, "$API_KEY": True, "$PATH": True, "$DURATION": True}
 
@@ -36,14 +36,14 @@ def test_the_built_in_patterns_do_what_they_say(text: str, redacted: str):
     assert Redaction({"patterns": ALL}).text(text) == redacted
 
 
-@pytest.mark.parametrize("source", SIGNS)
+@pytest.mark.parametrize("source", REQUIRED_CHARACTERS)
 @given(data=st.data())
 def test_a_pattern_finds_the_same_whether_its_signs_are_looked_for_or_not(
     source: str, data: st.DataObject
 ):
     found = st.from_regex(source, alphabet=st.characters(max_codepoint=0x17F))
     text = data.draw(st.one_of(found, st.text(), st.lists(found).map(" ".join)))
-    quick, slow = Trusted(source, SIGNS[source]), Trusted(source)
+    quick, slow = TrustedPattern(source, REQUIRED_CHARACTERS[source]), TrustedPattern(source)
     assert quick.replace("[X]", text) == slow.replace("[X]", text)
 
 
@@ -107,9 +107,9 @@ def test_a_preset_evens_out_what_differs_between_two_runs_of_a_client(
 
 
 def test_the_preset_of_a_client_is_known_by_its_command():
-    assert find_presets(["/usr/bin/claude", "-p", "hi"]) == ("claude-code",)
-    assert find_presets(["codex"]) == ("codex",)
-    assert find_presets(["python", "claude"]) == find_presets([]) == ()
+    assert preset_for_command(["/usr/bin/claude", "-p", "hi"]) == ("claude-code",)
+    assert preset_for_command(["codex"]) == ("codex",)
+    assert preset_for_command(["python", "claude"]) == preset_for_command([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_wrong_rule_is_refused_with_its_mend(rules: dict[str, Any], message: s
 
 
 def test_a_pattern_that_runs_away_is_stopped(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offbook.trace.patterns.SECONDS", 0.05)
+    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.05)
     redaction = Redaction({"patterns": {"x": "(a|aa)+$"}})
     with pytest.raises(UsageError, match="runs away"):
         redaction.text("a" * 60 + "b")

@@ -16,7 +16,7 @@ Differs = Callable[[Any, Any], bool]
 Pairs = list[tuple[int, int]]
 
 
-class Row(NamedTuple):
+class AlignedRow(NamedTuple):
     """One step: as expected, as it was, and what of the two differs."""
 
     expected: str
@@ -74,7 +74,7 @@ def assign(rows: int, columns: int, fits: Fits) -> Pairs:
     return sorted(taken.items())
 
 
-def lay_out(rows: Sequence[Row]) -> list[str]:
+def render_rows(rows: Sequence[AlignedRow]) -> list[str]:
     """The rows in two columns; of a long stretch in which nothing differs, only its ends."""
     cut = [row._replace(expected=_cut(row.expected), actual=_cut(row.actual)) for row in rows]
     width = max((len(row.expected) for row in cut), default=0)
@@ -89,7 +89,7 @@ def lay_out(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _shorten(rows: list[Row]) -> Iterator[Row | int]:
+def _shorten(rows: list[AlignedRow]) -> Iterator[AlignedRow | int]:
     kept = {
         near
         for at, row in enumerate(rows)
@@ -109,20 +109,20 @@ def _shorten(rows: list[Row]) -> Iterator[Row | int]:
         yield skipped
 
 
-def compare_names(expected: Sequence[str], actual: Sequence[str], pairs: Pairs) -> list[Row]:
+def align_names(expected: Sequence[str], actual: Sequence[str], pairs: Pairs) -> list[AlignedRow]:
     """Names beside names, those that are paired in one row."""
-    rows: list[Row] = []
+    rows: list[AlignedRow] = []
     upto = 0
     by_actual = dict(pairs)
     for at, name in enumerate(actual):
         wish = by_actual.get(at)
         if wish is None:
-            rows.append(Row("", name))
+            rows.append(AlignedRow("", name))
             continue
-        rows += [Row(missing, "") for missing in expected[upto:wish]]
-        rows.append(Row(expected[wish], name, fits=True))
+        rows += [AlignedRow(missing, "") for missing in expected[upto:wish]]
+        rows.append(AlignedRow(expected[wish], name, fits=True))
         upto = wish + 1
-    return [*rows, *(Row(missing, "") for missing in expected[upto:])]
+    return [*rows, *(AlignedRow(missing, "") for missing in expected[upto:])]
 
 
 def find_differences(
@@ -136,9 +136,9 @@ def find_differences(
             if key in held:
                 yield from find_differences(held[key], value, differs, whole=whole, path=place)
             else:
-                yield f"{place}: expected {show(value)}, got nothing"
+                yield f"{place}: expected {render_value(value)}, got nothing"
         for key in held.keys() - fields.keys() if whole else ():
-            yield f"{path}.{key}: expected nothing, got {show(held[key])}"
+            yield f"{path}.{key}: expected nothing, got {render_value(held[key])}"
     elif isinstance(wanted, (list, tuple)) and isinstance(given, (list, tuple)):
         items, there = cast("Sequence[Any]", wanted), cast("Sequence[Any]", given)
         if len(items) != len(there):
@@ -147,11 +147,11 @@ def find_differences(
             yield from find_differences(one, value, differs, whole=whole, path=f"{path}[{at}]")
     elif differs(given, wanted):
         sides: list[Any] = [wanted, given]
-        expected, got = _trim(*(show(value, most=None) for value in sides))
+        expected, got = _trim(*(render_value(value, most=None) for value in sides))
         yield f"{path or 'input'}: expected {expected}, got {got}"
 
 
-def show(value: object, most: int | None = 79) -> str:
+def render_value(value: object, most: int | None = 79) -> str:
     """A value, in at most a line."""
     text = msgspec.json.encode(value, enc_hook=repr).decode()
     return text if most is None else re.sub(rf"^(.{{{most}}}).+$", r"\1…", text)

@@ -10,17 +10,24 @@ It watches the whole process while it holds. What native code does on its own is
 from __future__ import annotations
 
 import os
+import sys
+import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Timer, get_ident
 from typing import TYPE_CHECKING, Any
 
-from offbook.determinism import audit
-from offbook.determinism.caller import call_site
-from offbook.determinism.isolation import is_numeric
+from offbook.determinism import network_guard
+from offbook.determinism.network_guard import is_ip_address
+from offbook.determinism.thread_context import call_site
 from offbook.errors import IsolationError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
+    from types import FrameType
+
+
+# --- A test that only replays: no network, no other process, no file outside its own folder.
 
 NETWORK = {
     "socket.connect": "reached for the network",
@@ -51,7 +58,7 @@ SINKS = {os.devnull, "/dev/tty", ":memory:", ""}
 CACHE = "__pycache__"  # Python keeps there what it compiled
 
 
-class Guard:
+class ReplayGuard:
     """What may be written, and what was tried in spite of it."""
 
     def __init__(self, allow: Iterable[Path | str]) -> None:
@@ -63,7 +70,7 @@ class Guard:
         """Refuse the network, or another process."""
         if event == "socket.connect" and isinstance(args[1], (str, bytes)):
             return  # a socket that is a file on this machine
-        if event == "socket.getaddrinfo" and is_numeric(os.fsdecode(args[0] or "")):
+        if event == "socket.getaddrinfo" and is_ip_address(os.fsdecode(args[0] or "")):
             return  # an address needs no look-up
         detail = _address(args) if event in NETWORK else _command(args)
         self._break(f"{(NETWORK | PROCESSES)[event]}: {detail}")
@@ -120,19 +127,95 @@ def _command(args: tuple[Any, ...]) -> str:
 
 
 @contextmanager
-def guarded(
+def guard_replay(
     *, allow: Iterable[Path | str] = (), network: bool = False, processes: bool = False
-) -> Generator[Guard]:
+) -> Generator[ReplayGuard]:
     """Refuse everything in here that a test may not do which only replays.
 
     Below the folders of `allow` it may write; `network` and `processes` lift those bans.
     """
-    guard = Guard(allow)
+    guard = ReplayGuard(allow)
     with ExitStack() as stack:
-        stack.callback(audit.watch({"open"}, guard.check_open))
-        stack.callback(audit.watch(CHANGES, guard.check_change))
+        stack.callback(network_guard.watch_audit_events({"open"}, guard.check_open))
+        stack.callback(network_guard.watch_audit_events(CHANGES, guard.check_change))
         if not network:
-            stack.callback(audit.watch(NETWORK, guard.refuse))
+            stack.callback(network_guard.watch_audit_events(NETWORK, guard.refuse))
         if not processes:
-            stack.callback(audit.watch(PROCESSES, guard.refuse))
+            stack.callback(network_guard.watch_audit_events(PROCESSES, guard.refuse))
         yield guard
+
+
+# --- How long something may take, and where it was when the time was up.
+
+SCHEDULE = Path("/proc/thread-self/schedstat")
+NANOS = 1_000_000_000
+
+
+class Stopwatch:
+    """What was spent, and the line that was at work when the budget was."""
+
+    def __init__(self, seconds: float, blame: str) -> None:
+        self.seconds = seconds
+        self.spent = 0.0
+        self.line = ""
+        self._blame = blame
+        self._thread = get_ident()
+
+    @property
+    def over(self) -> bool:
+        """Whether it took too long."""
+        return self.spent > self.seconds
+
+    def look(self) -> None:
+        """Remember the line at work now, in the file that is to blame."""
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see another thread
+        self.line = _line_in(self._blame, frame) or _line_of_tasks(self._blame, frame)
+
+
+@contextmanager
+def time_budget(seconds: float, blame: str) -> Generator[Stopwatch]:
+    """Measure what happens in here; `blame` is the file whose line is named when it is too long."""
+    watch = Stopwatch(seconds, blame)
+    timer = Timer(seconds, watch.look)
+    timer.daemon = True
+    began, waited = time.perf_counter(), seconds_waiting_for_cpu()
+    timer.start()
+    try:
+        yield watch
+    finally:
+        timer.cancel()
+        watch.spent = time.perf_counter() - began - (seconds_waiting_for_cpu() - waited)
+
+
+def seconds_waiting_for_cpu() -> float:
+    """For how long this thread could have run and was not let, as far as the system tells."""
+    try:
+        return int(SCHEDULE.read_bytes().split()[1]) / NANOS
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def _line_in(file: str, frame: FrameType | None) -> str:
+    while frame is not None:
+        if frame.f_code.co_filename == file:
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _line_of_tasks(file: str, frame: FrameType | None) -> str:
+    """The line in the file at which a task of the event loop waits, which this thread runs."""
+    from asyncio import AbstractEventLoop, all_tasks
+
+    while frame is not None:
+        loop: Any = frame.f_locals.get("self")
+        if isinstance(loop, AbstractEventLoop):
+            lines = (
+                f"{file}:{waiting.f_lineno}"
+                for task in all_tasks(loop)
+                for waiting in task.get_stack()
+                if waiting.f_code.co_filename == file
+            )
+            return next(lines, "")
+        frame = frame.f_back
+    return ""

@@ -11,7 +11,7 @@ from offbook.reports.report import Case, Suite, join
 STATUSES = {"passed": "passed", "failed": "failed", "error": "failed", "skipped": "skipped"}
 
 
-class Ctrf:
+class CtrfReport:
     """The Common Test Report Format."""
 
     suffix = "json"

@@ -11,7 +11,7 @@ from offbook.reports.report import Case, Suite, join
 _UNSAYABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class JUnit:
+class JUnitReport:
     """JUnit XML."""
 
     suffix = "xml"

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from offbook.trace.events import VERDICT, Event
-from offbook.trace.recorder import told
-from offbook.trace.verdicts import Verdict
+from offbook.trace.events import VERDICT, Event, Verdict
+from offbook.trace.recorder import to_json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,8 +59,8 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
         """The message, with what was expected and what came where there is such a thing."""
         lines = [self.message] if self.message else []
         if self.expected is not None:
-            lines.append(f"expected: {show(self.expected)}")
-            lines.append(f"actual: {show(self.actual)}")
+            lines.append(f"expected: {render_value(self.expected)}")
+            lines.append(f"actual: {render_value(self.actual)}")
         return "\n".join(lines)
 
 
@@ -119,15 +118,15 @@ def plain_name(text: str) -> str:
     return f"{name}…" if name.endswith("{") else name  # which opens a subtest for readers of TAP
 
 
-def show(value: object) -> str:
+def render_value(value: object) -> str:
     """A value, as JSON; half a character, which UTF-8 does not have, is spelled out."""
     try:
         return msgspec.json.encode(value, enc_hook=repr).decode()
     except UnicodeEncodeError:
-        return msgspec.json.encode(told(value)).decode()
+        return msgspec.json.encode(to_json_value(value)).decode()
 
 
-def collect(
+def collect_suite(
     events: Iterable[Event], name: str, *, trace: str = "", history: tuple[Attempt, ...] = ()
 ) -> Suite:
     """The suite that a trace tells; every case has a name of its own.

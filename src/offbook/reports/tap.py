@@ -6,13 +6,13 @@ import re
 
 import msgspec
 
-from offbook.reports.report import Case, Suite, show
+from offbook.reports.report import Case, Suite, render_value
 
 _BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
-class Tap:
+class TapReport:
     """The Test Anything Protocol, version 14."""
 
     suffix = "tap"
@@ -50,11 +50,11 @@ def _block(case: Case) -> dict[str, str]:
         told["message"] = quote(case.message or case.detail)
         told["severity"] = quote("fail" if case.status == "failed" else "error")
     if case.status == "failed" and case.expected is not None:
-        told["expected"] = quote(show(case.expected))
-        told["actual"] = quote(show(case.actual))
+        told["expected"] = quote(render_value(case.expected))
+        told["actual"] = quote(render_value(case.actual))
     if case.history:
         told["flaky"] = "true" if case.flaky else "false"
-        told["attempts"] = quote(show(case.history))
+        told["attempts"] = quote(render_value(case.history))
     return told
 
 

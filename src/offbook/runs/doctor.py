@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from offbook.subjects.clis.claude_code import ClaudeCode
-from offbook.subjects.clis.cli import Client
+from offbook.subjects.clis.cli import ClientPackage
 from offbook.subjects.clis.codex import Codex
 from offbook.subjects.clis.gemini import GeminiCli
 from offbook.subjects.clis.pi import Pi
-from offbook.subjects.process import isolate, run_process
+from offbook.subjects.process import isolated_env, run_process
 
 CLIENTS = (Codex.client, ClaudeCode.client, GeminiCli.client, Pi.client)
 PACKAGES = {
@@ -29,7 +29,7 @@ PATIENCE = 30.0
 VERSION = re.compile(r"\d+\.\d+[\w.]*")
 
 
-class Finding(msgspec.Struct, frozen=True):
+class InstalledTool(msgspec.Struct, frozen=True):
     """One thing that can be tested here: the version that is installed, if any, and was tried."""
 
     name: str
@@ -40,34 +40,34 @@ class Finding(msgspec.Struct, frozen=True):
     do: str | None = None
 
 
-def examine() -> list[Finding]:
+def find_installed() -> list[InstalledTool]:
     """Look for every client and package that there are tests for."""
     packages = [_find_package(name, tested) for name, tested in PACKAGES.items()]
     return [*asyncio.run(_find_clients()), *packages]
 
 
-def _find_package(name: str, tested: str) -> Finding:
+def _find_package(name: str, tested: str) -> InstalledTool:
     try:
         found = version(name)
     except PackageNotFoundError:
-        return Finding(name, "package", tested, do=f"pip install {name}=={tested}")
-    return Finding(name, "package", tested, found)
+        return InstalledTool(name, "package", tested, do=f"pip install {name}=={tested}")
+    return InstalledTool(name, "package", tested, found)
 
 
-async def _find_clients() -> list[Finding]:
+async def _find_clients() -> list[InstalledTool]:
     with tempfile.TemporaryDirectory(prefix="offbook-home-") as home:
         asked = [_find_client(client, Path(home)) for client in CLIENTS if client is not None]
         return list(await asyncio.gather(*asked))
 
 
-async def _find_client(client: Client, home: Path) -> Finding:
+async def _find_client(client: ClientPackage, home: Path) -> InstalledTool:
     place = client.find()
     mend = client.mend
     if place is None:
-        return Finding(client.title, "client", client.tested, do=mend)
-    env = isolate(home / client.program)
+        return InstalledTool(client.title, "client", client.tested, do=mend)
+    env = isolated_env(home / client.program)
     ended = await run_process([place, "--version"], cwd=home, env=env, deadline=PATIENCE)
     told = VERSION.search(ended.stdout)
     if ended.code or told is None:
-        return Finding(client.title, "client", client.tested, None, place, f"mend it: {mend}")
-    return Finding(client.title, "client", client.tested, told[0], place)
+        return InstalledTool(client.title, "client", client.tested, None, place, f"mend it: {mend}")
+    return InstalledTool(client.title, "client", client.tested, told[0], place)

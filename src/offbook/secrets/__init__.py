@@ -13,22 +13,46 @@ import os
 import re
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from offbook.secrets.shapes import BACK, FLAGS, LONG, NAMES, PLAIN, QUERY, SHAPES, WHOLE
-from offbook.words import seek_words
+from offbook.secrets.secret_shapes import (
+    LONG_VALUE_NAMES,
+    LOOKBEHIND,
+    PLAIN_TOKENS,
+    QUERY_NAMES,
+    SECRET_FLAGS,
+    SECRET_NAMES,
+    SHAPES,
+    WHOLE_VALUE_NAMES,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from offbook.words import Finder
+
+# --- Looks for many words in a text at once, in one pass. The door of ahocorasick-rs.
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    WordFinder = Callable[[bytes], list[tuple[int, int, int]]]
+
+
+def word_finder(words: Iterable[bytes]) -> WordFinder:
+    """A function that tells which of these words stand in a text, from where, and to where."""
+    from ahocorasick_rs import BytesAhoCorasick
+
+    return partial(BytesAhoCorasick(words).find_matches_as_indexes, overlapping=True)
+
+
+# --- Secrets, known by their shape and by the names of their fields. None may reach a disk.
 
 MASK = "[API_KEY]"
 _MASK = MASK.encode()
-SHORTEST = 8
-FOLDERS = {"PWD", "OLDPWD"}  # of the shell, not passwords
+MIN_SECRET_LENGTH = 8
+SHELL_FOLDERS = {"PWD", "OLDPWD"}  # of the shell, not passwords
 
 
 class _Rule(NamedTuple):
@@ -61,7 +85,9 @@ FLAG = r"(?:[ \t]+|\\*\",[ \t]*\\*\")([^\s\"'\\,]{3,})"
 
 def _named(name: str) -> Iterator[_Rule]:
     word = name.encode()
-    other = b"".join(rb"(?<!%b)" % one.encode() for one in PLAIN) if name == "_token" else b""
+    other = (
+        b"".join(rb"(?<!%b)" % one.encode() for one in PLAIN_TOKENS) if name == "_token" else b""
+    )
     for spelling in dict.fromkeys((word, word.replace(b"_", b"-"))):
         for tail in (*QUOTED, BARE, BLOCK, ELEMENT):
             pattern = re.compile(other + spelling + tail.encode(), re.DOTALL)
@@ -73,34 +99,34 @@ def _named(name: str) -> Iterator[_Rule]:
 def _rules() -> Iterator[_Rule]:
     for word, shape in SHAPES.items():
         pattern = re.compile(shape.encode(), re.DOTALL)
-        yield _Rule(word.encode(), pattern, folded=False, back=BACK.get(word, 0))
-    for name in NAMES:
+        yield _Rule(word.encode(), pattern, folded=False, back=LOOKBEHIND.get(word, 0))
+    for name in SECRET_NAMES:
         yield from _named(name)
-    for name in WHOLE:
+    for name in WHOLE_VALUE_NAMES:
         word = name.encode()
         for tail in (*QUOTED, r":[ \t]+([^\r\n\"'\\]+)"):
             yield _Rule(word, re.compile(word + tail.encode()), named=True)
-    for name in QUERY:
+    for name in QUERY_NAMES:
         word = f"{name}=".encode()
         sign = rb"(?=[^&\s]*[0-9])" if name == "code" else b""
         value = sign + rb"([^&\s\"'\\<>#;]{6,})"
         yield _Rule(word, re.compile(rb"[?&;]" + word + value), back=1, named=True)
-    for name in LONG:
+    for name in LONG_VALUE_NAMES:
         word = f'"{name}'.encode()
         long = rb"\\*\"\s*[:=]\s*\\*\"([A-Za-z0-9._~+/=-]{16,})"
         yield _Rule(word, re.compile(word + long))
     kept = rb"token:[ \t]+(?=[A-Za-z._-]*[0-9])([A-Za-z0-9._~+/=-]{20,})"
     yield _Rule(b"token: ", re.compile(kept))
-    for flag in (f"--{name}".encode() for name in FLAGS):
+    for flag in (f"--{name}".encode() for name in SECRET_FLAGS):
         yield _Rule(flag, re.compile(flag + FLAG.encode()), named=True)
 
 
 @lru_cache(maxsize=1)
-def _table() -> tuple[Finder, tuple[tuple[_Rule, ...], ...]]:
+def _table() -> tuple[WordFinder, tuple[tuple[_Rule, ...], ...]]:
     by_word: dict[bytes, list[_Rule]] = {}
     for rule in _rules():
         by_word.setdefault(rule.word, []).append(rule)
-    return seek_words(by_word), tuple(tuple(rules) for rules in by_word.values())
+    return word_finder(by_word), tuple(tuple(rules) for rules in by_word.values())
 
 
 def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
@@ -117,7 +143,7 @@ def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
             if match is not None:
                 first, last = match.span(rule.pattern.groups)
                 if not (
-                    is_template(raw[first:last]) or (rule.named and _is_code(raw, first, last))
+                    is_placeholder(raw[first:last]) or (rule.named and _is_code(raw, first, last))
                 ):
                     spans.append((first, last))
     return _cut(raw, spans) if spans else raw
@@ -152,7 +178,7 @@ _BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
 _END = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY")
 
 
-def find_end(raw: bytes) -> int:
+def safe_split_index(raw: bytes) -> int:
     """Where what has come so far can be cut without cutting a secret: behind whole lines."""
     end = raw.rfind(b"\n") + 1
     for begun in _BEGIN.finditer(raw, 0, end):
@@ -170,8 +196,12 @@ def hide_secrets(text: str, known: Iterable[str] = ()) -> str:
 
 _SECRET_NAME = re.compile(
     "(?:"
-    + "|".join(name.replace("_", "[-_]") for name in (*NAMES, *WHOLE) if name != "_token")
-    + f"|(?:^|{''.join(f'(?<!{one})' for one in PLAIN)}[-_])token|^bearer|^jwt)$"
+    + "|".join(
+        name.replace("_", "[-_]")
+        for name in (*SECRET_NAMES, *WHOLE_VALUE_NAMES)
+        if name != "_token"
+    )
+    + f"|(?:^|{''.join(f'(?<!{one})' for one in PLAIN_TOKENS)}[-_])token|^bearer|^jwt)$"
     + r"|(?:^|[-_])(?:secret|password|api[-_]?key)(?:$|[-_])",
     re.IGNORECASE,
 )
@@ -197,7 +227,7 @@ _PATH = re.compile(rb"[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40})+")
 _WORD = re.compile(rb"[A-Za-z_]+")
 _CONSTANT = re.compile(rb"[A-Z]+(?:_[A-Z]+)+")
 _NAME = re.compile(rb"(?:\\[nrt])?(\w+)[ :=]*\Z")
-LONGEST_NAME = 60
+MAX_NAME_LENGTH = 60
 
 
 def _is_code(raw: bytes, first: int, last: int) -> bool:
@@ -208,7 +238,7 @@ def _is_code(raw: bytes, first: int, last: int) -> bool:
     value = raw[first:last]
     words = [word.strip(b"`,;") for word in value.split(b" ", 2)[:2]]
     kind = _KIND.match(words[0])
-    if (kind and kind[0].lower() in _WORDS) or is_template(b" ".join(words)):
+    if (kind and kind[0].lower() in _WORDS) or is_placeholder(b" ".join(words)):
         return True
     if value.lower() in _NOUNS or raw[first - 1 : first] in {b'"', b"'"}:
         return value.lower() in _NOUNS
@@ -222,7 +252,7 @@ def _is_code(raw: bytes, first: int, last: int) -> bool:
 
 def _is_variable(raw: bytes, first: int, last: int) -> bool:
     """Whether a word of nothing but letters is a program's, by what is around it."""
-    before, after = raw[max(0, first - LONGEST_NAME) : first], raw[last : last + 2]
+    before, after = raw[max(0, first - MAX_NAME_LENGTH) : first], raw[last : last + 2]
     if before.endswith(b" = ") or after[:1] == b")" or after in {b", ", b",\n", b",\\"}:
         return True
     if before.endswith(b": ") and after[:1] == b" " and after != b" #":
@@ -235,14 +265,14 @@ def _is_variable(raw: bytes, first: int, last: int) -> bool:
     )
 
 
-def is_template(value: bytes | str) -> bool:
+def is_placeholder(value: bytes | str) -> bool:
     """Whether a secret is yet to be filled in there."""
     raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     return _TEMPLATE.fullmatch(raw) is not None
 
 
 @lru_cache(maxsize=4096)
-def names_secret(field: str) -> bool:
+def is_secret_name(field: str) -> bool:
     """Whether a field of this name holds a secret, whatever it looks like."""
     return _SECRET_NAME.search(field) is not None
 
@@ -254,8 +284,8 @@ def known_secrets(environment: Mapping[str, str] | None = None) -> tuple[str, ..
     """
     own = {**os.environ, **_GIVEN.get()} if _GIVEN.get() else os.environ
     variables = own if environment is None else environment
-    names = [name for name in variables if names_secret(name) and name not in FOLDERS]
-    values = (variables[name] for name in names if len(variables[name]) >= SHORTEST)
+    names = [name for name in variables if is_secret_name(name) and name not in SHELL_FOLDERS]
+    values = (variables[name] for name in names if len(variables[name]) >= MIN_SECRET_LENGTH)
     return _spellings(frozenset(values))
 
 
@@ -263,7 +293,7 @@ _GIVEN: ContextVar[Mapping[str, str]] = ContextVar("offbook_given", default={}) 
 
 
 @contextmanager
-def keep_secret(environment: Mapping[str, str]) -> Generator[None]:
+def extra_secrets(environment: Mapping[str, str]) -> Generator[None]:
     """Inside, what this environment holds for an agent is secret, too."""
     token = _GIVEN.set({**_GIVEN.get(), **environment})
     try:

@@ -22,16 +22,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from offbook.errors import ModelError, RunError, UsageError, nearest
-from offbook.exchange.dialects.dialect import Answer
-from offbook.exchange.relay import find_listener
+from offbook.errors import ModelError, RunError, UsageError, did_you_mean
+from offbook.exchange.dialects.dialect import HttpResponse
+from offbook.exchange.model import current_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from offbook.exchange.dialects.dialect import Dialect, Wire
-    from offbook.exchange.reply import Reply
-    from offbook.exchange.request import Request
+    from offbook.exchange.dialects.dialect import Dialect, HttpRequest
+    from offbook.exchange.model import Reply, Request
 
 DEADLINE = 600.0
 FIRST_ERROR = 400
@@ -91,7 +90,9 @@ class Live:
         self._deadline = deadline
         for name in self._urls:
             if name and name not in PROVIDERS:
-                raise UsageError(f"there is no dialect {name!r}", hint=nearest(name, PROVIDERS))
+                raise UsageError(
+                    f"there is no dialect {name!r}", hint=did_you_mean(name, PROVIDERS)
+                )
         for url in self._urls.values():
             if urlsplit(url).scheme not in {"http", "https"}:
                 raise UsageError(f"{url!r} is not a base URL", hint="write https://host/v1")
@@ -103,17 +104,17 @@ class Live:
         # An empty context: what answers or refuses the requests of this process is not meant here.
         context = contextvars.Context()
         loop = asyncio.get_running_loop()
-        listener = find_listener()
+        listener = current_listener()
 
         def hear(event: bytes) -> None:
             if listener is not None and not _is_ours(request, event):
                 loop.call_soon_threadsafe(listener, event)
 
-        def send() -> tuple[Answer, tuple[float, ...]]:
+        def send() -> tuple[HttpResponse, tuple[float, ...]]:
             return context.run(_send, wire, self._deadline, hear)
 
         answer, times = await loop.run_in_executor(None, send)
-        return time_pieces(dialect.parse(answer, request), answer, times)
+        return add_chunk_delays(dialect.parse(answer, request), answer, times)
 
     def _place(self, dialect: str) -> str:
         given = self._urls.get(dialect) or self._urls.get("")
@@ -135,9 +136,9 @@ class Live:
 
 
 def _dialect(name: str) -> Dialect:
-    from offbook.exchange.dialects.all import dialects
+    from offbook.exchange.providers import all_dialects
 
-    known = {dialect.name: dialect for dialect in dialects() if dialect.name in PROVIDERS}
+    known = {dialect.name: dialect for dialect in all_dialects() if dialect.name in PROVIDERS}
     if name not in known:
         raise UsageError(
             f"a request in the dialect {name!r} cannot be passed on",
@@ -153,8 +154,8 @@ def _is_ours(request: Request, event: bytes) -> bool:
 
 
 def _send(
-    wire: Wire, deadline: float, hear: Callable[[bytes], None]
-) -> tuple[Answer, tuple[float, ...]]:
+    wire: HttpRequest, deadline: float, hear: Callable[[bytes], None]
+) -> tuple[HttpResponse, tuple[float, ...]]:
     """The answer, and when each event of a stream came, in milliseconds from the request."""
     parts = urlsplit(wire.path)
     host = parts.hostname or ""
@@ -171,14 +172,14 @@ def _send(
         headers = {name.lower(): value for name, value in response.getheaders()}
         streamed = headers.get("content-type", "").startswith("text/event-stream")
         if not streamed or response.status >= FIRST_ERROR:
-            return Answer(response.status, headers, response.read()), ()
+            return HttpResponse(response.status, headers, response.read()), ()
         events: list[bytes] = []
         times: list[float] = []
         for event in _events(response):
             times.append((time.perf_counter() - began) * 1000)
             events.append(event)
             hear(event)
-        return Answer(response.status, headers, chunks=tuple(events)), tuple(times)
+        return HttpResponse(response.status, headers, chunks=tuple(events)), tuple(times)
     except TimeoutError as error:
         raise ModelError(f"no answer within {deadline:g} s", status=504) from error
     except (OSError, HTTPException) as error:
@@ -200,7 +201,7 @@ def _events(response: HTTPResponse) -> Iterator[bytes]:
         yield event
 
 
-def time_pieces(reply: Reply, answer: Answer, times: tuple[float, ...]) -> Reply:
+def add_chunk_delays(reply: Reply, answer: HttpResponse, times: tuple[float, ...]) -> Reply:
     """The reply with the wait before each of its pieces, read off the events that brought them."""
     if not reply.chunks or not times:
         return reply

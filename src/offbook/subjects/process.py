@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from offbook.errors import UsageError, nearest
-from offbook.secrets import find_end
+from offbook.errors import UsageError, did_you_mean
+from offbook.secrets import safe_split_index
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
 
 if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
-MARK = "OFFBOOK_PROCESS"
-LONGEST = 8 * 1024 * 1024
+PROCESS_MARK = "OFFBOOK_PROCESS"
+MAX_OUTPUT = 8 * 1024 * 1024
 GRACE = 2.0
-PATIENCE = 500
-KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "SYSTEMROOT", "SSL_CERT_FILE")
+KILL_ATTEMPTS = 500
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "SYSTEMROOT", "SSL_CERT_FILE")
 STREAMS = {1: "stdout", 2: "stderr"}
 
 
-class Ended(msgspec.Struct, frozen=True):
+class ProcessResult(msgspec.Struct, frozen=True):
     """How a process ended, and what it said. A signal that ended it is its code, negative."""
 
     code: int
@@ -44,11 +44,11 @@ class Ended(msgspec.Struct, frozen=True):
     leaked: tuple[int, ...] = ()
 
 
-def isolate(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def isolated_env(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """An environment with a home and a temporary folder of its own, and no secrets of ours."""
     for folder in (home, home / "tmp"):
         folder.mkdir(parents=True, exist_ok=True)
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     own = {"HOME": str(home), "TMPDIR": str(home / "tmp"), "XDG_CONFIG_HOME": str(home / ".config")}
     return {**kept, **own, "NO_COLOR": "1", **(extra or {})}
 
@@ -61,11 +61,11 @@ async def run_process(
     deadline: float,
     stdin: bytes = b"",
     hub: Hub | None = None,
-) -> Ended:
+) -> ProcessResult:
     """Run a command to its end, or to its deadline."""
     mark = uuid.uuid4().hex
-    said = Said(hub, command)
-    transport = await _start(command, cwd, {**env, MARK: mark}, said)
+    said = OutputCollector(hub, command)
+    transport = await _start(command, cwd, {**env, PROCESS_MARK: mark}, said)
     leader = transport.get_pid()
     _feed(transport, stdin)
     leaked: tuple[int, ...] = ()
@@ -85,7 +85,7 @@ async def run_process(
         await said.exited.wait()
         transport.close()
     code = transport.get_returncode() or 0
-    ended = Ended(code, said.text(1), said.text(2), timed_out, said.full, leaked)
+    ended = ProcessResult(code, said.text(1), said.text(2), timed_out, said.full, leaked)
     said.tell_rest()
     if hub is not None:
         about = {"code": code, "timed_out": timed_out, "truncated": said.full}
@@ -94,7 +94,7 @@ async def run_process(
 
 
 async def _start(
-    command: Sequence[str], cwd: Path, env: Mapping[str, str], said: Said
+    command: Sequence[str], cwd: Path, env: Mapping[str, str], said: OutputCollector
 ) -> asyncio.SubprocessTransport:
     starting = asyncio.ensure_future(
         asyncio.get_running_loop().subprocess_exec(
@@ -107,7 +107,7 @@ async def _start(
         # Half started, it could not be ended with all that it began: that takes but a moment.
         with contextlib.suppress(OSError):
             transport, _ = await starting
-            await end_tree(transport.get_pid(), env[MARK])
+            await end_tree(transport.get_pid(), env[PROCESS_MARK])
             await said.exited.wait()
             transport.close()
         raise
@@ -125,11 +125,11 @@ def _suggest(name: str, env: Mapping[str, str]) -> str:
     for folder in env.get("PATH", "").split(os.pathsep):
         with contextlib.suppress(OSError):
             found.update(entry.name for entry in os.scandir(folder) if entry.name[:1] == name[:1])
-    hint = nearest(name, found)
+    hint = did_you_mean(name, found)
     return hint if hint.startswith("did you mean") else "install it, or give its whole path"
 
 
-class Said(asyncio.SubprocessProtocol):
+class OutputCollector(asyncio.SubprocessProtocol):
     """What a process wrote, as far as there is room for it, and whether it is over."""
 
     def __init__(self, hub: Hub | None, command: Sequence[str] = ()) -> None:
@@ -138,7 +138,7 @@ class Said(asyncio.SubprocessProtocol):
         self._parts: dict[int, list[bytes]] = {1: [], 2: []}
         self._untold = {1: b"", 2: b""}
         self._open = {1, 2}
-        self._room = LONGEST
+        self._room = MAX_OUTPUT
         self.full = False
         self.exited = asyncio.Event()
         self.closed = asyncio.Event()
@@ -157,7 +157,7 @@ class Said(asyncio.SubprocessProtocol):
             self._parts[fd].append(kept)
             raw = self._untold[fd] + kept
             # A secret that comes in pieces is known for one only when it is whole.
-            end = find_end(raw) if b"\n" in kept else 0
+            end = safe_split_index(raw) if b"\n" in kept else 0
             self._untold[fd] = raw[end:]
             self._tell(fd, raw[:end])
 
@@ -196,7 +196,7 @@ def _feed(transport: asyncio.SubprocessTransport, stdin: bytes) -> None:
 async def end_tree(leader: int, mark: str) -> tuple[int, ...]:
     """End a process's group, and whoever carries its mark; the leaked ones had left the group."""
     marked = find_marked(mark)
-    for _ in range(PATIENCE):
+    for _ in range(KILL_ATTEMPTS):
         # one that is dying has lost its environment, and with it the mark, before it is gone
         if not kill_marked(leader, mark) and not any(_lives(pid) for pid, _ in marked):
             break
@@ -229,7 +229,7 @@ def _signal_group(leader: int, number: int) -> None:
 
 def find_marked(mark: str) -> list[tuple[int, int]]:
     """The living processes with this mark in their environment, each with its group."""
-    wanted = f"{MARK}={mark}".encode()
+    wanted = f"{PROCESS_MARK}={mark}".encode()
     found: list[tuple[int, int]] = []
     for entry in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
         if not entry.name.isdigit():

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.exchange.messages import ToolCall
-    from offbook.exchange.names import Names
-    from offbook.exchange.source import ModelSource
+    from offbook.exchange.model import ModelSource
+    from offbook.exchange.tool_aliases import ToolAliases
+    from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
-    from offbook.trace.verdicts import Verdict
 
-Reach = Literal["call", "transport", "endpoint"]
+ModelAccess = Literal["call", "transport", "endpoint"]
 
 
-class Stage(msgspec.Struct, frozen=True):
+class RunContext(msgspec.Struct, frozen=True):
     """What a subject is given: the model, someone to tell, and a place to work in.
 
     `endpoint` is the base URL under which the model is served, for subjects that are reached so:
@@ -51,7 +51,7 @@ class Subject(Protocol):
         ...
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> ModelAccess:
         """How it comes to its model."""
         ...
 
@@ -60,7 +60,7 @@ class Subject(Protocol):
         """Whether it tells its tool calls itself."""
         ...
 
-    async def open(self, stage: Stage, /) -> None:
+    async def open(self, stage: RunContext, /) -> None:
         """Get ready to be prompted."""
         ...
 
@@ -86,7 +86,7 @@ class Subject(Protocol):
 
 
 @runtime_checkable
-class Named(Protocol):
+class HasToolAliases(Protocol):
     """A subject that knows what it calls the tools that most agents have.
 
     The words are those of the built-in session: `bash` (or `shell`) with `command`, `read` with
@@ -94,13 +94,13 @@ class Named(Protocol):
     """
 
     @property
-    def names(self) -> Names:
+    def names(self) -> ToolAliases:
         """Its own names, by those words."""
         ...
 
 
 @runtime_checkable
-class Mocked(Protocol):
+class HasMockedTools(Protocol):
     """A subject that has stand-ins in the place of some of its tools, and does not tell itself."""
 
     @property

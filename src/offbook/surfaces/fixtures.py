@@ -8,20 +8,20 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
-from offbook.determinism.ids import stable
+from offbook.determinism.clock import stable_id
 from offbook.errors import OffbookError
-from offbook.files import copy_whole
-from offbook.reports.terminal.tree import tell_end
-from offbook.runs.bridge import in_loop
-from offbook.runs.rehearsals.doors import drive, session
-from offbook.runs.rehearsals.rehearsal import Rehearsal
+from offbook.files import copy_atomic
+from offbook.reports.terminal import render_last_lines
+from offbook.runs.api import drive, session
+from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.sync_bridge import in_event_loop
 from offbook.trace.reader import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from offbook.exchange.source import ModelSource
-    from offbook.runs.rehearsals.cassettes import Cassettes, Options
+    from offbook.exchange.model import ModelSource
+    from offbook.runs.cassettes import CassetteOptions, Cassettes
 
 P = ParamSpec("P")
 LONGEST = 120
@@ -66,20 +66,20 @@ class Offbook:
             trace = given.get("trace") or self._folder / f"{len(self._traces) + 1}.jsonl"
             self._traces.append(Path(trace))
             rehearsal = cast("Any", open_one)(*args, **{**given, "trace": trace})
-            loop = asyncio.get_running_loop() if in_loop() else None
+            loop = asyncio.get_running_loop() if in_event_loop() else None
             self._opened.append(_Opened(rehearsal, loop))
             return rehearsal
 
         return opened
 
-    def cassette(self, name: str = "", **options: Unpack[Options]) -> ModelSource:
+    def cassette(self, name: str = "", **options: Unpack[CassetteOptions]) -> ModelSource:
         """The cassette of this name, by default that of the test, as a source.
 
         It lies in the folder `cassettes` beside the test file. It is replayed, and all of it has
         to be used; with `--offbook-record` it is recorded.
         """
         if self._cassettes is None:
-            from offbook.runs.rehearsals.cassettes import Cassettes
+            from offbook.runs.cassettes import Cassettes
 
             self._cassettes = Cassettes(self._beside, _slug(self._test), recorded=self._recorded)
         return self._cassettes.open(name, **options)
@@ -112,7 +112,7 @@ class Offbook:
         for trace in self.traces:
             if trace.parent == self._folder:
                 number = f"-{len(kept) + 1}" if kept else ""
-                kept.append(copy_whole(trace, folder / f"{_slug(test)}{number}.jsonl"))
+                kept.append(copy_atomic(trace, folder / f"{_slug(test)}{number}.jsonl"))
             else:
                 kept.append(trace)
         return kept
@@ -150,7 +150,7 @@ async def _end_all(due: Iterable[_Opened]) -> list[Exception]:
 
 def _tell_trace(trace: Path) -> str:
     try:
-        return tell_end(Trace(trace), SHOWN)
+        return render_last_lines(Trace(trace), SHOWN)
     except OffbookError as error:
         return str(error)
 
@@ -160,4 +160,4 @@ def _slug(test: str) -> str:
     plain = "".join(c if c.isalnum() or c in "._-" else "-" for c in test.replace("::", "-"))
     if plain == test.replace("::", "-").replace("/", "-") and len(plain) <= LONGEST:
         return plain
-    return f"{plain[:LONGEST]}-{stable('', test, length=8)}"
+    return f"{plain[:LONGEST]}-{stable_id('', test, length=8)}"

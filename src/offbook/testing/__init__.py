@@ -7,8 +7,8 @@ class TestMine(SourceConformance):
         return Mine()
 """
 
-from offbook.testing.dialect import DialectConformance
-from offbook.testing.source import SourceConformance
-from offbook.testing.subject import SubjectConformance
+from offbook.testing.dialect_conformance import DialectConformance
+from offbook.testing.source_conformance import SourceConformance
+from offbook.testing.subject_conformance import SubjectConformance
 
 __all__ = ["DialectConformance", "SourceConformance", "SubjectConformance"]

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from offbook.errors import RunError, UsageError, nearest
-from offbook.trace.bus.bus import Bus
-from offbook.trace.bus.channels import Channel, Channels
-from offbook.trace.bus.inbox import Inbox
+from offbook.errors import RunError, UsageError, did_you_mean
+from offbook.trace.channels import Channel, Channels, Inbox
+from offbook.trace.event_bus import Bus
 
 if TYPE_CHECKING:
     from offbook.determinism.clock import Clock
     from offbook.trace.events import Event
 
-Status = Literal["idle", "running", "paused", "complete", "aborted"]
-STATUSES: tuple[str, ...] = get_args(Status)
+SessionStatus = Literal["idle", "running", "paused", "complete", "aborted"]
+STATUSES: tuple[str, ...] = get_args(SessionStatus)
 
 
-class Paused(msgspec.Struct, frozen=True):
+class PausedSession(msgspec.Struct, frozen=True):
     """Where a session stood when it was paused."""
 
     session_id: str
@@ -29,7 +28,7 @@ class Paused(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Signal:
+class StopSignal:
     """Says to whoever runs that the session was aborted or paused; a resumed one has a new one."""
 
     def __init__(self) -> None:
@@ -57,26 +56,26 @@ class Hub(Bus):
         if session_id:
             self._base = {"sessionId": session_id}
         self.session_active = False
-        self.signal = Signal()
+        self.signal = StopSignal()
         self.channels = Channels(self)
-        self._status: Status = "idle"
-        self._paused: dict[str, Paused] = {}
+        self._status: SessionStatus = "idle"
+        self._paused: dict[str, PausedSession] = {}
         self._inboxes: dict[str, Inbox] = {}
 
     @property
-    def status(self) -> Status:
+    def status(self) -> SessionStatus:
         """How the session stands."""
         return self._status
 
     @property
-    def paused(self) -> Paused | None:
+    def paused(self) -> PausedSession | None:
         """Where the session was paused last, until it is forgotten."""
         return self._paused.get(self.session_id)
 
-    def set_status(self, status: Status) -> None:
+    def set_status(self, status: SessionStatus) -> None:
         """Say how the session stands."""
         if status not in STATUSES:
-            raise UsageError(f"there is no status {status!r}", hint=nearest(status, STATUSES))
+            raise UsageError(f"there is no status {status!r}", hint=did_you_mean(status, STATUSES))
         self._status = status
 
     def start_session(self) -> None:
@@ -102,7 +101,7 @@ class Hub(Bus):
         """Answer a prompt: a text, or `content` and perhaps a `choice`."""
         parts: Mapping[str, Any] = {"content": response} if isinstance(response, str) else response
         if "content" not in parts:
-            raise UsageError("a reply needs its content", hint=nearest("content", parts))
+            raise UsageError("a reply needs its content", hint=did_you_mean("content", parts))
         self._command(
             "session:reply",
             promptId=prompt_id,
@@ -116,7 +115,7 @@ class Hub(Bus):
             return
         if resumable:
             self._status = "paused"
-            self._paused[self.session_id] = Paused(self.session_id, node, reason or "")
+            self._paused[self.session_id] = PausedSession(self.session_id, node, reason or "")
             self._command("flow:paused", sessionId=self.session_id, nodeId=node, reason=reason)
         else:
             self._status = "aborted"
@@ -132,10 +131,10 @@ class Hub(Bus):
         paused = self._paused.get(session_id)
         if paused is None:
             raise UsageError(
-                f"no session {session_id!r} is paused", hint=nearest(session_id, self._paused)
+                f"no session {session_id!r} is paused", hint=did_you_mean(session_id, self._paused)
             )
         self._status = "running"
-        self.signal = Signal()
+        self.signal = StopSignal()
         self.emit("session:message", {"content": message})
         about = {"sessionId": session_id, "nodeId": paused.node_id, "injectedMessages": 1}
         self.emit("flow:resumed", about)
@@ -165,7 +164,7 @@ class Hub(Bus):
             self.emit(name, {key: value for key, value in data.items() if value is not None})
 
 
-def envelope(event: Event) -> dict[str, Any]:
+def event_envelope(event: Event) -> dict[str, Any]:
     """An event as the hub's protocol writes it: id, timestamp, context, and the event itself."""
     return {
         "id": event.id or f"event-{event.seq}",

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.exchange.messages import Content, Message, join_text
-from offbook.trace.events import REPLY, REQUEST, TOOL_BLOCKED, TOOL_CALL, TOOL_RESULT, Event
-from offbook.trace.verdicts import Verdict, verdicts
+from offbook.trace.events import (
+    REPLY,
+    REQUEST,
+    TOOL_BLOCKED,
+    TOOL_CALL,
+    TOOL_RESULT,
+    Event,
+    Verdict,
+    read_verdicts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -157,4 +165,4 @@ class Events:
     @property
     def verdicts(self) -> list[Verdict]:
         """What was thought of it."""
-        return list(verdicts(self.all))
+        return list(read_verdicts(self.all))

@@ -7,6 +7,7 @@ and of the events that nobody wants only the name; any other is gone through lin
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -14,13 +15,118 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from offbook.errors import FormatError, FutureVersion
-from offbook.files import MARK
-from offbook.trace.events import FORMAT, HEADER, VERDICT, VERSION, Event
-from offbook.trace.upgrades import UNREADABLE, upgrade_event, upgrade_line
+from offbook.files import BOM
+from offbook.trace.events import FORMAT, HEADER, PUBLISH, VERDICT, VERSION, Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from io import BufferedReader
+
+
+# --- Lines that others wrote, read as ours: Ralph's session, its event files, and their old shapes.
+
+SPENT = "iteration.summary"  # a row in which Ralph tells what an iteration cost
+
+
+class _ForeignLine(msgspec.Struct, frozen=True):
+    """A line of a session, whatever its fields hold."""
+
+    ts: int | float | str
+    event: str
+    data: Any = None
+    seq: Any = 0
+    id: Any = ""
+    context: Any = None
+    parent: Any = ""
+
+
+_decode_record = msgspec.json.Decoder(_ForeignLine).decode
+_decode_row = msgspec.json.Decoder(dict[str, Any]).decode
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def upgrade_line(raw: bytes, last: int = 0) -> Event | None:
+    """A line in one of the other shapes as an event, or None when it has none of them.
+
+    A row that tells no time happened when the `last` line did.
+    """
+    try:
+        return _read_record(_decode_record(raw))
+    except UNREADABLE:
+        pass
+    try:
+        row = _decode_row(raw)
+    except UNREADABLE:
+        return None
+    if "event" in row or not isinstance(row.get("topic"), str):
+        return None
+    ts = _millis(row.pop("ts", None))
+    data: dict[str, Any] = {"topic": row.pop("topic"), "payload": row.pop("payload", None)}
+    data |= {name: value for name, value in row.items() if value is not None}
+    return Event(last if ts is None else ts, PUBLISH, {**_spent(data), **data})
+
+
+def _read_record(record: _ForeignLine) -> Event | None:
+    ts = _millis(record.ts)
+    if ts is None:
+        return None
+    seq = record.seq if isinstance(record.seq, int) else 0
+    data, context = _fields(record.data), _fields(record.context)
+    event = Event(ts, record.event, data, seq, _text(record.id), context, _text(record.parent))
+    return upgrade_event(event)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value)
+    return {} if value is None else {"value": value}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _spent(data: dict[str, Any]) -> dict[str, Any]:
+    """What a summary of an iteration says of its cost, where costs are looked for."""
+    told = data["payload"] if data["topic"] == SPENT else None
+    if isinstance(told, str):
+        try:
+            told = msgspec.json.decode(told)
+        except UNREADABLE:  # Ralph cuts long ones off
+            return {}
+    if not isinstance(told, dict):
+        return {}
+    summary = cast("dict[str, Any]", told)
+    return {"cost_usd": summary["cost_usd"]} if "cost_usd" in summary else {}
+
+
+def _millis(told: Any) -> int | None:
+    """A time in milliseconds, or None where none is told."""
+    try:
+        if isinstance(told, str):
+            return int(told) if told.isdigit() else _stamp(told)
+        return int(told)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _stamp(told: str) -> int:
+    return int(datetime.fromisoformat(told).timestamp() * 1000)
+
+
+def upgrade_event(event: Event) -> Event:
+    """An event whose data is nested in itself, unfolded."""
+    if not event.event.startswith("ux."):
+        return event
+    inner = event.data.get("data")
+    if isinstance(inner, dict) and "event" in event.data:
+        return msgspec.structs.replace(event, data=inner)
+    return event
+
+
+# --- Reads traces back: all that is whole, and the line number of what is not.
 
 BLOCK = 64 * 1024
 SHOWN = 100
@@ -68,7 +174,7 @@ _decode_lines = msgspec.json.Decoder(_Line).decode_lines
 _decode_marked = msgspec.json.Decoder(_MarkedLine).decode_lines
 
 
-class Fault(NamedTuple):
+class LineFault(NamedTuple):
     """A line that could not be read, why, and how it begins.
 
     `torn` when it is a last line that breaks off.
@@ -90,7 +196,7 @@ class Trace:
 
     def __init__(self, path: Path | str, *, count: bool = False) -> None:
         self.path = Path(path)
-        self.faults: list[Fault] = []
+        self.faults: list[LineFault] = []
         self.tally: Counter[str] | None = Counter() if count else None
         self.version = 0
         self.total = 0
@@ -113,7 +219,7 @@ class Trace:
         With `marks`, also those that have one of these in their data: a topic, or a cost. Of the
         others, no more is read than shows that they are whole.
         """
-        wanted = None if names is None else _Wanted(frozenset(names), tuple(marks))
+        wanted = None if names is None else _Selection(frozenset(names), tuple(marks))
         try:
             file = cast("BufferedReader", self.path.open("rb", buffering=BLOCK))
         except OSError as error:
@@ -126,12 +232,12 @@ class Trace:
                 self.faults.pop()  # it is read again, and may be whole now
             yield from self._ready
             for block in _blocks(file):
-                if not self._offset and block.startswith(MARK):
-                    block, self._offset = block[len(MARK) :], len(MARK)  # noqa: PLW2901 - no line has it
+                if not self._offset and block.startswith(BOM):
+                    block, self._offset = block[len(BOM) :], len(BOM)  # noqa: PLW2901 - no line has it
                 self._ready = iter(self._read_block(block, wanted))
                 yield from self._ready
 
-    def _read_block(self, block: bytes, wanted: _Wanted | None) -> list[Event]:
+    def _read_block(self, block: bytes, wanted: _Selection | None) -> list[Event]:
         end = block.rfind(b"\n") + 1
         whole, torn = (block, b"") if end == len(block) else (block[:end], block[end:])
         lines = whole.split(b"\n")[:-1]
@@ -148,7 +254,7 @@ class Trace:
         return found
 
     def _read_quickly(
-        self, block: bytes, lines: list[bytes], wanted: _Wanted | None
+        self, block: bytes, lines: list[bytes], wanted: _Selection | None
     ) -> list[Event]:
         """The events of a block whose lines are all as they should be; an error otherwise."""
         # What follows a brace is never another one: so no object goes on in the next line.
@@ -176,7 +282,7 @@ class Trace:
         # only what an event is read as tells whether it has a mark
         return [event for event in found if wanted.has(event)] if wanted and wanted.marks else found
 
-    def _read_slowly(self, lines: list[bytes], wanted: _Wanted | None) -> list[Event]:
+    def _read_slowly(self, lines: list[bytes], wanted: _Selection | None) -> list[Event]:
         read = (self.read_line(raw, number) for number, raw in enumerate(lines, self._line + 1))
         events = [event for event in read if event is not None]
         self._note(events)
@@ -202,7 +308,9 @@ class Trace:
             foreign = upgrade_line(raw, self._now)
             if foreign is None:
                 why = "the line is not whole" if torn else str(error)
-                self.faults.append(Fault(line, why, torn, raw[:SHOWN].decode("utf-8", "replace")))
+                self.faults.append(
+                    LineFault(line, why, torn, raw[:SHOWN].decode("utf-8", "replace"))
+                )
                 return None
             event = foreign
         self._now = event.ts
@@ -225,7 +333,7 @@ class Trace:
         self.version = version
 
 
-class _Wanted(NamedTuple):
+class _Selection(NamedTuple):
     """Which events somebody wants: by their names, or by what is in their data."""
 
     names: frozenset[str]
@@ -251,14 +359,14 @@ def _blocks(file: BufferedReader) -> Iterator[bytes]:
         yield block if block.endswith(b"\n") else block + file.readline()
 
 
-def elapsed(first: int, last: int) -> float | None:
+def elapsed_seconds(first: int, last: int) -> float | None:
     """The seconds between two times of a trace, or None where one of them was not told."""
     if not last or (not first and last > LONG_AGO):
         return None
     return max(0, last - first) / 1000
 
 
-def refuse_corrupt(faults: Iterable[Fault], path: Path) -> None:
+def raise_if_corrupt(faults: Iterable[LineFault], path: Path) -> None:
     """Refuse a trace in whose middle a line cannot be read; a last one may be torn."""
     broken = next((fault for fault in faults if not fault.torn), None)
     if broken is not None:
@@ -270,7 +378,7 @@ def refuse_corrupt(faults: Iterable[Fault], path: Path) -> None:
         )
 
 
-def read_trace(path: Path | str) -> tuple[list[Event], list[Fault]]:
+def read_trace(path: Path | str) -> tuple[list[Event], list[LineFault]]:
     """All whole events of a trace, and the lines that are not."""
     trace = Trace(path)
     events = list(trace)

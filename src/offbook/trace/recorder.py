@@ -10,22 +10,22 @@ import msgspec
 
 from offbook.errors import RunError, UsageError
 from offbook.secrets import hide_bytes, known_secrets
-from offbook.trace.events import Event, header
+from offbook.trace.events import Event, trace_header
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-COLLECTION = "OFFBOOK_COLLECT_TRACES"
+COLLECT_TRACES = "OFFBOOK_COLLECT_TRACES"
 
 
-def plain(value: object) -> Any:
+def encode_unknown(value: object) -> Any:
     """How a value that JSON does not know is told: by what it calls itself."""
     if isinstance(value, (set, frozenset)):
         return sorted(value, key=repr)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any set
     return repr(value)
 
 
-def told(value: object, depth: int = 40) -> Any:
+def to_json_value(value: object, depth: int = 40) -> Any:
     """Anything at all, in what JSON knows: the slow way, for what the encoder refuses."""
     match value:
         case None | bool() | int() | float():
@@ -33,16 +33,18 @@ def told(value: object, depth: int = 40) -> Any:
         case str():
             spelled = value.encode(errors="backslashreplace").decode()  # half a surrogate pair
         case _ if depth == 0:
-            spelled = told(repr(value))
+            spelled = to_json_value(repr(value))
         case Mapping():
             pairs = cast("Mapping[object, object]", value).items()
-            spelled = {told(str(key)): told(item, depth - 1) for key, item in pairs}
+            spelled = {
+                to_json_value(str(key)): to_json_value(item, depth - 1) for key, item in pairs
+            }
         case list() | tuple():
-            spelled = [told(item, depth - 1) for item in cast("list[object]", value)]
+            spelled = [to_json_value(item, depth - 1) for item in cast("list[object]", value)]
         case msgspec.Struct():
-            spelled = told(_fields(value), depth)
+            spelled = to_json_value(_fields(value), depth)
         case _:
-            spelled = told(plain(value), depth - 1)
+            spelled = to_json_value(encode_unknown(value), depth - 1)
     return spelled
 
 
@@ -60,7 +62,7 @@ class Recorder:
 
     def __init__(self, path: Path, *, ts: int, more: bool = False, **about: Any) -> None:
         self.path = path
-        self._encoder = msgspec.json.Encoder(enc_hook=plain)
+        self._encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         flags |= 0 if more else os.O_TRUNC
@@ -73,7 +75,7 @@ class Recorder:
             raise UsageError(
                 f"cannot write the trace: {why}", where=str(path), hint="give another trace=…"
             ) from error
-        first = header(ts, **about)
+        first = trace_header(ts, **about)
         if not more:
             self.record(first)
         elif self._copy is not None:
@@ -99,7 +101,7 @@ class Recorder:
         try:
             return self._encoder.encode(event)
         except (TypeError, ValueError, RecursionError):
-            data, context = told(event.data), told(event.context)
+            data, context = to_json_value(event.data), to_json_value(event.context)
             return self._encoder.encode(msgspec.structs.replace(event, data=data, context=context))
 
     def close(self) -> None:
@@ -124,7 +126,7 @@ def write_line(file: int, line: bytes) -> None:
 
 def _open_copy() -> int | None:
     """A second file for the same trace, where somebody collects all that are written."""
-    folder = os.environ.get(COLLECTION)
+    folder = os.environ.get(COLLECT_TRACES)
     number = 0
     while folder:
         number += 1

@@ -18,9 +18,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import UsageError, nearest
-from offbook.secrets import MASK, hide_secrets, is_template, known_secrets, names_secret
-from offbook.trace.patterns import Literal, Pattern, Trusted, compile_pattern, trust_pattern
+from offbook.errors import UsageError, did_you_mean
+from offbook.secrets import MASK, hide_secrets, is_placeholder, is_secret_name, known_secrets
+from offbook.trace.text_patterns import (
+    LiteralPattern,
+    TrustedPattern,
+    UserPattern,
+    compile_pattern,
+    compile_trusted,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,14 +84,14 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
     ),
 }
 # One of these signs stands in whatever the pattern finds.
-SIGNS = {ISO: ":", DATE: "-", ANY_ID: "-_", OWN_ID: "-_", TMP: "/"}
+REQUIRED_CHARACTERS = {ISO: ":", DATE: "-", ANY_ID: "-_", OWN_ID: "-_", TMP: "/"}
 PROGRAMS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}
 REDACTED = "[REDACTED]"
 SHALLOW = 2  # the parts of a folder right below the root
-Rule = tuple[Pattern | Trusted | Literal, str]
+Replacement = tuple[UserPattern | TrustedPattern | LiteralPattern, str]
 
 
-class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RedactionRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a user writes: patterns by name, JSON paths, and the clients whose noise is known."""
 
     patterns: dict[str, str | bool] = {}
@@ -98,12 +104,12 @@ class Redaction:
 
     def __init__(
         self,
-        rules: Rules | Mapping[str, Any] | None = None,
+        rules: RedactionRules | Mapping[str, Any] | None = None,
         *,
         roots: Mapping[str, Path] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        read = read_rules(rules)
+        read = parse_redaction_rules(rules)
         self._known = known_secrets(environment)
         self._rules = [*_root_rules(roots or {}), *_rules(read)]
         self._paths = [_path(path) for path in (*read.paths, *_preset_paths(read.presets))]
@@ -138,22 +144,22 @@ class Redaction:
         return self._field(option.lstrip("-").replace("-", "_"), item)
 
     def _field(self, name: str, held: Any) -> Any:
-        if not names_secret(name):
+        if not is_secret_name(name):
             return self._walk(held)
         if isinstance(held, (list, tuple)):  # a header that came more than once
             return [self._field(name, one) for one in cast("Sequence[Any]", held)]
-        secret = isinstance(held, str) and held and not is_template(held)
+        secret = isinstance(held, str) and held and not is_placeholder(held)
         return MASK if secret else self._walk(held)
 
 
-def read_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
+def parse_redaction_rules(rules: RedactionRules | Mapping[str, Any] | None) -> RedactionRules:
     """What a user wrote, as rules."""
     if rules is None:
-        return Rules()
-    if isinstance(rules, Rules):
+        return RedactionRules()
+    if isinstance(rules, RedactionRules):
         return rules
     try:
-        return msgspec.convert(rules, Rules)
+        return msgspec.convert(rules, RedactionRules)
     except msgspec.ValidationError as error:
         raise UsageError(
             str(error),
@@ -162,25 +168,25 @@ def read_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
         ) from error
 
 
-def find_presets(command: Sequence[str]) -> tuple[str, ...]:
+def preset_for_command(command: Sequence[str]) -> tuple[str, ...]:
     """The preset of the client that a command starts, if it is a known one."""
     found = PROGRAMS.get(PurePath(command[0]).stem) if command else None
     return (found,) if found else ()
 
 
-def describe(read: Rules) -> object:
+def describe_redaction(read: RedactionRules) -> object:
     """All that these rules do, also what their names stand for here and now."""
     return read, BUILTIN, [PRESETS[preset] for preset in read.presets if preset in PRESETS]
 
 
-def _rules(read: Rules) -> list[Rule]:
-    found: list[Rule] = []
+def _rules(read: RedactionRules) -> list[Replacement]:
+    found: list[Replacement] = []
     for preset in read.presets:
         if preset not in PRESETS:
             raise UsageError(
                 f"there is no redaction preset {preset!r}",
                 where="redactions.presets",
-                hint=nearest(preset, PRESETS),
+                hint=did_you_mean(preset, PRESETS),
             )
         found += [_trusted(*rule) for rule in PRESETS[preset][0]]
     for name, source in read.patterns.items():
@@ -190,22 +196,22 @@ def _rules(read: Rules) -> list[Rule]:
     return found
 
 
-def _builtin(name: str) -> list[Rule]:
+def _builtin(name: str) -> list[Replacement]:
     if name not in BUILTIN:
         raise UsageError(
             f"there is no built-in redaction {name!r}",
-            hint=f"{nearest(name, BUILTIN)}; for your own, write {{{name!r}: 'a pattern'}}",
+            hint=f"{did_you_mean(name, BUILTIN)}; for your own, write {{{name!r}: 'a pattern'}}",
         )
     return [_trusted(*rule) for rule in BUILTIN[name]]
 
 
-def _trusted(source: str, text: str) -> Rule:
-    return trust_pattern(source, SIGNS.get(source, "")), text
+def _trusted(source: str, text: str) -> Replacement:
+    return compile_trusted(source, REQUIRED_CHARACTERS.get(source, "")), text
 
 
-def _custom(name: str, source: str) -> Rule:
+def _custom(name: str, source: str) -> Replacement:
     mark = f"[{re.sub(r'[^A-Za-z0-9]+', '_', name).strip('_').upper()}]"
-    if source in SIGNS:
+    if source in REQUIRED_CHARACTERS:
         return _trusted(source, mark)
     where = f"redactions.patterns[{name!r}]"
     pattern = compile_pattern(source, where)
@@ -218,23 +224,23 @@ def _custom(name: str, source: str) -> Rule:
     return pattern, mark
 
 
-def _root_rules(roots: Mapping[str, Path]) -> list[Rule]:
+def _root_rules(roots: Mapping[str, Path]) -> list[Replacement]:
     """A folder's path and the slug that clients make of it, by the name that stands for it."""
-    found: list[Rule] = []
+    found: list[Replacement] = []
     for name, root in roots.items():
         for text in dict.fromkeys((str(root), str(root.resolve()))):
-            found.append((find_folder(text), f"[{name}]"))
+            found.append((folder_pattern(text), f"[{name}]"))
             if len(PurePath(text).parts) > SHALLOW:
                 slug = re.sub(r"[^A-Za-z0-9]", "-", text)
-                found.append((Literal(slug), f"[{name}]"))
+                found.append((LiteralPattern(slug), f"[{name}]"))
     return found
 
 
-def find_folder(text: str) -> Literal | Trusted:
+def folder_pattern(text: str) -> LiteralPattern | TrustedPattern:
     """What finds a folder in a text: one such as /app only where it is not a part of a name."""
     if len(PurePath(text).parts) > SHALLOW:
-        return Literal(text)
-    return trust_pattern(rf"(?<![\w.:/@~-]){re.escape(text)}(?![\w.@~-])")
+        return LiteralPattern(text)
+    return compile_trusted(rf"(?<![\w.:/@~-]){re.escape(text)}(?![\w.@~-])")
 
 
 def _preset_paths(presets: Iterable[str]) -> list[str]:

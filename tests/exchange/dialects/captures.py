@@ -3,20 +3,20 @@
 import json
 from pathlib import Path
 
-from offbook.exchange.dialects.dialect import Dialect, Wire
+from offbook.exchange.dialects.dialect import Dialect, HttpRequest
 
 
-def load_captures(data: Path, dialect: Dialect) -> list[tuple[str, Wire]]:
+def load_captures(data: Path, dialect: Dialect) -> list[tuple[str, HttpRequest]]:
     """Those that are written in this dialect, with the name of the client."""
     found = ((path, read_capture(path)) for path in sorted((data / "wire").glob("[!_m]*/*.json")))
     return [(path.parent.name, wire) for path, wire in found if dialect.claims(wire)]
 
 
-def read_capture(path: Path) -> Wire:
+def read_capture(path: Path) -> HttpRequest:
     """A request as it came."""
     saved = json.loads(path.read_text())
     body = saved["body"]
-    return Wire(
+    return HttpRequest(
         saved["method"],
         saved["path"],
         {name.lower(): value for name, value in saved["headers"].items()},

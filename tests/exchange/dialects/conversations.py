@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
-from offbook.exchange.history import History
 from offbook.exchange.messages import (
     AnyBlock,
+    History,
     Image,
     Message,
     Text,
@@ -12,8 +12,7 @@ from offbook.exchange.messages import (
     ToolCall,
     ToolResult,
 )
-from offbook.exchange.reply import Reply, Stop, Usage
-from offbook.exchange.request import Request, Tool
+from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 
 words = st.text(min_size=1, max_size=40)
 names = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)
@@ -27,7 +26,7 @@ values = st.recursive(
 arguments = st.dictionaries(names, values, max_size=3)
 images = st.builds(Image, st.just("AAAA"), st.just("image/png"))
 counts = st.integers(0, 10**6)
-STOPS: list[Stop] = ["stop", "length", "refusal"]
+STOPS: list[StopReason] = ["stop", "length", "refusal"]
 
 
 @st.composite
@@ -49,7 +48,7 @@ def replies(draw: st.DrawFn) -> Reply:
         blocks.append(Text("".join(pieces)))
     calls = draw(st.lists(st.tuples(names, arguments), max_size=3))
     blocks += [ToolCall(f"call_{at}", name, given) for at, (name, given) in enumerate(calls)]
-    stop: Stop = "tool_use" if calls else draw(st.sampled_from(STOPS))
+    stop: StopReason = "tool_use" if calls else draw(st.sampled_from(STOPS))
     chunks = tuple(pieces) if draw(st.booleans()) else ()
     return Reply(tuple(blocks), stop, step=draw(st.integers(0, 9)), chunks=chunks)
 

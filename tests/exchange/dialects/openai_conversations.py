@@ -8,11 +8,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from offbook.exchange.arguments import RAW
-from offbook.exchange.history import History
-from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
-from offbook.exchange.reply import Reply, Stop, Usage
-from offbook.exchange.request import Request, Tool
+from offbook.exchange.messages import (
+    RAW_ARGUMENTS,
+    History,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 
 words = st.text(min_size=1, max_size=30)
 names = st.text("abcdefgh_-0123456789", min_size=1, max_size=8)
@@ -46,7 +52,7 @@ def calls(draw: st.DrawFn, *, spaced: bool) -> tuple[ToolCall, ...]:
                 ToolCall(id_, draw(names), {"input": draw(st.text(max_size=40))}, space, True)
             )
         else:
-            raw = st.just({RAW: "{not JSON"})
+            raw = st.just({RAW_ARGUMENTS: "{not JSON"})
             made.append(ToolCall(id_, draw(names), draw(objects | raw), space))
     return tuple(made)
 
@@ -109,7 +115,7 @@ def replies(draw: st.DrawFn, *, responses: bool) -> Reply:
     thought = draw(st.lists(thoughts(sealed=responses), max_size=2 if responses else 1))
     said = draw(st.lists(texts, max_size=2 if responses else 1))
     asked = draw(calls(spaced=responses))
-    stops: list[Stop] = ["tool_use", "length"] if asked else ["stop", "length"]
+    stops: list[StopReason] = ["tool_use", "length"] if asked else ["stop", "length"]
     if said and not asked:
         stops.append("refusal")
     stop = draw(st.sampled_from(stops))

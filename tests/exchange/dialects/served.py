@@ -5,11 +5,10 @@ from collections.abc import Callable
 import httpx2
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.all import recognise
-from offbook.exchange.dialects.dialect import Answer, Wire
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
-from offbook.exchange.threads import Threads
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.model import Reply, Request
+from offbook.exchange.providers import detect_dialect
 
 Say = Reply | ModelError | Callable[[Request], Reply]
 
@@ -20,15 +19,15 @@ class Served:
     def __init__(self, *script: Say) -> None:
         self.script = list(script)
         self.requests: list[Request] = []
-        self.answers: list[Answer] = []
-        self.threads = Threads()
+        self.answers: list[HttpResponse] = []
+        self.threads = ConversationStore()
 
     @property
     def http_client(self) -> httpx2.Client:
         return httpx2.Client(transport=httpx2.MockTransport(self._handle))
 
     def _handle(self, request: httpx2.Request) -> httpx2.Response:
-        wire = Wire(
+        wire = HttpRequest(
             request.method,
             request.url.path,
             {name.lower(): value for name, value in request.headers.items()},
@@ -43,12 +42,12 @@ class Served:
             content=iter(answer.chunks) if answer.chunks else answer.body,
         )
 
-    def answer(self, wire: Wire) -> Answer:
-        dialect = recognise(wire)
+    def answer(self, wire: HttpRequest) -> HttpResponse:
+        dialect = detect_dialect(wire)
         assert dialect is not None, f"nobody claims {wire.method} {wire.path}"
-        aside = dialect.aside(wire, self.threads)
-        if aside is not None:
-            return aside
+        side_response = dialect.side_response(wire, self.threads)
+        if side_response is not None:
+            return side_response
         try:
             request = dialect.decode(wire, self.threads)
             self.requests.append(request)

@@ -10,23 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import ModelError
-from offbook.exchange import memory, sse
+from offbook.exchange.dialects import streaming
 from offbook.exchange.dialects.anthropic import Anthropic
-from offbook.exchange.dialects.dialect import Answer, Wire
-from offbook.exchange.history import History
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.dialects.validation import ALL_RULES, RULES
 from offbook.exchange.messages import (
-    Foreign,
+    History,
     Image,
     Message,
+    RawBlock,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
 )
-from offbook.exchange.reply import Reply, Usage
-from offbook.exchange.request import Request, Tool
-from offbook.exchange.rules import ALL, RULES
-from offbook.exchange.threads import Threads
+from offbook.exchange.model import Reply, Request, Tool, Usage
 from tests.exchange.dialects import conversations
 from tests.exchange.dialects.captures import load_captures
 
@@ -55,14 +54,16 @@ def told(text: str = "go") -> Any:
     return {"role": "user", "content": text}
 
 
-def post(*messages: Any, **fields: Any) -> Wire:
+def post(*messages: Any, **fields: Any) -> HttpRequest:
     body = {"model": "m", "max_tokens": 10, "messages": messages, **fields}
     given = {name: value for name, value in body.items() if value is not None}
-    return Wire("POST", "/v1/messages", {}, json.dumps(given).encode())
+    return HttpRequest("POST", "/v1/messages", {}, json.dumps(given).encode())
 
 
-def decode(wire: Wire, threads: Threads | None = None, dialect: Anthropic = DIALECT) -> Request:
-    return dialect.decode(wire, threads or Threads())
+def decode(
+    wire: HttpRequest, threads: ConversationStore | None = None, dialect: Anthropic = DIALECT
+) -> Request:
+    return dialect.decode(wire, threads or ConversationStore())
 
 
 # ---------------------------------------------------------------------------- captured requests
@@ -73,9 +74,9 @@ def test_every_captured_request_is_read(shared_data: Path):
     captures = load_captures(shared_data, DIALECT)
     assert len(captures) >= 55
     for name, wire in captures:
-        aside = DIALECT.aside(wire, Threads())
-        if aside is not None:
-            assert aside.status == 200, name
+        side_response = DIALECT.side_response(wire, ConversationStore())
+        if side_response is not None:
+            assert side_response.status == 200, name
             continue
         if b'"continue"' in wire.body:
             continue
@@ -89,7 +90,10 @@ def test_every_captured_request_is_read(shared_data: Path):
 @pytest.mark.external
 def test_captured_requests_survive_being_asked_again(shared_data: Path):
     for name, wire in load_captures(shared_data, DIALECT):
-        if DIALECT.aside(wire, Threads()) is None and b'"continue"' not in wire.body:
+        if (
+            DIALECT.side_response(wire, ConversationStore()) is None
+            and b'"continue"' not in wire.body
+        ):
             request = decode(wire)
             again = decode(DIALECT.ask(request, "http://host", "key"))
             assert bare(again) == bare(request), name
@@ -111,8 +115,8 @@ def test_session_headers_say_who_asks():
     }
 
 
-def kept(wired: dict[str, Any]) -> Foreign:
-    return Foreign(wired["type"], wired, "anthropic")
+def kept(wired: dict[str, Any]) -> RawBlock:
+    return RawBlock(wired["type"], wired, "anthropic")
 
 
 def test_blocks_of_every_kind_are_read_or_kept_as_they_stand():
@@ -256,7 +260,7 @@ def test_each_rule_can_be_switched_off(rule: str, messages: list[Any], words: st
     off = {rule}
     if rule == "duplicate_id":
         off.add("orphan_result")  # the second result of a call then has no call left
-    assert decode(post(*messages), dialect=Anthropic(ALL - off)).messages
+    assert decode(post(*messages), dialect=Anthropic(ALL_RULES - off)).messages
 
 
 @pytest.mark.parametrize(
@@ -283,7 +287,7 @@ def test_fields_that_are_missing_or_wrong_are_named(fields: dict[str, Any], word
 
 
 def test_the_rules_about_fields_can_be_switched_off():
-    loose = Anthropic(ALL - {"missing_max_tokens", "bad_tool_schema"})
+    loose = Anthropic(ALL_RULES - {"missing_max_tokens", "bad_tool_schema"})
     request = decode(post(told(), max_tokens=None, tools=[{"name": "a b"}]), dialect=loose)
     assert request.offered == ("a b",)
 
@@ -291,7 +295,7 @@ def test_the_rules_about_fields_can_be_switched_off():
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"messages": 1}'])
 def test_what_is_no_request_is_refused_in_words(body: bytes):
     with pytest.raises(ModelError) as caught:
-        decode(Wire("POST", "/v1/messages", {}, body))
+        decode(HttpRequest("POST", "/v1/messages", {}, body))
     assert caught.value.status == 400
     assert caught.value.message
 
@@ -309,7 +313,7 @@ THOUGHT = Reply((Thinking("because"), ToolCall("t1", "look")), "tool_use")
 
 def think_again(change: Any, *, thinking: str = "enabled", dialect: Anthropic = DIALECT) -> Request:
     """The second step of an agent that changed what the model thought in the first one."""
-    threads = Threads()
+    threads = ConversationStore()
     asked = post(told(), thinking={"type": thinking, "budget_tokens": 5})
     first = decode(asked, threads)
     threads.remember(dialect.identify(THOUGHT, first), first, THOUGHT)
@@ -355,7 +359,7 @@ def test_thoughts_must_come_back_as_they_were(change: Any, words: str, thinking:
         think_again(change, thinking=thinking)
     assert words in caught.value.message
     assert caught.value.details["rule"] == "altered_thinking"
-    assert think_again(change, dialect=Anthropic(ALL - {"altered_thinking"}))
+    assert think_again(change, dialect=Anthropic(ALL_RULES - {"altered_thinking"}))
 
 
 def test_thoughts_that_come_back_are_the_ones_that_were_scripted():
@@ -372,7 +376,7 @@ def test_a_thread_that_is_not_known_is_refused_so_that_the_client_sends_all():
 
 
 def test_a_thread_goes_on_from_the_reply_it_names():
-    threads = Threads()
+    threads = ConversationStore()
     first = decode(post(told(), system="S", tools=[TOOL], thread={"type": "create"}), threads)
     reply = Reply((ToolCall("", "look"),))
     name = DIALECT.identify(reply, first)
@@ -400,26 +404,26 @@ def test_a_conversation_that_grows_is_read_as_if_it_were_new(
     indented: bool,  # noqa: FBT001 - hypothesis gives it so
 ):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "WORTH", 0)
+        patch.setattr(conversations, "MIN_BODY_SIZE", 0)
         dialect = Anthropic()
         whole = json.loads(dialect.ask(request, "http://host", "key").body)
         for length in lengths:
             body = {**whole, "messages": whole["messages"][:length]}
-            wire = Wire(
+            wire = HttpRequest(
                 "POST", "/v1/messages", {}, json.dumps(body, indent=indented or None).encode()
             )
             assert outcome(dialect, wire) == outcome(Anthropic(), wire)
 
 
-def outcome(dialect: Anthropic, wire: Wire) -> Request | str:
+def outcome(dialect: Anthropic, wire: HttpRequest) -> Request | str:
     try:
-        return dialect.decode(wire, Threads())
+        return dialect.decode(wire, ConversationStore())
     except ModelError as error:
         return error.message
 
 
 def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(memory, "WORTH", 0)
+    monkeypatch.setattr(conversations, "MIN_BODY_SIZE", 0)
     dialect = Anthropic()
     first = decode(post(told("a"), use("t1"), result("t1")), dialect=dialect)
     longer = [told("a"), use("t1"), result("t1"), use("t2"), result("t2")]
@@ -496,8 +500,8 @@ def test_a_stream_has_all_that_any_client_needs(reply: Reply):
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
     answer = DIALECT.encode(reply, request)
     assert answer.headers["content-type"].startswith("text/event-stream")
-    events = [json.loads(event.data) for event in sse.read(b"".join(answer.chunks))]
-    assert [event.name for event in sse.read(b"".join(answer.chunks))] == [
+    events = [json.loads(event.data) for event in streaming.parse_sse(b"".join(answer.chunks))]
+    assert [event.name for event in streaming.parse_sse(b"".join(answer.chunks))] == [
         event["type"] for event in events
     ]
     kinds = [event["type"] for event in events]
@@ -536,7 +540,7 @@ def test_the_providers_errors_are_read(
 ):
     for body in (b'{"type":"error","error":{"type":"x","message":"no"}}', b"<html>no</html>"):
         with pytest.raises(ModelError) as caught:
-            DIALECT.parse(Answer(status, headers, body), Request())
+            DIALECT.parse(HttpResponse(status, headers, body), Request())
         assert caught.value.status == status
         assert (caught.value.category, caught.value.retry_after) == expected
         assert "no" in caught.value.message
@@ -548,7 +552,7 @@ def test_an_error_in_the_stream_is_read():
     with pytest.raises(ModelError, match="Internal server error"):
         DIALECT.parse(DIALECT.encode(reply, request), request)
     with pytest.raises(ModelError, match="not a message of Anthropic's"):
-        DIALECT.parse(Answer(200, {}, b'{"content": 3}'), request)
+        DIALECT.parse(HttpResponse(200, {}, b'{"content": 3}'), request)
 
 
 @pytest.mark.parametrize(
@@ -556,6 +560,8 @@ def test_an_error_in_the_stream_is_read():
     [("GET", "/v1/messages", 405), ("GET", "/v1/files", 404), ("HEAD", "/api/hello", 200)],
 )
 def test_other_requests_are_answered_too(method: str, path: str, status: int):
-    answer = DIALECT.aside(Wire(method, path, {"anthropic-version": "1"}), Threads())
+    answer = DIALECT.side_response(
+        HttpRequest(method, path, {"anthropic-version": "1"}), ConversationStore()
+    )
     assert answer is not None
     assert answer.status == status

@@ -10,9 +10,9 @@ from anthropic.types import RawMessageStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from offbook.errors import ModelError
-from offbook.exchange import sse
+from offbook.exchange.dialects import streaming
 from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply, Stop, Usage
+from offbook.exchange.model import Reply, StopReason, Usage
 from tests.exchange.dialects.served import Say, Served
 
 WEATHER: Any = {
@@ -134,7 +134,7 @@ def test_the_raw_stream_yields_every_event():
     assert kinds[0] == "message_start"
     assert kinds[-2:] == ["message_delta", "message_stop"]
     assert kinds.count("content_block_start") == kinds.count("content_block_stop") == 4
-    events = [event for chunk in served.answers[0].chunks for event in sse.read(chunk)]
+    events = [event for chunk in served.answers[0].chunks for event in streaming.parse_sse(chunk)]
     assert len(events) == len(served.answers[0].chunks) == len(kinds) + 1  # the SDK hides the ping
     for event in events:
         assert event.name
@@ -206,7 +206,7 @@ def test_the_tool_runner_goes_on_in_its_thread(*, known: bool, threaded: bool):
         ("refusal", "refusal"),
     ],
 )
-def test_the_client_learns_why_it_stopped(stop: Stop, expected: str, *, stream: bool):
+def test_the_client_learns_why_it_stopped(stop: StopReason, expected: str, *, stream: bool):
     client, _ = connect(Reply((Text("so"),), stop))
     asked: Any = {"model": "m", "max_tokens": 5, "messages": ASKED, "stop_sequences": ["END"]}
     if stream:

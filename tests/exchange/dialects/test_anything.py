@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.all import recognise
 from offbook.exchange.dialects.anthropic import Anthropic
 from offbook.exchange.dialects.bedrock import Bedrock
-from offbook.exchange.dialects.dialect import Dialect, Wire
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import Dialect, HttpRequest
 from offbook.exchange.dialects.gemini import Gemini
-from offbook.exchange.request import Request
-from offbook.exchange.threads import Threads
+from offbook.exchange.model import Request
+from offbook.exchange.providers import detect_dialect
 from tests.exchange.dialects import conversations
 
 CASES: list[tuple[Dialect, str]] = [
@@ -41,9 +41,9 @@ def places(value: Any, keys: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def read(dialect: Dialect, wire: Wire) -> Request | ModelError:
+def read(dialect: Dialect, wire: HttpRequest) -> Request | ModelError:
     try:
-        return dialect.decode(wire, Threads())
+        return dialect.decode(wire, ConversationStore())
     except ModelError as error:
         return error
 
@@ -58,7 +58,7 @@ def test_a_request_with_anything_wrong_is_understood_or_refused(
     for _ in range(data.draw(st.integers(1, 3))):
         holder, key = data.draw(st.sampled_from(places(body, list(body))))
         holder[key] = data.draw(values)
-    sent = Wire("POST", path, {}, json.dumps(body).encode())
+    sent = HttpRequest("POST", path, {}, json.dumps(body).encode())
     said = read(dialect, sent)
     if isinstance(said, ModelError):
         assert said.status == 400
@@ -70,7 +70,7 @@ def test_a_request_with_anything_wrong_is_understood_or_refused(
 @given(body=st.binary() | values.map(lambda value: json.dumps(value).encode()))
 def test_a_body_of_anything_is_refused(dialect: Dialect, path: str, body: bytes):
     with pytest.raises(ModelError) as caught:
-        dialect.decode(Wire("POST", path, {}, body), Threads())
+        dialect.decode(HttpRequest("POST", path, {}, body), ConversationStore())
     assert caught.value.status == 400
 
 
@@ -93,9 +93,9 @@ def test_what_is_nested_too_deeply_is_refused(path: str, body: str, where: str):
         text = text[:-1] + f',"tools":[{{"odd":{DEEP}}}]}}'
     elif where != "block":
         text = text[:-1] + f',"{where}":{DEEP}}}'
-    wire = Wire("POST", path, {}, text.encode())
-    dialect = recognise(wire)
+    wire = HttpRequest("POST", path, {}, text.encode())
+    dialect = detect_dialect(wire)
     assert dialect is not None
     with pytest.raises(ModelError) as caught:
-        dialect.decode(wire, Threads())
+        dialect.decode(wire, ConversationStore())
     assert caught.value.status == 400

@@ -15,21 +15,20 @@ from hypothesis import strategies as st
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects.bedrock import Bedrock
-from offbook.exchange.dialects.bedrock.frames import CONTENT_TYPE, read_frames, write_event
-from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.dialects.bedrock.bedrock_stream import CONTENT_TYPE, read_frames, write_event
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.dialects.validation import ALL_RULES
 from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply, Usage
-from offbook.exchange.request import Request
-from offbook.exchange.rules import ALL
-from offbook.exchange.threads import Threads
-from offbook.runs.rehearsals.doors import drive
+from offbook.exchange.model import Reply, Request, Usage
+from offbook.runs.api import drive
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import call, fail, say, think, when
 from offbook.sources.server.server import Server
 from tests.exchange.dialects import conversations
 
 if TYPE_CHECKING:
-    from offbook.subjects.frameworks.framework import Framework
+    from offbook.subjects.frameworks.framework import FrameworkSubject
 
 DIALECT = Bedrock()
 PATH = "/model/anthropic.claude-v9%3A0/converse"
@@ -126,7 +125,7 @@ def test_amazons_client_does_both_steps_without_a_socket(agent: Any):
         )
         assert run.results("find_order")[0].text == "order 7"
         assert run.text == "One lamp."
-        assert cast("Framework", rehearsal.subject).result == "One lamp."
+        assert cast("FrameworkSubject", rehearsal.subject).result == "One lamp."
 
 
 @pytest.mark.parametrize(
@@ -211,12 +210,12 @@ BROKEN: list[tuple[str, Any, str]] = [
 def test_what_bedrock_refuses_is_refused_and_each_rule_can_be_switched_off(
     rule: str, body: Any, words: str
 ):
-    wire = Wire("POST", PATH, {}, json.dumps(body).encode())
+    wire = HttpRequest("POST", PATH, {}, json.dumps(body).encode())
     with pytest.raises(ModelError) as caught:
-        DIALECT.decode(wire, Threads())
+        DIALECT.decode(wire, ConversationStore())
     assert words in caught.value.message
     assert DIALECT.refuse(caught.value).headers["x-offbook-rule"] == rule
-    Bedrock(ALL - {rule}).decode(wire, Threads())
+    Bedrock(ALL_RULES - {rule}).decode(wire, ConversationStore())
 
 
 # ------------------------------------------------------------------------------ back and forth
@@ -224,7 +223,7 @@ def test_what_bedrock_refuses_is_refused_and_each_rule_can_be_switched_off(
 
 def bare(request: Request) -> Request:
     """Without what the wire does not have: who asks, options of others, results side by side."""
-    named = DIALECT.decode(DIALECT.ask(request, "", "key"), Threads())
+    named = DIALECT.decode(DIALECT.ask(request, "", "key"), ConversationStore())
     return msgspec.structs.replace(named, metadata={})
 
 
@@ -276,7 +275,7 @@ def test_an_error_in_the_stream_is_read():
 def test_a_torn_stream_is_an_error_and_so_is_a_damaged_one(cut: int):
     frame = write_event("messageStart", b'{"role":"assistant"}')
     assert [payload for _, payload in read_frames(frame)] == [b'{"role":"assistant"}']
-    answer = Answer(200, {"content-type": CONTENT_TYPE}, frame[:-cut])
+    answer = HttpResponse(200, {"content-type": CONTENT_TYPE}, frame[:-cut])
     with pytest.raises(ModelError, match="breaks off"):
         DIALECT.parse(answer, Request())
     damaged = frame[:-10] + b"x" + frame[-9:]
@@ -285,7 +284,7 @@ def test_a_torn_stream_is_an_error_and_so_is_a_damaged_one(cut: int):
 
 
 def test_what_the_real_one_refused_is_read():
-    refused = Answer(429, {}, b'{"message":"Too many tokens"}')
+    refused = HttpResponse(429, {}, b'{"message":"Too many tokens"}')
     with pytest.raises(ModelError, match="Too many tokens") as caught:
         DIALECT.parse(refused, Request())
     assert caught.value.status == 429

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from offbook.exchange.dialects.all import recognise
-from offbook.exchange.dialects.dialect import Wire
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.messages import Text, ToolCall
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
-from offbook.exchange.threads import Threads
+from offbook.exchange.model import Reply, Request
+from offbook.exchange.providers import detect_dialect
 from tests.conftest import SHARED_DATA
 
 PATHS = ("/v1/chat/completions", "/v1/responses")
@@ -31,9 +30,11 @@ def read(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text())
 
 
-def wire_of(record: dict[str, Any]) -> Wire:
+def wire_of(record: dict[str, Any]) -> HttpRequest:
     headers = {name.lower(): value for name, value in record["headers"].items()}
-    return Wire(record["method"], record["path"], headers, json.dumps(record["body"]).encode())
+    return HttpRequest(
+        record["method"], record["path"], headers, json.dumps(record["body"]).encode()
+    )
 
 
 def call_before(record: dict[str, Any]) -> Reply:
@@ -46,7 +47,7 @@ def call_before(record: dict[str, Any]) -> Reply:
 @pytest.mark.parametrize("files", captured())
 def test_every_captured_request_is_understood(files: list[Path], shared_data: Path) -> None:
     assert shared_data.is_dir()
-    threads = Threads()
+    threads = ConversationStore()
     last: Request | None = None
     for file in files:
         record = read(file)
@@ -58,9 +59,9 @@ def test_every_captured_request_is_understood(files: list[Path], shared_data: Pa
         last = decode_one(record, threads)
 
 
-def decode_one(record: dict[str, Any], threads: Threads) -> Request:
+def decode_one(record: dict[str, Any], threads: ConversationStore) -> Request:
     wire, body = wire_of(record), record["body"]
-    dialect = recognise(wire)
+    dialect = detect_dialect(wire)
     assert dialect is not None
     request = dialect.decode(wire, threads)
     assert request.model == body["model"]
@@ -84,7 +85,7 @@ def decode_one(record: dict[str, Any], threads: Threads) -> Request:
 @pytest.mark.external
 def test_codex_is_known_by_its_session(shared_data: Path) -> None:
     record = read(shared_data / "wire" / "codex" / "01.json")
-    request = decode_one(record, Threads())
+    request = decode_one(record, ConversationStore())
     for header in ("session-id", "thread-id", "x-codex-turn-metadata"):
         assert request.metadata[header] == record["headers"][header]
     assert "Codex" in request.system
@@ -93,7 +94,9 @@ def test_codex_is_known_by_its_session(shared_data: Path) -> None:
 
 @pytest.mark.external
 def test_codex_hides_its_tools_in_an_item_and_in_namespaces(shared_data: Path) -> None:
-    request = decode_one(read(shared_data / "wire" / "codex-codemode-gpt6" / "01.json"), Threads())
+    request = decode_one(
+        read(shared_data / "wire" / "codex-codemode-gpt6" / "01.json"), ConversationStore()
+    )
     offered = {(tool.namespace, tool.name): tool.kind for tool in request.tools}
     assert offered["functions", "exec"] == "custom"
     assert offered["functions", "wait"] == "function"
@@ -102,7 +105,7 @@ def test_codex_hides_its_tools_in_an_item_and_in_namespaces(shared_data: Path) -
 @pytest.mark.external
 def test_codex_warms_up_before_it_asks(shared_data: Path) -> None:
     folder = shared_data / "wire" / "codex-websocket"
-    threads = Threads()
+    threads = ConversationStore()
     prewarm = decode_one(read(folder / "02.json"), threads)
     assert prewarm.metadata["generate"] is False
     threads.remember("resp_000000000001", prewarm, Reply())

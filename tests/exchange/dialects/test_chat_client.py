@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from offbook.errors import ModelError
 from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply, Usage
+from offbook.exchange.model import Reply, Usage
 from tests.exchange.dialects.openai_client import connect
 from tests.exchange.dialects.served import Served
 

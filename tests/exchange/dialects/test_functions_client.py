@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.exchange.dialects.all import recognise
-from offbook.exchange.dialects.dialect import Wire
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.messages import Text, ToolCall, to_json
-from offbook.exchange.reply import Reply
-from offbook.exchange.threads import Threads
+from offbook.exchange.model import Reply
+from offbook.exchange.providers import detect_dialect
 from tests.exchange.dialects.test_chat_client import connect
 
 LOOK: Any = {"name": "look", "parameters": {"type": "object", "properties": {}}}
@@ -57,10 +57,10 @@ def test_a_result_answers_the_latest_call_of_its_name() -> None:
     called: Any = {"role": "assistant", "content": None, "function_call": {"name": "look"}}
     history = [*ASKED, called, answer("one"), called, answer("two"), answer("by itself")]
     body = {"model": "m", "messages": history, "functions": [LOOK]}
-    wire = Wire("POST", "/v1/chat/completions", {}, to_json(body))
-    dialect = recognise(wire)
+    wire = HttpRequest("POST", "/v1/chat/completions", {}, to_json(body))
+    dialect = detect_dialect(wire)
     assert dialect is not None
-    request = dialect.decode(wire, Threads())
+    request = dialect.decode(wire, ConversationStore())
     answered = [(r.call_id, r.text) for m in request.messages for r in m.results]
     assert answered == [("function-1", "one"), ("function-2", "two"), ("function-2", "by itself")]
 
@@ -68,11 +68,11 @@ def test_a_result_answers_the_latest_call_of_its_name() -> None:
 def test_the_ids_of_one_run_are_not_those_of_the_next() -> None:
     called: Any = {"role": "assistant", "content": None, "function_call": {"name": "look"}}
     body = {"model": "m", "messages": [*ASKED, called, answer("one")]}
-    wire = Wire("POST", "/v1/chat/completions", {}, to_json(body))
-    dialect = recognise(wire)
+    wire = HttpRequest("POST", "/v1/chat/completions", {}, to_json(body))
+    dialect = detect_dialect(wire)
     assert dialect is not None
     for given in ("call_of_run_one", "call_of_run_two"):
-        threads = Threads()
+        threads = ConversationStore()
         asked = dialect.decode(wire, threads)
         threads.remember("chatcmpl-1", asked, Reply((ToolCall(given, "look"),)))
         again = dialect.decode(wire, threads)

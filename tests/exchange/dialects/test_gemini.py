@@ -9,24 +9,23 @@ import pytest
 from hypothesis import given
 
 from offbook.errors import ModelError
-from offbook.exchange import sse
-from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.dialects import streaming
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.dialects.gemini import Gemini
-from offbook.exchange.dialects.gemini.decode import SKIP
-from offbook.exchange.history import History
+from offbook.exchange.dialects.gemini.gemini_messages import SKIP
+from offbook.exchange.dialects.validation import ALL_RULES
 from offbook.exchange.messages import (
-    Foreign,
+    History,
     Image,
     Message,
+    RawBlock,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
 )
-from offbook.exchange.reply import Reply, Usage
-from offbook.exchange.request import Request, Tool
-from offbook.exchange.rules import ALL
-from offbook.exchange.threads import Threads
+from offbook.exchange.model import Reply, Request, Tool, Usage
 from tests.exchange.dialects import conversations
 from tests.exchange.dialects.captures import load_captures
 
@@ -55,13 +54,13 @@ def told(text: str = "go") -> Any:
     return {"role": "user", "parts": [{"text": text}]}
 
 
-def post(*contents: Any, path: Any = PATH, **fields: Any) -> Wire:
+def post(*contents: Any, path: Any = PATH, **fields: Any) -> HttpRequest:
     body = {"contents": contents, **fields}
-    return Wire("POST", path, {}, json.dumps(body).encode())
+    return HttpRequest("POST", path, {}, json.dumps(body).encode())
 
 
-def decode(wire: Wire, dialect: Gemini = DIALECT) -> Request:
-    return dialect.decode(wire, Threads())
+def decode(wire: HttpRequest, dialect: Gemini = DIALECT) -> Request:
+    return dialect.decode(wire, ConversationStore())
 
 
 def bare(request: Request) -> Request:
@@ -77,9 +76,9 @@ def test_every_captured_request_is_read(shared_data: Path):
     captures = load_captures(shared_data, DIALECT)
     assert len(captures) >= 31
     for name, wire in captures:
-        aside = DIALECT.aside(wire, Threads())
-        if aside is not None:
-            assert aside.status == 200, name
+        side_response = DIALECT.side_response(wire, ConversationStore())
+        if side_response is not None:
+            assert side_response.status == 200, name
             continue
         request = decode(wire)
         assert request.messages, name
@@ -142,7 +141,7 @@ def test_both_ways_to_write_a_name_are_read(*, snake: bool):
                 Text("see"),
                 Image("AA", "image/png"),
                 Image("", "image/png", "gs://x"),
-                Foreign("executableCode", {"executableCode": {"code": "1"}}, "gemini"),
+                RawBlock("executableCode", {"executableCode": {"code": "1"}}, "gemini"),
             ),
         ),
         Message("assistant", (Thinking("hm", "c2VhbA=="), ToolCall("c", "look", {"a": 1}))),
@@ -266,7 +265,7 @@ def test_what_the_provider_refuses_is_refused(rule: str, contents: list[Any], wo
 @pytest.mark.parametrize("rule, contents, words", REFUSED)
 def test_each_rule_can_be_switched_off(rule: str, contents: list[Any], words: str):
     off = {rule, "missing_result"} if rule == "orphan_result" else {rule}
-    assert len(decode(post(*contents), Gemini(ALL - off)).messages) >= len(contents)
+    assert len(decode(post(*contents), Gemini(ALL_RULES - off)).messages) >= len(contents)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +280,7 @@ def test_tools_that_the_provider_refuses_are_refused(function: dict[str, Any], w
     with pytest.raises(ModelError, match=words) as caught:
         decode(post(told(), tools=tools))
     assert caught.value.details["rule"] == "bad_tool_schema"
-    assert decode(post(told(), tools=tools), Gemini(ALL - {"bad_tool_schema"})).tools
+    assert decode(post(told(), tools=tools), Gemini(ALL_RULES - {"bad_tool_schema"})).tools
     twice = [{"functionDeclarations": [{"name": "look"}, {"name": "look"}]}]
     with pytest.raises(ModelError, match="Duplicate function declaration found: look"):
         decode(post(told(), tools=twice))
@@ -296,10 +295,12 @@ def test_one_id_for_two_calls_is_refused():
 @pytest.mark.parametrize("body", [b"{", b"[]", b"null", b"\xff", b'{"contents": 1}'])
 def test_what_is_no_request_is_refused_in_words(body: bytes):
     with pytest.raises(ModelError) as caught:
-        decode(Wire("POST", PATH, {}, body))
+        decode(HttpRequest("POST", PATH, {}, body))
     assert caught.value.status == 400
     assert caught.value.message
-    answer = DIALECT.aside(Wire("POST", "/v1/models/m:countTokens", {}, body), Threads())
+    answer = DIALECT.side_response(
+        HttpRequest("POST", "/v1/models/m:countTokens", {}, body), ConversationStore()
+    )
     assert answer is not None
     assert answer.status == 400
 
@@ -359,7 +360,7 @@ def test_a_reply_that_is_written_is_read_as_it_was(
 def test_a_stream_has_all_that_any_client_needs(reply: Reply):
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
     answer = DIALECT.encode(reply, request)
-    pieces = [json.loads(event.data) for event in sse.read(b"".join(answer.chunks))]
+    pieces = [json.loads(event.data) for event in streaming.parse_sse(b"".join(answer.chunks))]
     assert len(pieces) == len(answer.chunks) > 0
     for piece in pieces:
         assert piece["candidates"][0]["content"]["role"] == "model"
@@ -397,19 +398,19 @@ def test_the_providers_errors_are_read(
     status: int, headers: dict[str, str], body: bytes, expected: tuple[str, float | None]
 ):
     with pytest.raises(ModelError) as caught:
-        DIALECT.parse(Answer(status, headers, body), Request())
+        DIALECT.parse(HttpResponse(status, headers, body), Request())
     assert (caught.value.category, caught.value.retry_after) == expected
     assert "no" in caught.value.message
 
 
 def test_other_answers_are_understood_or_refused():
-    blocked = Answer(200, {}, b'{"promptFeedback":{"blockReason":"SAFETY"}}')
+    blocked = HttpResponse(200, {}, b'{"promptFeedback":{"blockReason":"SAFETY"}}')
     assert DIALECT.parse(blocked, Request()).stop == "refusal"
-    broken = Answer(200, {}, b'data: {"error":{"code":503,"message":"gone"}}\r\n\r\n')
+    broken = HttpResponse(200, {}, b'data: {"error":{"code":503,"message":"gone"}}\r\n\r\n')
     with pytest.raises(ModelError, match="gone"):
         DIALECT.parse(broken, Request())
     with pytest.raises(ModelError, match="not one of Gemini's"):
-        DIALECT.parse(Answer(200, {}, b'{"candidates": 3}'), Request())
+        DIALECT.parse(HttpResponse(200, {}, b'{"candidates": 3}'), Request())
 
 
 @pytest.mark.parametrize(
@@ -424,13 +425,15 @@ def test_the_real_provider_is_asked_at_its_address(base: str, path: str):
 
 
 def test_an_unknown_address_is_not_found():
-    answer = DIALECT.aside(Wire("GET", "/v1/nothing", {"x-goog-api-key": "k"}), Threads())
+    answer = DIALECT.side_response(
+        HttpRequest("GET", "/v1/nothing", {"x-goog-api-key": "k"}), ConversationStore()
+    )
     assert answer is not None
     assert answer.status == 404
 
 
 def test_a_call_that_comes_back_without_its_id_has_the_one_it_was_given():
-    threads = Threads()
+    threads = ConversationStore()
     made = Reply((ToolCall("c1", "look"), ToolCall("c2", "look"), ToolCall("c3", "read")))
     threads.remember("r1", Request(), made)
     asked = DIALECT.decode(

@@ -9,9 +9,9 @@ from google.genai import errors, types
 from pydantic import BaseModel
 
 from offbook.errors import ModelError
-from offbook.exchange import sse
+from offbook.exchange.dialects import streaming
 from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply, Stop, Usage
+from offbook.exchange.model import Reply, StopReason, Usage
 from tests.exchange.dialects.served import Say, Served
 
 ASKED = "How is Paris?"
@@ -118,7 +118,7 @@ def test_a_stream_says_the_same_bit_by_bit():
     finishes = [piece.candidates[0].finish_reason for piece in pieces]
     assert finishes == [None] * (len(pieces) - 1) + [types.FinishReason.STOP]
     for chunk in served.answers[0].chunks:
-        (event,) = sse.read(chunk)
+        (event,) = streaming.parse_sse(chunk)
         assert chunk.endswith(b"\r\n\r\n")
         types.GenerateContentResponse.model_validate(json.loads(event.data))
     more = list(client.models.generate_content_stream(model="m", contents=ASKED))
@@ -176,7 +176,7 @@ def test_tokens_are_counted_and_models_listed():
 @pytest.mark.parametrize(
     "stop, expected", [("length", "MAX_TOKENS"), ("refusal", "SAFETY"), ("error", "OTHER")]
 )
-def test_the_client_learns_why_it_stopped(stop: Stop, expected: str, *, stream: bool):
+def test_the_client_learns_why_it_stopped(stop: StopReason, expected: str, *, stream: bool):
     client, _ = connect(Reply((Text("so"),), stop))
     if stream:
         *_, said = client.models.generate_content_stream(model="m", contents=ASKED)

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from offbook.exchange import sse
+from offbook.exchange.dialects import streaming
 from offbook.exchange.dialects.chat import Chat
 from offbook.exchange.dialects.responses import Responses
 from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply, Stop
-from offbook.exchange.request import Request
+from offbook.exchange.model import Reply, Request, StopReason
 
 Event = dict[str, Any]
 CALLS = (ToolCall("call_1", "f", {"a": "x" * 99}), ToolCall("call_2", "g", {}))
@@ -26,7 +25,7 @@ REPLIES = {
     "custom": Reply((ToolCall("call_1", "f", {"input": "x" * 99}, custom=True),), "tool_use"),
     "nothing": Reply(),
 }
-ENDS: list[Stop] = ["stop", "length", "refusal"]
+ENDS: list[StopReason] = ["stop", "length", "refusal"]
 EVERY = {**REPLIES, **{stop: Reply((Text("a few words"),), stop) for stop in ENDS}}
 
 
@@ -35,12 +34,12 @@ def read_chat(reply: Reply) -> list[Event]:
     answer = Chat().encode(reply, request)
     assert answer.chunks[-1] == b"data: [DONE]\n\n"
     assert all(chunk.endswith(b"\n\n") and chunk.count(b"\n") == 2 for chunk in answer.chunks)
-    return [json.loads(event.data) for event in sse.read(b"".join(answer.chunks[:-1]))]
+    return [json.loads(event.data) for event in streaming.parse_sse(b"".join(answer.chunks[:-1]))]
 
 
 def read_responses(reply: Reply) -> list[Event]:
     answer = Responses().encode(reply, Request(model="m", stream=True))
-    events = list(sse.read(b"".join(answer.chunks)))
+    events = list(streaming.parse_sse(b"".join(answer.chunks)))
     assert len(events) == len(answer.chunks)
     read = [json.loads(event.data) for event in events]
     assert [event.name for event in events] == [event["type"] for event in read]

@@ -8,20 +8,19 @@ from msgspec.structs import replace
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects import chat, responses
-from offbook.exchange.dialects.dialect import Answer, Wire
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
-from offbook.exchange.threads import Threads
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.model import Reply, Request
 from tests.exchange.dialects import openai_conversations as conversations
 
 DIALECTS = {"chat": chat.Chat(), "responses": responses.Responses()}
 BASE = "http://127.0.0.1/v1"
 
 
-@given(conversations.requests(responses=False, options=chat.forms.OPTIONS))
+@given(conversations.requests(responses=False, options=chat.chat_wire.OPTIONS))
 def test_a_request_comes_back_through_chat(request: Request) -> None:
     wire = DIALECTS["chat"].ask(request, BASE, "key")
-    back = DIALECTS["chat"].decode(wire, Threads())
+    back = DIALECTS["chat"].decode(wire, ConversationStore())
     expected = request
     if request.stream:
         asked = {"stream_options": {"include_usage": True}}
@@ -29,10 +28,10 @@ def test_a_request_comes_back_through_chat(request: Request) -> None:
     assert replace(back, metadata={}) == expected
 
 
-@given(conversations.requests(responses=True, options=responses.forms.OPTIONS))
+@given(conversations.requests(responses=True, options=responses.responses_wire.OPTIONS))
 def test_a_request_comes_back_through_responses(request: Request) -> None:
     wire = DIALECTS["responses"].ask(request, BASE, "key")
-    back = DIALECTS["responses"].decode(wire, Threads())
+    back = DIALECTS["responses"].decode(wire, ConversationStore())
     assert replace(back, metadata={}) == request
 
 
@@ -55,7 +54,7 @@ def check_reply(dialect: chat.Chat | responses.Responses, reply: Reply, *, strea
     assert replace(back, chunks=()) == replace(reply, chunks=())
     if stream and reply.chunks:
         assert back.chunks == reply.chunks
-    whole = Answer(200, answer.headers, b"".join(answer.chunks) or answer.body)
+    whole = HttpResponse(200, answer.headers, b"".join(answer.chunks) or answer.body)
     assert dialect.parse(whole, request) == back, "a stream read in one piece is the same stream"
 
 
@@ -92,16 +91,19 @@ def test_an_error_comes_back(dialect: chat.Chat | responses.Responses, error: Mo
 @pytest.mark.parametrize(
     "answer, part",
     [
-        (Answer(502, {}, b"<html>Bad Gateway</html>"), "Bad Gateway"),
-        (Answer(500, {}, b""), "status 500"),
-        (Answer(500, {}, b'{"error":"plain"}'), "plain"),
-        (Answer(200, {"content-type": "application/json"}, b"{"), "cannot be read"),
-        (Answer(200, {"content-type": "text/event-stream"}, b"data: {\n\n"), "cannot be read"),
-        (Answer(200, {"content-type": "text/event-stream"}, b""), "broke off"),
+        (HttpResponse(502, {}, b"<html>Bad Gateway</html>"), "Bad Gateway"),
+        (HttpResponse(500, {}, b""), "status 500"),
+        (HttpResponse(500, {}, b'{"error":"plain"}'), "plain"),
+        (HttpResponse(200, {"content-type": "application/json"}, b"{"), "cannot be read"),
+        (
+            HttpResponse(200, {"content-type": "text/event-stream"}, b"data: {\n\n"),
+            "cannot be read",
+        ),
+        (HttpResponse(200, {"content-type": "text/event-stream"}, b""), "broke off"),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_an_error(
-    dialect: chat.Chat | responses.Responses, answer: Answer, part: str
+    dialect: chat.Chat | responses.Responses, answer: HttpResponse, part: str
 ) -> None:
     with pytest.raises(ModelError, match=part):
         dialect.parse(answer, Request())
@@ -136,7 +138,7 @@ bodies = st.binary(max_size=50) | st.dictionaries(
 @given(body=bodies)
 def test_any_body_is_read_or_refused(dialect: chat.Chat | responses.Responses, body: bytes) -> None:
     try:
-        dialect.decode(Wire("POST", "/v1/x", {}, body), Threads())
+        dialect.decode(HttpRequest("POST", "/v1/x", {}, body), ConversationStore())
     except ModelError as error:
         refused = error
     else:

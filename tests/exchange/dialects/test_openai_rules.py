@@ -7,10 +7,10 @@ import pytest
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects.chat import Chat
-from offbook.exchange.dialects.dialect import Dialect, Wire
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import Dialect, HttpRequest
 from offbook.exchange.dialects.responses import Responses
-from offbook.exchange.rules import ALL, RULES
-from offbook.exchange.threads import Threads
+from offbook.exchange.dialects.validation import ALL_RULES, RULES
 
 USER = {"role": "user", "content": "Hello"}
 
@@ -109,10 +109,10 @@ def test_the_request_is_refused_unless_the_rule_is_off(
     param: str | None,
     part: str,
 ) -> None:
-    wire = Wire("POST", path, {}, json.dumps(body).encode())
+    wire = HttpRequest("POST", path, {}, json.dumps(body).encode())
     dialect: Dialect = make()
     with pytest.raises(ModelError) as raised:
-        dialect.decode(wire, Threads())
+        dialect.decode(wire, ConversationStore())
     assert raised.value.details["rule"] == rule
     answer = dialect.refuse(raised.value)
     error = json.loads(answer.body)["error"]
@@ -121,13 +121,15 @@ def test_the_request_is_refused_unless_the_rule_is_off(
     assert param is None or error["param"] == param
     assert answer.headers["x-offbook-rule"] == rule
     assert answer.headers["x-should-retry"] == "false"
-    make(ALL - {rule}).decode(wire, Threads())
+    make(ALL_RULES - {rule}).decode(wire, ConversationStore())
 
 
 def test_a_result_of_a_chat_stands_right_behind_its_call() -> None:
     late = chat(USER, tool_calls("a"), USER, result("a"))
     with pytest.raises(ModelError, match="did not have response messages: a"):
-        Chat().decode(Wire("POST", "/v1", {}, json.dumps(late).encode()), Threads())
+        Chat().decode(
+            HttpRequest("POST", "/v1", {}, json.dumps(late).encode()), ConversationStore()
+        )
 
 
 ACCEPTED_CHAT = [
@@ -151,8 +153,8 @@ def test_what_openai_accepts_is_accepted(body: dict[str, Any]) -> None:
     dialect, path = (
         (Chat(), "/chat/completions") if "messages" in body else (Responses(), "/responses")
     )
-    wire = Wire("POST", path, {}, json.dumps(body).encode())
-    assert dialect.decode(wire, Threads()).prompt == "Hello"
+    wire = HttpRequest("POST", path, {}, json.dumps(body).encode())
+    assert dialect.decode(wire, ConversationStore()).prompt == "Hello"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_what_cannot_be_read_is_refused_with_the_place(
     dialect: Dialect, path: str, body: bytes, part: str
 ) -> None:
     with pytest.raises(ModelError) as raised:
-        dialect.decode(Wire("POST", path, {}, body), Threads())
+        dialect.decode(HttpRequest("POST", path, {}, body), ConversationStore())
     assert raised.value.status == 400
     assert part in raised.value.message
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from offbook.exchange.dialects.all import recognise
-from offbook.exchange.dialects.dialect import Wire
-from offbook.exchange.request import Request
-from offbook.exchange.threads import Threads
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest
+from offbook.exchange.model import Request
+from offbook.exchange.providers import detect_dialect
 
 USER = {"role": "user", "content": "Hello"}
 
 
 def decode(path: str, body: dict[str, Any]) -> Request:
     headers = {"anthropic-version": "2023-06-01"} if path.endswith("/messages") else {}
-    wire = Wire("POST", path, headers, json.dumps(body).encode())
-    dialect = recognise(wire)
+    wire = HttpRequest("POST", path, headers, json.dumps(body).encode())
+    dialect = detect_dialect(wire)
     assert dialect is not None
-    return dialect.decode(wire, Threads())
+    return dialect.decode(wire, ConversationStore())
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.dialect import Wire
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.dialects.responses import Responses
 from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply, Usage
-from offbook.exchange.request import Request, Tool
-from offbook.exchange.threads import Threads
+from offbook.exchange.model import Reply, Request, Tool, Usage
 from tests.exchange.dialects.openai_client import connect
 
 WEATHER: Any = {
@@ -238,10 +237,10 @@ def test_a_frame_of_a_websocket_is_read_like_a_body() -> None:
         "input": [{"role": "developer", "content": "Be brief."}],
         "client_metadata": {"session_id": "s"},
     }
-    wire = Wire("GET", "/v1/responses", {"upgrade": "websocket"}, json.dumps(frame).encode())
+    wire = HttpRequest("GET", "/v1/responses", {"upgrade": "websocket"}, json.dumps(frame).encode())
     dialect = Responses()
-    assert dialect.aside(wire, Threads()) is None
-    request = dialect.decode(wire, Threads())
+    assert dialect.side_response(wire, ConversationStore()) is None
+    request = dialect.decode(wire, ConversationStore())
     assert request.system == "Be brief."
     assert request.metadata["generate"] is False
     assert request.metadata["client_metadata"] == {"session_id": "s"}

@@ -15,12 +15,11 @@ import msgspec
 import pytest
 
 from offbook.errors import ModelError, UsageError
-from offbook.exchange.dialects.all import recognise
-from offbook.exchange.dialects.dialect import Dialect, Wire
-from offbook.exchange.messages import Foreign, Message, Text, Thinking, ToolCall, user
-from offbook.exchange.reply import Reply, Usage
-from offbook.exchange.request import Request
-from offbook.exchange.threads import Threads
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import Dialect, HttpRequest
+from offbook.exchange.messages import Message, RawBlock, Text, Thinking, ToolCall, user
+from offbook.exchange.model import Reply, Request, Usage
+from offbook.exchange.providers import detect_dialect
 
 CASES = [
     json.loads(line) for line in Path(__file__).with_name("unusual.jsonl").read_text().splitlines()
@@ -38,12 +37,12 @@ REPLIES = [
 ]
 
 
-def read(case: dict[str, Any]) -> tuple[Dialect, Wire, Request]:
-    wire = Wire("POST", case["path"], case["headers"], json.dumps(case["body"]).encode())
-    dialect = recognise(wire)
+def read(case: dict[str, Any]) -> tuple[Dialect, HttpRequest, Request]:
+    wire = HttpRequest("POST", case["path"], case["headers"], json.dumps(case["body"]).encode())
+    dialect = detect_dialect(wire)
     assert dialect is not None
-    assert dialect.aside(wire, Threads()) is None
-    return dialect, wire, dialect.decode(wire, Threads())
+    assert dialect.side_response(wire, ConversationStore()) is None
+    return dialect, wire, dialect.decode(wire, ConversationStore())
 
 
 def words(value: Any) -> Iterator[str]:
@@ -90,7 +89,9 @@ def test_the_provider_is_asked_the_same(case: dict[str, Any]):
     dialect, wire, request = read(case)
     again = dialect.ask(request, "http://host", "key")
     path, _, query = again.path.removeprefix("http://host").partition("?")
-    resent = dialect.decode(Wire("POST", path, wire.headers, again.body, query), Threads())
+    resent = dialect.decode(
+        HttpRequest("POST", path, wire.headers, again.body, query), ConversationStore()
+    )
     if "tool_search" in case["name"]:  # tools that were found are offered outright after it
         return
     assert list(resent.messages) == list(request.messages)
@@ -124,10 +125,10 @@ def test_what_only_the_provider_says_is_recorded_and_said_again(
 ):
     dialect, _, request = read({"path": path, "headers": {}, "body": body})
     request = msgspec.structs.replace(request, stream=stream)
-    reply = Reply((Foreign("it", wired, dialect.name), Text("Found.")))
+    reply = Reply((RawBlock("it", wired, dialect.name), Text("Found.")))
     answer = dialect.encode(reply, request)
     kept = dialect.parse(answer, request)
-    assert [block.data for block in kept.blocks if isinstance(block, Foreign)] == [wired]
+    assert [block.data for block in kept.blocks if isinstance(block, RawBlock)] == [wired]
     assert kept.text == "Found."
     assert dialect.encode(kept, request).chunks == answer.chunks
 
@@ -135,7 +136,7 @@ def test_what_only_the_provider_says_is_recorded_and_said_again(
 @pytest.mark.parametrize("path, wired, body", SPOKEN)
 def test_no_dialect_says_what_is_anothers(path: str, wired: dict[str, Any], body: dict[str, Any]):
     dialect, _, request = read({"path": path, "headers": {}, "body": body})
-    block = Foreign("hologram", wired, "another")
+    block = RawBlock("hologram", wired, "another")
     with pytest.raises(UsageError, match="has no words for a another's hologram"):
         dialect.encode(Reply((block,)), request)
     told = msgspec.structs.replace(request, messages=request.messages.plus(user("see")))

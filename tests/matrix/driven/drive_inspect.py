@@ -11,7 +11,8 @@ from inspect_ai.dataset import Sample
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import Tool, tool
 
-from offbook import RunError, UsageError, call, drive, fail, say, when
+from offbook import call, drive, fail, say, when
+from offbook.errors import RunError, UsageError
 
 
 @tool

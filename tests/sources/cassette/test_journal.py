@@ -13,17 +13,17 @@ import msgspec
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.sources.cassette.edit import Title
-from offbook.sources.cassette.format import Answered, Asked, Interaction
-from offbook.sources.cassette.journal import Folded, Journal, beside, load
-from offbook.sources.cassette.replay import Replay
-from offbook.sources.recording import Recording
-from tests.sources.cassette.talks import Counting, ask, record, record_prompts, replay
+from offbook.sources.cassette.editing import CassetteTitle
+from offbook.sources.cassette.format import Interaction, RecordedRequest, RecordedResponse
+from offbook.sources.cassette.journal import Journal, JournalMerged, journal_path, load_cassette
+from offbook.sources.cassette.recording import Recording
+from offbook.sources.cassette.replay import Cassette
+from tests.sources.cassette.conversations import Counting, ask, record, record_prompts, replay
 
 
 def item(identity: int, text: str) -> Interaction:
-    asked = Asked(prompt_hash="sha256:aa", prompt=text)
-    return Interaction(id=identity, request=asked, response=Answered(output=text))
+    asked = RecordedRequest(prompt_hash="sha256:aa", prompt=text)
+    return Interaction(id=identity, request=asked, response=RecordedResponse(output=text))
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_recorder_that_is_killed_leaves_all_that_was_finished(
     tmp_path: Path, root: Path, times: int
 ):
     told = subprocess.run(
-        [sys.executable, "-m", "tests.sources.cassette.killing", tmp_path, str(times), "7"],
+        [sys.executable, "-m", "tests.sources.cassette.kill_recorder", tmp_path, str(times), "7"],
         cwd=root,
         capture_output=True,
         text=True,
@@ -56,26 +56,26 @@ def test_a_second_recorder_is_refused_with_the_process_of_the_first(path: Path):
 def test_who_reads_while_it_is_recorded_sees_the_last_whole_one(path: Path):
     record_prompts(path, [("a", "one")])
     with Recording(Counting(), path, append=True) as recording:
-        recording.output("two", Answered(output="2"), hat="a")
-        assert len(load(path)) == 1
-    assert len(load(path)) == 2
+        recording.output("two", RecordedResponse(output="2"), hat="a")
+        assert len(load_cassette(path)) == 1
+    assert len(load_cassette(path)) == 2
 
 
 def test_only_its_owner_may_read_it(path: Path):
     record_prompts(path, [("a", "one")])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with Recording(Counting(), path, append=True):
-        assert stat.S_IMODE(beside(path).stat().st_mode) == 0o600
+        assert stat.S_IMODE(journal_path(path).stat().st_mode) == 0o600
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_torn_line_was_never_an_interaction(path: Path):
-    journal = Journal(path, Title("refund.yaml"))
+    journal = Journal(path, CassetteTitle("refund.yaml"))
     journal.add(1, item(1, "one"))
     os.close(journal.file)  # as if the process had died here
-    with beside(path).open("ab") as file:
+    with journal_path(path).open("ab") as file:
         file.write(b'{"type":"finished","place":2,"interac')
-    tape = load(path)
+    tape = load_cassette(path)
     assert [one.response.output for one in tape] == ["one"]
     assert tape.header.metadata["interrupted"] is True
 
@@ -85,20 +85,20 @@ def test_a_secret_that_is_one_of_our_own_words_loses_nothing(
 ):
     monkeypatch.setenv("MY_TOKEN", "response")
     record_prompts(path, [("a", "the response is here")])
-    (kept,) = load(path)
+    (kept,) = load_cassette(path)
     assert kept.request.prompt == "the [API_KEY] is here"
     assert kept.response.output == "output 1\n"
 
 
 def test_a_crash_after_the_folding_adds_nothing_twice(path: Path):
-    journal = Journal(path, Title("refund.yaml"))
+    journal = Journal(path, CassetteTitle("refund.yaml"))
     journal.add(1, item(1, "one"))
-    noted = beside(path).read_bytes()
+    noted = journal_path(path).read_bytes()
     journal.close()
-    mark = msgspec.json.encode(Folded(load(path).digest)) + b"\n"
-    beside(path).write_bytes(noted + mark)  # as if the process had died before it tidied up
-    assert [one.id for one in load(path)] == [1]
-    assert not beside(path).exists()
+    mark = msgspec.json.encode(JournalMerged(load_cassette(path).digest)) + b"\n"
+    journal_path(path).write_bytes(noted + mark)  # as if the process had died before it tidied up
+    assert [one.id for one in load_cassette(path)] == [1]
+    assert not journal_path(path).exists()
 
 
 def test_what_is_there_is_not_overwritten_unasked(path: Path):
@@ -108,7 +108,7 @@ def test_what_is_there_is_not_overwritten_unasked(path: Path):
         Recording(Counting(), path)
     assert path.read_bytes() == before
     record_prompts(path, [("a", "two")], replace=True)
-    assert [one.request.prompt for one in load(path)] == ["two"]
+    assert [one.request.prompt for one in load_cassette(path)] == ["two"]
 
 
 def test_a_broken_cassette_is_not_recorded_over(path: Path):
@@ -122,7 +122,7 @@ def test_a_broken_cassette_is_not_recorded_over(path: Path):
 async def test_a_conversation_goes_on_where_an_earlier_recording_ended(path: Path):
     await record(path, [ask("one")])
     await record(path, [ask("one", "answer 1", "two")], append=True)
-    last = list(load(path))[-1]
+    last = list(load_cassette(path))[-1]
     assert (last.request.after, len(last.request.messages)) == (1, 1)
     asked = [ask("one"), ask("one", "answer 1", "two")]
     assert await replay(path, asked) == ["answer 1", "answer 1"]
@@ -134,14 +134,14 @@ async def test_a_recording_that_is_interrupted_keeps_what_it_has_and_says_so(pat
         await recording.reply(ask("one"))
         raise KeyboardInterrupt
     assert recording.summary().interrupted
-    tape = load(path)
+    tape = load_cassette(path)
     assert tape.header.metadata["interrupted"] is True
-    assert (await Replay(tape).reply(ask("one"))).text == "answer 1"
+    assert (await Cassette(tape).reply(ask("one"))).text == "answer 1"
 
 
 def test_a_summary_tells_what_it_cost(path: Path):
-    from offbook.exchange.reply import Usage
-    from offbook.sources.recording import price_table
+    from offbook.exchange.model import Usage
+    from offbook.sources.cassette.recording import price_table
 
     price = price_table([("gpt-5", 1.0, 10.0)])
     assert price("gpt-5", Usage(1_000_000, 100_000)) == 2.0
@@ -153,7 +153,7 @@ async def test_without_a_price_there_is_no_cost_rather_than_none_to_pay(path: Pa
         await recording.reply(ask("one"))
     assert recording.summary().cost_dollars is None
     assert recording.summary().total_tokens == 12
-    assert "total_cost_dollars" not in load(path).header.metadata
+    assert "total_cost_dollars" not in load_cassette(path).header.metadata
 
 
 FULL = """
@@ -206,4 +206,4 @@ def test_a_cursor_of_another_cassette_is_refused_before_anything_is_asked(path: 
     cursor = path.with_name("cursor")
     cursor.write_text("of another\n1\n")
     with pytest.raises(FormatError, match="belongs to another cassette"):
-        Replay(path, cursor=cursor)
+        Cassette(path, cursor=cursor)

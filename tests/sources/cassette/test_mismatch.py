@@ -10,14 +10,13 @@ import msgspec
 import pytest
 
 from offbook.errors import OffbookError, ReplayMismatch
-from offbook.exchange.dialects.all import recognise
-from offbook.exchange.dialects.dialect import Wire
-from offbook.exchange.history import History
-from offbook.exchange.messages import Message, Text, user
-from offbook.exchange.request import Request, Tool
-from offbook.exchange.threads import Threads
-from offbook.sources.cassette.replay import Replay
-from tests.sources.cassette.talks import ask, looking_up, record, record_prompts, replay
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest
+from offbook.exchange.messages import History, Message, Text, user
+from offbook.exchange.model import Request, Tool
+from offbook.exchange.providers import detect_dialect
+from offbook.sources.cassette.replay import Cassette
+from tests.sources.cassette.conversations import ask, looking_up, record, record_prompts, replay
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -36,7 +35,7 @@ def test_the_message_of_the_specification(tmp_path: Path):
     path = Path("auth_flow.yaml")
     plan, build = "## Task\nImplement user auth", "## Build Task\nImplement auth for {}\n"
     record_prompts(path, [("planner", plan), ("builder", build.format("user_abc123"))])
-    source = Replay(path)
+    source = Cassette(path)
     source.output(plan, "planner")
     with pytest.raises(ReplayMismatch) as told:
         source.output(build.format("user_xyz789"), "builder")
@@ -72,10 +71,10 @@ GEMINI_PATH = "/v1beta/models/gemini-2.5-pro:generateContent"
 
 def read(path: str, body: dict[str, Any], old: str = "", new: str = "") -> Request:
     raw = msgspec.json.encode(body).replace(old.encode(), new.encode())
-    wire = Wire("POST", path, {"content-type": "application/json"}, raw)
-    dialect = recognise(wire)
+    wire = HttpRequest("POST", path, {"content-type": "application/json"}, raw)
+    dialect = detect_dialect(wire)
     assert dialect is not None
-    return dialect.decode(wire, Threads())
+    return dialect.decode(wire, ConversationStore())
 
 
 @pytest.mark.parametrize(

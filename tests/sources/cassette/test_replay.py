@@ -18,18 +18,16 @@ from offbook.errors import (
     ReplayMismatch,
     ScriptExhausted,
 )
-from offbook.exchange.dialects.dialect import Wire, introduce
-from offbook.exchange.history import History
-from offbook.exchange.messages import Text, user
-from offbook.exchange.reply import Reply, Usage
-from offbook.exchange.request import Request
-from offbook.sources.cassette.format import move_chunks, read_chunks, write_chunks
-from offbook.sources.cassette.journal import load
-from offbook.sources.cassette.replay import Replay, hat_of
-from offbook.sources.recording import Recording
+from offbook.exchange.dialects.dialect import HttpRequest, request_metadata
+from offbook.exchange.messages import History, Text, user
+from offbook.exchange.model import Reply, Request, Usage
+from offbook.sources.cassette.format import format_chunks, parse_chunks, shift_chunks
+from offbook.sources.cassette.journal import load_cassette
+from offbook.sources.cassette.recording import Recording
+from offbook.sources.cassette.replay import Cassette, request_hat
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub
-from tests.sources.cassette.talks import (
+from tests.sources.cassette.conversations import (
     LOOK,
     SEED,
     Counting,
@@ -48,7 +46,7 @@ def path(tmp_path: Path) -> Path:
 
 async def test_what_was_recorded_is_given_back_and_nobody_is_asked(path: Path):
     source = await record(path, looking_up("toolu_01"), LOOK)
-    replay = Replay(path)
+    replay = Cassette(path)
     replies = [await replay.reply(request) for request in looking_up("toolu_01")]
     assert source.asked == 3
     assert replies[0].blocks == LOOK.blocks
@@ -107,7 +105,7 @@ async def test_conversations_that_ran_side_by_side_may_come_in_any_order(path: P
 
     with Recording(Slow(), path) as recording:
         await asyncio.gather(*(recording.reply(ask(text)) for text in ("one", "two", "three")))
-    source = Replay(path)
+    source = Cassette(path)
     told = [(await source.reply(ask(text))).text for text in ("three", "one", "two")]
     assert told == ["about three", "about one", "about two"]
     assert source.reordered == [3]
@@ -116,7 +114,7 @@ async def test_conversations_that_ran_side_by_side_may_come_in_any_order(path: P
 
 async def test_after_a_mismatch_nothing_is_served_any_more(path: Path):
     await record(path, [ask("one"), ask("two")])
-    source = Replay(path)
+    source = Cassette(path)
     with pytest.raises(ReplayMismatch):
         await source.reply(ask("another"))
     with pytest.raises(ReplayMismatch, match="interaction 1"):
@@ -128,7 +126,7 @@ async def test_without_strict_only_the_turn_counts_and_the_drift_is_told(path: P
     await record(path, [ask("one"), ask("two")])
     hub, heard = Hub(), list[Event]()
     hub.subscribe(heard.append)
-    source = Replay(path, strict=False, hub=hub)
+    source = Cassette(path, strict=False, hub=hub)
     assert (await source.reply(ask("uno"))).text == "answer 1"
     assert (await source.reply(ask("two"))).text == "answer 2"
     assert [(event.event, event.data["interaction"]) for event in heard] == [("cassette.drift", 1)]
@@ -145,7 +143,7 @@ async def test_more_questions_than_recorded_are_refused_with_and_without_strict(
 async def test_fewer_questions_than_recorded_fail_when_strict(path: Path):
     await record(path, [ask("one"), ask("two")])
     for strict, status in ((True, "fail"), (False, "warn")):
-        source = Replay(path, strict=strict)
+        source = Cassette(path, strict=strict)
         await source.reply(ask("one"))
         verdict = source.verdict()
         assert verdict.status == status
@@ -156,7 +154,7 @@ async def test_fewer_questions_than_recorded_fail_when_strict(path: Path):
 async def test_only_what_was_not_recorded_passes_through_and_is_counted(path: Path):
     await record(path, [ask("one"), ask("two")])
     live = Counting(Reply((Text("from the real one"),)))
-    source = Replay(path, passthrough=live)
+    source = Cassette(path, passthrough=live)
     told = [(await source.reply(ask(text))).text for text in ("one", "new", "two")]
     assert told == ["answer 1", "from the real one", "answer 2"]
     assert live.asked == 1
@@ -166,7 +164,7 @@ async def test_only_what_was_not_recorded_passes_through_and_is_counted(path: Pa
 async def test_what_the_provider_refused_is_refused_again(path: Path):
     error = ModelError("slow down", status=429, retry_after=2.5)
     await record(path, [ask("one"), ask("one")], error)
-    source = Replay(path)
+    source = Cassette(path)
     with pytest.raises(ModelError) as told:
         await source.reply(ask("one"))
     assert (told.value.status, told.value.category, told.value.retry_after) == (
@@ -180,7 +178,7 @@ async def test_what_the_provider_refused_is_refused_again(path: Path):
 async def test_the_pieces_of_a_stream_come_back_as_they_came(path: Path):
     streamed = Reply((Text("Hello, wörld"),), chunks=("Hel", "lo, w", "örld"), delays=(120, 3.5, 0))
     await record(path, [ask("hi", stream=True)], streamed)
-    reply = await Replay(path).reply(ask("hi"))
+    reply = await Cassette(path).reply(ask("hi"))
     assert reply.chunks == streamed.chunks
     assert reply.delays == streamed.delays
 
@@ -189,7 +187,7 @@ def test_a_hand_edited_answer_is_given_without_the_old_pieces(path: Path):
     streamed = Reply((Text("Hello"),), usage=Usage(1, 1), chunks=("Hel", "lo"))
     asyncio.run(record(path, [ask("hi")], streamed))
     path.write_text(path.read_text().replace("output: Hello", "output: Goodbye"))
-    reply = asyncio.run(Replay(path).reply(ask("hi")))
+    reply = asyncio.run(Cassette(path).reply(ask("hi")))
     assert (reply.text, reply.chunks) == ("Goodbye", ())
 
 
@@ -203,11 +201,11 @@ def test_a_stream_is_cut_where_it_was_also_in_another_folder(
     text = "".join(words)
     places = sorted({cut for cut in cuts if cut < len(text)})
     lengths = [b - a for a, b in itertools.pairwise([0, *places, len(text)])]
-    written = write_chunks(tuple("x" * length for length in lengths), ())
+    written = format_chunks(tuple("x" * length for length in lengths), ())
     kept, there = text.replace("/srv/shop", "[WORKSPACE]"), text.replace("/srv/shop", place)
-    moved = move_chunks(written, text, kept, lambda one: one.replace("/srv/shop", "[WORKSPACE]"))
-    again = move_chunks(moved, kept, there, lambda one: one.replace("[WORKSPACE]", place))
-    chunks, _ = read_chunks(again, there)
+    moved = shift_chunks(written, text, kept, lambda one: one.replace("/srv/shop", "[WORKSPACE]"))
+    again = shift_chunks(moved, kept, there, lambda one: one.replace("[WORKSPACE]", place))
+    chunks, _ = parse_chunks(again, there)
     assert "".join(chunks) == there
     if "/srv/shop" not in text:
         assert [len(chunk) for chunk in chunks] == lengths
@@ -231,7 +229,7 @@ async def test_a_folder_right_below_the_root_is_a_workspace_like_any_other(
     said = Reply((Text(f"See {here}/main.py and /application."),))
     with Recording(Counting(said), path, roots={"WORKSPACE": Path(here)}) as recording:
         await recording.reply(asked(here))
-    given_ = await Replay(path, roots={"WORKSPACE": Path(there)}).reply(asked(there))
+    given_ = await Cassette(path, roots={"WORKSPACE": Path(there)}).reply(asked(there))
     assert given_.text == f"See {there}/main.py and /application."
 
 
@@ -242,7 +240,7 @@ async def test_a_stream_with_a_secret_and_a_folder_keeps_its_pieces(tmp_path: Pa
     roots = {"WORKSPACE": tmp_path}
     with Recording(Counting(streamed), tmp_path / "one.yaml", roots=roots) as recording:
         await recording.reply(ask("go"))
-    replay_ = Replay(tmp_path / "one.yaml", roots={"WORKSPACE": Path("/w")})
+    replay_ = Cassette(tmp_path / "one.yaml", roots={"WORKSPACE": Path("/w")})
     given_ = await replay_.reply(ask("go"))
     assert given_.chunks == ("/w/", "here is [API_KEY] and ", "more")
     assert given_.delays == (5, 13, 8)
@@ -252,21 +250,21 @@ async def test_paths_in_answers_follow_the_workspace(path: Path, tmp_path: Path)
     here, there = tmp_path / "here", tmp_path / "there"
     reply = Reply((Text(f"I wrote {here}/a.txt"),))
     await record(path, [ask(f"work in {here}")], reply, roots={"WORKSPACE": here})
-    assert str(here).encode() not in load(path).raw
+    assert str(here).encode() not in load_cassette(path).raw
     told = await replay(path, [ask(f"work in {there}")], roots={"WORKSPACE": there})
     assert told == [f"I wrote {there}/a.txt"]
 
 
 def test_a_prompt_of_a_command_is_replayed_by_hat(path: Path):
     record_prompts(path, [("planner", "plan it"), ("builder", "build it"), ("planner", "plan on")])
-    source = Replay(path)
+    source = Cassette(path)
     told = [source.output(p, h) for h, p in (("builder", "build  it\r\n"), ("planner", "plan it"))]
     assert [response.output for response in told if response] == ["output 2\n", "output 1\n"]
 
 
 def test_the_first_cassettes_are_read_and_replayed_by_position(path: Path):
     path.write_text(SEED)
-    source = Replay(path, strict=False)
+    source = Cassette(path, strict=False)
     response = source.output("anything", "builder")
     assert response is not None
     assert response.output == '<event topic="build.done">\nImplemented OAuth2 flow\n</event>\n'
@@ -299,7 +297,7 @@ def test_an_agent_started_anew_each_time_gets_the_next_reply(path: Path, tmp_pat
 
 def test_two_replays_with_one_cursor_never_give_the_same_reply(path: Path, tmp_path: Path):
     record_prompts(path, [("worker", "go on")] * 6)
-    one, two = (Replay(path, cursor=tmp_path / "cursor") for _ in range(2))
+    one, two = (Cassette(path, cursor=tmp_path / "cursor") for _ in range(2))
     told = [source.output("go on", "worker") for _ in range(3) for source in (one, two)]
     assert [response.output for response in told if response] == [
         f"output {at}\n" for at in range(1, 7)
@@ -309,23 +307,23 @@ def test_two_replays_with_one_cursor_never_give_the_same_reply(path: Path, tmp_p
 
 def test_a_cursor_of_another_cassette_is_refused(path: Path, tmp_path: Path):
     record_prompts(path, [("worker", "go on")])
-    Replay(path, cursor=tmp_path / "cursor").output("go on", "worker")
+    Cassette(path, cursor=tmp_path / "cursor").output("go on", "worker")
     other = tmp_path / "other.yaml"
     record_prompts(other, [("worker", "go on"), ("worker", "and on")])
     with pytest.raises(FormatError, match="belongs to another cassette"):
-        Replay(other, cursor=tmp_path / "cursor").output("go on", "worker")
+        Cassette(other, cursor=tmp_path / "cursor").output("go on", "worker")
 
 
 def test_a_cassette_with_nothing_in_it_is_no_pass(path: Path):
     with Recording(Counting(), path):
         pass
     with pytest.raises(FormatError, match="nothing to replay"):
-        Replay(path)
+        Cassette(path)
 
 
 def test_another_task_is_refused_up_front_with_both(path: Path):
     record_prompts(path, [("worker", "go on")], task="Build the thing")
-    source = Replay(path)
+    source = Cassette(path)
     source.check_task("Build  the thing\n")
     with pytest.raises(ReplayMismatch, match=r"recorded: Build the thing\n.*given:    Break it"):
         source.check_task("Break it")
@@ -340,22 +338,22 @@ async def test_a_redaction_added_later_applies_to_what_was_recorded_too(path: Pa
 
 def test_a_second_opening_of_an_unchanged_file_is_the_first_one(path: Path):
     record_prompts(path, [("worker", "go on")])
-    assert load(path) is load(path)
+    assert load_cassette(path) is load_cassette(path)
     path.write_text(path.read_text().replace("go on", "go off"))
-    assert "go off" in load(path).raw.decode()
+    assert "go off" in load_cassette(path).raw.decode()
 
 
 def test_who_asks_over_a_wire_may_say_which_hat_it_wears():
-    wire = Wire("POST", "/v1/chat/completions", {"x-offbook-hat": "planner"})
-    assert hat_of(Request(metadata=introduce(wire, "openai-chat"))) == "planner"
-    assert hat_of(Request()) == "main"
+    wire = HttpRequest("POST", "/v1/chat/completions", {"x-offbook-hat": "planner"})
+    assert request_hat(Request(metadata=request_metadata(wire, "openai-chat"))) == "planner"
+    assert request_hat(Request()) == "main"
 
 
 async def test_a_call_beside_the_work_is_answered_whether_it_was_recorded_or_not(path: Path):
     about = {"user-agent": "claude-cli/2.1"}
     probe = Request(History((user("quota"),)), model="claude-haiku", metadata=about)
     await record(path, [probe, *looking_up("toolu_01")])
-    replay = Replay(path)
+    replay = Cassette(path)
     assert (await replay.reply(probe)).text == "answer 1"
     assert (await replay.reply(probe)).role == "auxiliary (Claude Code quota)"
     replies = [await replay.reply(request) for request in looking_up("toolu_01")]

@@ -9,18 +9,16 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import ModelError, ReplayMismatch
-from offbook.exchange.history import History
-from offbook.exchange.messages import Message, Text, Thinking, ToolCall, ToolResult, user
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request, Tool
-from offbook.sources.cassette.format import Answered
-from offbook.sources.cassette.journal import beside
-from offbook.sources.cassette.replay import Replay
-from offbook.sources.recording import Recording
+from offbook.exchange.messages import History, Message, Text, Thinking, ToolCall, ToolResult, user
+from offbook.exchange.model import Reply, Request, Tool
+from offbook.sources.cassette.format import RecordedResponse
+from offbook.sources.cassette.journal import journal_path
+from offbook.sources.cassette.recording import Recording
+from offbook.sources.cassette.replay import Cassette
 from offbook.trace.hub import Hub
-from offbook.trace.observe import Observed
+from offbook.trace.instrument import TracedSource
 from offbook.trace.recorder import Recorder
-from tests.sources.cassette.talks import Counting, ask
+from tests.sources.cassette.conversations import Counting, ask
 
 BODY = "{0:02}aB3dE5gH7jK9mN1pQ3sT5vW7yZ{0:02}"
 SHAPES = (
@@ -92,22 +90,22 @@ async def test_no_secret_reaches_the_disk_by_any_way(
     hub.subscribe(recorder.record)
     messages: list[str] = []
     with Recording(Counting(*replies), cassette, task=told) as recording:
-        source = Observed(recording, hub, tools=True)
+        source = TracedSource(recording, hub, tools=True)
         for _ in replies:
             with suppress(ModelError):
                 await source.reply(request)
-        recording.output(told, Answered(output=told, exit_code=1), hat="shell")
-        journal = beside(cassette).read_bytes()
+        recording.output(told, RecordedResponse(output=told, exit_code=1), hat="shell")
+        journal = journal_path(cassette).read_bytes()
         recording.close({"command": {"argv": ["agent", *texts], "output": told}})
-    replay = Replay(cassette, cursor=tmp_path / "cursor", hub=hub)
+    replay = Cassette(cassette, cursor=tmp_path / "cursor", hub=hub)
     for _ in replies:
         with suppress(ModelError):
-            await Observed(replay, hub).reply(request)
+            await TracedSource(replay, hub).reply(request)
     with pytest.raises(ReplayMismatch) as failed:
         replay.output(f"{told} and more", "shell")
     messages += [str(failed.value), replay.verdict().message]
     with pytest.raises(ReplayMismatch) as other:
-        await Replay(cassette).reply(ask(told, system=told))
+        await Cassette(cassette).reply(ask(told, system=told))
     messages.append(str(other.value))
     recorder.close()
     written = [path.read_bytes() for path in everywhere(tmp_path)]
@@ -123,7 +121,7 @@ async def test_a_mask_in_the_agents_own_words_survives(tmp_path: Path):
     path = tmp_path / "one.yaml"
     with Recording(Counting(Reply((Text("it says [API_KEY] here"),))), path) as recording:
         await recording.reply(ask("what is [API_KEY]?"))
-    assert (await Replay(path).reply(ask("what is [API_KEY]?"))).text == "it says [API_KEY] here"
+    assert (await Cassette(path).reply(ask("what is [API_KEY]?"))).text == "it says [API_KEY] here"
 
 
 PROGRAM = """import os
@@ -148,5 +146,5 @@ async def test_a_program_that_deals_with_secrets_is_given_back_as_it_was_written
     said = Reply((Text(f"```python\n{PROGRAM}```"), call), "tool_use")
     with Recording(Counting(said), path) as recording:
         await recording.reply(ask("Write it"))
-    given = await Replay(path).reply(ask("Write it"))
+    given = await Cassette(path).reply(ask("Write it"))
     assert given.blocks == said.blocks

@@ -11,11 +11,11 @@ import pytest
 
 from offbook.errors import FormatError, ModelError, ReplayMismatch, UsageError
 from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.sources.cassette.replay import Replay
-from offbook.sources.importers.all import read_trace, write_cassette, write_mocks
-from offbook.sources.importers.importer import MAIN
+from offbook.sources.cassette.replay import Cassette
+from offbook.sources.importers.conversion import read_trace, write_cassette, write_mocks
+from offbook.sources.importers.importer import MAIN_HAT
 from offbook.trace.reader import Trace
-from tests.sources.cassette.talks import ask
+from tests.sources.cassette.conversations import ask
 
 
 def lines(path: Path, *values: Any) -> Path:
@@ -68,7 +68,7 @@ async def test_a_production_trace_becomes_a_test_that_replays(tmp_path: Path):
     )
     cassette = tmp_path / "refund.yaml"
     assert write_cassette(read_trace(trace), cassette) == 2
-    source = Replay(cassette)
+    source = Cassette(cassette)
     first = await source.reply(ask("Refund order 7", system="whatever it was"))
     assert first.calls == (ToolCall("imported-1", "find", {"id": 7}),)
     second = await source.reply(ask("Refund order 7", "let me look", "Refund order 7"))
@@ -80,7 +80,7 @@ async def test_another_prompt_than_the_imported_one_does_not_pass(tmp_path: Path
     trace = lines(tmp_path / "trace.jsonl", {"prompt": "Refund order 7", "response": "Done."})
     write_cassette(read_trace(trace), tmp_path / "one.yaml")
     with pytest.raises(ReplayMismatch, match=r"Differs at: \$\.prompt"):
-        await Replay(tmp_path / "one.yaml").reply(ask("Refund order 8"))
+        await Cassette(tmp_path / "one.yaml").reply(ask("Refund order 8"))
 
 
 RECORDS: list[tuple[Any, Any]] = [
@@ -298,11 +298,11 @@ def test_recorded_sessions_of_ralph_are_imported_as_expected(shared_data: Path, 
         seen += 1
         told = read_trace(base / name)
         assert "".join(one.reply.text for one in told) == about["terminal_text"], name
-        hats = iter(about["summary"]["hat_sequence"] or [MAIN] * len(told))
+        hats = iter(about["summary"]["hat_sequence"] or [MAIN_HAT] * len(told))
         assert all(one.hat in hats for one in told), name  # in their order
         cassette = tmp_path / f"{seen}.yaml"
         write_cassette(told, cassette)
-        source = Replay(cassette)
+        source = Cassette(cassette)
         given = [source.output("whatever the prompt was", one.hat) for one in told]
         assert "".join(one.output or "" for one in given if one) == about["terminal_text"], name
         assert source.verdict().status == "pass", name
@@ -341,7 +341,7 @@ def test_runs_of_real_clients_are_imported_and_replay(
 ):
     first, second = told = read_trace(shared_data / "ralph" / "thirdparty_runs" / name)
     write_cassette(told, tmp_path / "run.yaml")
-    source = Replay(tmp_path / "run.yaml")
+    source = Cassette(tmp_path / "run.yaml")
     given = [source.output(one.prompt or "whatever it was", one.hat) for one in told]
     assert [one.said for one in given if one] == [one.reply.blocks for one in told]
     assert source.verdict().status == "pass"

@@ -9,13 +9,12 @@ import httpx2
 import openai
 import pytest
 
-from offbook.determinism.isolation import closed
+from offbook.determinism.network_guard import block_network
 from offbook.errors import IsolationError, ModelError, ScriptExhausted
-from offbook.exchange.dialects.all import recognise
 from offbook.exchange.messages import Text
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
-from offbook.sources.inprocess.interception import intercepted
+from offbook.exchange.model import Reply, Request
+from offbook.exchange.providers import detect_dialect
+from offbook.sources.inprocess.patching import intercept
 from offbook.sources.server.endpoint import Endpoint
 
 ASKED: list[Any] = [{"role": "user", "content": "Hi"}]
@@ -96,13 +95,13 @@ AWAITED = [chat_async, responses_stream_async, messages_async]
 
 
 def serve(model: Model) -> Endpoint:
-    return Endpoint(model, url="", recognise=recognise)
+    return Endpoint(model, url="", recognise=detect_dialect)
 
 
 @pytest.mark.parametrize("ask", BLOCKING)
 def test_a_blocking_sdk_is_answered(ask: Callable[[], str]):
     model = Model()
-    with closed(), intercepted(serve(model).answer):
+    with block_network(), intercept(serve(model).answer):
         assert ask() == WORDS
     assert [request.prompt for request in model.asked] == ["Hi"]
 
@@ -110,7 +109,7 @@ def test_a_blocking_sdk_is_answered(ask: Callable[[], str]):
 @pytest.mark.parametrize("ask", AWAITED)
 async def test_an_awaited_sdk_is_answered(ask: Callable[[], Awaitable[str]]):
     model = Model()
-    with closed(), intercepted(serve(model).answer):
+    with block_network(), intercept(serve(model).answer):
         assert await ask() == WORDS
     assert [request.prompt for request in model.asked] == ["Hi"]
 
@@ -131,7 +130,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("ask", [chat, messages])
 def test_without_interception_the_border_catches_them(ask: Callable[[], str], patient: list[float]):
-    with closed() as border, pytest.raises(Exception) as caught:  # noqa: PT011 - one of them wraps it
+    with block_network() as border, pytest.raises(Exception) as caught:  # noqa: PT011 - one of them wraps it
         ask()
     assert IsolationError in {type(caught.value), type(caught.value.__cause__)}
     assert {error.where.rpartition(" ")[2] for error in border.refused} == {ask.__name__}
@@ -145,7 +144,11 @@ def test_a_script_that_does_not_fit_reaches_the_test_at_once(
 ):
     model = Model(ScriptExhausted("the agent asked for more"))
     endpoint = serve(model)
-    with closed(), intercepted(endpoint.answer), pytest.raises(refused, match="asked for more"):
+    with (
+        block_network(),
+        intercept(endpoint.answer),
+        pytest.raises(refused, match="asked for more"),
+    ):
         ask()
     assert isinstance(endpoint.failure, ScriptExhausted)
     assert len(model.asked) == 1
@@ -155,7 +158,7 @@ def test_a_script_that_does_not_fit_reaches_the_test_at_once(
 def test_an_error_of_the_provider_looks_like_one(patient: list[float]):
     model = Model(ModelError("slow down", status=429, retry_after=2))
     endpoint = serve(model)
-    with closed(), intercepted(endpoint.answer), pytest.raises(openai.RateLimitError):
+    with block_network(), intercept(endpoint.answer), pytest.raises(openai.RateLimitError):
         chat()
     assert endpoint.failure is None
     assert len(model.asked) == 3, "the SDK tries again, as it would"

@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 
 from offbook.errors import ModelError, ScriptMismatch, UsageError
-from offbook.exchange.history import History
-from offbook.exchange.messages import Message, Text, ToolCall, ToolResult, user
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
-from offbook.sources.mocks.lines import parse_mocks
-from offbook.sources.mocks.linter import lint
+from offbook.exchange.messages import History, Message, Text, ToolCall, ToolResult, user
+from offbook.exchange.model import Reply, Request
+from offbook.sources.mocks.mock_file import lint_mocks, parse_mocks
 from offbook.sources.mocks.mocks import RECEIPTS, Mocks, join_values
 
 HEADER: dict[str, Any] = {"schemaVersion": 1}
@@ -214,19 +211,22 @@ def test_the_linter_finds_what_nothing_reaches():
         """,
         "m.jsonl",
     )
-    assert [(finding.line, finding.kind) for finding in lint(script)] == [
+    assert [(finding.line, finding.kind) for finding in lint_mocks(script)] == [
         (3, "unreachable"),
         (6, "suspicious"),
         (8, "unreachable"),
         (9, "suspicious"),
     ]
-    assert str(lint(script)[0]) == "m.jsonl:3: unreachable: line 2 ('*order*') always comes first"
+    assert (
+        str(lint_mocks(script)[0])
+        == "m.jsonl:3: unreachable: line 2 ('*order*') always comes first"
+    )
 
 
 async def test_the_linter_tells_what_a_run_did_not_use():
     mocks = Mocks([{"match": "*a*", "text": "A"}, {"match": "*b*", "text": "B"}])
     await say(mocks, "a")
-    assert [(f.line, f.kind) for f in lint(mocks.script, mocks.unused)] == [(2, "unused")]
+    assert [(f.line, f.kind) for f in lint_mocks(mocks.script, mocks.unused)] == [(2, "unused")]
 
 
 def test_a_sticky_line_without_a_pattern_hides_the_rest_of_its_scope():
@@ -236,7 +236,7 @@ def test_a_sticky_line_without_a_pattern_hides_the_rest_of_its_scope():
         '{"id": "s", "scope": "a.b", "consume": "sticky"}\n'
         '{"id": "o", "scope": "elsewhere", "consume": "once"}\n'
     )
-    found = [(finding.line, finding.kind) for finding in lint(script)]
+    found = [(finding.line, finding.kind) for finding in lint_mocks(script)]
     assert found == [(2, "unreachable"), (4, "suspicious")]
 
 

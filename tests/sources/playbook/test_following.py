@@ -3,10 +3,8 @@
 import pytest
 
 from offbook.errors import ModelError, ScriptExhausted, ScriptMismatch
-from offbook.exchange.history import History
-from offbook.exchange.messages import Message, Text, ToolResult, user
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request, Tool
+from offbook.exchange.messages import History, Message, Text, ToolResult, user
+from offbook.exchange.model import Reply, Request, Tool
 from offbook.sources.playbook import Playbook, call, fail, role, say, when
 
 
@@ -135,11 +133,11 @@ async def test_an_auxiliary_call_of_a_known_client_eats_no_step(
     system: str, prompt: str, agent: str, answer: str
 ):
     playbook = following(when("hi", [say("hello")]))
-    aside = await playbook.reply(
+    side_response = await playbook.reply(
         Request(History([user(prompt)]), system, metadata={"user-agent": agent})
     )
-    assert answer in aside.text
-    assert aside.role.startswith("auxiliary")
+    assert answer in side_response.text
+    assert side_response.role.startswith("auxiliary")
     assert (await Talk(playbook).tell("hi")).text == "hello"
 
 

@@ -17,10 +17,8 @@ from offbook.errors import (
     ScriptMismatch,
     UsageError,
 )
-from offbook.exchange.history import History
-from offbook.exchange.messages import Message, Text, Thinking, ToolCall, ToolResult, user
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request, Tool
+from offbook.exchange.messages import History, Message, Text, Thinking, ToolCall, ToolResult, user
+from offbook.exchange.model import Reply, Request, Tool
 from offbook.sources.playbook import Action, Call, Role, Say, Turn, validate
 
 
@@ -277,11 +275,11 @@ async def test_an_exhausted_playbook_tells_step_expected_came_remaining_and_what
             'after step 1. call("bash", {"command":"ls"})'
         ),
         "  expected: nothing more in when('first')",
-        '  came: a result of bash: "a.txt"',
+        '  got: a result of bash: "a.txt"',
         "  remaining:",
         *(f'    {n + 2}. say("text {n}")' for n in range(5)),
         "    ... +2 more",
-        "  do: end the turn with say(…), or script what the model does next",
+        "  fix: end the turn with say(…), or script what the model does next",
     ]
 
 
@@ -294,11 +292,11 @@ async def test_an_unfinished_playbook_tells_step_expected_came_remaining_and_wha
         "when('x'): playbook not fully consumed: 2 actions remaining",
         "  consumed: 1 of 3",
         '  expected: the agent to ask for step 2. call("b", {})',
-        '  came: it stopped after step 1. call("a", {})',
+        '  got: it stopped after step 1. call("a", {})',
         "  remaining:",
         '    2. call("b", {})',
         '    3. say("c")',
-        "  do: remove what is never reached, or find out why the agent stopped",
+        "  fix: remove what is never reached, or find out why the agent stopped",
     ]
 
 

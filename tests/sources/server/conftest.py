@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from offbook.sources.server.server import Server
-from tests.sources.server.plain import recognise
+from tests.sources.server.plain_dialect import recognise
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,11 @@ import pytest
 
 from offbook.errors import UsageError
 from offbook.exchange.messages import Text, user
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
-from offbook.sources.server.pacing import Pacing
+from offbook.exchange.model import Reply, Request
+from offbook.sources.server.endpoint import Pacing
 from offbook.sources.server.server import Server
-from tests.sources.server.plain import body, recognise
-from tests.sources.server.raw import Reader, ask, dialled, post
+from tests.sources.server.plain_dialect import body, recognise
+from tests.sources.server.raw_http import Reader, ask, dialled, post
 
 
 class Echo:

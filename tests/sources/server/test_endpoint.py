@@ -8,17 +8,16 @@ import msgspec
 import pytest
 
 from offbook.errors import ModelError, ScriptMismatch
-from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.messages import Message, Text, ToolResult, user
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
+from offbook.exchange.model import Reply, Request
 from offbook.sources.playbook import Playbook, call, fail, say, when
-from offbook.sources.server.pacing import Pacing
+from offbook.sources.server.endpoint import Pacing
 from offbook.sources.server.server import Server
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub
-from tests.sources.server.plain import body, recognise
-from tests.sources.server.raw import Reader, ask, dialled, post
+from tests.sources.server.plain_dialect import body, recognise
+from tests.sources.server.raw_http import Reader, ask, dialled, post
 
 
 class Scripted:
@@ -139,7 +138,7 @@ def test_a_reply_that_was_lost_on_its_way_is_given_again(
     noticed = threading.Event()
     lose = endpoint.lose
 
-    def notice(wire: Wire, answer: Answer) -> None:
+    def notice(wire: HttpRequest, answer: HttpResponse) -> None:
         lose(wire, answer)
         noticed.set()
 

@@ -8,7 +8,7 @@ import pytest
 from google import genai
 from google.genai import errors
 
-from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.server.endpoint import Endpoint
 from offbook.sources.server.server import Server
@@ -72,10 +72,10 @@ def test_a_miss_is_asked_for_once_and_says_what_came_nearest(
     speaking: Server, ask: Miss, monkeypatch: pytest.MonkeyPatch
 ):
     endpoint = speaking.mount(Mocks([{"match": "*What is the time?*", "text": "Late."}]))
-    asked: list[Wire] = []
+    asked: list[HttpRequest] = []
     answer = endpoint.answer
 
-    async def count(wire: Wire) -> Answer:
+    async def count(wire: HttpRequest) -> HttpResponse:
         asked.append(wire)
         return await answer(wire)
 

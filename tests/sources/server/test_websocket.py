@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.exchange.messages import Text, user
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request
+from offbook.exchange.model import Reply, Request
 from offbook.sources.server.server import Server
 from offbook.sources.server.websocket import (
     BINARY,
@@ -25,7 +24,7 @@ from offbook.sources.server.websocket import (
     close_frame,
     frame,
 )
-from tests.sources.server.raw import Reader, dialled
+from tests.sources.server.raw_http import Reader, dialled
 
 MASK = b"\x01\x02\x03\x04"
 

@@ -6,9 +6,9 @@ import pytest
 
 from offbook.errors import DeadlineExceeded, RunError, ScriptExhausted, UsageError
 from offbook.exchange.messages import ToolResult
-from offbook.runs.rehearsals.doors import drive
+from offbook.runs.api import drive
 from offbook.sources.playbook import call, fail, say, when
-from offbook.subjects.clis.cli import Cli
+from offbook.subjects.clis.cli import CliAgent
 from offbook.subjects.clis.codex import Codex
 from offbook.subjects.subject import Subject
 from offbook.testing import SubjectConformance
@@ -42,7 +42,7 @@ class TestClaudeCode(OfShell):
 
 
 def said(subject: Subject) -> str:
-    assert isinstance(subject, Cli)
+    assert isinstance(subject, CliAgent)
     return subject.said.text
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import DeadlineExceeded, RunError, ScriptExhausted, UsageError
-from offbook.runs.rehearsals.doors import drive
+from offbook.runs.api import drive
 from offbook.sources.playbook import call, fail, say, when
 from offbook.subjects.clis.command import Command
 from offbook.testing import SubjectConformance

@@ -7,16 +7,14 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from offbook.errors import ScriptExhausted, UsageError
-from offbook.runs.rehearsals.doors import drive
-from offbook.runs.rehearsals.rehearsal import Rehearsal
-from offbook.runs.tools.check import check
-from offbook.runs.tools.report import report
-from offbook.runs.tools.run import run
-from offbook.runs.tools.setup import setup
+from offbook.runs.api import drive
+from offbook.runs.rehearsal import Rehearsal
 from offbook.sources.playbook import say, when
 from offbook.subjects.clis.ralph import Ralph
+from offbook.trace.events import read_verdicts
 from offbook.trace.reader import read_trace
-from offbook.trace.verdicts import verdicts
+from offbook.workflows.loop_run import run
+from offbook.workflows.tools import check, report, setup
 
 assert Ralph.client is not None
 CLIENT = Ralph.client
@@ -60,7 +58,7 @@ def test_why_it_ended_is_told_whatever_its_exit_code(
     assert not faults
     [end] = [event.data for event in events if event.event == "_meta.termination"]
     assert (end["reason"], end["iterations"], end["claimed_exit_code"]) == (reason, 1, 0)
-    [verdict] = [one for one in verdicts(events) if one.check == NAME]
+    [verdict] = [one for one in read_verdicts(events) if one.check == NAME]
     assert (verdict.status, verdict.expected, verdict.actual) == (status, end["exit_code"], 0)
 
 

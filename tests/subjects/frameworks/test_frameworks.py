@@ -21,7 +21,7 @@ from offbook.errors import (
     ScriptMismatch,
     UsageError,
 )
-from offbook.subjects.frameworks.framework import Framework
+from offbook.subjects.frameworks.framework import FrameworkSubject
 
 Found = list[int]
 Make = Callable[[Found], Any]
@@ -277,7 +277,7 @@ def test_an_agent_that_gives_up_because_its_provider_refused_ends_the_turn(make:
     with drive(make([])) as rehearsal:
         run = rehearsal.run(when("Find it", [fail("no such key", status=401)]))
         [told] = run.events.named("agent.error")
-        error = cast("Framework", rehearsal.subject).error
+        error = cast("FrameworkSubject", rehearsal.subject).error
     assert "no such key" in told.data["error"]
     assert "no such key" in str(error)
 
@@ -341,7 +341,7 @@ def test_what_the_framework_gave_back_is_kept():
     agent = pydantic_ai.Agent("openai:m", output_type=int)
     with drive(agent) as rehearsal:
         rehearsal.run(when("How many?", [call("final_result", {"response": 7})]))
-        result = cast("Any", cast("Framework", rehearsal.subject).result)
+        result = cast("Any", cast("FrameworkSubject", rehearsal.subject).result)
     assert result.output == 7
 
 

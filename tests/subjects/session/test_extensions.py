@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from offbook import ExtensionError, UsageError, call, say, session, when
-from offbook.errors import OffbookError
-from offbook.subjects.session.context import Context
+from offbook import call, say, session, when
+from offbook.errors import ExtensionError, OffbookError, UsageError
 from offbook.subjects.session.extensions import Api
+from offbook.subjects.session.hooks import Context
 
 JSON = dict[str, Any]
 

@@ -5,43 +5,30 @@ from typing import Any
 
 import pytest
 
-from offbook import (
-    AgentSession,
-    ScriptMismatch,
-    Skill,
-    ToolFailed,
-    call,
-    fail,
-    role,
-    say,
-    session,
-    think,
-    when,
-)
-from offbook.errors import UsageError
-from offbook.exchange.history import History
-from offbook.exchange.messages import Thinking, user
-from offbook.exchange.request import Request
-from offbook.runs.rehearsals.rehearsal import Rehearsal
-from offbook.subjects.session.context import Context
+from offbook import call, fail, role, say, session, think, when
+from offbook.errors import ScriptMismatch, ToolFailed, UsageError
+from offbook.exchange.messages import History, Thinking, user
+from offbook.exchange.model import Request
+from offbook.runs.rehearsal import Rehearsal
 from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import MOMENTS, Moment
-from offbook.trace.observe import rebuild
+from offbook.subjects.session.hooks import HOOK_EVENTS, Context, HookEvent
+from offbook.trace.instrument import rebuild_requests
+from offbook.types import AgentSession, Skill
 
 JSON = dict[str, Any]
 
 
 def requests(rehearsal: Rehearsal) -> list[Request]:
-    return list(rebuild(rehearsal.events.all))
+    return list(rebuild_requests(rehearsal.events.all))
 
 
 def test_hooks_are_asked_at_every_moment_in_order():
     seen: list[str] = []
 
     def watcher(api: Api) -> None:
-        for name in MOMENTS:
+        for name in HOOK_EVENTS:
 
-            def hook(moment: Moment, ctx: Context) -> None:
+            def hook(moment: HookEvent, ctx: Context) -> None:
                 seen.append(moment.name)
                 assert ctx.has_ui
 
@@ -73,7 +60,7 @@ def test_hooks_of_several_extensions_are_asked_in_the_order_of_the_extensions():
     def extension(name: str) -> Any:
         def load(api: Api) -> None:
             @api.on("tool_call")
-            async def rewrite(moment: Moment, ctx: Context) -> JSON:
+            async def rewrite(moment: HookEvent, ctx: Context) -> JSON:
                 seen.append(f"{name} saw {moment.input['command']}")
                 return {"input": {"command": f"{moment.input['command']}+{name}"}}
 
@@ -97,7 +84,7 @@ def test_the_first_block_wins_and_later_hooks_are_not_asked():
     def extension(name: str) -> Any:
         def load(api: Api) -> None:
             @api.on("tool_call")
-            def block(moment: Moment, ctx: Context) -> JSON:
+            def block(moment: HookEvent, ctx: Context) -> JSON:
                 asked.append(name)
                 return {"block": True, "reason": name}
 
@@ -119,7 +106,7 @@ def test_a_hook_may_change_the_input_in_place_and_nobody_elses_is_touched():
             return str(params["nested"]["list"])
 
         @api.on("tool_call")
-        def change(moment: Moment, ctx: Context) -> None:
+        def change(moment: HookEvent, ctx: Context) -> None:
             moment.input["nested"]["list"].append(2)
 
     with session(extensions=[extension]) as t:
@@ -133,7 +120,7 @@ def test_a_hook_may_change_the_input_in_place_and_nobody_elses_is_touched():
 def test_an_input_that_a_hook_spoils_is_validated_again():
     def extension(api: Api) -> None:
         @api.on("tool_call")
-        def spoil(moment: Moment, ctx: Context) -> JSON:
+        def spoil(moment: HookEvent, ctx: Context) -> JSON:
             return {"input": {"path": 5}}
 
     with session(extensions=[extension], mock_tools={"read": "ok"}) as t:
@@ -153,7 +140,7 @@ def test_an_input_that_a_hook_spoils_is_validated_again():
 def test_a_hook_whose_answer_is_not_understood_fails_the_run(answer: Any, says: str):
     def extension(api: Api) -> None:
         @api.on("tool_call")
-        def odd(moment: Moment, ctx: Context) -> Any:
+        def odd(moment: HookEvent, ctx: Context) -> Any:
             return answer
 
     with session(extensions=[extension], mock_tools={"bash": "ok"}) as t:
@@ -169,7 +156,7 @@ def test_a_hook_whose_answer_is_not_understood_lets_no_call_through():
 
     def extension(api: Api) -> None:
         @api.on("tool_call")
-        def odd(moment: Moment, ctx: Context) -> JSON:
+        def odd(moment: HookEvent, ctx: Context) -> JSON:
             return {"blok": True}
 
     options: JSON = {"mock_tools": {"bash": ran.append}, "propagate_errors": False}
@@ -195,7 +182,7 @@ def test_a_result_hook_changes_what_it_names_and_leaves_the_rest(
 ):
     def extension(api: Api) -> None:
         @api.on("tool_result")
-        def edit(moment: Moment, ctx: Context) -> Any:
+        def edit(moment: HookEvent, ctx: Context) -> Any:
             return answer
 
     mock = {"content": "old", "details": {"k": 1}}
@@ -208,7 +195,7 @@ def test_a_result_hook_changes_what_it_names_and_leaves_the_rest(
 @pytest.mark.parametrize("moment", ["tool_call", "tool_result"])
 def test_a_hook_around_a_tool_that_raises_fails_the_run_with_the_step(moment: str):
     def extension(api: Api) -> None:
-        def boom(moment: Moment, ctx: Context) -> None:
+        def boom(moment: HookEvent, ctx: Context) -> None:
             raise RuntimeError("boom")
 
         api.on(moment)(boom)
@@ -231,7 +218,7 @@ def test_a_hook_around_a_tool_that_raises_fails_the_run_with_the_step(moment: st
 @pytest.mark.parametrize("moment", ["agent_start", "turn_start", "turn_end", "agent_end"])
 def test_a_hook_that_only_watches_fails_the_run_when_it_raises(moment: str):
     def extension(api: Api) -> None:
-        def boom(moment: Moment, ctx: Context) -> None:
+        def boom(moment: HookEvent, ctx: Context) -> None:
             raise RuntimeError("boom")
 
         api.on(moment)(boom)
@@ -344,7 +331,7 @@ def test_settings_reach_the_request_and_the_extensions():
 
     def extension(api: Api) -> None:
         @api.on("session_start")
-        def look(_: Moment, ctx: Context) -> None:
+        def look(_: HookEvent, ctx: Context) -> None:
             seen.append(ctx.settings["theme"])
 
     settings = {"model": "m1", "parameters": {"temperature": 0}, "theme": "dark"}

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from offbook import Outcome, Text, call, say, session, when
+from offbook import call, say, session, when
 from offbook.exchange.messages import Image
-from offbook.subjects.session.context import Context
 from offbook.subjects.session.extensions import Api
+from offbook.subjects.session.hooks import Context
+from offbook.types import Text, ToolOutcome
 
 JSON = dict[str, Any]
 FULL = {"content": [{"type": "text", "text": "full"}], "details": {"n": 1}}
@@ -39,7 +40,7 @@ GIVEN: list[JSON] = []
         (FULL, "full", {"n": 1}),
         ({"content": "short"}, "short", {}),
         ({"content": ["a", Text("b")]}, "a\nb", {}),
-        (Outcome((Text("own"),), {"k": 2}), "own", {"k": 2}),
+        (ToolOutcome((Text("own"),), {"k": 2}), "own", {"k": 2}),
         (None, "", {}),
         (GIVEN.append, "", {}),
     ],
@@ -150,8 +151,8 @@ def test_details_that_are_no_json_reach_then_as_they_are_and_the_trace_as_words(
 
     def extension(api: Api) -> None:
         @api.tool("odd")
-        def odd(params: JSON, ctx: Context) -> Outcome:
-            return Outcome((Text("ok"),), details)
+        def odd(params: JSON, ctx: Context) -> ToolOutcome:
+            return ToolOutcome((Text("ok"),), details)
 
     with session(extensions=[extension]) as t:
         t.run(

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from offbook import ToolFailed, UsageError, call, say, session, when
-from offbook.subjects.session.context import Context
+from offbook import call, say, session, when
+from offbook.errors import ToolFailed, UsageError
 from offbook.subjects.session.extensions import Api
+from offbook.subjects.session.hooks import Context
 from offbook.trace.query import Events
 
 JSON = dict[str, Any]

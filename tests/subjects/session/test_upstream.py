@@ -10,9 +10,8 @@ import pytest
 from offbook import ToolBlocked, call, say, session, when
 from offbook.errors import OffbookError
 from offbook.exchange.messages import ToolResult
-from offbook.subjects.session.context import Context
 from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import Moment
+from offbook.subjects.session.hooks import Context, HookEvent
 
 JSON = dict[str, Any]
 
@@ -65,7 +64,7 @@ def test_s3_several_turns_make_one_conversation():
 def test_s4_what_an_extension_shows_is_captured():
     def extension(api: Api) -> None:
         @api.on("agent_start")
-        def show(_: Moment, ctx: Context) -> None:
+        def show(_: HookEvent, ctx: Context) -> None:
             ctx.ui.notify("agent started")
 
     with session(extensions=[extension]) as t:
@@ -132,7 +131,8 @@ def test_s8_a_playbook_that_is_played_to_its_end_passes():
 
 
 def test_s8_a_playbook_that_is_not_played_to_its_end_fails_and_so_does_its_verdict():
-    from offbook import ScriptUnfinished, fail
+    from offbook import fail
+    from offbook.errors import ScriptUnfinished
 
     with session() as t:
         with pytest.raises(ScriptUnfinished, match="1 action remaining"):
@@ -222,7 +222,7 @@ def test_f11_a_mocked_tool_that_a_hook_blocks_leaves_one_error_and_never_runs():
 
     def guard(api: Api) -> None:
         @api.on("tool_call")
-        def block(moment: Moment, ctx: Context) -> JSON:
+        def block(moment: HookEvent, ctx: Context) -> JSON:
             return {"block": True, "reason": "too dangerous"}
 
     with session(extensions=[guard], mock_tools={"bash": ran.append}) as t:
@@ -236,7 +236,7 @@ def test_f11_a_mocked_tool_that_a_hook_blocks_leaves_one_error_and_never_runs():
 def test_f12_a_hook_may_raise_the_block():
     def guard(api: Api) -> None:
         @api.on("tool_call")
-        async def block(moment: Moment, ctx: Context) -> None:
+        async def block(moment: HookEvent, ctx: Context) -> None:
             raise ToolBlocked("not today")
 
     with session(extensions=[guard], mock_tools={"bash": "ran"}) as t:
@@ -252,13 +252,13 @@ class Watch:
     """Counts what hooks were told, and may answer."""
 
     def __init__(self, moment: str, answer: Any = None) -> None:
-        self.told: list[Moment] = []
+        self.told: list[HookEvent] = []
         self.texts: list[str] = []
         self._moment = moment
         self._answer = answer
 
     def __call__(self, api: Api) -> None:
-        def hook(moment: Moment, ctx: Context) -> Any:
+        def hook(moment: HookEvent, ctx: Context) -> Any:
             self.told.append(moment)
             self.texts.append(moment.result.text)
             return self._answer
@@ -292,7 +292,7 @@ def test_k3_what_a_hook_makes_of_a_result_is_what_everybody_sees():
 def test_k4_a_mock_survives_another_choice_of_active_tools():
     def chooser(api: Api) -> None:
         @api.on("turn_start")
-        def choose(_: Moment, ctx: Context) -> None:
+        def choose(_: HookEvent, ctx: Context) -> None:
             api.set_active_tools(["bash"])
 
     with session(extensions=[chooser], mock_tools={"bash": "mocked"}) as t:

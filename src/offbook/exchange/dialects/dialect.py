@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import UNSET
 
-from offbook.determinism.ids import stable
+from offbook.determinism.clock import stable_id
+from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.messages import JSON
-from offbook.exchange.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from offbook.errors import ModelError
-    from offbook.exchange.reply import Reply
-    from offbook.exchange.request import Request
+    from offbook.exchange.model import Reply, Request
 
 
-class Wire(msgspec.Struct, frozen=True):
+class HttpRequest(msgspec.Struct, frozen=True):
     """An HTTP request as it came, or as it will go out. Header names are lower case."""
 
     method: str
@@ -35,7 +34,7 @@ class Wire(msgspec.Struct, frozen=True):
     query: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpResponse(msgspec.Struct, frozen=True):
     """An HTTP response. A stream has its events in `chunks`, each whole, and no `body`.
 
     Those of a stream that somebody else still writes are `coming`, once. It breaks off with a
@@ -47,11 +46,11 @@ class Answer(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
     body: bytes = b""
     chunks: Sequence[bytes] = ()
-    coming: AsyncIterator[bytes] | None = None
+    live_chunks: AsyncIterator[bytes] | None = None
     waits: tuple[float, ...] = ()
 
 
-HAT = "x-offbook-hat"  # who asks, where an orchestrator knows it
+HAT_HEADER = "x-offbook-hat"  # who asks, where an orchestrator knows it
 SESSION_HEADERS = (
     "session-id",
     "thread-id",
@@ -70,18 +69,18 @@ SESSION_HEADERS = (
 _SESSION = frozenset(SESSION_HEADERS)
 
 
-def introduce(wire: Wire, dialect: str) -> JSON:
+def request_metadata(wire: HttpRequest, dialect: str) -> JSON:
     """What is known about the asker: the dialect, the endpoint and the headers of its session."""
     about: JSON = {"dialect": dialect, "endpoint": wire.path}
     headers = wire.headers
-    if HAT in headers:
-        about["hat"] = headers[HAT]
+    if HAT_HEADER in headers:
+        about["hat"] = headers[HAT_HEADER]
     if not _SESSION.isdisjoint(headers):
         about.update([(name, headers[name]) for name in SESSION_HEADERS if name in headers])
     return about
 
 
-class Options:
+class OptionPicker:
     """Picks the options that were given out of a body, which has UNSET for the others.
 
     All fields of the body are options from the one called `first` on.
@@ -103,9 +102,9 @@ class Options:
         }
 
 
-def name_reply(prefix: str, reply: Reply, request: Request, *, length: int = 24) -> str:
+def make_reply_id(prefix: str, reply: Reply, request: Request, *, length: int = 24) -> str:
     """The id of a reply: its own, or one made of the exchange."""
-    return reply.id or stable(
+    return reply.id or stable_id(
         prefix,
         request.messages.digest(),
         request.model,
@@ -121,18 +120,18 @@ class Dialect(Protocol):
 
     name: str
 
-    def claims(self, wire: Wire) -> bool:
+    def claims(self, wire: HttpRequest) -> bool:
         """Whether this request is written in it: model calls and everything beside them."""
         ...
 
-    def aside(self, wire: Wire, threads: Threads) -> Answer | None:
+    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:
         """What needs no model: lists of models, token counts, embeddings, an earlier reply again.
 
         None for a model call.
         """
         ...
 
-    def decode(self, wire: Wire, threads: Threads) -> Request:
+    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
         """The neutral request; a `ModelError` where the provider would refuse it.
 
         `threads` knows earlier replies of this run by their id, for requests that only continue.
@@ -146,18 +145,18 @@ class Dialect(Protocol):
         """
         ...
 
-    def encode(self, reply: Reply, request: Request) -> Answer:
+    def encode(self, reply: Reply, request: Request) -> HttpResponse:
         """The provider's answer: JSON, or the full stream when the request asked for one."""
         ...
 
-    def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
+    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:
         """The provider's way of saying no, with its headers."""
         ...
 
-    def ask(self, request: Request, base_url: str, key: str) -> Wire:
+    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
         """A request to the real provider; `path` is the whole URL."""
         ...
 
-    def parse(self, answer: Answer, request: Request) -> Reply:
+    def parse(self, answer: HttpResponse, request: Request) -> Reply:
         """The real provider's answer, streamed or not; a `ModelError` where it refused."""
         ...

@@ -8,14 +8,13 @@ from zlib import crc32
 
 import msgspec
 
-from offbook.determinism.ids import stable
+from offbook.determinism.clock import stable_id
 from offbook.errors import ModelError, categorize
-from offbook.exchange import rules
-from offbook.exchange.dialects.dialect import Answer
-from offbook.exchange.foreign import Reader
+from offbook.exchange.dialects import validation
+from offbook.exchange.dialects.decoding import BodyDecoder
+from offbook.exchange.dialects.dialect import HttpResponse
 from offbook.exchange.messages import JSON, Image, to_json
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request, Tool
+from offbook.exchange.model import Reply, Request, Tool
 
 T = TypeVar("T")
 JSON_TYPE = "application/json"
@@ -41,7 +40,7 @@ _CATEGORIES = {
 _RETRIED = {408, 409, 429}
 
 
-def read_body(decoder: Reader[T], body: bytes | msgspec.Raw) -> T:
+def read_body(decoder: BodyDecoder[T], body: bytes | msgspec.Raw) -> T:
     """The body as this decoder reads it; OpenAI's refusal of what it cannot read."""
     try:
         return decoder.decode(body)
@@ -79,11 +78,11 @@ def check_tools(
     tools: tuple[Tool, ...], refused: frozenset[str], field: str = "parameters"
 ) -> tuple[Tool, ...]:
     """The tools; OpenAI's refusal of one whose `field` is no schema of an object."""
-    breach = rules.find_schema(tools, refused)
+    breach = validation.find_bad_schema(tools, refused)
     if breach is None:
         return tools
     given = tools[breach.at].schema.get("type")
-    raise rules.reject(
+    raise validation.rejection(
         breach.rule,
         f"Invalid schema for function '{breach.ids[0]}': schema must be a JSON Schema of "
         f"'type: \"object\"', got 'type: {to_json(given).decode()}'.",
@@ -102,13 +101,13 @@ def find_deployment(path: str) -> str | None:
 def say_role(role: str | None, where: str, supported: str) -> ModelError:
     """OpenAI's refusal of the role at this place."""
     if role is None:
-        return rules.reject(
+        return validation.rejection(
             "unknown_role",
             f"Missing required parameter: '{where}.role'.",
             param=f"{where}.role",
             code="missing_required_parameter",
         )
-    return rules.reject(
+    return validation.rejection(
         "unknown_role",
         f"Invalid value: '{role}'. Supported values are: {supported}.",
         param=f"{where}.role",
@@ -141,11 +140,11 @@ def describe_error(error: ModelError) -> JSON:
     }
 
 
-def refuse(error: ModelError) -> Answer:
+def refuse(error: ModelError) -> HttpResponse:
     """The answer that says no. What cannot help to repeat says so, or clients would repeat it."""
     headers = {
         "content-type": JSON_TYPE,
-        "x-request-id": stable("req_", str(error.status), error.message),
+        "x-request-id": stable_id("req_", str(error.status), error.message),
     }
     if error.retry_after is not None:
         headers["retry-after"] = str(ceil(error.retry_after))
@@ -155,19 +154,19 @@ def refuse(error: ModelError) -> Answer:
     if rule := error.details.get("rule"):
         headers["x-offbook-rule"] = rule
     body = to_json({"error": describe_error(error)})
-    return Answer(error.status, headers, body)
+    return HttpResponse(error.status, headers, body)
 
 
 # What comes off the wire holds no cycles, so the collector need not look at it (`gc=False`).
 
 
-class Address(msgspec.Struct, gc=False):
+class OpenAIImageUrl(msgspec.Struct, gc=False):
     """Where a picture is."""
 
     url: str = ""
 
 
-class Reasoned(msgspec.Struct, gc=False):
+class OpenAIOutputDetails(msgspec.Struct, gc=False):
     """The tokens of thoughts."""
 
     reasoning_tokens: int | None = None
@@ -187,7 +186,7 @@ class _Refusal(msgspec.Struct):
 _refusal = msgspec.json.Decoder(_Refusal)
 
 
-def read_refusal(answer: Answer) -> ModelError:
+def read_refusal(answer: HttpResponse) -> ModelError:
     """The error that OpenAI answered with."""
     try:
         error = _refusal.decode(answer.body).error
@@ -220,13 +219,13 @@ def _read_wait(headers: dict[str, str]) -> float | None:
         return None
 
 
-def is_stream(answer: Answer) -> bool:
+def is_stream(answer: HttpResponse) -> bool:
     """Whether the answer came as events."""
     return bool(answer.chunks) or answer.headers.get("content-type", "").startswith(
         "text/event-stream"
     )
 
 
-def join_stream(answer: Answer) -> bytes:
+def join_stream(answer: HttpResponse) -> bytes:
     """The events of an answer as they came over the wire."""
     return b"".join(answer.chunks) or answer.body

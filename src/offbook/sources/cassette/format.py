@@ -26,23 +26,22 @@ import msgspec
 
 from offbook.errors import ModelError
 from offbook.exchange.messages import AnyBlock, Message, Text
-from offbook.exchange.reply import Reply, Stop, Usage
-from offbook.exchange.request import Tool
+from offbook.exchange.model import Reply, StopReason, Tool, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORMAT = "offbook.cassette"
 VERSION = 1
-MAIN = "main"
-ANY = "sha256:..."  # the hash of a request that nobody wrote down: only its turn counts
+MAIN_HAT = "main"
+ANY_HASH = "sha256:..."  # the hash of a request that nobody wrote down: only its turn counts
 ROLES = {"system", "user", "assistant", "tool"}
 PREVIEW = 100
 MOVED = 1000
 _PIECE = re.compile(r"(\d+)(?:@(\d+(?:\.\d+)?))?")
 
 
-class Asked(
+class RecordedRequest(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
     """A request, normalised.
@@ -50,7 +49,7 @@ class Asked(
     A conversation has `messages`; what a command-line agent was given has a `prompt` instead.
     """
 
-    hat: str = MAIN
+    hat: str = MAIN_HAT
     prompt_hash: str
     prompt_preview: str = ""
     prompt: str | None = None
@@ -72,7 +71,7 @@ class Asked(
         return self.prompt_preview or preview(" ".join((self.prompt or last).split()))
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class RecordedError(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a provider answered instead of a reply."""
 
     message: str
@@ -82,7 +81,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     details: dict[str, str] = {}
 
 
-class Answered(
+class RecordedResponse(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
     """A response. `output` is what was said, `blocks` are there where words are not all.
@@ -95,9 +94,9 @@ class Answered(
 
     output: str | None = None
     blocks: tuple[AnyBlock, ...] = ()
-    stop: Stop = "stop"
+    stop: StopReason = "stop"
     exit_code: int = 0
-    error: Failure | None = None
+    error: RecordedError | None = None
     model: str = ""
     id: str = ""
     tokens: int = 0
@@ -126,11 +125,11 @@ class Interaction(
 
     id: int = 0
     at_ms: int | None = None
-    request: Asked
-    response: Answered
+    request: RecordedRequest
+    response: RecordedResponse
 
 
-class Header(
+class CassetteHeader(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
     """All of a cassette but its interactions.
@@ -146,7 +145,7 @@ class Header(
     metadata: dict[str, Any] = {}
 
 
-def read_item(value: Any) -> Any:
+def expand_short_messages(value: Any) -> Any:
     """An interaction as it stands in the file, its short messages written out."""
     item = cast("dict[str, Any]", value if isinstance(value, dict) else {})
     held = item.get("request")
@@ -166,7 +165,7 @@ def _expand(message: Any) -> Any:
     return cast("Any", message)
 
 
-def write_item(interaction: Interaction) -> dict[str, Any]:
+def interaction_to_dict(interaction: Interaction) -> dict[str, Any]:
     """An interaction as it stands in the file."""
     written = cast("dict[str, Any]", msgspec.to_builtins(interaction, enc_hook=repr))
     request = written["request"]
@@ -182,11 +181,13 @@ def _shorten(message: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def write_reply(reply: Reply, *, duration: float, cost: float | None = None) -> Answered:
+def response_from_reply(
+    reply: Reply, *, duration: float, cost: float | None = None
+) -> RecordedResponse:
     """A reply as a response."""
     only = reply.blocks[0] if len(reply.blocks) == 1 else None
     worded = isinstance(only, Text)
-    return Answered(
+    return RecordedResponse(
         output=only.text if isinstance(only, Text) else None,
         blocks=() if worded else reply.blocks,
         stop=reply.stop,
@@ -196,17 +197,19 @@ def write_reply(reply: Reply, *, duration: float, cost: float | None = None) -> 
         usage=reply.usage,
         cost_dollars=cost,
         duration_ms=duration,
-        chunks=write_chunks(reply.chunks, reply.delays),
+        chunks=format_chunks(reply.chunks, reply.delays),
     )
 
 
-def write_error(error: ModelError, *, duration: float) -> Answered:
+def response_from_error(error: ModelError, *, duration: float) -> RecordedResponse:
     """A provider's error as a response."""
-    failure = Failure(error.message, error.status, error.category, error.retry_after, error.details)
-    return Answered(error=failure, stop="error", duration_ms=duration)
+    failure = RecordedError(
+        error.message, error.status, error.category, error.retry_after, error.details
+    )
+    return RecordedResponse(error=failure, stop="error", duration_ms=duration)
 
 
-def read_reply(response: Answered, *, number: int, role: str) -> Reply:
+def reply_from_response(response: RecordedResponse, *, number: int, role: str) -> Reply:
     """The reply that a response holds; its error is raised."""
     if response.error is not None:
         told = response.error
@@ -218,7 +221,7 @@ def read_reply(response: Answered, *, number: int, role: str) -> Reply:
             details=told.details,
         )
     blocks = response.said
-    chunks, delays = read_chunks(response.chunks, response.text)
+    chunks, delays = parse_chunks(response.chunks, response.text)
     return Reply(
         blocks,
         response.stop,
@@ -232,14 +235,14 @@ def read_reply(response: Answered, *, number: int, role: str) -> Reply:
     )
 
 
-def write_chunks(chunks: tuple[str, ...], delays: tuple[float, ...]) -> str:
+def format_chunks(chunks: tuple[str, ...], delays: tuple[float, ...]) -> str:
     """The pieces of a stream as lengths and waits."""
     waits = (*delays, *(0.0,) * (len(chunks) - len(delays)))
     pieces = zip(chunks, waits, strict=False)
     return " ".join(f"{len(chunk)}@{wait:g}" if wait else str(len(chunk)) for chunk, wait in pieces)
 
 
-def read_chunks(written: str, text: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def parse_chunks(written: str, text: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """The pieces of this text; none where they are of another, which somebody has edited since."""
     pieces = _PIECE.findall(written)
     lengths = [int(length) for length, _ in pieces]
@@ -253,7 +256,7 @@ def read_chunks(written: str, text: str) -> tuple[tuple[str, ...], tuple[float, 
     return tuple(chunks), tuple(float(wait or 0) for _, wait in pieces)
 
 
-def move_chunks(written: str, before: str, after: str, change: Callable[[str], str]) -> str:
+def shift_chunks(written: str, before: str, after: str, change: Callable[[str], str]) -> str:
     """The pieces of a text that was changed, cut where they were cut before.
 
     A cut inside of what was replaced is left out, and so are all where they are too many to try.

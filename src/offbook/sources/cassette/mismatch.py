@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import ReplayMismatch, nearest
-from offbook.sources.cassette.normal import Normal, merge_rules, view
-from offbook.sources.cassette.volatile import TOKEN, Hint, suggest
+from offbook.errors import ReplayMismatch, did_you_mean
+from offbook.sources.cassette.normalize import Normalizer, merge_rules, request_as_json
+from offbook.sources.cassette.redaction_hints import TOKEN, RedactionHint, suggest_redactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from offbook.sources.cassette.index import Entry
-    from offbook.sources.cassette.tape import Tape
+    from offbook.sources.cassette.cassette_file import CassetteFile, Entry
 
 SHOWN = 500
 WINDOW = 72
@@ -31,7 +30,7 @@ DIFFERENCES = 3
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Asking(msgspec.Struct, frozen=True):
+class UnmatchedRequest(msgspec.Struct, frozen=True):
     """A request that found no answer: its hash, and all of it as one JSON value."""
 
     hat: str
@@ -39,12 +38,12 @@ class Asking(msgspec.Struct, frozen=True):
     body: dict[str, Any]
 
 
-def explain(
-    tape: Tape,
+def explain_mismatch(
+    tape: CassetteFile,
     hashes: list[str],
     taken: set[int],
-    normal: Normal,
-    asking: Asking,
+    normal: Normalizer,
+    asking: UnmatchedRequest,
     expected: Entry | None,
     again: str = "",
 ) -> ReplayMismatch:
@@ -76,7 +75,7 @@ def _advise(again: str, expected: Entry | None) -> str:
 
 
 def _opening(
-    tape: Tape, asking: Asking, expected: Entry | None, hashes: list[str]
+    tape: CassetteFile, asking: UnmatchedRequest, expected: Entry | None, hashes: list[str]
 ) -> Iterator[str]:
     if expected is not None:
         yield f"Replay mismatch at interaction {expected.number} (hat: {asking.hat})"
@@ -87,7 +86,7 @@ def _opening(
     if asking.hat not in hats:
         yield f"Replay mismatch: nothing was recorded for the hat {asking.hat!r}"
         yield f"Actual hash:   {asking.hash}"
-        yield f"Hats: {nearest(asking.hat, hats)}"
+        yield f"Hats: {did_you_mean(asking.hat, hats)}"
         return
     count = sum(entry.hat == asking.hat for entry in tape.entries)
     yield (
@@ -98,7 +97,11 @@ def _opening(
 
 
 def _nearest(
-    tape: Tape, hashes: list[str], normal: Normal, asking: Asking, expected: Entry | None
+    tape: CassetteFile,
+    hashes: list[str],
+    normal: Normalizer,
+    asking: UnmatchedRequest,
+    expected: Entry | None,
 ) -> tuple[Entry | None, float]:
     for entry in tape.entries:
         if hashes[entry.number - 1] == asking.hash and entry.hat == asking.hat:
@@ -126,7 +129,7 @@ def _outline(body: dict[str, Any]) -> str:
     return text[-ENOUGH // 2 :]
 
 
-def recorded_body(tape: Tape, entry: Entry, normal: Normal) -> dict[str, Any]:
+def recorded_body(tape: CassetteFile, entry: Entry, normal: Normalizer) -> dict[str, Any]:
     """A recorded request as one JSON value, normalised by these rules."""
     asked = tape.read(entry).request
     if asked.prompt is not None:
@@ -135,11 +138,16 @@ def recorded_body(tape: Tape, entry: Entry, normal: Normal) -> dict[str, Any]:
         msgspec.structs.replace(asked, **msgspec.structs.asdict(tape.head(entry, asked)))
     )
     messages = [normal.message(m, at) for at, m in enumerate(tape.messages(entry))]
-    return view(head, messages)
+    return request_as_json(head, messages)
 
 
 def _tell_near(
-    near: Entry, how: float, taken: set[int], expected: Entry | None, asking: Asking, hash_: str
+    near: Entry,
+    how: float,
+    taken: set[int],
+    expected: Entry | None,
+    asking: UnmatchedRequest,
+    hash_: str,
 ) -> Iterator[str]:
     name = f"Interaction {near.number} (hat: {near.hat})"
     same = hash_ == asking.hash
@@ -163,11 +171,11 @@ def _percent(how: float) -> str:
 
 
 def _compare(
-    tape: Tape, normal: Normal, asking: Asking, near: Entry, *, same: bool
+    tape: CassetteFile, normal: Normalizer, asking: UnmatchedRequest, near: Entry, *, same: bool
 ) -> Iterator[str]:
     if same:
         return
-    changes = list(find_changes(recorded_body(tape, near, normal), asking.body))
+    changes = list(find_differences(recorded_body(tape, near, normal), asking.body))
     if not changes:
         yield "The two are equal now: the request was edited, or hashed by other rules."
         yield f"To make the hashes anew: offbook cassette upgrade {tape.path}"
@@ -184,12 +192,12 @@ def _compare(
         yield "      (tried: with it, this request is the recorded one)"
 
 
-def _place(change: Change) -> str:
+def _place(change: Difference) -> str:
     gone, new = change.now is None, change.was is None
     return f"{change.path}{' (gone)' if gone else ' (new)' if new else ''}"
 
 
-def _diffs(changes: list[Change]) -> Iterator[str]:
+def _diffs(changes: list[Difference]) -> Iterator[str]:
     left = SHOWN
     for change in changes[:DIFFERENCES]:
         if len(changes) > 1:
@@ -202,7 +210,7 @@ def _diffs(changes: list[Change]) -> Iterator[str]:
             left -= len(line)
 
 
-class Change(msgspec.Struct, frozen=True):
+class Difference(msgspec.Struct, frozen=True):
     """What differs at a path, as texts; None where there is nothing."""
 
     path: str
@@ -210,7 +218,7 @@ class Change(msgspec.Struct, frozen=True):
     now: str | None
 
 
-def find_changes(was: Any, now: Any, path: str = "$") -> Iterator[Change]:
+def find_differences(was: Any, now: Any, path: str = "$") -> Iterator[Difference]:
     """Where two JSON values differ; what was put into a list, or taken out, is one change."""
     if was == now:
         return
@@ -218,22 +226,22 @@ def find_changes(was: Any, now: Any, path: str = "$") -> Iterator[Change]:
         before, after = cast("dict[str, Any]", was), cast("dict[str, Any]", now)
         for name in {**before, **after}:
             inner = f"{path}.{name}" if _PLAIN.fullmatch(name) else f"{path}['{name}']"
-            yield from find_changes(before.get(name), after.get(name), inner)
+            yield from find_differences(before.get(name), after.get(name), inner)
     elif isinstance(was, list) and isinstance(now, list):
         yield from _list_changes(cast("list[Any]", was), cast("list[Any]", now), path)
     else:
-        yield Change(path, _said(was), _said(now))
+        yield Difference(path, _said(was), _said(now))
 
 
-def _list_changes(was: list[Any], now: list[Any], path: str) -> Iterator[Change]:
+def _list_changes(was: list[Any], now: list[Any], path: str) -> Iterator[Difference]:
     keys = [[_key(item) for item in items] for items in (was, now)]
     for kind, a, b, c, d in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if kind in {"equal", "replace"} and b - a == d - c:
             for at in range(b - a):
-                yield from find_changes(was[a + at], now[c + at], f"{path}[{c + at}]")
+                yield from find_differences(was[a + at], now[c + at], f"{path}[{c + at}]")
             continue
-        yield from (Change(f"{path}[{at}]", _said(was[at]), None) for at in range(a, b))
-        yield from (Change(f"{path}[{at}]", None, _said(now[at])) for at in range(c, d))
+        yield from (Difference(f"{path}[{at}]", _said(was[at]), None) for at in range(a, b))
+        yield from (Difference(f"{path}[{at}]", None, _said(now[at])) for at in range(c, d))
 
 
 def _key(item: Any) -> str:
@@ -307,15 +315,19 @@ def _cut(text: str) -> str:
 
 
 def _find_hint(
-    tape: Tape, normal: Normal, asking: Asking, near: Entry, changes: list[Change]
-) -> Hint | None:
+    tape: CassetteFile,
+    normal: Normalizer,
+    asking: UnmatchedRequest,
+    near: Entry,
+    changes: list[Difference],
+) -> RedactionHint | None:
     """The redaction that makes the two equal, with nothing in it that is not needed."""
 
     def fits(rules: dict[str, Any]) -> bool:
-        tried = Normal(merge_rules(normal.rules, rules), roots=normal.roots)
+        tried = Normalizer(merge_rules(normal.rules, rules), roots=normal.roots)
         recorded = recorded_body(tape, near, tried)
         return bool(tried.squeezed(recorded) == tried.squeezed(asking.body))
 
     pairs = [(one.path, one.was, one.now) for one in changes if one.was and one.now]
-    found = next((hint for hint in suggest(pairs) if fits(hint.rules)), None)
+    found = next((hint for hint in suggest_redactions(pairs) if fits(hint.rules)), None)
     return found and found.without_needless(fits)

@@ -1,13 +1,15 @@
-"""Gives back what was recorded: a source that never asks anybody.
+"""How far a replay has come: in memory, or in a file beside the run.
 
-The requests of a hat are answered in the order in which they were recorded. With `strict`, each
-must also be the request that was recorded; without, only its turn counts. Conversations that ran
-side by side when they were recorded may come in any order: that is chance, not meaning.
+A command-line agent may be started anew for each of its turns, and several processes may replay
+for one run: whoever takes an interaction notes it in the file, under its lock, so that no reply is
+given twice. A process that dies between two replies leaves the notes of those it gave.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,31 +23,101 @@ from offbook.errors import (
     ScriptUnfinished,
     UsageError,
 )
-from offbook.exchange.relay import relays
-from offbook.exchange.request import Request
-from offbook.sources.auxiliary import stand_in
-from offbook.sources.cassette.cursor import Cursor
-from offbook.sources.cassette.format import MAIN, Answered, move_chunks, read_reply
-from offbook.sources.cassette.journal import load
-from offbook.sources.cassette.mismatch import Asking, explain
-from offbook.sources.cassette.normal import Normal, count_ids, merge_rules, show_roots, view
-from offbook.trace.redaction import Rules, read_rules
-from offbook.trace.verdicts import Verdict
+from offbook.exchange.model import Request, can_relay
+from offbook.sources.cassette.format import (
+    MAIN_HAT,
+    RecordedResponse,
+    reply_from_response,
+    shift_chunks,
+)
+from offbook.sources.cassette.journal import load_cassette, locked
+from offbook.sources.cassette.mismatch import UnmatchedRequest, explain_mismatch
+from offbook.sources.cassette.normalize import (
+    Normalizer,
+    merge_rules,
+    number_call_ids,
+    request_as_json,
+    restore_roots,
+)
+from offbook.sources.side_requests import answer_side_request
+from offbook.trace.events import Verdict
+from offbook.trace.redaction import RedactionRules, parse_redaction_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
-    from offbook.exchange.reply import Reply
-    from offbook.exchange.source import ModelSource
-    from offbook.sources.cassette.index import Entry
-    from offbook.sources.cassette.tape import Tape
+    from offbook.exchange.model import ModelSource, Reply
+    from offbook.sources.cassette.cassette_file import CassetteFile, Entry
     from offbook.trace.hub import Hub
+
+
+# --- How far a replay has come: in memory, or in a file beside the run.
+
+
+class ReplayCursor:
+    """The numbers of the interactions that were given already."""
+
+    def __init__(self, path: Path | None = None, *, cassette: str = "") -> None:
+        self.taken: set[int] = set()
+        self._alone = nullcontext(self.taken)
+        self._path = path
+        self._cassette = cassette
+        self._read = 0
+        self._file: int | None = None
+
+    def turn(self) -> AbstractContextManager[set[int]]:
+        """Decide what to give while nobody else does; what others gave meanwhile is known."""
+        return self._alone if self._path is None else self._share(self._path)
+
+    @contextmanager
+    def _share(self, path: Path) -> Generator[set[int]]:
+        if self._file is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+            self._file = os.open(path, flags, 0o600)
+        with locked(self._file):
+            self._catch_up(self._file)
+            yield self.taken
+
+    def take(self, number: int) -> None:
+        """Note that this interaction is given; inside a turn."""
+        self.taken.add(number)
+        if self._file is not None:
+            self._read += os.write(self._file, b"%d\n" % number)
+
+    def _catch_up(self, file: int) -> None:
+        size = os.fstat(file).st_size
+        if not size:
+            self._read = os.write(file, f"{self._cassette}\n".encode())
+            return
+        if size <= self._read:
+            return
+        os.lseek(file, self._read, os.SEEK_SET)
+        raw = os.read(file, size - self._read)
+        lines = raw.decode("utf-8", "replace").split("\n")
+        if not self._read and lines.pop(0) != self._cassette:
+            raise FormatError(
+                "this cursor belongs to another cassette, or to an earlier state of it",
+                path=self._path or "",
+                hint="remove the file to begin at the first interaction",
+            )
+        self.taken.update(int(line) for line in lines if line.isdigit())
+        self._read = size
+
+    def close(self) -> None:
+        """Let go of the file; a second time is nothing."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+# --- Gives back what was recorded: a source that never asks anybody.
 
 SHOWN = 5
 REPLAYED = "cassette replayed"
 
 
-class Summary(msgspec.Struct, frozen=True):
+class ReplaySummary(msgspec.Struct, frozen=True):
     """What came of a replay."""
 
     interactions_replayed: int
@@ -56,7 +128,7 @@ class Summary(msgspec.Struct, frozen=True):
     cost_dollars: float = 0.0
 
 
-class Hashes(msgspec.Struct, frozen=True):
+class RequestHashes(msgspec.Struct, frozen=True):
     """A request, by all that it says, and by its prompt alone where that is asked for."""
 
     request: str
@@ -67,7 +139,7 @@ class Hashes(msgspec.Struct, frozen=True):
         return self.prompt if entry.prompted else self.request
 
 
-class Replay:
+class Cassette:
     """A cassette as a `ModelSource`.
 
     `passthrough` answers what was not recorded, and each time counts; without one such a request
@@ -80,32 +152,32 @@ class Replay:
 
     def __init__(  # noqa: PLR0913 - the options of a replay
         self,
-        cassette: Path | str | Tape,
+        cassette: Path | str | CassetteFile,
         *,
         strict: bool = True,
         passthrough: ModelSource | None = None,
-        redactions: Rules | Mapping[str, Any] | None = None,
+        redactions: RedactionRules | Mapping[str, Any] | None = None,
         roots: Mapping[str, Path] | None = None,
         cursor: Path | None = None,
         hub: Hub | None = None,
         again: str = "",
         timed: bool = False,
     ) -> None:
-        self.tape = load(Path(cassette)) if isinstance(cassette, (str, Path)) else cassette
+        self.tape = load_cassette(Path(cassette)) if isinstance(cassette, (str, Path)) else cassette
         self.failure: Exception | None = None
         self.passed: list[str] = []
         self.drifted: list[int] = []
         self.reordered: list[int] = []
         self.strict = strict
         self._passthrough = passthrough
-        self.relays = relays(passthrough)
+        self.relays = can_relay(passthrough)
         self._hub = hub
         self._again = again
         self.timed = timed
-        rules = merge_rules(read_rules(self.tape.header.redactions), redactions)
-        self._normal = Normal(rules, roots=roots)
+        rules = merge_rules(parse_redaction_rules(self.tape.header.redactions), redactions)
+        self._normal = Normalizer(rules, roots=roots)
         self._hashes = self.tape.hashes(self._normal)
-        self._cursor = Cursor(cursor, cassette=self.tape.digest)
+        self._cursor = ReplayCursor(cursor, cassette=self.tape.digest)
         with self._cursor.turn():  # one of another cassette is refused before anything starts
             pass
         self._queues: dict[str, deque[Entry]] = {}
@@ -128,41 +200,41 @@ class Replay:
 
     async def reply(self, request: Request, /) -> Reply:
         """What was answered when this was recorded."""
-        if (aside := stand_in(request)) is not None and not self._knows(request):
-            return aside
+        if (side_response := answer_side_request(request)) is not None and not self._knows(request):
+            return side_response
         entry = self.take(request)
         if entry is None:
             assert self._passthrough is not None  # noqa: S101 - or there would have been an error
             return await self._passthrough.reply(request)
         response = self._answer(entry)
-        return read_reply(
-            response, number=entry.number, role="" if entry.hat == MAIN else entry.hat
+        return reply_from_response(
+            response, number=entry.number, role="" if entry.hat == MAIN_HAT else entry.hat
         )
 
     def _knows(self, request: Request) -> bool:
         """Whether a call beside the agent's work was recorded, too."""
         with self._cursor.turn() as taken:
-            return self._find(hat_of(request), self._hash(request), taken) is not None
+            return self._find(request_hat(request), self._hash(request), taken) is not None
 
     def take(self, request: Request) -> Entry | None:
         """The interaction that answers this request, from now on given; None to pass it on."""
-        return self._choose(hat_of(request), self._hash(request), request)
+        return self._choose(request_hat(request), self._hash(request), request)
 
     def next_number(self, request: Request) -> int:
         """The number of the interaction whose turn it is; 0 where there is none left."""
         with self._cursor.turn() as taken:
-            queue = _without(self._queues.get(hat_of(request)), taken)
+            queue = _without(self._queues.get(request_hat(request)), taken)
             return queue[0].number if queue else 0
 
-    def output(self, prompt: str, hat: str = MAIN) -> Answered | None:
+    def output(self, prompt: str, hat: str = MAIN_HAT) -> RecordedResponse | None:
         """What a command answered to a prompt; None where it has to be asked for real."""
-        hashes = Hashes("", self._normal.hash_prompt(prompt))
+        hashes = RequestHashes("", self._normal.hash_prompt(prompt))
         entry = self._choose(hat, hashes, prompt)
         return None if entry is None else self._answer(entry)
 
-    def _hash(self, request: Request) -> Hashes:
+    def _hash(self, request: Request) -> RequestHashes:
         try:
-            return Hashes(
+            return RequestHashes(
                 self._normal.hash_request(request),
                 self._normal.hash_prompt(request.prompt) if self._prompted else "",
             )
@@ -170,7 +242,7 @@ class Replay:
             with self.tape.blaming():
                 raise
 
-    def _choose(self, hat: str, hashes: Hashes, asked: Request | str) -> Entry | None:
+    def _choose(self, hat: str, hashes: RequestHashes, asked: Request | str) -> Entry | None:
         if self.failure is not None:
             raise self.failure
         with self._cursor.turn() as taken:
@@ -189,7 +261,7 @@ class Replay:
         )
         return None
 
-    def _find(self, hat: str, hashes: Hashes, taken: set[int]) -> Entry | None:
+    def _find(self, hat: str, hashes: RequestHashes, taken: set[int]) -> Entry | None:
         queue = _without(self._queues.get(hat), taken)
         if not queue:
             return None
@@ -210,7 +282,7 @@ class Replay:
         return expected
 
     def _find_equal(
-        self, hat: str, hashes: Hashes, queue: deque[Entry], taken: set[int]
+        self, hat: str, hashes: RequestHashes, queue: deque[Entry], taken: set[int]
     ) -> Entry | None:
         """The same request further on, if all before it ran beside its conversation."""
         for hash_ in filter(None, (hashes.request, hashes.prompt)):
@@ -224,21 +296,21 @@ class Replay:
                 return equal
         return None
 
-    def _agree(self, entry: Entry, hashes: Hashes) -> bool:
+    def _agree(self, entry: Entry, hashes: RequestHashes) -> bool:
         """Whether the hashes are the same; one that people have shortened ends in dots."""
         recorded, hash_ = self._hashes[entry.number - 1], hashes.of(entry)
         if recorded.endswith("..."):
             return bool(hash_) and hash_.startswith(recorded[:-3])
         return recorded == hash_
 
-    def _answer(self, entry: Entry) -> Answered:
+    def _answer(self, entry: Entry) -> RecordedResponse:
         response = self.tape.answer(entry)
         if not response.roots or not self._normal.roots:
             return response
         value = msgspec.to_builtins(response)
-        show = partial(show_roots, names=response.roots, roots=self._normal.roots)
-        shown = msgspec.convert(show(value), Answered)
-        chunks = move_chunks(response.chunks, response.text, shown.text, show)
+        show = partial(restore_roots, names=response.roots, roots=self._normal.roots)
+        shown = msgspec.convert(show(value), RecordedResponse)
+        chunks = shift_chunks(response.chunks, response.text, shown.text, show)
         return msgspec.structs.replace(shown, chunks=chunks)
 
     def _tell(self, event: str, **data: Any) -> None:
@@ -267,7 +339,9 @@ class Replay:
 
     # ----------------------------------------------------------------------------- failing
 
-    def _miss(self, hat: str, hashes: Hashes, asked: Request | str, taken: set[int]) -> Exception:
+    def _miss(
+        self, hat: str, hashes: RequestHashes, asked: Request | str, taken: set[int]
+    ) -> Exception:
         queue = _without(self._queues.get(hat), taken)
         expected = queue[0] if queue else None
         like = expected or self.tape.entries[-1]
@@ -276,11 +350,13 @@ class Replay:
             body: dict[str, Any] = {"prompt": self._normal.tidy(prompt)}
         else:
             ids: dict[str, str] = {}
-            messages = [count_ids(message, ids) for message in asked.messages]
+            messages = [number_call_ids(message, ids) for message in asked.messages]
             kept = [self._normal.message(m, at) for at, m in enumerate(messages)]
-            body = view(self._normal.head(asked), kept)
-        asking = Asking(hat, hashes.of(like), body)
-        error = explain(self.tape, self._hashes, taken, self._normal, asking, expected, self._again)
+            body = request_as_json(self._normal.head(asked), kept)
+        asking = UnmatchedRequest(hat, hashes.of(like), body)
+        error = explain_mismatch(
+            self.tape, self._hashes, taken, self._normal, asking, expected, self._again
+        )
         if expected is None and hat in self._queues:
             return ScriptExhausted(error.what)
         return error
@@ -298,7 +374,7 @@ class Replay:
             return None
         shown = [f"    {self._line(entry)}" for entry in left[:SHOWN]]
         more = len(left) - SHOWN
-        do = f"  do: find out why the agent asked less, or offbook cassette trim {self.tape.path}"
+        do = f"  fix: find out why the agent asked less, or offbook cassette trim {self.tape.path}"
         return ScriptUnfinished(
             f"cassette not fully replayed: {len(left)} of {len(self.tape)} interactions unused",
             where=str(self.tape.path),
@@ -326,9 +402,9 @@ class Replay:
             return Verdict(REPLAYED, "warn", message, context=summary)
         return Verdict(REPLAYED, "pass", context=summary)
 
-    def summary(self) -> Summary:
+    def summary(self) -> ReplaySummary:
         """The numbers of this replay."""
-        return Summary(
+        return ReplaySummary(
             len(self._cursor.taken),
             len(self.passed),
             len(self.left),
@@ -353,10 +429,10 @@ class Replay:
         self._cursor.close()
 
 
-def hat_of(request: Request) -> str:
+def request_hat(request: Request) -> str:
     """The hat that whoever asks wears, as far as that is known."""
     hat = request.metadata.get("hat") or request.metadata.get("role")
-    return hat if isinstance(hat, str) and hat else MAIN
+    return hat if isinstance(hat, str) and hat else MAIN_HAT
 
 
 def _without(queue: deque[Entry] | None, taken: set[int]) -> deque[Entry]:

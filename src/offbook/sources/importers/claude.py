@@ -8,23 +8,23 @@ import msgspec
 
 from offbook.errors import FormatError, ModelError
 from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply, Stop, Usage
+from offbook.exchange.model import Reply, StopReason, Usage
 from offbook.sources.importers.importer import (
-    Left,
-    Record,
-    Told,
+    ImportedExchange,
+    Skipped,
+    TraceRecord,
     as_count,
     as_fields,
     as_items,
     as_object,
     as_text,
-    refuse_trace,
+    unknown_trace_error,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-STOPS: dict[str, Stop] = {
+STOPS: dict[str, StopReason] = {
     "end_turn": "stop",
     "max_tokens": "length",
     "refusal": "refusal",
@@ -35,12 +35,12 @@ SYNTHETIC = "<synthetic>"  # whoever says this is the client, not the model
 ERROR = "API Error: "
 
 
-class Claude:
+class ClaudeImporter:
     """Claude Code."""
 
     name = "claude-code"
 
-    def claims(self, records: list[Record]) -> bool:
+    def claims(self, records: list[TraceRecord]) -> bool:
         """Whether the file is written in it."""
         return records[0].value.get("subtype") == "init" or any(
             record.value.get("type") == "assistant"
@@ -49,13 +49,13 @@ class Claude:
         )
 
     def read(
-        self, records: list[Record], path: Path, trace_id: str | None, left: Left
-    ) -> list[Told]:
+        self, records: list[TraceRecord], path: Path, trace_id: str | None, left: Skipped
+    ) -> list[ImportedExchange]:
         """What was told in it; a trace is a session."""
         kept = [one for one in records if trace_id is None or _session(one.value) == trace_id]
         if not kept and trace_id is not None:
-            raise refuse_trace(trace_id, (_session(one.value) for one in records), path)
-        told: list[Told] = []
+            raise unknown_trace_error(trace_id, (_session(one.value) for one in records), path)
+        told: list[ImportedExchange] = []
         places: dict[str, int] = {}
         prompts: dict[str, str] = {}  # what each of the agents was asked last
         for record in kept:
@@ -101,7 +101,7 @@ def _said(message: dict[str, Any]) -> str:
     return "\n".join(texts)
 
 
-def _tell(message: dict[str, Any], prompt: str | None, left: Left) -> Told:
+def _tell(message: dict[str, Any], prompt: str | None, left: Skipped) -> ImportedExchange:
     content = message.get("content")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else as_items(content)
     found = [(part, _block(part)) for part in parts]
@@ -122,7 +122,9 @@ def _tell(message: dict[str, Any], prompt: str | None, left: Left) -> Told:
     model = as_text(message.get("model"))
     reply = Reply(blocks, "tool_use" if calls else stop, spent, model, as_text(message.get("id")))
     error = _error(reply.text) if model == SYNTHETIC else None
-    return Told(reply, prompt, provider="anthropic", error=error, usage_known=bool(usage))
+    return ImportedExchange(
+        reply, prompt, provider="anthropic", error=error, usage_known=bool(usage)
+    )
 
 
 def _error(said: str) -> ModelError | None:
@@ -148,7 +150,7 @@ def _block(part: dict[str, Any]) -> AnyBlock | None:
             return None
 
 
-def _join(first: Told, second: Told) -> Told:
+def _join(first: ImportedExchange, second: ImportedExchange) -> ImportedExchange:
     """Two events of one message, which came block by block."""
     blocks = (*first.reply.blocks, *second.reply.blocks)
     calls = any(isinstance(block, ToolCall) for block in blocks)

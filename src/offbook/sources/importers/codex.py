@@ -12,17 +12,17 @@ import msgspec
 
 from offbook.errors import ModelError
 from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply, Usage
+from offbook.exchange.model import Reply, Usage
 from offbook.sources.importers.importer import (
-    Left,
-    Record,
-    Told,
+    ImportedExchange,
+    Skipped,
+    TraceRecord,
     as_count,
     as_fields,
     as_items,
     as_object,
     as_text,
-    refuse_trace,
+    unknown_trace_error,
 )
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ SILENT = {
 }
 
 
-class Codex:
+class CodexImporter:
     """Codex."""
 
     name = "codex"
 
-    def claims(self, records: list[Record]) -> bool:
+    def claims(self, records: list[TraceRecord]) -> bool:
         """Whether the file is written in it."""
         return any(
             as_text(record.value.get("type")) in KINDS
@@ -57,8 +57,8 @@ class Codex:
         )
 
     def read(
-        self, records: list[Record], path: Path, trace_id: str | None, left: Left
-    ) -> list[Told]:
+        self, records: list[TraceRecord], path: Path, trace_id: str | None, left: Skipped
+    ) -> list[ImportedExchange]:
         """What was told in it; a trace is a thread."""
         heard = _Heard(left)
         thread = ""
@@ -76,16 +76,16 @@ class Codex:
                 heard.thread = thread
                 heard.hear(value, inner, rollout=rollout)
         if trace_id is not None and trace_id not in threads:
-            raise refuse_trace(trace_id, threads, path)
+            raise unknown_trace_error(trace_id, threads, path)
         return heard.end()
 
 
 class _Heard:
     """What was told so far, and the thoughts that belong to what comes next."""
 
-    def __init__(self, left: Left) -> None:
+    def __init__(self, left: Skipped) -> None:
         self._left = left
-        self._told: list[Told] = []
+        self._told: list[ImportedExchange] = []
         self._thoughts: tuple[AnyBlock, ...] = ()
         self._prompt: str | None = None
         self.thread = ""
@@ -149,14 +149,16 @@ class _Heard:
         reply = msgspec.structs.replace(last.reply, usage=spent)
         self._told[-1] = msgspec.structs.replace(last, reply=reply, usage_known=True)
 
-    def end(self) -> list[Told]:
+    def end(self) -> list[ImportedExchange]:
         """All that was told; thoughts that nothing followed are an answer, too."""
         if self._thoughts:
             self._tell(Reply(self._thoughts))
         return self._told
 
     def _tell(self, reply: Reply, error: ModelError | None = None) -> None:
-        told = Told(reply, self._prompt, provider="openai", error=error, trace=self.thread)
+        told = ImportedExchange(
+            reply, self._prompt, provider="openai", error=error, trace=self.thread
+        )
         self._told.append(told)
 
 

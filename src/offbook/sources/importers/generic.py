@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.errors import FormatError, nearest
+from offbook.errors import FormatError, did_you_mean
 from offbook.exchange.messages import AnyBlock, Text, ToolCall
-from offbook.exchange.reply import Reply, Usage
+from offbook.exchange.model import Reply, Usage
 from offbook.sources.importers.importer import (
-    Left,
-    Record,
-    Told,
+    ImportedExchange,
+    Skipped,
+    TraceRecord,
     as_count,
     as_fields,
     as_object,
     as_text,
-    refuse_trace,
+    unknown_trace_error,
 )
 
 if TYPE_CHECKING:
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 UNKNOWN = "imported-trace"
 
 
-class Generic:
+class GenericImporter:
     """`{prompt, response, tool_calls}`."""
 
     name = "generic"
 
-    def claims(self, records: list[Record]) -> bool:
+    def claims(self, records: list[TraceRecord]) -> bool:
         """Whether the file is written in it."""
         return "prompt" in records[0].value or "response" in records[0].value
 
     def read(
         self,
-        records: list[Record],
+        records: list[TraceRecord],
         path: Path,
         trace_id: str | None,
-        left: Left,  # noqa: ARG002 - the protocol's
-    ) -> list[Told]:
+        left: Skipped,  # noqa: ARG002 - the protocol's
+    ) -> list[ImportedExchange]:
         """What was told in it."""
         calls = 0
-        told: list[Told] = []
+        told: list[ImportedExchange] = []
         for record in records:
             if trace_id is not None and record.value.get("trace_id") != trace_id:
                 continue
@@ -55,18 +55,18 @@ class Generic:
             told.append(one)
         if trace_id is not None and not told:
             known = (as_text(record.value.get("trace_id")) for record in records)
-            raise refuse_trace(trace_id, known, path)
+            raise unknown_trace_error(trace_id, known, path)
         return told
 
 
-def _tell(record: Record, path: Path, calls: int) -> Told:
+def _tell(record: TraceRecord, path: Path, calls: int) -> ImportedExchange:
     value = record.value
     if "prompt" not in value:
         raise FormatError(
             "this record has no prompt",
             path=path,
             line=record.line,
-            hint=nearest("prompt", value),
+            hint=did_you_mean("prompt", value),
         )
     response = value.get("response")
     if response is not None and not isinstance(response, (str, dict)):
@@ -88,7 +88,7 @@ def _tell(record: Record, path: Path, calls: int) -> Told:
     blocks: list[AnyBlock] = [Text(text)] if text or not listed else []
     blocks += [_call(call, calls + at, record, path) for at, call in enumerate(listed, 1)]
     given, taken = (_either(value, inner, f"{side}_tokens") for side in ("input", "output"))
-    return Told(
+    return ImportedExchange(
         Reply(
             tuple(blocks),
             "tool_use" if listed else "stop",
@@ -106,7 +106,7 @@ def _either(value: dict[str, Any], inner: dict[str, Any], name: str) -> Any:
     return value[name] if value.get(name) is not None else inner.get(name)
 
 
-def _call(call: Any, number: int, record: Record, path: Path) -> ToolCall:
+def _call(call: Any, number: int, record: TraceRecord, path: Path) -> ToolCall:
     fields = as_fields(call)
     fields = {**fields, **as_fields(fields.get("function"))}
     name = fields.get("name")

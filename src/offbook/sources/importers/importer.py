@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
-from offbook.errors import FormatError, ModelError, nearest
-from offbook.exchange.reply import Reply
+from offbook.errors import FormatError, ModelError, did_you_mean
+from offbook.exchange.model import Reply
 from offbook.files import parse_json, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-MAIN = "main"
-Left = Counter[str]  # what a file tells and no interaction has, by its kind
+MAIN_HAT = "main"
+Skipped = Counter[str]  # what a file tells and no interaction has, by its kind
 
 
-class Told(msgspec.Struct, frozen=True):
+class ImportedExchange(msgspec.Struct, frozen=True):
     """One exchange. `prompt` is None where nobody wrote it down, `trace` is empty there."""
 
     reply: Reply
     prompt: str | None = None
-    hat: str = MAIN
+    hat: str = MAIN_HAT
     provider: str = ""
     exit_code: int = 0
     duration_ms: float = 0
@@ -37,7 +37,7 @@ class Told(msgspec.Struct, frozen=True):
     trace: str = ""
 
 
-class Record(msgspec.Struct, frozen=True):
+class TraceRecord(msgspec.Struct, frozen=True):
     """One JSON value of a file, and the line in which it begins."""
 
     line: int
@@ -49,18 +49,18 @@ class Importer(Protocol):
 
     name: str
 
-    def claims(self, records: list[Record]) -> bool:
+    def claims(self, records: list[TraceRecord]) -> bool:
         """Whether the file is written in it."""
         ...
 
     def read(
-        self, records: list[Record], path: Path, trace_id: str | None, left: Left
-    ) -> list[Told]:
+        self, records: list[TraceRecord], path: Path, trace_id: str | None, left: Skipped
+    ) -> list[ImportedExchange]:
         """What was told in it, of this trace only where one is named; what was not goes `left`."""
         ...
 
 
-def read_records(path: Path, left: Left) -> list[Record]:
+def read_records(path: Path, left: Skipped) -> list[TraceRecord]:
     """The JSON objects of a file: one a line, or one document, which may be a list of them."""
     text = read_text(path).removeprefix("\ufeff")
     lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
@@ -93,7 +93,7 @@ def _listed(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
-def _record(line: int, value: Any, path: Path) -> Record:
+def _record(line: int, value: Any, path: Path) -> TraceRecord:
     if not isinstance(value, dict):
         raise FormatError(
             f"expected an object, got a {type(value).__name__}",
@@ -101,16 +101,16 @@ def _record(line: int, value: Any, path: Path) -> Record:
             line=line,
             hint="a trace has one JSON object a line",
         )
-    return Record(line, cast("dict[str, Any]", value))
+    return TraceRecord(line, cast("dict[str, Any]", value))
 
 
-def refuse_trace(trace_id: str, known: Iterable[str], path: Path) -> FormatError:
+def unknown_trace_error(trace_id: str, known: Iterable[str], path: Path) -> FormatError:
     """What is told when nothing belongs to the trace that was asked for."""
     listed = sorted({name for name in known if name})
     return FormatError(
         f"nothing in it belongs to the trace {trace_id!r}",
         path=path,
-        hint=nearest(trace_id, listed) if listed else "it names none: leave --trace-id out",
+        hint=did_you_mean(trace_id, listed) if listed else "it names none: leave --trace-id out",
     )
 
 

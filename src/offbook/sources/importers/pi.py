@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.errors import ModelError
 from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply, Stop, Usage
+from offbook.exchange.model import Reply, StopReason, Usage
 from offbook.sources.importers.importer import (
-    Left,
-    Record,
-    Told,
+    ImportedExchange,
+    Skipped,
+    TraceRecord,
     as_count,
     as_fields,
     as_items,
     as_object,
     as_text,
-    refuse_trace,
+    unknown_trace_error,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-STOPS: dict[str, Stop] = {
+STOPS: dict[str, StopReason] = {
     "stop": "stop",
     "length": "length",
     "toolUse": "tool_use",
@@ -31,21 +31,21 @@ STOPS: dict[str, Stop] = {
 }
 
 
-class Pi:
+class PiImporter:
     """pi."""
 
     name = "pi"
 
-    def claims(self, records: list[Record]) -> bool:
+    def claims(self, records: list[TraceRecord]) -> bool:
         """Whether the file is written in it."""
         kinds = {as_text(record.value.get("type")) for record in records}
         return bool(kinds & {"agent_start", "message_end", "agent_end"})
 
     def read(
-        self, records: list[Record], path: Path, trace_id: str | None, left: Left
-    ) -> list[Told]:
+        self, records: list[TraceRecord], path: Path, trace_id: str | None, left: Skipped
+    ) -> list[ImportedExchange]:
         """What was told in it; a trace is a session."""
-        told: list[Told] = []
+        told: list[ImportedExchange] = []
         prompt: str | None = None
         session = ""
         sessions: set[str] = set()
@@ -62,7 +62,7 @@ class Pi:
             elif message.get("role") == "assistant":
                 told.append(_tell(message, prompt, left))
         if trace_id is not None and trace_id not in sessions:
-            raise refuse_trace(trace_id, sessions, path)
+            raise unknown_trace_error(trace_id, sessions, path)
         return told
 
 
@@ -77,7 +77,7 @@ def _said(message: dict[str, Any]) -> str:
     return "\n".join(as_text(p.get("text")) for p in _parts(message) if p.get("type") == "text")
 
 
-def _tell(message: dict[str, Any], prompt: str | None, left: Left) -> Told:
+def _tell(message: dict[str, Any], prompt: str | None, left: Skipped) -> ImportedExchange:
     found = [(part, _block(part)) for part in _parts(message)]
     left.update(as_text(part.get("type")) for part, block in found if block is None)
     blocks = tuple(block for _, block in found if block is not None)
@@ -89,7 +89,7 @@ def _tell(message: dict[str, Any], prompt: str | None, left: Left) -> Told:
     stop = STOPS.get(as_text(message.get("stopReason")), "stop")
     reply = Reply(blocks, stop, spent, as_text(message.get("model")))
     failed = stop == "error" and not blocks
-    return Told(
+    return ImportedExchange(
         reply,
         prompt,
         provider=as_text(message.get("provider")),

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from offbook.exchange.dialects.dialect import Answer, Wire
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ BODILESS = {204, 304}
 LAST = b"0\r\n\r\n"
 
 
-class Incoming:
+class RequestBuffer:
     """A request that comes in pieces."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Incoming:
         """The next piece."""
         self._bytes += data
 
-    def wire(self) -> Wire | None:
+    def wire(self) -> HttpRequest | None:
         """The request, once it is all there."""
         if not self._head:
             at = self._bytes.find(END)
@@ -44,7 +44,7 @@ class Incoming:
         if body is None:
             return None
         path, _, query = self._target.partition("?")
-        return Wire(self._method, unquote(path), self._headers, body, query)
+        return HttpRequest(self._method, unquote(path), self._headers, body, query)
 
 
 def _read_head(head: bytes) -> tuple[str, str, dict[str, str]]:
@@ -71,7 +71,7 @@ def _read_chunks(data: bytes) -> bytes | None:
     return None
 
 
-def respond(answer: Answer, method: str = "") -> Iterator[bytes]:
+def respond(answer: HttpResponse, method: str = "") -> Iterator[bytes]:
     """The response in pieces: the head, then the body, or each event of a stream by itself."""
     yield write_head(answer)
     if method == "HEAD" or answer.status in BODILESS:
@@ -83,10 +83,10 @@ def respond(answer: Answer, method: str = "") -> Iterator[bytes]:
         yield answer.body
 
 
-def write_head(answer: Answer) -> bytes:
+def write_head(answer: HttpResponse) -> bytes:
     """All before the body."""
     headers = {**answer.headers, "connection": "close"}
-    if answer.chunks or answer.coming is not None:
+    if answer.chunks or answer.live_chunks is not None:
         headers["transfer-encoding"] = "chunked"
     else:
         headers["content-length"] = str(len(answer.body))

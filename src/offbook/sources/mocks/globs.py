@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from offbook.words import seek_words
+from offbook.secrets import word_finder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -64,7 +64,7 @@ class Globs:
         self._files: list[list[int]] = []
         self._few = len(self._globs) <= FEW
         if not self._few:
-            self._find = seek_words(self._file_all())
+            self._find = word_finder(self._file_all())
 
     def _file_all(self) -> Iterable[bytes]:
         """File each under the rarest of its words, so that no file grows long."""

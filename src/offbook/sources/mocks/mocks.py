@@ -16,24 +16,24 @@ import msgspec
 
 from offbook.errors import ScriptMismatch, ScriptUnfinished, UsageError
 from offbook.exchange.messages import (
-    Foreign,
     Image,
+    RawBlock,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
     find_calls,
 )
-from offbook.exchange.reply import Reply, Usage
-from offbook.sources.auxiliary import stand_in
+from offbook.exchange.model import Reply, Usage
 from offbook.sources.mocks.globs import Globs
-from offbook.sources.mocks.lines import Mock, Script, parse_mocks, read_mocks
+from offbook.sources.mocks.mock_file import Mock, MockFile, parse_mocks, read_mocks
+from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from offbook.exchange.messages import AnyBlock, Message
-    from offbook.exchange.request import Request
+    from offbook.exchange.model import Request
 
 SHOWN = 200
 RECEIPTS = 1000  # a server may run for days
@@ -61,7 +61,7 @@ class Mocks:
     scopes, in its metadata, or belongs to `agent.main`.
     """
 
-    def __init__(self, lines: Path | str | Script | Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, lines: Path | str | MockFile | Iterable[Mapping[str, Any]]) -> None:
         self.script = _read(lines)
         if not self.script.mocks:
             raise UsageError(
@@ -84,13 +84,13 @@ class Mocks:
             shelf = self._shelves.get(scope)
             if shelf is None:
                 continue
-            in_order = shelf.queue and stand_in(request) is None
+            in_order = shelf.queue and answer_side_request(request) is None
             mock = shelf.next() if in_order else shelf.take(text)
             if mock is not None:
                 return self._give(mock, text, asked)
-        aside = stand_in(request)
-        if aside is not None:
-            return aside
+        side_response = answer_side_request(request)
+        if side_response is not None:
+            return side_response
         self.receipts.append(Receipt(self.script.path, matched=False, requested_scope=asked))
         raise self._miss(text, asked)
 
@@ -185,7 +185,7 @@ class Mocks:
             return
         if patterns:
             yield f"nearest: {_nearest(text, patterns).shown}"
-        yield f"do: add a line, such as {_suggest(text, asked if self.script.versioned else '')}"
+        yield f"fix: add a line, such as {_suggest(text, asked if self.script.versioned else '')}"
 
     def _why_not(self, mock: Mock) -> str:
         if mock.number in self._used and not mock.sticky:
@@ -246,7 +246,7 @@ def _spell(message: Message) -> Iterator[str]:
             yield block.text
         elif isinstance(block, Image):
             yield block.url
-        elif isinstance(block, Foreign):
+        elif isinstance(block, RawBlock):
             yield from _strings(block.data)
     yield message.role
     for block in message.blocks:
@@ -270,8 +270,8 @@ def _strings(value: object) -> Iterator[str]:
             yield from _strings(item)
 
 
-def _read(lines: Path | str | Script | Iterable[Mapping[str, Any]]) -> Script:
-    if isinstance(lines, Script):
+def _read(lines: Path | str | MockFile | Iterable[Mapping[str, Any]]) -> MockFile:
+    if isinstance(lines, MockFile):
         return lines
     if isinstance(lines, (str, Path)):
         return read_mocks(lines)

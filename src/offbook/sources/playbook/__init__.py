@@ -25,9 +25,8 @@ from offbook.sources.playbook.actions import (
     think,
     when,
 )
+from offbook.sources.playbook.diagnostics import describe, list_called_tools, validate
 from offbook.sources.playbook.playbook import Playbook
-from offbook.sources.playbook.steps import describe
-from offbook.sources.playbook.validation import list_called, validate
 
 __all__ = [
     "Action",
@@ -41,7 +40,7 @@ __all__ = [
     "call",
     "describe",
     "fail",
-    "list_called",
+    "list_called_tools",
     "role",
     "say",
     "think",

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 
-from offbook.errors import PlaybookError, explain_call, nearest
+from offbook.errors import PlaybookError, did_you_mean, explain_call
 from offbook.exchange.messages import ToolResult
-from offbook.exchange.reply import Stop
+from offbook.exchange.model import StopReason
 
 if TYPE_CHECKING:
-    from offbook.exchange.request import Request
+    from offbook.exchange.model import Request
 
 
 Params = Mapping[str, Any]
@@ -46,7 +46,7 @@ class Say(msgspec.Struct, frozen=True):
     """The model says something; on its own, that ends the turn."""
 
     text: str
-    stop: Stop = "stop"
+    stop: StopReason = "stop"
 
 
 class Think(msgspec.Struct, frozen=True):
@@ -179,12 +179,14 @@ _spell = msgspec.json.Encoder().encode
 
 
 @explain_call
-def say(text: str, *, stop: Stop = "stop") -> Say:
+def say(text: str, *, stop: StopReason = "stop") -> Say:
     """The model says `text`, and the turn ends."""
     if not isinstance(text, str):
         raise PlaybookError(f"say() takes a string, not {type(text).__name__}", hint='say("Done.")')
-    if stop not in get_args(Stop):
-        raise PlaybookError(f"say(stop={stop!r})", hint=nearest(str(stop), get_args(Stop)))
+    if stop not in get_args(StopReason):
+        raise PlaybookError(
+            f"say(stop={stop!r})", hint=did_you_mean(str(stop), get_args(StopReason))
+        )
     return Say(text, stop)
 
 

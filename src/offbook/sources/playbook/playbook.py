@@ -8,17 +8,10 @@ from collections.abc import Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, cast
 
-from offbook.errors import (
-    ModelError,
-    PlaybookError,
-    ScriptMismatch,
-    ScriptUnfinished,
-    nearest,
-)
+from offbook.errors import ModelError, PlaybookError, ScriptMismatch, ScriptUnfinished, did_you_mean
 from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
-from offbook.exchange.reply import Reply, Stop, Usage
+from offbook.exchange.model import Reply, StopReason, Usage
 from offbook.secrets import hide_secrets
-from offbook.sources.auxiliary import stand_in
 from offbook.sources.playbook.actions import (
     Action,
     Actions,
@@ -33,20 +26,24 @@ from offbook.sources.playbook.actions import (
     check_names,
 )
 from offbook.sources.playbook.diagnostics import (
-    say_exhausted,
-    say_uncast,
-    say_unexpected,
-    say_unfinished,
-    say_unheard,
+    TEXT_LIMIT,
+    Step,
+    cut_text,
+    estimate_tokens,
+    exhausted_error,
+    list_called_tools,
+    missing_result_error,
+    no_matching_role_error,
+    unexpected_prompt_error,
+    unfinished_error,
 )
-from offbook.sources.playbook.steps import SAID, Step, cut_text, weigh_block
-from offbook.sources.playbook.validation import list_called
+from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
-    from offbook.exchange.request import Request
+    from offbook.exchange.model import Request
 
 
-class _Part:
+class _ScriptQueue:
     """One script and how far it has come."""
 
     __slots__ = ("last", "name", "opening", "queue")
@@ -79,12 +76,12 @@ class Playbook:
     def __init__(self, *, strict: bool = True, following: bool = False) -> None:
         self._strict = strict
         self._following = following
-        self._owners: dict[str, _Part] = {}
-        self._roles: list[tuple[Role, _Part]] = []
-        self._turns: deque[tuple[Turn, _Part]] = deque()
+        self._owners: dict[str, _ScriptQueue] = {}
+        self._roles: list[tuple[Role, _ScriptQueue]] = []
+        self._turns: deque[tuple[Turn, _ScriptQueue]] = deque()
         self._turn: Turn | None = None
-        self._part = _Part("main")
-        self._spent: list[_Part] = []
+        self._part = _ScriptQueue("main")
+        self._spent: list[_ScriptQueue] = []
         self._waiting: dict[str, tuple[Step, Call]] = {}
         self._steps = 0
         self._calls = 0
@@ -96,13 +93,13 @@ class Playbook:
         """Put turns and roles behind what is there already."""
         for item in cast("tuple[object, ...]", script):
             if isinstance(item, Turn):
-                part = _Part("main")
+                part = _ScriptQueue("main")
                 part.queue.extend(
-                    self._number(item.actions, f"when({cut_text(item.text, SAID)!r})")
+                    self._number(item.actions, f"when({cut_text(item.text, TEXT_LIMIT)!r})")
                 )
                 self._turns.append((item, part))
             elif isinstance(item, Role):
-                part = _Part(item.name)
+                part = _ScriptQueue(item.name)
                 part.queue.extend(self._number(item.actions, f"role({item.name!r})"))
                 self._roles.append((item, part))
             else:
@@ -115,14 +112,14 @@ class Playbook:
     def called(self) -> set[str]:
         """The tools that are still to be called."""
         parts = [item for item, _ in (*self._turns, *self._roles)]
-        return list_called(parts)
+        return list_called_tools(parts)
 
     def drop(self) -> None:
         """Forget what is left of a run that failed; the numbers go on."""
         self._turns.clear()
         self._spent.clear()
         self._waiting.clear()
-        self._part = _Part("main")
+        self._part = _ScriptQueue("main")
         for _, part in self._roles:
             part.queue.clear()
         self.failure = None
@@ -148,7 +145,7 @@ class Playbook:
             raise PlaybookError(f"when({turn.text!r}) is not the next turn")
         self._open()
 
-    def _open(self) -> _Part:
+    def _open(self) -> _ScriptQueue:
         self._turn, part = self._turns.popleft()
         if self._part.queue:
             self._spent.append(self._part)
@@ -174,8 +171,8 @@ class Playbook:
             if self._waiting:
                 await self._hear(request)
             part = self._cast(request) if self._roles else None
-            if part is None and (aside := stand_in(request)) is not None:
-                return aside
+            if part is None and (side_response := answer_side_request(request)) is not None:
+                return side_response
             part = part or self._choose(request)
             if not part.queue:
                 return self._run_dry(part, request)
@@ -211,15 +208,15 @@ class Playbook:
                 self.failure = self.failure or error
                 raise
 
-    def _cast(self, request: Request) -> _Part | None:
+    def _cast(self, request: Request) -> _ScriptQueue | None:
         fitting = [part for role_, part in self._roles if role_.plays(request)]
         return next((part for part in fitting if part.queue), fitting[0] if fitting else None)
 
-    def _choose(self, request: Request) -> _Part:
+    def _choose(self, request: Request) -> _ScriptQueue:
         if self._following:
             return self._follow(request)
         if self._turn is None or (self._roles and self._is_strange(request, self._turn)):
-            raise say_uncast([role_ for role_, _ in self._roles], request)
+            raise no_matching_role_error([role_ for role_, _ in self._roles], request)
         if self._system is None:
             self._system = request.system
         return self._part
@@ -230,7 +227,7 @@ class Playbook:
             return False
         return not any(turn.text in m.text for m in request.messages if m.role == "user")
 
-    def _follow(self, request: Request) -> _Part:
+    def _follow(self, request: Request) -> _ScriptQueue:
         """The part whose tool results these are, or the turn that this prompt opens or goes on."""
         fresh = request.fresh
         for result in (found for message in fresh for found in message.results):
@@ -248,7 +245,7 @@ class Playbook:
             raise self._unexpected(said, request)
         return part
 
-    def _interrupts(self, part: _Part, said: str, request: Request) -> bool:
+    def _interrupts(self, part: _ScriptQueue, said: str, request: Request) -> bool:
         """Whether a prompt begins the next turn although this one has steps left.
 
         A flattened tool result or a reminder is a user message too, so only the very prompt does;
@@ -263,12 +260,12 @@ class Playbook:
 
     def _unexpected(self, said: str, request: Request) -> ScriptMismatch:
         if not self._turns:
-            return say_uncast([role_ for role_, _ in self._roles], request)
-        return say_unexpected(said, [turn.text for turn, _ in self._turns], request)
+            return no_matching_role_error([role_ for role_, _ in self._roles], request)
+        return unexpected_prompt_error(said, [turn.text for turn, _ in self._turns], request)
 
-    async def _perform(self, step: Step, part: _Part, request: Request) -> Reply:
+    async def _perform(self, step: Step, part: _ScriptQueue, request: Request) -> Reply:
         blocks: list[AnyBlock] = []
-        stop: Stop = "stop"
+        stop: StopReason = "stop"
         for action in step.actions:
             match action:
                 case Call(tool, params):
@@ -287,7 +284,7 @@ class Playbook:
                     raise ModelError(
                         message, status=status, category=category, retry_after=retry_after
                     )
-        usage = Usage(output=sum(map(weigh_block, blocks)))
+        usage = Usage(output=sum(map(estimate_tokens, blocks)))
         name = "" if part.name == "main" else part.name
         return Reply(tuple(blocks), stop, usage, request.model, step=step.number, role=name)
 
@@ -298,7 +295,7 @@ class Playbook:
             raise ScriptMismatch(
                 f"step {step} calls a tool that the agent does not offer: {tool!r}",
                 where=step.place,
-                hint=nearest(tool, request.offered),
+                hint=did_you_mean(tool, request.offered),
             )
         self._calls += 1
         made = ToolCall(f"playbook-tc-{self._calls}", tool, dict(params))
@@ -323,8 +320,8 @@ class Playbook:
             )
         return check_names(given, action.tool)
 
-    def _run_dry(self, part: _Part, request: Request) -> Reply:
-        error = say_exhausted(part.last, part.name, self.left, request)
+    def _run_dry(self, part: _ScriptQueue, request: Request) -> Reply:
+        error = exhausted_error(part.last, part.name, self.left, request)
         if self._strict:
             raise error
         return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
@@ -338,6 +335,6 @@ class Playbook:
         """Why the script is not played to its end, or nothing."""
         left = self.left
         if left:
-            return say_unfinished(left, self.consumed, self._part.last)
+            return unfinished_error(left, self.consumed, self._part.last)
         waiting = next(iter(self._waiting.values()), None)
-        return say_unheard(waiting[0]) if waiting else None
+        return missing_result_error(waiting[0]) if waiting else None

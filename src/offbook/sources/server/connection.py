@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import httptools
 import msgspec
 
-from offbook.exchange.dialects.dialect import Answer, Wire
-from offbook.exchange.templates import Filled
-from offbook.sources.server.heads import END, Head, Heads, read_head
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.dialects.streaming import FilledTemplate
+from offbook.sources.server.request_head import END, HeadCache, RequestHead, parse_head
 from offbook.sources.server.websocket import (
     CLOSE,
     NORMAL,
@@ -35,47 +35,47 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable
     from contextvars import Context
 
-PIPELINED = 16
-HEADERS = 64 * 1024
+PIPELINE_LIMIT = 16
+HEADERS_LIMIT = 64 * 1024
 KNOWN_NAMES = 512
 CHUNKED = "transfer-encoding: chunked\r\n"
 REASONS = {status.value: status.phrase for status in HTTPStatus}
-_NOBODY = Head("", "")
+_NOBODY = RequestHead("", "")
 
 _names: dict[bytes, str] = {}
 
 
-class Desk(Protocol):
+class Handler(Protocol):
     """Who answers the requests of one run; its code runs in `context`."""
 
     context: Context
 
-    async def answer(self, wire: Wire, /) -> Answer:
+    async def answer(self, wire: HttpRequest, /) -> HttpResponse:
         """The answer to a request; never an exception."""
         ...
 
-    def delays(self, answer: Answer, /) -> Iterable[float] | None:
+    def delays(self, answer: HttpResponse, /) -> Iterable[float] | None:
         """The seconds before each chunk of a stream, or None for all at once."""
         ...
 
-    def lose(self, wire: Wire, answer: Answer, /) -> None:
+    def lose(self, wire: HttpRequest, answer: HttpResponse, /) -> None:
         """The client was gone before it had all of this answer."""
         ...
 
-    def converse(self, wire: Wire, message: bytes, /) -> AsyncIterator[bytes]:
+    def converse(self, wire: HttpRequest, message: bytes, /) -> AsyncIterator[bytes]:
         """The messages that answer one message of a WebSocket, each when it is due."""
         ...
 
 
-class Front(Protocol):
+class ServerState(Protocol):
     """The server, as its connections see it."""
 
     limit: int
     loop: asyncio.AbstractEventLoop
     connections: set[Connection]
-    heads: Heads
+    heads: HeadCache
 
-    def route(self, head: Head, /) -> Desk:
+    def route(self, head: RequestHead, /) -> Handler:
         """Who answers this request."""
         ...
 
@@ -86,40 +86,40 @@ class Front(Protocol):
         ...
 
 
-class Asked(msgspec.Struct, frozen=True):
+class QueuedRequest(msgspec.Struct, frozen=True):
     """A request in the queue, with what its answer must know; or an answer that is due already."""
 
-    head: Head
+    head: RequestHead
     body: bytes = b""
     keep: bool = True
     old: bool = False
-    refusal: Answer | None = None
+    refusal: HttpResponse | None = None
 
 
-def complain(status: int, message: str, **more: object) -> Answer:
+def error_response(status: int, message: str, **more: object) -> HttpResponse:
     """An answer that no provider would give: something is wrong before any dialect is known."""
     error = {"type": "offbook_error", "message": message, **more}
     headers = {"content-type": "application/json", "x-should-retry": "false"}
-    return Answer(status, headers, msgspec.json.encode({"error": error}))
+    return HttpResponse(status, headers, msgspec.json.encode({"error": error}))
 
 
 class Connection(asyncio.Protocol):
     """One client."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: ServerState) -> None:
         self._front = front
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        self._begun: Head | None = None
+        self._begun: RequestHead | None = None
         self._raw = b""
-        self._queue: deque[Asked] = deque()
+        self._queue: deque[QueuedRequest] = deque()
         self._busy = False
         self._task: asyncio.Task[None] | None = None
-        self._sent: tuple[Desk, Wire, Answer] | None = None
+        self._sent: tuple[Handler, HttpRequest, HttpResponse] | None = None
         self._room: asyncio.Future[None] | None = None
         self._frames: Frames | None = None
         self._messages: deque[tuple[int, bytes]] = deque()
-        self._talk: tuple[Desk, Wire] | None = None
+        self._talk: tuple[Handler, HttpRequest] | None = None
         self._gone = False
         self._begin()
         self.since: float | None = None
@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
                 return True
         if len(data) - at == head.length:
             self._begun = self.since = None
-            self._start(Asked(head, data[at:]))
+            self._start(QueuedRequest(head, data[at:]))
             return True
         if self._begun is not None:
             self._begun = None
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
             self._parser = None
             self._hear(data[cast("int", upgrade.args[0]) :])
         except httptools.HttpParserError as error:
-            self._refuse(complain(400, f"this is not HTTP: {error}"))
+            self._refuse(error_response(400, f"this is not HTTP: {error}"))
         if self._partial and self.since is None:
             self.since = self._front.loop.time()
 
@@ -227,15 +227,17 @@ class Connection(asyncio.Protocol):
 
     def _measure(self, size: int) -> None:
         self._size += size
-        if self._size > HEADERS:
-            self._refuse(complain(431, f"the headers have more than {HEADERS} bytes"))
+        if self._size > HEADERS_LIMIT:
+            self._refuse(error_response(431, f"the headers have more than {HEADERS_LIMIT} bytes"))
 
     def on_headers_complete(self) -> None:
         headers = self._headers
         if int(headers.get("content-length", 0)) > self._front.limit:
             self._refuse_body()
         elif headers.get("content-encoding", "identity") != "identity":
-            self._refuse(complain(415, "a compressed body is not read here: send it as it is"))
+            self._refuse(
+                error_response(415, "a compressed body is not read here: send it as it is")
+            )
         elif headers.get("expect", "").lower() == "100-continue" and not self._queue:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -258,19 +260,19 @@ class Connection(asyncio.Protocol):
         self._partial = False
         self.since = None
         method = parser.get_method().decode("latin-1")
-        head = read_head(method, self._target, self._headers, self._raw)
+        head = parse_head(method, self._target, self._headers, self._raw)
         keep, old = parser.should_keep_alive(), parser.get_http_version() == "1.0"
         if keep and not old:
             self._front.heads.keep(head)
         self._raw = b""  # of a second request in the same piece, the bytes are not told apart
-        self._take(Asked(head, bytes(self._body), keep, old))
+        self._take(QueuedRequest(head, bytes(self._body), keep, old))
 
-    def _take(self, asked: Asked) -> None:
+    def _take(self, asked: QueuedRequest) -> None:
         if not self._busy:
             self._start(asked)
             return
         self._queue.append(asked)
-        if len(self._queue) >= PIPELINED:
+        if len(self._queue) >= PIPELINE_LIMIT:
             self._transport.pause_reading()
 
     # ------------------------------------------------------------------------ answering, in turn
@@ -278,23 +280,23 @@ class Connection(asyncio.Protocol):
     def _next(self) -> None:
         self._start(self._queue.popleft())
 
-    def _start(self, asked: Asked) -> None:
+    def _start(self, asked: QueuedRequest) -> None:
         if asked.refusal is not None:
             self._close_with(asked.refusal)
             return
         head = asked.head
         desk = self._front.route(head)
-        wire = Wire(head.method, head.path, head.headers, asked.body, head.query)
+        wire = HttpRequest(head.method, head.path, head.headers, asked.body, head.query)
         if "upgrade" in head.headers and self._upgrade(desk, wire):
             return
         self._busy = True
         self._task = self._front.play(self._answer(desk, wire, asked), desk.context)
 
-    async def _answer(self, desk: Desk, wire: Wire, asked: Asked) -> None:
+    async def _answer(self, desk: Handler, wire: HttpRequest, asked: QueuedRequest) -> None:
         try:
             answer = await desk.answer(wire)
-            if answer.coming is not None:
-                await self._hand_on(answer, asked, answer.coming)
+            if answer.live_chunks is not None:
+                await self._hand_on(answer, asked, answer.live_chunks)
                 return
             if self._gone:
                 desk.lose(wire, answer)
@@ -311,7 +313,7 @@ class Connection(asyncio.Protocol):
             raise
 
     async def _trickle(
-        self, desk: Desk, wire: Wire, answer: Answer, delays: Iterable[float]
+        self, desk: Handler, wire: HttpRequest, answer: HttpResponse, delays: Iterable[float]
     ) -> None:
         self._transport.write(_head(answer, CHUNKED))
         for chunk, delay in zip(answer.chunks, delays, strict=False):
@@ -325,13 +327,15 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         self._transport.write(b"0\r\n\r\n")
 
-    async def _hand_on(self, answer: Answer, asked: Asked, coming: AsyncIterator[bytes]) -> None:
+    async def _hand_on(
+        self, answer: HttpResponse, asked: QueuedRequest, live_chunks: AsyncIterator[bytes]
+    ) -> None:
         """Write a stream as it comes; to its end, though the client be gone: it may be kept."""
         framing = "connection: close\r\n" if asked.old else CHUNKED
         if not self._gone:
             self._transport.write(_head(answer, framing))
         try:
-            async for chunk in coming:
+            async for chunk in live_chunks:
                 if self._room is not None:
                     await self._room
                 if not self._gone:
@@ -349,7 +353,7 @@ class Connection(asyncio.Protocol):
         if self._gone:
             return
         if self._queue and keep:
-            if len(self._queue) == PIPELINED:
+            if len(self._queue) == PIPELINE_LIMIT:
                 self._transport.resume_reading()
             self._busy = True
             self._front.loop.call_soon(self._next)
@@ -360,19 +364,19 @@ class Connection(asyncio.Protocol):
 
     def _refuse_body(self) -> None:
         limit = self._front.limit
-        self._refuse(complain(413, f"the body has more than {limit} bytes", limit=limit))
+        self._refuse(error_response(413, f"the body has more than {limit} bytes", limit=limit))
 
-    def _refuse(self, answer: Answer) -> None:
+    def _refuse(self, answer: HttpResponse) -> None:
         """Answer so when the turn comes, and hear no more of this client."""
         if self._parser is None:
             return
         self._parser = None
         self._partial = False
-        self._take(Asked(_NOBODY, keep=False, refusal=answer))
+        self._take(QueuedRequest(_NOBODY, keep=False, refusal=answer))
 
-    def _close_with(self, answer: Answer) -> None:
+    def _close_with(self, answer: HttpResponse) -> None:
         """Say it, and read on without listening: a client that is still sending hears it so."""
-        self._transport.write(_render(answer, Asked(_NOBODY, keep=False)))
+        self._transport.write(_render(answer, QueuedRequest(_NOBODY, keep=False)))
         self.since = self._front.loop.time()
         if self._transport.can_write_eof():
             self._transport.write_eof()
@@ -382,7 +386,7 @@ class Connection(asyncio.Protocol):
         if self._parser is None or self._frames is not None:
             self._transport.abort()
         else:
-            self._refuse(complain(408, "the request did not come to its end in time"))
+            self._refuse(error_response(408, "the request did not come to its end in time"))
 
     def abort(self) -> None:
         """End it, whatever is going on."""
@@ -392,7 +396,7 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------------------ WebSocket
 
-    def _upgrade(self, desk: Desk, wire: Wire) -> bool:
+    def _upgrade(self, desk: Handler, wire: HttpRequest) -> bool:
         key = wire.headers.get("sec-websocket-key")
         if wire.headers["upgrade"].lower() != "websocket" or key is None:
             return False
@@ -417,7 +421,7 @@ class Connection(asyncio.Protocol):
             work = self._reply_to_messages(*self._talk)
             self._task = self._front.play(work, self._talk[0].context)
 
-    async def _reply_to_messages(self, desk: Desk, wire: Wire) -> None:
+    async def _reply_to_messages(self, desk: Handler, wire: HttpRequest) -> None:
         while self._messages and not self._gone:
             opcode, payload = self._messages.popleft()
             if opcode == CLOSE:
@@ -449,14 +453,14 @@ def _name(raw: bytes) -> str:
     return text
 
 
-def _head(answer: Answer, framing: str) -> bytes:
+def _head(answer: HttpResponse, framing: str) -> bytes:
     status = answer.status
     lines = "".join([f"{name}: {value}\r\n" for name, value in answer.headers.items()])
     reason = REASONS.get(status, "Unknown")
     return f"HTTP/1.1 {status} {reason}\r\n{lines}{framing}\r\n".encode("latin-1", "replace")
 
 
-def _render(answer: Answer, asked: Asked, *, bodiless: bool = False) -> bytes:
+def _render(answer: HttpResponse, asked: QueuedRequest, *, bodiless: bool = False) -> bytes:
     """The whole answer as bytes."""
     ending = "" if asked.keep and not asked.old else "connection: close\r\n"
     chunks = answer.chunks
@@ -468,7 +472,7 @@ def _render(answer: Answer, asked: Asked, *, bodiless: bool = False) -> bytes:
     head = _head(answer, f"{CHUNKED}{ending}")
     if bodiless:
         return head
-    return head + (chunks.join(_frame) if isinstance(chunks, Filled) else _frame(chunks))
+    return head + (chunks.join(_frame) if isinstance(chunks, FilledTemplate) else _frame(chunks))
 
 
 def _frame(chunks: Iterable[bytes]) -> bytes:

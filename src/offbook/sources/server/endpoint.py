@@ -1,4 +1,4 @@
-"""One run's place on the server: its source, its dialects, its threads and its journal."""
+"""How fast a served stream goes: at once, or as a model would."""
 
 from __future__ import annotations
 
@@ -6,29 +6,66 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from contextvars import copy_context
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from offbook.errors import ModelError, OffbookError
-from offbook.exchange.dialects.dialect import Answer, Wire
-from offbook.exchange.relay import Relay, relays
-from offbook.exchange.threads import Threads
-from offbook.exchange.variables import list_variables
-from offbook.sources.server.connection import complain
-from offbook.sources.server.pacing import spread_delays
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.model import Relay, can_relay
+from offbook.exchange.providers import client_env
+from offbook.sources.server.connection import error_response
 from offbook.trace.events import ASIDE, ERROR
-from offbook.trace.observe import Observed, describe_error
+from offbook.trace.instrument import TracedSource, error_data
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Container, Iterable
+    from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
 
     from offbook.exchange.dialects.dialect import Dialect
-    from offbook.exchange.reply import Reply
-    from offbook.exchange.request import Request
-    from offbook.exchange.source import ModelSource
-    from offbook.sources.server.pacing import Pacing
+    from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.trace.hub import Hub
+
+
+# --- How fast a served stream goes: at once, or as a model would.
+
+
+class Pacing(msgspec.Struct, frozen=True):
+    """Milliseconds until a stream begins, tokens a second from then on, and how uneven that is.
+
+    `jitter` is a share: 0.2 makes each wait up to a fifth longer or shorter, by chance drawn from
+    `seed`. An event counts as one token.
+    """
+
+    first_token: float = 0
+    tokens_per_second: float = 0
+    jitter: float = 0
+    seed: int = 0
+
+    def delays(self, events: int, salt: int = 0) -> Iterator[float]:
+        """The seconds to wait before each of so many events; `salt` tells streams apart."""
+        chance = Random(self.seed * 1_000_003 + salt)  # noqa: S311 - for looks, not for secrets
+        pause = 1 / self.tokens_per_second if self.tokens_per_second else 0
+        for at in range(events):
+            wait = pause if at else self.first_token / 1000
+            yield wait * (1 + self.jitter * chance.uniform(-1, 1))
+
+
+def spread_delays(reply: Reply, events: Sequence[bytes]) -> tuple[float, ...]:
+    """The seconds before each event: those of the piece of the reply that it brings."""
+    waits = [0.0] * len(events)
+    at = 0
+    for piece, delay in zip(reply.chunks, reply.delays, strict=False):
+        needle = msgspec.json.encode(piece)[1:-1]
+        found = next((n for n in range(at, len(events)) if needle in events[n]), None)
+        if found is not None:
+            waits[found] = delay / 1000
+            at = found + 1
+    return tuple(waits)
+
+
+# --- One run's place on the server: its source, its dialects, its threads and its journal.
 
 REMEMBERED = 32
 PATHS = (
@@ -67,7 +104,7 @@ class Endpoint:
         source: ModelSource,
         *,
         url: str,
-        recognise: Callable[[Wire], Dialect | None],
+        recognise: Callable[[HttpRequest], Dialect | None],
         hub: Hub | None = None,
         tools: bool = True,
         mocked: Container[str] = (),
@@ -75,18 +112,20 @@ class Endpoint:
         leave: Callable[[], object] = lambda: None,
     ) -> None:
         self.url = url
-        self.source = source if hub is None else Observed(source, hub, tools=tools, mocked=mocked)
+        self.source = (
+            source if hub is None else TracedSource(source, hub, tools=tools, mocked=mocked)
+        )
         self.failure: BaseException | None = None
         self.context = copy_context()
         self._recognise = recognise
         self._leave = leave
         self._hub = hub
         self._pacing = pacing
-        self.relays = relays(source)
+        self.relays = can_relay(source)
         self._timed = bool(getattr(source, "timed", False))
-        self._threads = Threads()
-        self._recent: deque[tuple[Request, Answer]] = deque(maxlen=REMEMBERED)
-        self._lost: list[tuple[Request, Answer]] = []
+        self._threads = ConversationStore()
+        self._recent: deque[tuple[Request, HttpResponse]] = deque(maxlen=REMEMBERED)
+        self._lost: list[tuple[Request, HttpResponse]] = []
         self._streams = 0
 
     @property
@@ -107,16 +146,16 @@ class Endpoint:
     @property
     def variables(self) -> dict[str, str]:
         """The environment in which clients of every provider find it, and nobody else."""
-        return list_variables(self.url)
+        return client_env(self.url)
 
     def close(self) -> None:
         """Serve it no longer; a second time is nothing."""
         self._leave()
 
-    async def answer(self, wire: Wire) -> Answer:
+    async def answer(self, wire: HttpRequest) -> HttpResponse:
         """The answer to a request; never an exception."""
         dialect = self._find(wire)
-        if isinstance(dialect, Answer):
+        if isinstance(dialect, HttpResponse):
             return dialect
         request: Request | None = None
         try:
@@ -142,21 +181,25 @@ class Endpoint:
             refusal = ModelError(_say(error), status=400)
             self._tell_error(refusal)
             answer = _final(dialect.refuse(refusal, request))
-        if request is not None and answer.coming is None:
+        if request is not None and answer.live_chunks is None:
             self._recent.append((request, answer))
         return answer
 
-    def _find(self, wire: Wire) -> Dialect | Answer:
+    def _find(self, wire: HttpRequest) -> Dialect | HttpResponse:
         """The dialect of a request; or the answer to one for which no model is asked."""
         try:
             dialect = self._recognise(wire)
             if dialect is None:
                 return self._tell_aside(wire, _unknown(wire), "unknown path")
-            aside = dialect.aside(wire, self._threads)
-            return dialect if aside is None else self._tell_aside(wire, aside, dialect.name)
+            side_response = dialect.side_response(wire, self._threads)
+            return (
+                dialect
+                if side_response is None
+                else self._tell_aside(wire, side_response, dialect.name)
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
             self._fail(error)
-            return self._tell_aside(wire, complain(400, str(error)), "failure")
+            return self._tell_aside(wire, error_response(400, str(error)), "failure")
 
     async def _reply(self, dialect: Dialect, request: Request) -> Reply:
         return self._name(dialect, request, await self.source.reply(request))
@@ -167,16 +210,16 @@ class Endpoint:
         self._threads.remember(reply.id, request, reply)
         return reply
 
-    def _encode(self, dialect: Dialect, request: Request, reply: Reply) -> Answer:
+    def _encode(self, dialect: Dialect, request: Request, reply: Reply) -> HttpResponse:
         answer = dialect.encode(reply, request)
         if self._timed and reply.delays:
             return msgspec.structs.replace(answer, waits=spread_delays(reply, answer.chunks))
         return answer
 
-    async def _relay(self, dialect: Dialect, request: Request) -> Answer:
+    async def _relay(self, dialect: Dialect, request: Request) -> HttpResponse:
         relay = Relay(self._reply(dialect, request))
         if await relay.begins():
-            return Answer(200, STREAM, coming=self._hand_on(relay))
+            return HttpResponse(200, STREAM, live_chunks=self._hand_on(relay))
         return self._encode(dialect, request, await relay.reply)
 
     async def _hand_on(self, relay: Relay) -> AsyncIterator[bytes]:
@@ -194,11 +237,11 @@ class Endpoint:
 
     # ------------------------------------------------------------- answers that did not arrive
 
-    def lose(self, wire: Wire, answer: Answer) -> None:  # noqa: ARG002 - the protocol's signature
+    def lose(self, wire: HttpRequest, answer: HttpResponse) -> None:  # noqa: ARG002 - the protocol's signature
         """The client was gone before it had all of this answer: it may ask again."""
         self._lost += [known for known in self._recent if known[1] is answer]
 
-    def _resend(self, wire: Wire, request: Request) -> Answer | None:
+    def _resend(self, wire: HttpRequest, request: Request) -> HttpResponse | None:
         """The answer that this request has had already, if it is asked again for want of it."""
         again = wire.headers.get(RETRY, "0") != "0"
         known = self._recent if again else self._lost
@@ -210,7 +253,7 @@ class Endpoint:
 
     # -------------------------------------------------------------------------------- pacing
 
-    def delays(self, answer: Answer) -> Iterable[float] | None:
+    def delays(self, answer: HttpResponse) -> Iterable[float] | None:
         """The seconds before each chunk of a stream, or None for all at once."""
         if answer.waits:
             return answer.waits
@@ -221,16 +264,16 @@ class Endpoint:
 
     # ----------------------------------------------------------------------------- WebSocket
 
-    async def converse(self, wire: Wire, message: bytes) -> AsyncIterator[bytes]:
+    async def converse(self, wire: HttpRequest, message: bytes) -> AsyncIterator[bytes]:
         """The events that answer one `response.create`."""
         asked = _as_post(wire, message)
-        if isinstance(asked, Answer):
+        if isinstance(asked, HttpResponse):
             yield asked.body
             return
         answer = await self.answer(asked)
-        if answer.coming is not None:
+        if answer.live_chunks is not None:
             with suppress(ConnectionError):
-                async for event in answer.coming:
+                async for event in answer.live_chunks:
                     yield _data(event)
             return
         delays = self.delays(answer)
@@ -243,7 +286,7 @@ class Endpoint:
 
     # ------------------------------------------------------------------------------- journal
 
-    def _tell_aside(self, wire: Wire, answer: Answer, about: str) -> Answer:
+    def _tell_aside(self, wire: HttpRequest, answer: HttpResponse, about: str) -> HttpResponse:
         if self._hub is not None:
             data = {"method": wire.method, "path": wire.path, "status": answer.status}
             self._hub.emit(ASIDE, {**data, "about": about})
@@ -251,14 +294,14 @@ class Endpoint:
 
     def _tell_error(self, error: ModelError) -> None:
         if self._hub is not None:
-            self._hub.emit(ERROR, describe_error(error))
+            self._hub.emit(ERROR, error_data(error))
 
 
 def _say(error: BaseException) -> str:
     return str(error) if isinstance(error, OffbookError) else f"{type(error).__name__}: {error}"
 
 
-def _final(answer: Answer) -> Answer:
+def _final(answer: HttpResponse) -> HttpResponse:
     """The same answer, to which no client comes back."""
     return msgspec.structs.replace(answer, headers={**answer.headers, "x-should-retry": "false"})
 
@@ -272,23 +315,23 @@ def _same(one: Request, other: Request) -> bool:
     )
 
 
-def _unknown(wire: Wire) -> Answer:
+def _unknown(wire: HttpRequest) -> HttpResponse:
     if wire.method == "HEAD" or (wire.method == "GET" and wire.path in GREETINGS):
-        return Answer(200 if wire.path in GREETINGS else 404)
-    return complain(404, f"nothing is served under {wire.method} {wire.path}", known=PATHS)
+        return HttpResponse(200 if wire.path in GREETINGS else 404)
+    return error_response(404, f"nothing is served under {wire.method} {wire.path}", known=PATHS)
 
 
-def _as_post(wire: Wire, message: bytes) -> Wire | Answer:
+def _as_post(wire: HttpRequest, message: bytes) -> HttpRequest | HttpResponse:
     """A message of a WebSocket as the request that it stands for."""
     try:
         body = msgspec.json.decode(message, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        return Answer(body=_failed(400, f"this is not JSON: {error}"))
+        return HttpResponse(body=_failed(400, f"this is not JSON: {error}"))
     if body.pop("type", None) != "response.create":
-        return Answer(body=_failed(400, "only response.create is answered here"))
+        return HttpResponse(body=_failed(400, "only response.create is answered here"))
     body["stream"] = True
     headers = {name: value for name, value in wire.headers.items() if name != "upgrade"}
-    return Wire("POST", wire.path, headers, msgspec.json.encode(body), wire.query)
+    return HttpRequest("POST", wire.path, headers, msgspec.json.encode(body), wire.query)
 
 
 def _failed(status: int, message: str) -> bytes:
@@ -296,7 +339,7 @@ def _failed(status: int, message: str) -> bytes:
     return msgspec.json.encode({"type": "error", "status": status, "error": error})
 
 
-def _as_event(answer: Answer) -> bytes:
+def _as_event(answer: HttpResponse) -> bytes:
     try:
         error = msgspec.json.decode(answer.body)
     except msgspec.DecodeError:

@@ -16,30 +16,30 @@ import threading
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Self
 
-from offbook.determinism.ids import Ids
+from offbook.determinism.clock import IdCounter
 from offbook.errors import UsageError
-from offbook.exchange.rules import without
-from offbook.sources.eager import Eager
-from offbook.sources.server.connection import Connection, complain
+from offbook.exchange.dialects.validation import rules_except
+from offbook.sources.eager_task import EagerTask
+from offbook.sources.server.connection import Connection, error_response
 from offbook.sources.server.endpoint import Endpoint
-from offbook.sources.server.heads import Heads
+from offbook.sources.server.request_head import HeadCache
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
     from contextvars import Context
 
-    from offbook.exchange.dialects.dialect import Answer, Dialect, Wire
-    from offbook.exchange.source import ModelSource
-    from offbook.sources.server.connection import Desk
-    from offbook.sources.server.heads import Head
-    from offbook.sources.server.pacing import Pacing
+    from offbook.exchange.dialects.dialect import Dialect, HttpRequest, HttpResponse
+    from offbook.exchange.model import ModelSource
+    from offbook.sources.server.connection import Handler
+    from offbook.sources.server.endpoint import Pacing
+    from offbook.sources.server.request_head import RequestHead
     from offbook.trace.hub import Hub
 
-    Recognise = Callable[[Wire], Dialect | None]
+    Recognise = Callable[[HttpRequest], Dialect | None]
 
 HOST = "127.0.0.1"
-LIMIT = 32 * 1024 * 1024
-PATIENCE = 30.0
+BODY_LIMIT = 32 * 1024 * 1024
+REQUEST_TIMEOUT = 30.0
 BACKLOG = 1024
 
 
@@ -55,8 +55,8 @@ class Server:
         self,
         *,
         port: int = 0,
-        limit: int = LIMIT,
-        patience: float = PATIENCE,
+        limit: int = BODY_LIMIT,
+        patience: float = REQUEST_TIMEOUT,
         recognise: Recognise | None = None,
         lenient: Iterable[str] = (),
         spare: Callable[[str], Endpoint] | None = None,
@@ -71,10 +71,10 @@ class Server:
         self._patience = patience
         self._recognise = recognise or _all_dialects(lenient)
         self._endpoints: dict[str, Endpoint] = {}
-        self._eagers: set[Eager] = set()
-        self._free: list[Eager] = []
-        self.heads = Heads()
-        self._ids = Ids()
+        self._eagers: set[EagerTask] = set()
+        self._free: list[EagerTask] = []
+        self.heads = HeadCache()
+        self._ids = IdCounter()
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
@@ -189,15 +189,17 @@ class Server:
         self._endpoints[name] = endpoint
         return endpoint
 
-    def route(self, head: Head) -> Desk:
+    def route(self, head: RequestHead) -> Handler:
         """Who answers this request."""
         if not head.local:
-            return _Counter(complain(403, f"this server is not {head.host!r}: it is {HOST}"))
+            return _RefusingHandler(
+                error_response(403, f"this server is not {head.host!r}: it is {HOST}")
+            )
         endpoint = self._endpoints.get(head.run)
         if endpoint is None and head.run and self._spare is not None:
             endpoint = self._spare(head.run)
         if endpoint is None:
-            return _Counter(self._explain_absence(head.run))
+            return _RefusingHandler(self._explain_absence(head.run))
         return endpoint
 
     def play(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None] | None:
@@ -214,41 +216,41 @@ class Server:
             return eager.task
         return None
 
-    def _hire(self) -> Eager:
-        eager = Eager(self.loop)
+    def _hire(self) -> EagerTask:
+        eager = EagerTask(self.loop)
         self._eagers.add(eager)
         return eager
 
-    def _release(self, eager: Eager) -> None:
+    def _release(self, eager: EagerTask) -> None:
         if eager.spent:
             self._eagers.discard(eager)
         else:
             self._free.append(eager)
 
-    def _explain_absence(self, name: str) -> Answer:
+    def _explain_absence(self, name: str) -> HttpResponse:
         there = [f"/s/{known}" for known in sorted(self._endpoints)]
         if not name:
-            return complain(404, "a path begins with /s/ and the name of its run", runs=there)
-        return complain(404, f"there is no run {name!r}, or it is over", runs=there)
+            return error_response(404, "a path begins with /s/ and the name of its run", runs=there)
+        return error_response(404, f"there is no run {name!r}, or it is over", runs=there)
 
 
-class _Counter:
+class _RefusingHandler:
     """Answers for nobody: one refusal, whatever was asked."""
 
-    def __init__(self, refusal: Answer) -> None:
+    def __init__(self, refusal: HttpResponse) -> None:
         self.context = copy_context()
         self._refusal = refusal
 
-    async def answer(self, wire: Wire) -> Answer:  # noqa: ARG002 - whatever was asked
+    async def answer(self, wire: HttpRequest) -> HttpResponse:  # noqa: ARG002 - whatever was asked
         return self._refusal
 
-    def delays(self, answer: Answer) -> None:
+    def delays(self, answer: HttpResponse) -> None:
         """At once."""
 
-    def lose(self, wire: Wire, answer: Answer) -> None:
+    def lose(self, wire: HttpRequest, answer: HttpResponse) -> None:
         """Nobody minds."""
 
-    async def converse(self, wire: Wire, message: bytes) -> AsyncIterator[bytes]:  # noqa: ARG002 - as above
+    async def converse(self, wire: HttpRequest, message: bytes) -> AsyncIterator[bytes]:  # noqa: ARG002 - as above
         yield self._refusal.body
 
 
@@ -277,6 +279,6 @@ def _make_loop() -> asyncio.AbstractEventLoop:
 
 
 def _all_dialects(lenient: Iterable[str]) -> Recognise:
-    from offbook.exchange.dialects.all import only
+    from offbook.exchange.providers import dialect_detector
 
-    return only(without(lenient))
+    return dialect_detector(rules_except(lenient))

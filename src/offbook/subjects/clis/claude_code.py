@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Unpack
 
 import msgspec
 
-from offbook.exchange.names import CLAUDE, Names
-from offbook.subjects.clis.cli import Cli, Client, Options, Said
+from offbook.exchange.tool_aliases import CLAUDE_CODE_ALIASES, ToolAliases
+from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 
 
-class ClaudeCode(Cli):
+class ClaudeCode(CliAgent):
     """Claude Code as a subject: `offbook.drive(ClaudeCode())`.
 
     Its tools are called as it calls them: `call("Bash", {"command": "ls", "description": "…"})`.
@@ -20,15 +20,15 @@ class ClaudeCode(Cli):
     """
 
     name = "claude-code"
-    client = Client("Claude Code", "claude", "@anthropic-ai/claude-code", "2.1.325")
-    names: ClassVar[Names] = CLAUDE
+    client = ClientPackage("Claude Code", "claude", "@anthropic-ai/claude-code", "2.1.325")
+    names: ClassVar[ToolAliases] = CLAUDE_CODE_ALIASES
 
     def __init__(
         self,
         *,
         model: str = "claude-offbook",
         permissions: str = "bypassPermissions",
-        **options: Unpack[Options],
+        **options: Unpack[CliOptions],
     ) -> None:
         super().__init__(**options)
         self._model = model
@@ -49,9 +49,9 @@ class ClaudeCode(Cli):
         search = {"ENABLE_TOOL_SEARCH": "false"} if self.servers else {}
         return {**super().environment(endpoint), **search, "IS_SANDBOX": "1"}
 
-    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - it prints JSON
+    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
         """Its result, and the session of it."""
         results = [event for event in events if event.get("type") == "result"]
         sessions = [event["session_id"] for event in events if event.get("session_id")]
         text = str(results[-1].get("result") or "") if results else ""
-        return Said(text, sessions[-1] if sessions else "")
+        return AgentOutput(text, sessions[-1] if sessions else "")

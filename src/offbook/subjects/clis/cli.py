@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 import msgspec
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError
-from offbook.exchange.variables import list_variables
-from offbook.subjects.process import Ended, isolate, run_process
+from offbook.exchange.providers import client_env
+from offbook.subjects.process import ProcessResult, isolated_env, run_process
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from offbook.subjects.subject import Reach, Stage
-    from offbook.trace.verdicts import Verdict
+    from offbook.subjects.subject import ModelAccess, RunContext
+    from offbook.trace.events import Verdict
 
-PLACE = "OFFBOOK_CLIENTS"
+CLIENTS_VARIABLE = "OFFBOOK_CLIENTS"
 EVENT, RESULT = "process.event", "process.result"
 TAIL = 12
 DEADLINE = 120.0
 
 
-class Client(msgspec.Struct, frozen=True):
+class ClientPackage(msgspec.Struct, frozen=True):
     """A program that others wrote: its name, where it comes from, and the version tried here."""
 
     title: str
@@ -59,12 +59,12 @@ class Client(msgspec.Struct, frozen=True):
     def find(self) -> str | None:
         """Where it is: in the folder that OFFBOOK_CLIENTS names, or else on the PATH."""
         inside = f"{self.package}/bin" if self.manager == "pip" else "node_modules/.bin"
-        place = os.environ.get(PLACE)
+        place = os.environ.get(CLIENTS_VARIABLE)
         folder = str(Path(place).resolve() / inside) if place else ""
         return (folder and shutil.which(self.program, path=folder)) or shutil.which(self.program)
 
 
-class Said(msgspec.Struct, frozen=True):
+class AgentOutput(msgspec.Struct, frozen=True):
     """What came of one prompt: the agent's last words, and by which name its session goes on.
 
     `error` is why it gave up, for those whose exit code does not tell.
@@ -75,7 +75,7 @@ class Said(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Options(TypedDict, total=False):
+class CliOptions(TypedDict, total=False):
     """What every client can be told: see `Cli`."""
 
     program: str | None
@@ -86,7 +86,7 @@ class Options(TypedDict, total=False):
     mcp: Mapping[str, Sequence[str]]
 
 
-class Cli(ABC):
+class CliAgent(ABC):
     """A subject that is a command.
 
     `program` is where it is, if not on the PATH; `arguments` and `env` are added to the recipe's
@@ -96,18 +96,18 @@ class Cli(ABC):
     """
 
     name: str = ""
-    client: ClassVar[Client | None] = None
-    reach: Reach = "endpoint"
+    client: ClassVar[ClientPackage | None] = None
+    reach: ModelAccess = "endpoint"
     tells = False
 
-    def __init__(self, **options: Unpack[Options]) -> None:
+    def __init__(self, **options: Unpack[CliOptions]) -> None:
         deadline = options.get("deadline", DEADLINE)
         if deadline <= 0:
             raise UsageError(f"a deadline of {deadline:g} s is over already", hint="give seconds")
         self.program = options.get("program") or ""
         self.arguments = tuple(options.get("arguments", ()))
-        self.said = Said()
-        self.ended: Ended | None = None
+        self.said = AgentOutput()
+        self.ended: ProcessResult | None = None
         self._given = options.get("program")
         self._extra = dict(options.get("env") or {})
         self._deadline = deadline
@@ -115,7 +115,7 @@ class Cli(ABC):
         self.servers = _list_servers(options.get("mcp", {}))
         self._env: dict[str, str] = {}
         self.home = Path()
-        self._stage: Stage | None = None
+        self._stage: RunContext | None = None
 
     # ------------------------------------------------------------------------- the recipe
 
@@ -129,29 +129,29 @@ class Cli(ABC):
 
     def environment(self, endpoint: str) -> dict[str, str]:
         """What it must find in its environment."""
-        return list_variables(endpoint)
+        return client_env(endpoint)
 
     def files(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - most clients need none
         """What it must find in its home."""
         return {}
 
-    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - for those who print no JSON
+    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - for those who print no JSON
         """What it said, from all it printed and the JSON lines among it."""
-        return Said(stdout.strip())
+        return AgentOutput(stdout.strip())
 
     # ------------------------------------------------------------------------ the subject
 
-    async def open(self, stage: Stage) -> None:
+    async def open(self, stage: RunContext) -> None:
         """Find it, and make its home."""
         if self.client is not None:
             self.program = _locate(self.client, self._given)
         self._stage = stage
-        self.said = Said()
+        self.said = AgentOutput()
         self.home = _furnish(self.files(stage.endpoint))
-        self._env = isolate(self.home, {**self.environment(stage.endpoint), **self._extra})
+        self._env = isolated_env(self.home, {**self.environment(stage.endpoint), **self._extra})
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> RunContext:
         """What it was opened on."""
         if self._stage is None:
             raise UsageError(f"{self.name} is not open", hint="drive it: offbook.drive(…)")
@@ -173,7 +173,7 @@ class Cli(ABC):
         self.tell(stage, ended)
         self._judge(command, ended)
 
-    def tell(self, stage: Stage, ended: Ended) -> None:
+    def tell(self, stage: RunContext, ended: ProcessResult) -> None:
         """Tell what it printed when it is over: in between, the order would be one of chance."""
         lines = [(line, _as_event(line)) for line in ended.stdout.removesuffix("\n").split("\n")]
         plain = "\n".join(line for line, event in lines if event is None)
@@ -187,10 +187,10 @@ class Cli(ABC):
             PROCESS_EXIT, {**about, "leaked": list(ended.leaked)} if ended.leaked else about
         )
         said = self.read(ended.stdout, [event for _, event in lines if event is not None])
-        self.said = Said(said.text, said.session or self.said.session, said.error)
+        self.said = AgentOutput(said.text, said.session or self.said.session, said.error)
         stage.hub.emit(RESULT, {"text": said.text, "session": self.said.session})
 
-    def _judge(self, command: Sequence[str], ended: Ended) -> None:
+    def _judge(self, command: Sequence[str], ended: ProcessResult) -> None:
         if ended.timed_out:
             raise DeadlineExceeded(
                 f"{self.name} still ran after {self._deadline:g} s, and was ended",
@@ -236,13 +236,13 @@ def _furnish(files: Mapping[str, str]) -> Path:
     return home
 
 
-def _locate(client: Client, program: str | None) -> str:
+def _locate(client: ClientPackage, program: str | None) -> str:
     """The program to run: the one that was named, or the one that is installed."""
     found = program or client.find()
     if found is None:
         raise UsageError(
             f"{client.title} is not installed: there is no {client.program!r} on the PATH",
-            hint=f"do: {client.mend}, or name it: program=…",
+            hint=f"fix: {client.mend}, or name it: program=…",
         )
     return found
 
@@ -269,6 +269,6 @@ def _as_event(line: str) -> dict[str, Any] | None:
         return None
 
 
-def _last_words(ended: Ended) -> str:
+def _last_words(ended: ProcessResult) -> str:
     words = (ended.stderr.strip() or ended.stdout.strip()).splitlines()
     return "\n".join(f"  {line[:300]}" for line in words[-TAIL:])

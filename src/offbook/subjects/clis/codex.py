@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Unpack
 
 import msgspec
 
-from offbook.exchange.names import Name, Names
-from offbook.subjects.clis.cli import Cli, Client, Options, Said
+from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
+from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 
 ITEM = "item.completed"
 
 
-class Codex(Cli):
+class Codex(CliAgent):
     """Codex as a subject: `offbook.drive(Codex())`.
 
     Its tools are called as it calls them: `call("exec_command", {"cmd": "ls"})`. A model name
@@ -23,10 +23,10 @@ class Codex(Cli):
     """
 
     name = "codex"
-    client = Client("Codex", "codex", "@openai/codex", "0.166.0")
-    names: ClassVar[Names] = {
-        "shell": Name("exec_command", {"command": "cmd"}),
-        "bash": Name("exec_command", {"command": "cmd"}),
+    client = ClientPackage("Codex", "codex", "@openai/codex", "0.166.0")
+    names: ClassVar[ToolAliases] = {
+        "shell": ToolAlias("exec_command", {"command": "cmd"}),
+        "bash": ToolAlias("exec_command", {"command": "cmd"}),
     }
 
     def __init__(
@@ -35,7 +35,7 @@ class Codex(Cli):
         model: str = "gpt-offbook",
         sandbox: str = "danger-full-access",
         retries: int = 0,
-        **options: Unpack[Options],
+        **options: Unpack[CliOptions],
     ) -> None:
         super().__init__(**options)
         self._model = model
@@ -78,12 +78,12 @@ class Codex(Cli):
             lines += [f"{key} = {_toml(value)}" for key, value in told.items()]
         return {".codex/config.toml": "\n".join(lines) + "\n"}
 
-    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - it prints JSON
+    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
         """The last message, and the thread."""
         items: list[dict[str, Any]] = [e["item"] for e in events if e.get("type") == ITEM]
         texts = [item.get("text", "") for item in items if item.get("type") == "agent_message"]
         threads = [event["thread_id"] for event in events if "thread_id" in event]
-        return Said(texts[-1] if texts else "", threads[0] if threads else "")
+        return AgentOutput(texts[-1] if texts else "", threads[0] if threads else "")
 
 
 def _toml(value: str | int | list[str]) -> str:

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
 from offbook.errors import UsageError
-from offbook.subjects.clis.cli import Cli, Options
+from offbook.subjects.clis.cli import CliAgent, ClientPackage, CliOptions
 
 if TYPE_CHECKING:
-    from offbook.subjects.subject import Stage
+    from offbook.subjects.subject import RunContext
+
+
+# --- Any command as a subject: it finds its model in the environment.
 
 PROMPT = "{prompt}"
 
 
-class Command(Cli):
+class Command(CliAgent):
     """Any command: `offbook.drive(Command("node agent.js {prompt}"))`.
 
     The prompt takes the place of `{prompt}`; a command without it reads the prompt from its
@@ -30,7 +33,7 @@ class Command(Cli):
         *,
         following: str | Sequence[str] | None = None,
         name: str = "",
-        **options: Unpack[Options],
+        **options: Unpack[CliOptions],
     ) -> None:
         super().__init__(**options)
         if self.servers:
@@ -41,7 +44,7 @@ class Command(Cli):
         self._prompts = 0
         self._words: list[str] = []
 
-    async def open(self, stage: Stage) -> None:
+    async def open(self, stage: RunContext) -> None:
         """Make its home, and begin with the first prompt."""
         self._prompts = 0
         await super().open(stage)
@@ -65,3 +68,22 @@ def _split(command: str | Sequence[str]) -> list[str]:
             f"{command!r} is no command", hint='write Command("node agent.js {prompt}")'
         )
     return words
+
+
+# --- Kiro, the agent of AWS on the command line.
+
+
+class Kiro(CliAgent):
+    """Kiro as a subject. It talks to a service of its own: no script can play its model."""
+
+    name = "kiro"
+    client = ClientPackage("Kiro", "kiro-cli", "", "")
+
+    def command(self, text: str, session: str) -> list[str]:  # noqa: ARG002 - every prompt is the first
+        """`kiro-cli chat`, with nobody to ask."""
+        options = ["--no-interactive", "--trust-all-tools"]
+        return [self.program, "chat", *options, *self.arguments, text]
+
+    def environment(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - it knows where its model is
+        """Nothing but what the caller gives."""
+        return {}

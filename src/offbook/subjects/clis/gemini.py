@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Unpack
 
 import msgspec
 
-from offbook.exchange.names import Name, Names
-from offbook.subjects.clis.cli import Cli, Client, Options, Said
+from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
+from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 
 SETTINGS = {  # without a chosen way to sign in, it refuses a base URL of ours
     "security": {"auth": {"selectedType": "gemini-api-key"}},
@@ -17,7 +17,7 @@ SETTINGS = {  # without a chosen way to sign in, it refuses a base URL of ours
 }
 
 
-class GeminiCli(Cli):
+class GeminiCli(CliAgent):
     """Gemini CLI as a subject: `offbook.drive(GeminiCli())`.
 
     Its tools are called as it calls them: `call("run_shell_command", {"command": "ls"})`. It is
@@ -25,13 +25,15 @@ class GeminiCli(Cli):
     """
 
     name = "gemini-cli"
-    client = Client("Gemini CLI", "gemini", "@google/gemini-cli", "0.61.0")
-    names: ClassVar[Names] = {
-        "shell": Name("run_shell_command"),
-        "bash": Name("run_shell_command"),
-        "read": Name("read_file", {"path": "file_path"}),
-        "write": Name("write_file", {"path": "file_path"}),
-        "edit": Name("replace", {"path": "file_path", "old": "old_string", "new": "new_string"}),
+    client = ClientPackage("Gemini CLI", "gemini", "@google/gemini-cli", "0.61.0")
+    names: ClassVar[ToolAliases] = {
+        "shell": ToolAlias("run_shell_command"),
+        "bash": ToolAlias("run_shell_command"),
+        "read": ToolAlias("read_file", {"path": "file_path"}),
+        "write": ToolAlias("write_file", {"path": "file_path"}),
+        "edit": ToolAlias(
+            "replace", {"path": "file_path", "old": "old_string", "new": "new_string"}
+        ),
     }
 
     def __init__(
@@ -39,7 +41,7 @@ class GeminiCli(Cli):
         *,
         model: str = "gemini-2.5-pro",
         approval: str = "yolo",
-        **options: Unpack[Options],
+        **options: Unpack[CliOptions],
     ) -> None:
         super().__init__(**options)
         self._model = model
@@ -62,7 +64,7 @@ class GeminiCli(Cli):
         settings = {**SETTINGS, **({"mcpServers": servers} if servers else {})}
         return {".gemini/settings.json": msgspec.json.encode(settings).decode()}
 
-    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - it prints JSON
+    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
         """The pieces of its last message, and the session."""
         pieces: list[str] = []
         for event in events:
@@ -71,4 +73,4 @@ class GeminiCli(Cli):
             else:
                 pieces.append(str(event.get("content", "")))
         sessions = [event["session_id"] for event in events if event.get("session_id")]
-        return Said("".join(pieces), sessions[0] if sessions else "")
+        return AgentOutput("".join(pieces), sessions[0] if sessions else "")

@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Unpack
 
 import msgspec
 
-from offbook.exchange.names import Name, Names
-from offbook.subjects.clis.cli import Cli, Client, Options, Said
+from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
+from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 
 HOME = ".pi/agent"
 QUIET = {"PI_OFFLINE": "1", "PI_TELEMETRY": "0"}
 
 
-class Pi(Cli):
+class Pi(CliAgent):
     """Pi as a subject: `offbook.drive(Pi())`.
 
     Its tools are called as it calls them: `call("bash", {"command": "ls"})`. Extensions, skills
@@ -22,10 +22,10 @@ class Pi(Cli):
     """
 
     name = "pi"
-    client = Client("pi", "pi", "@earendil-works/pi-coding-agent", "0.74.2")
-    names: ClassVar[Names] = {"shell": Name("bash")}
+    client = ClientPackage("pi", "pi", "@earendil-works/pi-coding-agent", "0.74.2")
+    names: ClassVar[ToolAliases] = {"shell": ToolAlias("bash")}
 
-    def __init__(self, *, model: str = "offbook", **options: Unpack[Options]) -> None:
+    def __init__(self, *, model: str = "offbook", **options: Unpack[CliOptions]) -> None:
         super().__init__(**options)
         self._model = model
 
@@ -54,7 +54,7 @@ class Pi(Cli):
             f"{HOME}/settings.json": _json({**settings, "defaultModel": self._model}),
         }
 
-    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> Said:  # noqa: ARG002 - it prints JSON
+    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
         """The text of its last message, and the session."""
         ended = [event["message"] for event in events if event.get("type") == "message_end"]
         said = [message for message in ended if message.get("role") == "assistant"]
@@ -63,7 +63,7 @@ class Pi(Cli):
         sessions = [str(event["id"]) for event in events if event.get("type") == "session"]
         failed = bool(said) and said[-1].get("stopReason") == "error"
         error = str(said[-1].get("errorMessage") or "it does not say why") if failed else ""
-        return Said(text, sessions[0] if sessions else "", error)
+        return AgentOutput(text, sessions[0] if sessions else "", error)
 
 
 def _json(value: Any) -> str:

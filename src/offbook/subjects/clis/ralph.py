@@ -13,17 +13,25 @@ import time
 from typing import TYPE_CHECKING, Any, Unpack
 
 from offbook.exchange.messages import join_text
-from offbook.subjects.clis.cli import Cli, Client, Options
-from offbook.trace.events import ERROR, ITERATION, LOOP_START, PUBLISH, REPLY, REQUEST, TERMINATION
-from offbook.trace.outputs import find_tags, keeps_promise
-from offbook.trace.terminations import EXIT_CODES
-from offbook.trace.verdicts import Verdict
+from offbook.subjects.clis.cli import CliAgent, ClientPackage, CliOptions
+from offbook.trace.agent_output import has_completion_promise, parse_event_tags
+from offbook.trace.events import (
+    ERROR,
+    EXIT_CODES,
+    ITERATION,
+    LOOP_START,
+    PUBLISH,
+    REPLY,
+    REQUEST,
+    TERMINATION,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from offbook.subjects.process import Ended
-    from offbook.subjects.subject import Stage
+    from offbook.subjects.process import ProcessResult
+    from offbook.subjects.subject import RunContext
     from offbook.trace.events import Event
 
 HAT = "ralph"
@@ -45,7 +53,7 @@ OTHERS = ("acp", "claude", "gemini", "q", "qchat")
 CONFIG = "adapters:\n" + "".join(f"  {name}: {{enabled: false}}\n" for name in OTHERS)
 
 
-class Ralph(Cli):
+class Ralph(CliAgent):
     """The orchestrator `ralph` as a subject: `offbook.drive(Ralph(max_iterations=3))`.
 
     Its prompt is a task; each reply of the script is what its agent prints in one iteration. The
@@ -54,14 +62,14 @@ class Ralph(Cli):
     """
 
     name = "ralph"
-    client = Client("Ralph", "ralph", "ralph-orchestrator", "1.2.3", manager="pip")
+    client = ClientPackage("Ralph", "ralph", "ralph-orchestrator", "1.2.3", manager="pip")
 
     def __init__(
         self,
         *,
         max_iterations: int = 5,
         promise: str = "LOOP_COMPLETE",
-        **options: Unpack[Options],
+        **options: Unpack[CliOptions],
     ) -> None:
         super().__init__(**options)
         self._most = max_iterations
@@ -70,7 +78,7 @@ class Ralph(Cli):
         self._calls: list[str | None] = []
         self._found: list[Verdict] = []
 
-    async def open(self, stage: Stage) -> None:
+    async def open(self, stage: RunContext) -> None:
         """Hear what its agent is asked, and answers."""
         await super().open(stage)
         for name in (REQUEST, REPLY, ERROR):
@@ -108,12 +116,12 @@ class Ralph(Cli):
             self.stage.hub.emit(ITERATION, about)
         elif event.event == REPLY and self._calls:
             text = self._calls[-1] = join_text(event.data["blocks"])
-            for tag in find_tags(text):
+            for tag in parse_event_tags(text):
                 about = {"topic": tag.topic, "payload": tag.payload, "source": HAT}
                 target = {"target": tag.target} if tag.target else {}
                 self.stage.hub.emit(PUBLISH, about | target)
 
-    def tell(self, stage: Stage, ended: Ended) -> None:
+    def tell(self, stage: RunContext, ended: ProcessResult) -> None:
         """Besides what it printed, why the loop ended, and whether its exit code says so."""
         super().tell(stage, ended)
         reason = self._explain(ended)
@@ -131,12 +139,12 @@ class Ralph(Cli):
             else Verdict("exit code of ralph", "fail", told, code, ended.code, about)
         )
 
-    def _explain(self, ended: Ended) -> str:
+    def _explain(self, ended: ProcessResult) -> str:
         """Why the loop ended, judged by what its agent said last."""
         last = self._calls[-1] if self._calls else None
         if ended.timed_out:
             return "MaxRuntime"
-        if last is not None and keeps_promise(last, self._promise):
+        if last is not None and has_completion_promise(last, self._promise):
             return "CompletionPromise"
         if len(self._calls) >= self._most:
             return "MaxIterations"

@@ -12,7 +12,7 @@ from offbook.subjects.frameworks.framework import blocking
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from offbook.subjects.frameworks.framework import StandIn
+    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
@@ -55,7 +55,7 @@ class AnthropicRunner:
         """The functions that it runs."""
         return self._runner._runnable_tools()  # noqa: SLF001 - as in `_again`
 
-    def swap(self, tool: Any, stand_in: StandIn, /) -> Callable[[], None]:
+    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
         """Answer the call, awaited or not as the tool's own."""
         wait = blocking(stand_in)
 

@@ -11,11 +11,11 @@ from offbook.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from offbook.subjects.frameworks.framework import StandIn
+    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
-class Function:
+class FunctionAdapter:
     """A function, plain or `async`; what it remembers from prompt to prompt is its own business.
 
     A plain one runs in a thread of its own, so that it may well start an event loop.
@@ -41,6 +41,6 @@ class Function:
         """Nobody knows what a function uses."""
         return {}
 
-    def swap(self, tool: Any, _stand_in: StandIn, /) -> Callable[[], None]:
+    def swap(self, tool: Any, _stand_in: MockFunction, /) -> Callable[[], None]:
         """Nothing can be swapped in a function."""
         raise UsageError(f"the tool {tool!r} of a function cannot be mocked")

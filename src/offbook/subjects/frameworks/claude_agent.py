@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from offbook.errors import RunError, UsageError
-from offbook.exchange.names import CLAUDE, Names
-from offbook.exchange.variables import list_variables
-from offbook.subjects.process import isolate
+from offbook.exchange.providers import client_env
+from offbook.exchange.tool_aliases import CLAUDE_CODE_ALIASES, ToolAliases
+from offbook.subjects.process import isolated_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from offbook.subjects.frameworks.framework import StandIn
-    from offbook.subjects.subject import Reach, Stage
+    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
 
 
@@ -30,17 +30,17 @@ class ClaudeAgent:
     """
 
     name = "claude-agent-sdk"
-    reach: Reach = "endpoint"
-    names: ClassVar[Names] = CLAUDE
+    reach: ModelAccess = "endpoint"
+    names: ClassVar[ToolAliases] = CLAUDE_CODE_ALIASES
 
     def __init__(self, options: Any, more: Mapping[str, Any]) -> None:
         self._options = replace(options, **more)
         self._session: str | None = None
 
-    def settle(self, stage: Stage, /) -> Callable[[], None]:
+    def settle(self, stage: RunContext, /) -> Callable[[], None]:
         """Make it a home, where it finds the model; how to remove it."""
         home = Path(tempfile.mkdtemp(prefix="offbook-home-")).resolve()
-        env = {**isolate(home, list_variables(stage.endpoint)), **self._options.env}
+        env = {**isolated_env(home, client_env(stage.endpoint)), **self._options.env}
         self._options = replace(self._options, cwd=self._options.cwd or stage.cwd, env=env)
         return lambda: shutil.rmtree(home, ignore_errors=True)
 
@@ -63,6 +63,6 @@ class ClaudeAgent:
         """Its tools are in its process, or behind its MCP servers."""
         return {}
 
-    def swap(self, tool: Any, _stand_in: StandIn, /) -> Callable[[], None]:
+    def swap(self, tool: Any, _stand_in: MockFunction, /) -> Callable[[], None]:
         """Nothing can be swapped in another process."""
         raise UsageError(f"the tool {tool!r} of claude-agent-sdk cannot be mocked")

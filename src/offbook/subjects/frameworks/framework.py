@@ -10,24 +10,30 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from importlib import import_module
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from offbook.errors import UsageError, nearest
-from offbook.trace.events import AGENT_END, AGENT_ERROR, AGENT_START, ERROR
-from offbook.trace.verdicts import Verdict
+from offbook.errors import UsageError, did_you_mean
+from offbook.trace.events import AGENT_END, AGENT_ERROR, AGENT_START, ERROR, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# --- What has to be known about a framework: how to prompt its agents, and how to swap their tools.
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
-    from offbook.exchange.names import Names
-    from offbook.subjects.subject import Reach, Stage
+    from offbook.exchange.tool_aliases import ToolAliases
+    from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
 
-    StandIn = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
+    MockFunction = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
 
-class Adapter(Protocol):
+class FrameworkAdapter(Protocol):
     """One agent of one framework, with its conversation."""
 
     @property
@@ -43,24 +49,24 @@ class Adapter(Protocol):
         """The tools that can be swapped, by the name under which the model knows them."""
         ...
 
-    def swap(self, tool: Any, stand_in: StandIn, /) -> Callable[[], None]:
+    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
         """Let the stand-in run in the place of this tool's own code; how to undo it."""
         ...
 
 
 @runtime_checkable
-class Placed(Protocol):
+class EndpointAdapter(Protocol):
     """An adapter whose agent works in another process: it has to be told where its model is."""
 
-    reach: Reach
-    names: Names
+    reach: ModelAccess
+    names: ToolAliases
 
-    def settle(self, stage: Stage, /) -> Callable[[], None]:
+    def settle(self, stage: RunContext, /) -> Callable[[], None]:
         """Get ready for this stage; how to leave it."""
         ...
 
 
-class Framework:
+class FrameworkSubject:
     """An agent of a framework as a subject.
 
     `mock_tools` stand in for tools while it is on stage: a value, or a function of the parameters.
@@ -72,11 +78,13 @@ class Framework:
 
     tells = False
 
-    def __init__(self, adapter: Adapter, mock_tools: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, adapter: FrameworkAdapter, mock_tools: Mapping[str, Any] | None = None
+    ) -> None:
         self.adapter = adapter
-        self._placed = adapter if isinstance(adapter, Placed) else None
-        self.reach: Reach = self._placed.reach if self._placed else "transport"
-        self.names: Names = self._placed.names if self._placed else {}
+        self._placed = adapter if isinstance(adapter, EndpointAdapter) else None
+        self.reach: ModelAccess = self._placed.reach if self._placed else "transport"
+        self.names: ToolAliases = self._placed.names if self._placed else {}
         self.result: object = None
         self.error: Exception | None = None
         self._mocks = {name: _StandIn(value) for name, value in (mock_tools or {}).items()}
@@ -92,7 +100,7 @@ class Framework:
         """The tools that have a stand-in."""
         return self._mocks
 
-    async def open(self, stage: Stage, /) -> None:
+    async def open(self, stage: RunContext, /) -> None:
         """Put the stand-ins in the place of their tools."""
         self._hub = stage.hub
         try:
@@ -108,7 +116,7 @@ class Framework:
         tools = self.adapter.tools()
         if name not in tools:
             raise UsageError(
-                f"mock_tools: the agent has no tool {name!r}", hint=nearest(name, tools)
+                f"mock_tools: the agent has no tool {name!r}", hint=did_you_mean(name, tools)
             )
         return tools[name]
 
@@ -150,7 +158,7 @@ class Framework:
             yield Verdict("mocks used", "warn", told, actual=unused)
 
 
-def blocking(stand_in: StandIn) -> Callable[[dict[str, Any]], Any]:
+def blocking(stand_in: MockFunction) -> Callable[[dict[str, Any]], Any]:
     """The same stand-in for a tool that is called without being awaited, wherever that happens."""
 
     def wait(params: dict[str, Any]) -> Any:
@@ -172,3 +180,40 @@ class _StandIn:
         self.used += 1
         answer = self._value(params) if callable(self._value) else self._value
         return await answer if isawaitable(answer) else answer
+
+
+# --- Which framework an agent belongs to, told by its type and without importing anything.
+
+ADAPTERS = {  # the module and name of a type -> the adapter's module and name
+    "pydantic_ai.agent.abstract.AbstractAgent": "pydantic_ai.PydanticAI",
+    "agents.agent.Agent": "openai_agents.OpenAIAgents",
+    "langgraph.pregel.main.Pregel": "langgraph.LangGraph",
+    "google.genai.chats._BaseChat": "google_genai.GoogleGenAI",
+    "anthropic.lib.tools._beta_runner.BaseToolRunner": "anthropic_runner.AnthropicRunner",
+    "smolagents.agents.MultiStepAgent": "smolagents.SmolAgents",
+    "inspect_ai._eval.task.task.Task": "inspect_ai.InspectAI",
+    "claude_agent_sdk.types.ClaudeAgentOptions": "claude_agent.ClaudeAgent",
+}
+
+
+def wrap_agent(
+    agent: object, mock_tools: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> FrameworkSubject | None:
+    """The agent as a subject, if it is of a framework that we know, or can at least be called."""
+    adapter = _find_adapter(agent)
+    if adapter is None and callable(agent):
+        adapter = "callable.Function"
+    if adapter is None:
+        return None
+    module, _, name = adapter.rpartition(".")
+    kind = getattr(import_module(f"offbook.subjects.frameworks.{module}"), name)
+    made: FrameworkAdapter = kind(agent, options)
+    return FrameworkSubject(made, mock_tools)
+
+
+def _find_adapter(agent: object) -> str | None:
+    for kind in type(agent).__mro__:
+        adapter = ADAPTERS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if adapter is not None:
+            return adapter
+    return None

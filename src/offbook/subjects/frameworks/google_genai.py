@@ -12,7 +12,7 @@ from offbook.subjects.frameworks.framework import blocking
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from offbook.subjects.frameworks.framework import StandIn
+    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
@@ -42,7 +42,7 @@ class GoogleGenAI:
     def _listed(self) -> list[Any]:
         return getattr(self._chat._config, "tools", None) or []  # noqa: SLF001 - kept nowhere else
 
-    def swap(self, tool: Any, stand_in: StandIn, /) -> Callable[[], None]:
+    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
         """Put a function of the same signature in its place."""
         listed = self._listed()
         place = listed.index(tool)
@@ -54,7 +54,7 @@ class GoogleGenAI:
         return undo
 
 
-def _disguise(tool: Any, stand_in: StandIn) -> Any:
+def _disguise(tool: Any, stand_in: MockFunction) -> Any:
     wait = blocking(stand_in)
 
     @wraps(tool)

@@ -12,7 +12,7 @@ from offbook.errors import RunError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from offbook.subjects.frameworks.framework import StandIn
+    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
@@ -52,6 +52,6 @@ class InspectAI:
         """A solver does not tell what it uses."""
         return {}
 
-    def swap(self, tool: Any, _stand_in: StandIn, /) -> Callable[[], None]:
+    def swap(self, tool: Any, _stand_in: MockFunction, /) -> Callable[[], None]:
         """Nothing can be swapped in a solver."""
         raise UsageError(f"the tool {tool!r} of an Inspect task cannot be mocked")

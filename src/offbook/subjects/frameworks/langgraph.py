@@ -10,7 +10,7 @@ from offbook.subjects.frameworks.framework import blocking
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from offbook.subjects.frameworks.framework import StandIn
+    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 NODE_START = "step.start"
@@ -75,7 +75,7 @@ class LangGraph:
         for _, graph in self._graph.get_subgraphs(recurse=True):
             yield graph
 
-    def swap(self, tool: Any, stand_in: StandIn, /) -> Callable[[], None]:
+    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
         """Answer in the place of the tool's own code, which may be called in two ways."""
         wait = blocking(stand_in)
 

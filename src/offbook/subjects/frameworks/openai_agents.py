@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from offbook.subjects.frameworks.framework import StandIn
+    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 HANDOFF = "handoff"
@@ -49,7 +49,7 @@ class OpenAIAgents:
             if hasattr(tool, "on_invoke_tool")
         }
 
-    def swap(self, tool: Any, stand_in: StandIn, /) -> Callable[[], None]:
+    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
         """Answer the invocation, which has its arguments as JSON."""
         original = tool.on_invoke_tool
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from offbook.subjects.frameworks.framework import StandIn
+    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
@@ -39,7 +39,7 @@ class PydanticAI:
             toolset.apply(visit)
         return found
 
-    def swap(self, tool: Any, stand_in: StandIn, /) -> Callable[[], None]:
+    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
         """Answer the call behind the schema, which stays the tool's own."""
         schema = tool.function_schema
 

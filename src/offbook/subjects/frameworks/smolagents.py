@@ -10,7 +10,7 @@ from offbook.subjects.frameworks.framework import blocking
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from offbook.subjects.frameworks.framework import StandIn
+    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
@@ -36,7 +36,7 @@ class SmolAgents:
         """Its tools, and those of the agents that it manages."""
         return {name: tool for agent in _managed(self._agent) for name, tool in agent.tools.items()}
 
-    def swap(self, tool: Any, stand_in: StandIn, /) -> Callable[[], None]:
+    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
         """Answer in the place of what the tool does with its inputs."""
         wait, names = blocking(stand_in), list(tool.inputs)
         own: dict[str, Any] = tool.__dict__

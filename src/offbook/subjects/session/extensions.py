@@ -22,32 +22,32 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.errors import ExtensionError, OffbookError, UsageError, nearest
-from offbook.exchange.request import Tool
+from offbook.errors import ExtensionError, OffbookError, UsageError, did_you_mean
+from offbook.exchange.model import Tool
 from offbook.files import run_source
-from offbook.subjects.session.tools import describe_raise
+from offbook.subjects.session.tools import describe_exception
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import ModuleType
 
     from offbook.subjects.session.hooks import Hook, Hooks
-    from offbook.subjects.session.tools import Execute, Tools
+    from offbook.subjects.session.tools import ToolFunction, ToolRegistry
 
 GROUP = "offbook.extensions"
 ENTRY = "extension"
 TITLE = "_offbook_extension_"
 _loads = count(1)
 
-Factory = Callable[["Api"], object]
-Command = Callable[..., object]
+ExtensionFactory = Callable[["Api"], object]
+CommandHandler = Callable[..., object]
 
 
 class Api:
     """What an extension may do while it is loaded, and later through what it registered."""
 
     def __init__(
-        self, owner: str, tools: Tools, hooks: Hooks, commands: dict[str, Command]
+        self, owner: str, tools: ToolRegistry, hooks: Hooks, commands: dict[str, CommandHandler]
     ) -> None:
         self._owner = owner
         self._tools = tools
@@ -56,10 +56,10 @@ class Api:
 
     def tool(
         self, name: str, description: str = "", parameters: Mapping[str, Any] | None = None
-    ) -> Callable[[Execute], Execute]:
+    ) -> Callable[[ToolFunction], ToolFunction]:
         """Register the decorated function `(params, ctx)` as a tool."""
 
-        def register(execute: Execute) -> Execute:
+        def register(execute: ToolFunction) -> ToolFunction:
             self.register_tool(name, execute, description=description, parameters=parameters)
             return execute
 
@@ -68,7 +68,7 @@ class Api:
     def register_tool(
         self,
         name: str,
-        execute: Execute,
+        execute: ToolFunction,
         *,
         description: str = "",
         parameters: Mapping[str, Any] | None = None,
@@ -86,13 +86,13 @@ class Api:
             )
         self._tools.add(Tool(name, description, dict(parameters or {})), execute, self._owner)
 
-    def command(self, name: str) -> Callable[[Command], Command]:
+    def command(self, name: str) -> Callable[[CommandHandler], CommandHandler]:
         """Register the decorated function `(args, ctx)` as the command `/name`."""
         if not isinstance(name, str) or not name.removeprefix("/"):
             raise UsageError("a command needs a name", where=self._owner)
         bare = name.removeprefix("/")
 
-        def register(handler: Command) -> Command:
+        def register(handler: CommandHandler) -> CommandHandler:
             if not callable(handler):
                 raise UsageError(f"the command /{bare} is no function", where=self._owner)
             if bare in self._commands:
@@ -125,12 +125,12 @@ class Api:
         self._tools.activate(None if names is None else set(names))
 
 
-def resolve(spec: object) -> tuple[str, Factory]:
+def resolve_extension(spec: object) -> tuple[str, ExtensionFactory]:
     """The name and the entry function of an extension, wherever it lives."""
     if isinstance(spec, Path):
         return _from_file(spec)
     if callable(spec):
-        return getattr(spec, "__qualname__", repr(spec)), cast("Factory", spec)
+        return getattr(spec, "__qualname__", repr(spec)), cast("ExtensionFactory", spec)
     if not isinstance(spec, str):
         raise ExtensionError(
             f"an extension is a path, 'module:attr', an entry point or a function, "
@@ -142,7 +142,7 @@ def resolve(spec: object) -> tuple[str, Factory]:
     return _from_module(spec, module, attribute) if colon else _from_entry(spec)
 
 
-def _from_file(path: Path) -> tuple[str, Factory]:
+def _from_file(path: Path) -> tuple[str, ExtensionFactory]:
     name = str(path)
     place = path.resolve()
     file = place / "__init__.py" if place.is_dir() else place
@@ -151,7 +151,7 @@ def _from_file(path: Path) -> tuple[str, Factory]:
         raise ExtensionError(
             "there is no such file",
             where=name,
-            hint=f"looked for {file}; {nearest(place.name, siblings)}",
+            hint=f"looked for {file}; {did_you_mean(place.name, siblings)}",
         )
     root = place if place.is_dir() else place.parent
     title = f"{TITLE}{next(_loads)}"
@@ -194,46 +194,46 @@ def _forget(title: str) -> None:
         del sys.modules[name]
 
 
-def release(factory: Factory) -> None:
+def unload_extension(factory: ExtensionFactory) -> None:
     """Forget the module that was made for an extension, once its session is over."""
     title = getattr(factory, "__module__", "")
     if isinstance(title, str) and title.startswith(TITLE):
         _forget(title.partition(".")[0])
 
 
-def _from_module(spec: str, module: str, attribute: str) -> tuple[str, Factory]:
+def _from_module(spec: str, module: str, attribute: str) -> tuple[str, ExtensionFactory]:
     with _reported(spec):
         found = importlib.import_module(module)
     return spec, _entry(found, attribute or ENTRY, spec)
 
 
-def _from_entry(name: str) -> tuple[str, Factory]:
+def _from_entry(name: str) -> tuple[str, ExtensionFactory]:
     from importlib.metadata import entry_points
 
     points = entry_points(group=GROUP)
     if name not in points.names:
         raise ExtensionError(
             f"no installed package offers an extension {name!r}",
-            hint=f"{nearest(name, points.names)}; a file needs its .py, a module its ':attr'",
+            hint=f"{did_you_mean(name, points.names)}; a file needs its .py, a module its ':attr'",
         )
     with _reported(name):
         found = points[name].load()
     if not callable(found):
         raise ExtensionError(f"the entry point is a {type(found).__name__}", where=name)
-    return name, cast("Factory", found)
+    return name, cast("ExtensionFactory", found)
 
 
-def _entry(module: ModuleType, attribute: str, where: str) -> Factory:
+def _entry(module: ModuleType, attribute: str, where: str) -> ExtensionFactory:
     found = getattr(module, attribute, None)
     if callable(found):
-        return cast("Factory", found)
+        return cast("ExtensionFactory", found)
     functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
     if found is not None:
         raise ExtensionError(f"{attribute!r} is a {type(found).__name__}, no function", where=where)
     raise ExtensionError(
         f"there is no function {attribute!r}",
         where=where,
-        hint=f"define `def {attribute}(api): …`; {nearest(attribute, functions)}",
+        hint=f"define `def {attribute}(api): …`; {did_you_mean(attribute, functions)}",
     )
 
 
@@ -245,7 +245,7 @@ def _reported(where: str) -> Generator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise ExtensionError(
-            f"the extension cannot be loaded: {describe_raise(error)}",
+            f"the extension cannot be loaded: {describe_exception(error)}",
             where=where,
             hint="\n".join(filter(None, (_spot(error), _mend(error)))),
         ) from error
@@ -276,17 +276,17 @@ def _spot(error: BaseException) -> str:
     return spot
 
 
-async def install(
-    spec: object, tools: Tools, hooks: Hooks, commands: dict[str, Command]
-) -> tuple[str, Factory]:
+async def install_extension(
+    spec: object, tools: ToolRegistry, hooks: Hooks, commands: dict[str, CommandHandler]
+) -> tuple[str, ExtensionFactory]:
     """Load an extension and let it register what it brings; its name and entry come back."""
-    name, factory = resolve(spec)
+    name, factory = resolve_extension(spec)
     try:
         with _reported(name):
             answer = factory(Api(name, tools, hooks, commands))
             if isawaitable(answer):
                 await answer
     except BaseException:
-        release(factory)
+        unload_extension(factory)
         raise
     return name, factory

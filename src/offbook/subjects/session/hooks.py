@@ -1,4 +1,4 @@
-"""The moments at which an extension may look in, and change what happens."""
+"""What tools, hooks and commands get to know of the session they run in."""
 
 from __future__ import annotations
 
@@ -6,13 +6,38 @@ from collections.abc import Callable, Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.errors import ToolBlocked, UsageError, nearest
-from offbook.subjects.session.outcome import Outcome, outcome
+import msgspec
+
+from offbook.errors import ToolBlocked, UsageError, did_you_mean
+from offbook.subjects.session.tools import ToolOutcome, to_tool_outcome
 
 if TYPE_CHECKING:
-    from offbook.subjects.session.context import Context
+    from pathlib import Path
 
-MOMENTS = (
+    from offbook.exchange.model import ModelSource
+    from offbook.subjects.session.ui import UI
+
+
+# --- What tools, hooks and commands get to know of the session they run in.
+
+
+class Context(msgspec.Struct, frozen=True):
+    """The session, as an extension sees it.
+
+    Whoever needs the model for itself, for a subagent say, asks `model`; in a playbook, a role
+    answers.
+    """
+
+    cwd: Path
+    ui: UI
+    settings: Mapping[str, Any]
+    model: ModelSource
+    has_ui: bool = True
+
+
+# --- The moments at which an extension may look in, and change what happens.
+
+HOOK_EVENTS = (
     "session_start",
     "agent_start",
     "turn_start",
@@ -27,7 +52,7 @@ ANSWERS = ("block", "reason", "input")
 ALIASES = {"isError": "is_error"}
 
 
-class Moment:
+class HookEvent:
     """What a hook is told: its name, and whatever belongs to it."""
 
     __slots__ = ("call_id", "input", "name", "prompt", "result", "tool")
@@ -40,30 +65,30 @@ class Moment:
         tool: str = "",
         call_id: str = "",
         input: dict[str, Any] | None = None,  # noqa: A002 - the word that hooks use
-        result: Outcome | None = None,
+        result: ToolOutcome | None = None,
     ) -> None:
         self.name = name
         self.prompt = prompt
         self.tool = tool
         self.call_id = call_id
         self.input = {} if input is None else input
-        self.result = result or Outcome()
+        self.result = result or ToolOutcome()
 
 
-Hook = Callable[[Moment, "Context"], object]
+Hook = Callable[[HookEvent, "Context"], object]
 
 
 class Hooks:
     """The hooks of a session, asked in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._hooks: dict[str, list[Hook]] = {name: [] for name in MOMENTS}
+        self._hooks: dict[str, list[Hook]] = {name: [] for name in HOOK_EVENTS}
 
     def add(self, name: str, hook: Hook, where: str) -> None:
         """Ask this hook at these moments, too."""
         if name not in self._hooks:
             raise UsageError(
-                f"there is no moment {name!r}", where=where, hint=nearest(name, MOMENTS)
+                f"there is no moment {name!r}", where=where, hint=did_you_mean(name, HOOK_EVENTS)
             )
         if not callable(hook):
             raise UsageError(
@@ -74,14 +99,14 @@ class Hooks:
     def __contains__(self, name: str) -> bool:
         return bool(self._hooks[name])
 
-    async def tell(self, moment: Moment, context: Context) -> None:
+    async def tell(self, moment: HookEvent, context: Context) -> None:
         """Let everybody know; nobody can change anything here."""
         for hook in self._hooks[moment.name]:
             answer = hook(moment, context)
             if isawaitable(answer):
                 await answer
 
-    async def ask_call(self, moment: Moment, context: Context) -> str | None:
+    async def ask_call(self, moment: HookEvent, context: Context) -> str | None:
         """The reason why this call is blocked, or None; hooks may rewrite `moment.input`."""
         for hook in self._hooks["tool_call"]:
             try:
@@ -99,7 +124,7 @@ class Hooks:
                 moment.input = dict(told["input"])
         return None
 
-    async def ask_result(self, moment: Moment, context: Context) -> Outcome:
+    async def ask_result(self, moment: HookEvent, context: Context) -> ToolOutcome:
         """What the model gets to see; each hook may put something else in its place."""
         for hook in self._hooks["tool_result"]:
             answer = hook(moment, context)
@@ -115,7 +140,7 @@ class Hooks:
                     "is_error": moment.result.is_error,
                 }
                 answer = {**kept, **{ALIASES.get(key, key): told[key] for key in told}}
-            moment.result = outcome(answer, f"the tool_result hook for {moment.tool!r}")
+            moment.result = to_tool_outcome(answer, f"the tool_result hook for {moment.tool!r}")
         return moment.result
 
 
@@ -128,7 +153,7 @@ def _read_answer(answer: object, tool: str) -> Mapping[str, Any]:
     told = cast("Mapping[str, Any]", answer)
     for key in told:
         if key not in ANSWERS:
-            known = nearest(str(key), ANSWERS)
+            known = did_you_mean(str(key), ANSWERS)
             raise UsageError(f"it answered with {key!r}: {known}", where=where, hint=hint)
     if not isinstance(told.get("input", {}), Mapping):
         kind = type(told["input"]).__name__

@@ -1,32 +1,35 @@
-"""The agent session: a real loop of model and tools, small enough to read in one sitting."""
+"""What a session is given: checked, so that a wrong one is told before anything runs."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from offbook.errors import ModelError, RunError, ToolFailed, UsageError, nearest
-from offbook.exchange.history import History
-from offbook.exchange.messages import JSON, Message, Text, ToolCall, ToolResult, user
-from offbook.exchange.names import Name, Names
-from offbook.exchange.request import Request
-from offbook.subjects.session import builtin
-from offbook.subjects.session.context import Context
-from offbook.subjects.session.extensions import Command, Factory, install, release
-from offbook.subjects.session.hooks import Hooks, Moment
-from offbook.subjects.session.options import (
-    MINIMAL,
-    Skill,
-    compose_system,
-    read_list,
-    read_mapping,
-    read_settings,
+import msgspec
+
+from offbook.errors import ModelError, RunError, ToolFailed, UsageError, did_you_mean
+from offbook.exchange.messages import JSON, History, Message, Text, ToolCall, ToolResult, user
+from offbook.exchange.model import Request
+from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
+from offbook.subjects.session import builtin_tools
+from offbook.subjects.session.extensions import (
+    CommandHandler,
+    ExtensionFactory,
+    install_extension,
+    unload_extension,
 )
-from offbook.subjects.session.outcome import Outcome, outcome
-from offbook.subjects.session.tools import Registered, Tools, describe_raise
-from offbook.subjects.session.ui import UI, check_answers
+from offbook.subjects.session.hooks import Context, HookEvent, Hooks
+from offbook.subjects.session.tools import (
+    RegisteredTool,
+    ToolOutcome,
+    ToolRegistry,
+    describe_exception,
+    to_tool_outcome,
+)
+from offbook.subjects.session.ui import UI, validate_mock_ui
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -34,13 +37,87 @@ from offbook.trace.events import (
     TOOL_BLOCKED,
     TOOL_CALL,
     TOOL_RESULT,
+    Verdict,
 )
-from offbook.trace.observe import describe_error, describe_result
-from offbook.trace.verdicts import Verdict
+from offbook.trace.instrument import error_data, tool_result_data
 
 if TYPE_CHECKING:
-    from offbook.exchange.reply import Reply
-    from offbook.subjects.subject import Reach, Stage
+    from offbook.exchange.model import Reply
+    from offbook.subjects.subject import ModelAccess, RunContext
+
+
+# --- What a session is given: checked, so that a wrong one is told before anything runs.
+
+DEFAULT_SYSTEM_PROMPT = "You are an agent. Use the tools that you are given."
+MISSPELT = 0.65  # extensions have settings of their own: only what is nearly ours is refused
+
+
+class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that the agent can read up on; it stands in the system prompt."""
+
+    name: str
+    description: str = ""
+    content: str = ""
+
+
+class SessionSettings(msgspec.Struct, frozen=True):
+    """What the session itself reads of the settings; extensions find all of them in `ctx`."""
+
+    model: str = "offbook/playbook"
+    parameters: JSON = {}
+    retries: int = 0
+
+
+def require_list(value: object, name: str) -> list[object]:
+    """A list that somebody gave, or what is wrong with it."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        kind = type(cast("object", value)).__name__
+        raise UsageError(f"{name} is a list, not {kind}", hint=f"write {name}=[…]")
+    return list(cast("Iterable[object]", value))
+
+
+def require_mapping(value: object, name: str) -> Mapping[str, Any]:
+    """A dict that somebody gave, or what is wrong with it."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(
+            f"{name} is a dict, not {type(value).__name__}", hint=f'write {name}={{"name": …}}'
+        )
+    return cast("Mapping[str, Any]", value)
+
+
+def read_settings(raw: Mapping[str, Any]) -> SessionSettings:
+    """Our part of the settings; one that is nearly called like ours is refused."""
+    known = SessionSettings.__struct_fields__
+    for key in raw:
+        if not isinstance(key, str):
+            raise UsageError(f"settings has the key {key!r}", hint="settings are named by strings")
+        if key not in known and get_close_matches(key, known, n=1, cutoff=MISSPELT):
+            raise UsageError(f"settings has no {key!r}", hint=did_you_mean(key, known))
+    try:
+        return msgspec.convert({k: v for k, v in raw.items() if k in known}, SessionSettings)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"settings: {error}") from error
+
+
+def compose_system(system: str, skills: Iterable[Skill | Mapping[str, Any]]) -> str:
+    """The system prompt, with the skills in it."""
+    if not isinstance(system, str):
+        raise UsageError(f"system_prompt is a string, not {type(system).__name__}")
+    parts = [system]
+    for skill in require_list(skills, "skills"):
+        try:
+            read = skill if isinstance(skill, Skill) else msgspec.convert(skill, Skill)
+        except msgspec.ValidationError as error:
+            hint = "give Skill(name, description, content)"
+            raise UsageError(f"skills: {error}", hint=hint) from error
+        about = f"# Skill {read.name}\n{read.description}\n{read.content}"
+        parts.append(about.rstrip())
+    return "\n\n".join(parts)
+
+
+# --- The agent session: a real loop of model and tools, small enough to read in one sitting.
 
 RETRYABLE = {408, 429, 500, 502, 503, 504, 529}
 
@@ -52,9 +129,9 @@ class AgentSession:
     """
 
     name = "session"
-    reach: Reach = "call"
+    reach: ModelAccess = "call"
     tells = True
-    names: ClassVar[Names] = {"shell": Name("bash")}
+    names: ClassVar[ToolAliases] = {"shell": ToolAlias("bash")}
 
     def __init__(
         self,
@@ -62,24 +139,24 @@ class AgentSession:
         extensions: Iterable[object] = (),
         mock_tools: Mapping[str, Any] | None = None,
         mock_ui: Mapping[str, Any] | None = None,
-        system_prompt: str = MINIMAL,
+        system_prompt: str = DEFAULT_SYSTEM_PROMPT,
         skills: Iterable[Skill | Mapping[str, Any]] = (),
         settings: Mapping[str, Any] | None = None,
         mock_extension_tools: bool = False,
         propagate_errors: bool = True,
     ) -> None:
-        self._extensions = read_list(extensions, "extensions")
-        self._mock_ui = check_answers(read_mapping(mock_ui, "mock_ui"))
-        mocks = read_mapping(mock_tools, "mock_tools")
-        self._tools = Tools(mocks, mock_extensions=mock_extension_tools)
+        self._extensions = require_list(extensions, "extensions")
+        self._mock_ui = validate_mock_ui(require_mapping(mock_ui, "mock_ui"))
+        mocks = require_mapping(mock_tools, "mock_tools")
+        self._tools = ToolRegistry(mocks, mock_extensions=mock_extension_tools)
         self._hooks = Hooks()
-        self._commands: dict[str, Command] = {}
+        self._commands: dict[str, CommandHandler] = {}
         self._system = compose_system(system_prompt, skills)
-        self._raw = read_mapping(settings, "settings")
+        self._raw = require_mapping(settings, "settings")
         self._settings = read_settings(self._raw)
         self._propagate = propagate_errors
         self._history = History()
-        self._factories: list[Factory] = []
+        self._factories: list[ExtensionFactory] = []
         self._started = False
         self.extensions: list[str] = []
 
@@ -110,30 +187,30 @@ class AgentSession:
         message = f"never used: mock_tools {names}"
         return [Verdict("mocks used", "warn", message, actual=list(unused))]
 
-    async def open(self, stage: Stage, /) -> None:
+    async def open(self, stage: RunContext, /) -> None:
         """Load the extensions and start the session."""
         self._source = stage.source
         self._told = stage.told
         self._hub = stage.hub
         ui = UI(self._mock_ui, stage.hub)
         self._context = Context(stage.cwd, ui, self._raw, stage.source)
-        builtin.install(self._tools)
+        builtin_tools.install_builtin_tools(self._tools)
         for spec in self._extensions:
-            name, factory = await install(spec, self._tools, self._hooks, self._commands)
+            name, factory = await install_extension(spec, self._tools, self._hooks, self._commands)
             self._factories.append(factory)
             self.extensions.append(name)
             self._hub.emit("session.extension", {"extension": name})
         self._started = True
-        await self._tell(Moment("session_start"))
+        await self._tell(HookEvent("session_start"))
 
     async def close(self) -> None:
         """Let the extensions know that it is over."""
         try:
             if self._started:
-                await self._tell(Moment("session_shutdown"))
+                await self._tell(HookEvent("session_shutdown"))
         finally:
             for factory in self._factories:
-                release(factory)
+                unload_extension(factory)
             self._factories.clear()
 
     async def prompt(self, text: str, /) -> None:
@@ -144,10 +221,10 @@ class AgentSession:
             return
         self._history = self._history.plus(user(text))
         self._hub.emit(AGENT_START, {"prompt": text})
-        await self._tell(Moment("agent_start", prompt=text))
+        await self._tell(HookEvent("agent_start", prompt=text))
         stop = "stop"
         while True:
-            await self._tell(Moment("turn_start"))
+            await self._tell(HookEvent("turn_start"))
             reply = await self._ask_model()
             if reply is None:
                 stop = "error"
@@ -157,11 +234,11 @@ class AgentSession:
             if calls:
                 results = await self._run_calls(calls, reply)
                 self._history = self._history.plus(*(Message("tool", (r,)) for r in results))
-            await self._tell(Moment("turn_end"))
+            await self._tell(HookEvent("turn_end"))
             if not calls:
                 stop = reply.stop
                 break
-        await self._tell(Moment("agent_end"))
+        await self._tell(HookEvent("agent_end"))
         self._hub.emit(AGENT_END, {"stop": stop})
 
     async def _run_command(self, name: str, args: str) -> None:
@@ -171,7 +248,7 @@ class AgentSession:
             if isawaitable(answer):
                 await answer
         except Exception as error:  # noqa: BLE001 - whatever an extension raises
-            self._complain(f"the command /{name} raised {describe_raise(error)}", error)
+            self._complain(f"the command /{name} raised {describe_exception(error)}", error)
 
     async def _ask_model(self) -> Reply | None:
         """The model's reply; None when the provider failed and went on failing."""
@@ -184,7 +261,7 @@ class AgentSession:
                 return await self._source.reply(request)
             except ModelError as error:
                 if not left or error.status not in RETRYABLE:
-                    self._hub.emit(AGENT_ERROR, describe_error(error))
+                    self._hub.emit(AGENT_ERROR, error_data(error))
                     return None
         return None
 
@@ -213,27 +290,27 @@ class AgentSession:
             results.append(self._finish(call, outcome_, reply.step, mocked=mocked))
         if failures:
             for other in failures[1:]:
-                failures[0].add_note(f"at the same time: {describe_raise(other)}")
+                failures[0].add_note(f"at the same time: {describe_exception(other)}")
             raise failures[0]
         return results
 
-    async def _run_call(self, call: ToolCall, step: int) -> tuple[Outcome, bool]:
+    async def _run_call(self, call: ToolCall, step: int) -> tuple[ToolOutcome, bool]:
         """Check, ask the hooks, run, ask the hooks again; and whether a mock answered."""
         told = self._told(call)
         about: JSON = {"call_id": call.id, "tool": told.name, "input": told.arguments, "step": step}
         self._hub.emit(TOOL_CALL, about)
         found = self._tools.find(call.name)
         if found is None:
-            known = nearest(call.name, self._tools.names())
+            known = did_you_mean(call.name, self._tools.names())
             return _wrong(f"Tool {call.name} not found: {known}"), False
         wrong = found.validator(call.arguments)
         if wrong:
             return _wrong(f"Validation failed for tool {call.name!r}: {wrong}"), found.mocked
         params = copy_json(call.arguments)  # whoever changes them changes nobody else's
         if "tool_call" in self._hooks:
-            moment = Moment("tool_call", tool=call.name, call_id=call.id, input=params)
+            moment = HookEvent("tool_call", tool=call.name, call_id=call.id, input=params)
             reason = await self._ask_hooks(moment, step)
-            if isinstance(reason, Outcome):
+            if isinstance(reason, ToolOutcome):
                 return reason, False
             if reason is not None:
                 about = {"call_id": call.id, "tool": told.name, "reason": reason, "step": step}
@@ -252,33 +329,35 @@ class AgentSession:
             result = await self._edit_result(call, params, result, step)
         return result, found.mocked
 
-    async def _ask_hooks(self, moment: Moment, step: int) -> str | Outcome | None:
+    async def _ask_hooks(self, moment: HookEvent, step: int) -> str | ToolOutcome | None:
         try:
             return await self._hooks.ask_call(moment, self._context)
         except Exception as error:  # noqa: BLE001 - whatever an extension raises
-            why = f"a tool_call hook raised {describe_raise(error)}"
+            why = f"a tool_call hook raised {describe_exception(error)}"
             self._complain(f"{why} at playbook step {step} (call {moment.tool!r})", error, step)
             return _wrong(why)
 
     async def _edit_result(
-        self, call: ToolCall, params: JSON, result: Outcome, step: int
-    ) -> Outcome:
-        moment = Moment("tool_result", tool=call.name, call_id=call.id, input=params, result=result)
+        self, call: ToolCall, params: JSON, result: ToolOutcome, step: int
+    ) -> ToolOutcome:
+        moment = HookEvent(
+            "tool_result", tool=call.name, call_id=call.id, input=params, result=result
+        )
         try:
             return await self._hooks.ask_result(moment, self._context)
         except Exception as error:  # noqa: BLE001 - whatever an extension raises
-            why = f"a tool_result hook raised {describe_raise(error)}"
+            why = f"a tool_result hook raised {describe_exception(error)}"
             self._complain(f"{why} at playbook step {step} (call {call.name!r})", error, step)
             return _wrong(why)
 
-    async def _execute(self, found: Registered, params: JSON, step: int) -> Outcome:
+    async def _execute(self, found: RegisteredTool, params: JSON, step: int) -> ToolOutcome:
         try:
             answer = found.execute(params, self._context)
             if isawaitable(answer):
                 answer = await answer
-            return outcome(answer, f"tool {found.tool.name!r}")
+            return to_tool_outcome(answer, f"tool {found.tool.name!r}")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an extension raises
-            why = describe_raise(error)
+            why = describe_exception(error)
             self._complain(
                 f"Error during tool execution at playbook step {step} "
                 f"(call {found.tool.name!r}): {why}",
@@ -287,23 +366,25 @@ class AgentSession:
             )
             return _wrong(why)
 
-    def _finish(self, call: ToolCall, outcome_: Outcome, step: int, *, mocked: bool) -> ToolResult:
+    def _finish(
+        self, call: ToolCall, outcome_: ToolOutcome, step: int, *, mocked: bool
+    ) -> ToolResult:
         result = ToolResult(
             call.id, outcome_.content, outcome_.is_error, call.name, outcome_.details
         )
         tool = self._told(call).name
-        told = describe_result(result, tool=tool, step=step, mocked=mocked)
+        told = tool_result_data(result, tool=tool, step=step, mocked=mocked)
         self._hub.emit(TOOL_RESULT, told)
         return result
 
-    async def _tell(self, moment: Moment) -> None:
+    async def _tell(self, moment: HookEvent) -> None:
         if moment.name not in self._hooks:
             return
         self._hub.emit(f"hook.{moment.name}")
         try:
             await self._hooks.tell(moment, self._context)
         except Exception as error:  # noqa: BLE001 - whatever an extension raises
-            self._complain(f"a {moment.name} hook raised {describe_raise(error)}", error)
+            self._complain(f"a {moment.name} hook raised {describe_exception(error)}", error)
 
     def _complain(self, what: str, error: BaseException, step: int = 0) -> None:
         """Fail the run with what an extension raised, or go on with it in the trace."""
@@ -327,5 +408,5 @@ def copy_json(value: Any) -> Any:
     return value
 
 
-def _wrong(text: str) -> Outcome:
-    return Outcome((Text(text),), None, is_error=True)
+def _wrong(text: str) -> ToolOutcome:
+    return ToolOutcome((Text(text),), None, is_error=True)

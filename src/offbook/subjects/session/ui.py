@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from offbook.errors import UsageError, nearest
-from offbook.subjects.session.arity import fit_arity
+from offbook.errors import UsageError, did_you_mean
+from offbook.subjects.session.tools import fit_arity
 
 if TYPE_CHECKING:
     from offbook.trace.hub import Hub
@@ -50,7 +50,7 @@ class UI:
                 raise UsageError(
                     f"the answer {picked!r} is not offered by {title!r}",
                     where="mock_ui['select']",
-                    hint=nearest(str(picked), items),
+                    hint=did_you_mean(str(picked), items),
                 )
             return self._tell("select", args, picked)
         fallback = isinstance(answer, str) and answer not in items
@@ -123,13 +123,13 @@ def pick(choice: int | str | None, items: Sequence[str]) -> str | None:
     return choice if choice in items else items[0]
 
 
-def check_answers(answers: Mapping[str, Any]) -> dict[str, Any]:
+def validate_mock_ui(answers: Mapping[str, Any]) -> dict[str, Any]:
     """The answers under their Python names, each of a type that its question can take."""
     checked: dict[str, Any] = {}
     for key, answer in answers.items():
         name = ALIASES.get(key, key)
         if name not in ASKED + SHOWN:
-            raise UsageError(f"mock_ui has no {key!r}", hint=nearest(str(key), ASKED + SHOWN))
+            raise UsageError(f"mock_ui has no {key!r}", hint=did_you_mean(str(key), ASKED + SHOWN))
         if not _fits(name, answer):
             raise UsageError(
                 f"mock_ui[{key!r}] is a {type(answer).__name__}", hint=f"give {_wanted(name)}"

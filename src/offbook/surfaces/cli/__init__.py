@@ -8,64 +8,88 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from offbook.errors import ModelError, OffbookError, RunError, nearest
+from offbook.capability import CommandEntry, load
+from offbook.errors import ModelError, OffbookError, RunError, did_you_mean
+from offbook.surfaces.capabilities import load_capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What `offbook --help` says of a command, so that help imports none of them.
+# The commands of the core. Capabilities declare theirs in their `CAPABILITY`.
 COMMANDS = {
-    "assert": "Hold assertions against a run.",
-    "cassette": "List, show, edit, trim, upgrade and verify cassettes.",
-    "clean": "Remove workspaces that were forgotten.",
-    "cleanup": "Remove a workspace.",
-    "demo": "See a rehearsal: one that passes, and one that fails.",
-    "determinism": "Run a target several times with the same model, and name what differs.",
-    "diff": "Show what changed in a workspace.",
-    "doctor": "Say which clients and SDKs are installed, and which versions were tested.",
-    "evaluate": "Let a model judge a run.",
-    "fixture": "Record, look at, promote and check golden fixtures.",
-    "import": "Turn a trace of another tool into a cassette or into mocks.",
-    "inspect": "Look into a run: records, summary, timeline.",
-    "live": "Play the scenarios of live scripts on the real thing.",
-    "mcp": "Serve the test tools to agents.",
-    "record": "Run a command, or the loop, with the real model, and record a cassette.",
-    "replay": "Run a command whose model is a cassette, or the loop with its answers.",
-    "report": "Write verdicts for CI: junit, tap, ctrf, json.",
-    "run": "Run scenarios, the loop, or any command.",
-    "serve": "Serve a scripted model to any client.",
-    "setup": "Make a workspace to test in.",
-    "show": "Show a trace as a tree.",
-    "snapshot": "Keep a workspace as it is now, or review what waits.",
-    "spec": "Write and check test specs.",
+    "Start": {
+        "demo": CommandEntry(
+            "See a rehearsal: one that passes, and one that fails.", "demo:command"
+        ),
+        "doctor": CommandEntry("Show which clients and SDKs are installed.", "doctor:command"),
+    },
+    "Run": {
+        "run": CommandEntry("Run a command against a scripted model.", "run:command"),
+        "serve": CommandEntry("Serve a scripted model to any client.", "serve:command"),
+        "show": CommandEntry("Show a trace as a tree.", "show:command"),
+        "determinism": CommandEntry(
+            "Run a target several times and report what differs.", "determinism:command"
+        ),
+    },
+    "Record and replay": {
+        "record": CommandEntry(
+            "Run a command with the real model and record a cassette.", "record:command"
+        ),
+        "replay": CommandEntry("Run a command against a cassette.", "replay:command"),
+        "cassette": CommandEntry(
+            "List, show, edit, trim, upgrade and verify cassettes.", "cassette:command"
+        ),
+        "import": CommandEntry(
+            "Convert a trace of another tool into a cassette or mocks.", "importing:command"
+        ),
+    },
+    "Agents": {
+        "mcp": CommandEntry("Serve the test tools to agents.", "mcp:command"),
+    },
 }
-# A module cannot be called what is a word of the language.
-MODULES = {"assert": "check", "import": "importing"}
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
+def all_commands() -> dict[str, dict[str, CommandEntry]]:
+    """Return every command under its heading: the core's, then those of each capability."""
+    groups = {
+        heading: {
+            name: entry._replace(target=f"{__name__}.{entry.target}")
+            for name, entry in entries.items()
+        }
+        for heading, entries in COMMANDS.items()
+    }
+    for capability in load_capabilities():
+        if capability.commands:
+            groups.setdefault(capability.heading, {}).update(capability.commands)
+    return groups
+
+
 class Commands(click.Group):
-    """The commands by name; the attribute `command` of the module of the same name."""
+    """The commands by name, each imported when it is used."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.groups = all_commands()
+        self.entries = {name: e for entries in self.groups.values() for name, e in entries.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return sorted(COMMANDS)
+        return sorted(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in COMMANDS:
-            return None
-        return import_module(f"{__name__}.{MODULES.get(cmd_name, cmd_name)}").command
+        entry = self.entries.get(cmd_name)
+        return None if entry is None else load(entry.target)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            hint = nearest(args[0], COMMANDS)
-            raise click.UsageError(f"there is no command {args[0]!r}: {hint}", ctx)
+        if args[0] not in self.entries and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], self.entries)
+            raise click.UsageError(f"unknown command {args[0]!r}: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -81,8 +105,9 @@ class Commands(click.Group):
         return answer
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
+        for heading, entries in self.groups.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click calls it so

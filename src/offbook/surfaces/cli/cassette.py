@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from offbook import cli_options
+from offbook.cli_options import print_json
 from offbook.errors import FormatError, UsageError
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.output import print_json
 
 if TYPE_CHECKING:
-    from offbook.sources.cassette.care import Stats
+    from offbook.sources.cassette.maintenance import CassetteStats
 
 EXAMPLE = """\b
 Example:
@@ -31,30 +31,30 @@ def command() -> None:
 
 
 @command.command("list")
-@click.argument("folder", type=options.FILE, default=Path())
+@click.argument("folder", type=cli_options.FILE_PATH, default=Path())
 def list_(folder: Path) -> None:
     """List the cassettes below a folder."""
-    from offbook.sources.cassette.care import find_cassettes, measure
+    from offbook.sources.cassette.maintenance import cassette_stats, find_cassettes
 
     found = [folder] if folder.is_file() else list(find_cassettes(folder))
     if not found:
         raise UsageError("there is no cassette", where=str(folder), hint="offbook record makes one")
     for path in found:
-        stats = measure(path)
+        stats = cassette_stats(path)
         hats = ", ".join(f"{hat} {count}" for hat, count in stats.hats.items())
         click.echo(f"{path}  {stats.interactions} interactions ({hats})")
 
 
 @command.command("show")
-@click.argument("path", type=options.FILE)
+@click.argument("path", type=cli_options.FILE_PATH)
 @click.argument("number", type=int, required=False)
 def show(path: Path, number: int | None) -> None:
     """Show the interactions, or all of one: its whole conversation and its answer."""
     from offbook.files import dump_yaml
-    from offbook.sources.cassette.format import write_item
-    from offbook.sources.cassette.journal import load
+    from offbook.sources.cassette.format import interaction_to_dict
+    from offbook.sources.cassette.journal import load_cassette
 
-    tape = load(path)
+    tape = load_cassette(path)
     if number is None:
         for entry in tape.entries:
             item = tape.read(entry)
@@ -78,24 +78,24 @@ def show(path: Path, number: int | None) -> None:
         whole = {**msgspec.structs.asdict(tape.head(entry)), "messages": tape.messages(entry)}
         asked = msgspec.structs.replace(item.request, head=None, after=None, again=None, **whole)
         item = msgspec.structs.replace(item, request=asked)
-    click.echo(dump_yaml(write_item(item)), nl=False)
+    click.echo(dump_yaml(interaction_to_dict(item)), nl=False)
 
 
 @command.command("stats")
-@click.argument("path", type=options.FILE)
-@options.json
+@click.argument("path", type=cli_options.FILE_PATH)
+@cli_options.json_option
 def stats(path: Path, *, as_json: bool) -> None:
     """Count interactions, hats, models, tokens and cost."""
-    from offbook.sources.cassette.care import measure
+    from offbook.sources.cassette.maintenance import cassette_stats
 
-    found = measure(path)
+    found = cassette_stats(path)
     if as_json:
         print_json(found)
     else:
         _tell(found)
 
 
-def _tell(found: Stats) -> None:
+def _tell(found: CassetteStats) -> None:
     cost = "not known" if found.cost_dollars is None else f"${found.cost_dollars:.4f}"
     lines = {
         "version": found.version,
@@ -115,23 +115,23 @@ def _tell(found: Stats) -> None:
 
 
 @command.command("trim")
-@click.argument("path", type=options.FILE)
+@click.argument("path", type=cli_options.FILE_PATH)
 @click.argument("numbers", nargs=-1)
 @click.option(
     "--unused-by",
-    type=options.FILE,
+    type=cli_options.FILE_PATH,
     help="Take out what the replay with this cursor did not use.",
 )
 def trim(path: Path, numbers: tuple[str, ...], *, unused_by: Path | None) -> None:
     """Take interactions out, by number (3, 5-7) or because a replay did not use them."""
-    from offbook.sources.cassette.care import trim as take_out
-    from offbook.sources.cassette.replay import Replay
+    from offbook.sources.cassette.maintenance import trim_cassette as take_out
+    from offbook.sources.cassette.replay import Cassette
 
     chosen = {number for text in numbers for number in _numbers(text)}
     if unused_by is not None:
         if not unused_by.is_file():
             raise FormatError("there is no such cursor", path=unused_by)
-        chosen |= {entry.number for entry in Replay(path, cursor=unused_by).left}
+        chosen |= {entry.number for entry in Cassette(path, cursor=unused_by).left}
     if not chosen:
         if unused_by is None:
             raise UsageError("there is nothing to trim", hint="name numbers, or --unused-by CURSOR")
@@ -148,10 +148,10 @@ def _numbers(text: str) -> range:
 
 
 @command.command("upgrade")
-@click.argument("paths", type=options.FILE, nargs=-1, required=True)
+@click.argument("paths", type=cli_options.FILE_PATH, nargs=-1, required=True)
 def upgrade(paths: tuple[Path, ...]) -> None:
     """Bring cassettes to the present version, and make the hashes of edited requests anew."""
-    from offbook.sources.cassette.care import upgrade as renew
+    from offbook.sources.cassette.maintenance import upgrade_cassette as renew
 
     for path in paths:
         changed = renew(path)
@@ -159,39 +159,39 @@ def upgrade(paths: tuple[Path, ...]) -> None:
 
 
 @command.command("edit")
-@click.argument("path", type=options.FILE)
+@click.argument("path", type=cli_options.FILE_PATH)
 def edit(path: Path) -> None:
     """Edit a cassette; it is put back only when it can be read."""
     from offbook.files import read_text
-    from offbook.sources.cassette.care import rewrite
-    from offbook.sources.cassette.journal import load
+    from offbook.sources.cassette.journal import load_cassette
+    from offbook.sources.cassette.maintenance import rewrite_cassette
 
-    load(path)
+    load_cassette(path)
     before = read_text(path)
     text = click.edit(before, extension=path.suffix)
     if text is None or text == before:
         click.echo(f"{path}: nothing changed")
         return
-    changed = rewrite(path, text)
+    changed = rewrite_cassette(path, text)
     click.echo(f"{path}: saved, {len(changed)} hashes made anew")
 
 
 @command.command("verify")
-@click.argument("path", type=options.FILE)
-@click.option("--against", type=options.FILE, help="Compare with another cassette.")
-@options.upstream
+@click.argument("path", type=cli_options.FILE_PATH)
+@click.option("--against", type=cli_options.FILE_PATH, help="Compare with another cassette.")
+@cli_options.upstream_option
 @click.option("--live", is_flag=True, help="Ask the real model, with the keys you have.")
 def verify(path: Path, *, against: Path | None, upstream: str | None, live: bool) -> int:
     """Tell whether the answers would have another structure today."""
-    from offbook.sources.cassette.care import compare_cassettes, count_unasked
-    from offbook.sources.cassette.care import verify as ask_again
+    from offbook.sources.cassette.maintenance import compare_cassettes, count_unverifiable
+    from offbook.sources.cassette.maintenance import verify_cassette as ask_again
     from offbook.sources.live import Live
 
     if against is not None:
         drifts = compare_cassettes(path, against)
     elif live or upstream:
         drifts = asyncio.run(ask_again(path, Live(upstream)))
-        if unasked := count_unasked(path):
+        if unasked := count_unverifiable(path):
             click.echo(f"{path}: {unasked} interactions keep no whole request, and were not asked")
     else:
         raise UsageError(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from offbook.runs.tools.check import Result, check
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.inputs import read_list
-from offbook.surfaces.cli.output import print_json, print_safely
+from offbook import cli_options
+from offbook.cli_options import print_json, print_redacted, read_list
+from offbook.workflows.tools import AssertionResult, check
 
 EXAMPLE = """\b
 Example:
@@ -26,7 +25,7 @@ SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "no_data": "?", "error": "�
 @click.command("assert", epilog=EXAMPLE)
 @click.argument("workspace_id", metavar="ID")
 @click.argument("assertions", nargs=-1, required=True)
-@options.json
+@cli_options.json_option
 def command(workspace_id: str, assertions: tuple[str, ...], *, as_json: bool) -> int:
     """Hold assertions against a run.
 
@@ -38,12 +37,12 @@ def command(workspace_id: str, assertions: tuple[str, ...], *, as_json: bool) ->
         print_json(checked)
     else:
         for result in checked.results:
-            print_safely(_tell(result))
+            print_redacted(_tell(result))
         held = len(checked.results) - checked.failed_count
         click.echo(f"{held} of {len(checked.results)} hold")
     return int(not checked.passed)
 
 
-def _tell(result: Result) -> str:
+def _tell(result: AssertionResult) -> str:
     line = f"{SIGNS[result.status]} {result.name}"
     return line if result.passed else f"{line}: {result.message}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from offbook.runs.workspace import Workspaces
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.output import print_json
+from offbook import cli_options
+from offbook.cli_options import print_json
+from offbook.workflows.workspace import Workspaces
 
 EXAMPLE = """\b
 Example:
@@ -17,7 +17,7 @@ Example:
 
 @click.command("clean", epilog=EXAMPLE)
 @click.option("--list", "listing", is_flag=True, help="Name all workspaces, and remove none.")
-@options.json
+@cli_options.json_option
 def command(*, listing: bool, as_json: bool) -> None:
     """Remove workspaces that were forgotten: a day old, their process gone."""
     workspaces = Workspaces()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from offbook.runs.tools.cleanup import cleanup
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.output import print_json
+from offbook import cli_options
+from offbook.cli_options import print_json
+from offbook.workflows.tools import cleanup
 
 EXAMPLE = """\b
 Example:
@@ -18,7 +18,7 @@ Example:
 @click.command("cleanup", epilog=EXAMPLE)
 @click.argument("workspace_ids", metavar="ID…", nargs=-1, required=True)
 @click.option("--preserve-session", is_flag=True, help="Keep session.jsonl, and nothing else.")
-@options.json
+@cli_options.json_option
 def command(workspace_ids: tuple[str, ...], *, preserve_session: bool, as_json: bool) -> None:
     """Remove a workspace, or several."""
     for name in workspace_ids:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.inputs import read_redactions
-from offbook.surfaces.cli.output import print_json
+from offbook import cli_options
+from offbook.cli_options import print_json, read_redactions
 
 EXAMPLE = """\b
 Example:
@@ -32,17 +31,17 @@ Exit codes:
 @click.command("determinism", epilog=EXAMPLE)
 @click.argument("target")
 @click.option("--runs", default=2, show_default=True, help="How often it is run.")
-@click.option("--cassette", type=options.FILE, help="What its model answers; or mocks.")
+@click.option("--cassette", type=cli_options.FILE_PATH, help="What its model answers; or mocks.")
 @click.option("--live", is_flag=True, help="Let the first pass ask the real model.")
-@options.upstream
+@cli_options.upstream_option
 @click.option("--shuffle/--no-shuffle", default=True, help="Another hash seed in each pass.")
 @click.option(
     "--freeze-clock/--no-freeze-clock", help="Let time stand still, for targets in Python."
 )
 @click.option("--redact", multiple=True, metavar="JSON", help="What may differ.")
-@options.preset
-@options.deadline
-@options.json
+@cli_options.preset_option
+@cli_options.deadline_option
+@cli_options.json_option
 def command(  # noqa: PLR0913 - one for each option
     target: str,
     *,
@@ -58,13 +57,12 @@ def command(  # noqa: PLR0913 - one for each option
     as_json: bool,
 ) -> int:
     """Run a target several times with the same model, and name what differs."""
-    from offbook.runs.commands.determinism import Trial, check_determinism
-    from offbook.runs.commands.targets import find_command
+    from offbook.runs.determinism import DeterminismTrial, check_determinism, resolve_target
     from offbook.sources.live import Live
 
-    found, beside = find_command(target)
+    found, beside = resolve_target(target)
     asks = live or upstream is not None
-    trial = Trial(
+    trial = DeterminismTrial(
         tuple(found),
         cassette or (None if asks else beside),
         Live(upstream) if asks else None,

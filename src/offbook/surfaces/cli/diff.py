@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from offbook.checks.snapshot import Difference
-from offbook.runs.tools.diff import diff
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.inputs import VALUE, read_object
-from offbook.surfaces.cli.output import print_json
+from offbook import cli_options
+from offbook.checks.snapshot import SnapshotDiff
+from offbook.cli_options import VALUE_HELP, print_json, read_object
+from offbook.workflows.snapshots import diff
 
 EXAMPLE = """\b
 Example:
@@ -26,8 +25,8 @@ Exit codes:
 @click.argument("workspace_id", metavar="ID")
 @click.argument("baseline", default="initial")
 @click.argument("compare_to", default="current")
-@click.option("--redactions", metavar="VALUE", help=f"What may differ: {VALUE}.")
-@options.json
+@click.option("--redactions", metavar="VALUE", help=f"What may differ: {VALUE_HELP}.")
+@cli_options.json_option
 def command(
     workspace_id: str, baseline: str, compare_to: str, *, redactions: str | None, as_json: bool
 ) -> None:
@@ -43,7 +42,7 @@ def command(
         tell_difference(found)
 
 
-def tell_difference(found: Difference) -> None:
+def tell_difference(found: SnapshotDiff) -> None:
     """Print what changed, file by file and line by line."""
     for sign, names in (
         ("~", found.changed_files),

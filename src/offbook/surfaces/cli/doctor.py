@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from offbook.runs.doctor import Finding, examine
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.output import print_json
+from offbook import cli_options
+from offbook.cli_options import print_json
+from offbook.runs.doctor import InstalledTool, find_installed
 
 EXAMPLE = """\b
 Example:
@@ -20,10 +20,10 @@ the PATH. What is missing is no failure: the exit code is 0.
 
 
 @click.command("doctor", epilog=EXAMPLE)
-@options.json
+@cli_options.json_option
 def command(*, as_json: bool) -> None:
     """Say which clients and SDKs are installed, and which versions were tested."""
-    found = examine()
+    found = find_installed()
     if as_json:
         print_json(found)
         return
@@ -32,7 +32,7 @@ def command(*, as_json: bool) -> None:
         click.echo(f"{finding.name:<{width}}  {_describe(finding)}")
 
 
-def _describe(finding: Finding) -> str:
+def _describe(finding: InstalledTool) -> str:
     if finding.installed is None:
         state = "does not run" if finding.place else "is missing"
         return f"{state}; {finding.tested} was tested: {finding.do}"

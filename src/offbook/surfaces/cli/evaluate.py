@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from offbook.runs.tools.evaluate import evaluate
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.inputs import read_env, read_list
-from offbook.surfaces.cli.output import print_json
+from offbook import cli_options
+from offbook.cli_options import print_json, read_env, read_list
+from offbook.workflows.evaluation import evaluate
 
 EXAMPLE = """\b
 Example:
@@ -40,8 +39,8 @@ Exit codes:
 @click.option("--chain-of-thought/--score-only", default=True, help="Reasoning before the score.")
 @click.option("--record", default="", metavar="NAME", help="Keep the judge in this cassette.")
 @click.option("--force", is_flag=True, help="Let a model judge itself.")
-@options.env
-@options.json
+@cli_options.env_option
+@cli_options.json_option
 def command(
     workspace_id: str,
     evaluations: tuple[str, ...],

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from offbook import cli_options
 from offbook.errors import UsageError
-from offbook.surfaces.cli import options
 
 EXAMPLE = """\b
 Example:
@@ -29,11 +29,11 @@ SHOWN = 5
 
 
 @click.command("import", epilog=EXAMPLE)
-@click.argument("trace", type=options.FILE)
+@click.argument("trace", type=cli_options.FILE_PATH)
 @click.option(
     "-o",
     "--output",
-    type=options.FILE,
+    type=cli_options.FILE_PATH,
     required=True,
     help="A cassette (.yaml), or mocks (.jsonl).",
 )
@@ -42,10 +42,10 @@ SHOWN = 5
 @click.option("--replace", is_flag=True, help="Write over what is there.")
 def command(trace: Path, *, output: Path, kind: str, trace_id: str | None, replace: bool) -> None:
     """Turn a trace of another tool into a cassette or into mocks."""
-    from offbook.sources.importers.all import read_trace, write_cassette, write_mocks
-    from offbook.sources.importers.importer import Left
+    from offbook.sources.importers.conversion import read_trace, write_cassette, write_mocks
+    from offbook.sources.importers.importer import Skipped
 
-    left = Left()
+    left = Skipped()
     told = read_trace(trace, kind, trace_id, left)
     if output.suffix in {".yaml", ".yml"}:
         count = write_cassette(told, output, replace=replace)

@@ -6,10 +6,9 @@ from typing import Any, cast
 
 import click
 
-from offbook.runs.tools.inspect import FORMATS, Format, inspect
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.inputs import VALUE, read_object
-from offbook.surfaces.cli.output import print_json
+from offbook import cli_options
+from offbook.cli_options import VALUE_HELP, print_json, read_object
+from offbook.workflows.tools import INSPECT_FORMATS, InspectFormat, inspect
 
 EXAMPLE = """\b
 Example:
@@ -21,12 +20,14 @@ Example:
 
 @click.command("inspect", epilog=EXAMPLE)
 @click.argument("workspace_id", metavar="ID")
-@click.option("--format", "format_", type=click.Choice(FORMATS), default="json", show_default=True)
+@click.option(
+    "--format", "format_", type=click.Choice(INSPECT_FORMATS), default="json", show_default=True
+)
 @click.option("--limit", default=100, show_default=True, help="How many records at most.")
-@click.option("--filter", "filter_", metavar="VALUE", help=f"Which events: {VALUE}.")
+@click.option("--filter", "filter_", metavar="VALUE", help=f"Which events: {VALUE_HELP}.")
 @click.option("--event", "events", multiple=True, metavar="TYPE", help="Only of this type.")
 @click.option("--topic", "topics", multiple=True, metavar="GLOB", help="Only of such a topic.")
-@options.json
+@cli_options.json_option
 def command(
     workspace_id: str,
     *,
@@ -43,7 +44,7 @@ def command(
         wanted["event_types"] = list(events)
     if topics:
         wanted["topics"] = list(topics)
-    told = inspect(workspace_id, filter=wanted, limit=limit, format=cast("Format", format_))
+    told = inspect(workspace_id, filter=wanted, limit=limit, format=cast("InspectFormat", format_))
     if as_json or format_ == "json":
         print_json(told)
     elif format_ == "summary":

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from offbook.surfaces.cli.inputs import read_env
-from offbook.surfaces.cli.output import print_json
+from offbook.cli_options import print_json, read_env
 
 T = TypeVar("T", bound=Callable[..., Any])
 OPTIONS = (

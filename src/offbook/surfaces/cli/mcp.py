@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from offbook.surfaces.cli import options
+from offbook import cli_options
 
 EXAMPLE = """\b
 Example:
@@ -21,7 +21,7 @@ Over HTTP it listens on this machine only, and needs offbook[mcp].
     "--port",
     default=8111,
     show_default=True,
-    type=options.PORT,
+    type=cli_options.PORT_NUMBER,
     help="Where HTTP listens; 0: anywhere.",
 )
 def command(*, http: bool, port: int) -> None:

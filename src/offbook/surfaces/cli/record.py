@@ -8,11 +8,10 @@ from typing import Any
 import click
 import msgspec
 
+from offbook import cli_options
+from offbook.cli_options import print_json, read_redactions
 from offbook.errors import UsageError
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.inputs import read_redactions
 from offbook.surfaces.cli.loop import loop_options, run_loop, tell_loop
-from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
 Example:
@@ -40,21 +39,21 @@ Exit codes:
 
 
 @click.command("record", epilog=EXAMPLE)
-@click.argument("cassette", type=options.FILE)
+@click.argument("cassette", type=cli_options.FILE_PATH)
 @click.argument("command_", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option("--append", is_flag=True, help="Add to a cassette that is there already.")
 @click.option("--replace", is_flag=True, help="Begin a cassette that is there already anew.")
 @click.option("--only", type=int, metavar="N", help="Record only interaction N again.")
-@options.upstream
+@cli_options.upstream_option
 @click.option("--redact", multiple=True, metavar="JSON", help="Redactions to keep in it.")
-@options.preset
+@cli_options.preset_option
 @click.option("--task", default="", help="What it was recorded for; a replay checks it.")
 @click.option("--price", multiple=True, metavar="MODEL=IN/OUT", help="Dollars a million tokens.")
-@options.trace
-@options.deadline
+@cli_options.trace_option
+@cli_options.deadline_option
 @loop_options
 @click.option("--max-iterations", default=10, show_default=True, help="… at most.")
-@options.json
+@cli_options.json_option
 def command(
     cassette: Path,
     command_: tuple[str, ...],
@@ -64,9 +63,9 @@ def command(
     **given: Any,
 ) -> int:
     """Run a command, or the loop, with the real model, and record a cassette."""
-    from offbook.trace.redaction import find_presets
+    from offbook.trace.redaction import preset_for_command
 
-    rules = read_redactions(redact, preset or find_presets(command_))
+    rules = read_redactions(redact, preset or preset_for_command(command_))
     if given["workspace"]:
         return _record_loop(str(cassette), command_, rules, given)
     if not command_:
@@ -91,10 +90,10 @@ def _record(  # noqa: PLR0913 - one for each option
     as_json: bool,
     **_: Any,
 ) -> int:
-    from offbook.runs.commands.recording import record_command
-    from offbook.runs.tracing import tracing
+    from offbook.runs.commands import record_command
+    from offbook.runs.run_files import record_trace
+    from offbook.sources.cassette.recording import Recording, price_table
     from offbook.sources.live import Live
-    from offbook.sources.recording import Recording, price_table
 
     recording = Recording(
         Live(upstream),
@@ -106,7 +105,7 @@ def _record(  # noqa: PLR0913 - one for each option
         task=task,
         price=price_table(_read_price(one) for one in price),
     )
-    with tracing(trace, subject=str(cassette)) as hub:
+    with record_trace(trace, subject=str(cassette)) as hub:
         done, summary = record_command(
             recording, command_, hub=hub, deadline=deadline, echo=not as_json
         )
@@ -128,7 +127,7 @@ def _record(  # noqa: PLR0913 - one for each option
 def _record_loop(
     name: str, command_: tuple[str, ...], rules: dict[str, Any], given: dict[str, Any]
 ) -> int:
-    from offbook.runs.tools.record import record
+    from offbook.workflows.loop_cassette import record
 
     taken = "task max_iterations replace"
     done = run_loop(record, command_, given, taken, cassette_name=name, redactions=rules)
@@ -147,12 +146,12 @@ def _renew(
     upstream: str | None,
     deadline: float,
 ) -> int:
-    from offbook.runs.commands.recording import run_with
+    from offbook.runs.commands import run_with_source
+    from offbook.sources.cassette.recording import Rerecording
     from offbook.sources.live import Live
-    from offbook.sources.renewing import Renewing
 
-    with Renewing(cassette, number, Live(upstream)) as renewing:
-        done = run_with(renewing, command_, deadline=deadline)
+    with Rerecording(cassette, number, Live(upstream)) as renewing:
+        done = run_with_source(renewing, command_, deadline=deadline)
     if not renewing.renewed:
         raise UsageError(
             f"the command never came to interaction {number}",

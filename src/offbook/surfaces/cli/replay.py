@@ -9,11 +9,10 @@ from typing import Any
 import click
 import msgspec
 
+from offbook import cli_options
+from offbook.cli_options import print_json, read_redactions
 from offbook.errors import UsageError
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.inputs import read_redactions
 from offbook.surfaces.cli.loop import loop_options, run_loop, tell_loop
-from offbook.surfaces.cli.output import print_json
 
 EXAMPLE = """\b
 Example:
@@ -34,24 +33,24 @@ Exit codes:
 
 
 @click.command("replay", epilog=EXAMPLE)
-@click.argument("cassette", type=options.FILE)
+@click.argument("cassette", type=cli_options.FILE_PATH)
 @click.argument("command_", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option("--strict/--loose", default=True, help="Compare each request, or only its turn.")
 @click.option("--allow-passthrough", is_flag=True, help="Ask the real model what is not recorded.")
-@options.upstream
+@cli_options.upstream_option
 @click.option("--redact", multiple=True, metavar="JSON", help="Redactions beside its own.")
-@options.preset
+@cli_options.preset_option
 @click.option("--task", default="", help="Refuse a recording of another task.")
 @click.option(
     "--cursor",
-    type=options.FILE,
+    type=cli_options.FILE_PATH,
     help="Go on where an earlier replay with this file ended.",
 )
 @click.option("--timed", is_flag=True, help="Let streams take as long as they did.")
-@options.trace
-@options.deadline
+@cli_options.trace_option
+@cli_options.deadline_option
 @loop_options
-@options.json
+@cli_options.json_option
 def command(
     cassette: Path,
     command_: tuple[str, ...],
@@ -88,14 +87,14 @@ def _replay(  # noqa: PLR0913 - one for each option
     as_json: bool,
     **_: Any,
 ) -> int:
-    from offbook.runs.commands.recording import replay_command
-    from offbook.runs.tracing import tracing
-    from offbook.sources.cassette.replay import Replay
+    from offbook.runs.commands import replay_command
+    from offbook.runs.run_files import record_trace
+    from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
-    from offbook.trace.verdicts import deliver
+    from offbook.trace.events import emit_verdict
 
-    with tracing(trace, subject=str(cassette)) as hub:
-        replay = Replay(
+    with record_trace(trace, subject=str(cassette)) as hub:
+        replay = Cassette(
             cassette,
             strict=strict,
             passthrough=Live(upstream) if allow_passthrough else None,
@@ -113,7 +112,7 @@ def _replay(  # noqa: PLR0913 - one for each option
         )
         verdict = replay.verdict() if cursor is None or replay.failure else None
         if verdict is not None:
-            deliver(hub, verdict)
+            emit_verdict(hub, verdict)
     if as_json:
         print_json({**msgspec.to_builtins(summary), "exit_code": done.code})
     if verdict is not None and verdict.message:
@@ -129,7 +128,7 @@ def _replay(  # noqa: PLR0913 - one for each option
 def _replay_loop(
     name: str, command_: tuple[str, ...], rules: dict[str, Any], given: dict[str, Any]
 ) -> int:
-    from offbook.runs.tools.replay import replay
+    from offbook.workflows.loop_cassette import replay
 
     taken = "task strict allow_passthrough"
     done = run_loop(replay, command_, given, taken, cassette_name=name, redactions=rules)

@@ -7,9 +7,9 @@ from typing import cast
 
 import click
 
-from offbook.runs.tools.report import REPORTS, Format, report
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.output import print_json
+from offbook import cli_options
+from offbook.cli_options import print_json
+from offbook.workflows.tools import REPORTS, ReportFormat, report
 
 EXAMPLE = """\b
 Example:
@@ -31,7 +31,7 @@ Exit codes:
 @click.option("--include-traces", is_flag=True, help="Tell where the session is.")
 @click.option("--output", metavar="PATH", help="Where in the workspace; reports/… by default.")
 @click.option("--print", "shown", is_flag=True, help="Print the report itself.")
-@options.json
+@cli_options.json_option
 def command(
     workspace_id: str,
     format_: str,
@@ -45,7 +45,7 @@ def command(
     """Write verdicts for CI: junit, tap, ctrf, json."""
     told = report(
         workspace_id,
-        cast("Format", format_),
+        cast("ReportFormat", format_),
         name or workspace_id,
         include_traces=include_traces,
         output_path=output,

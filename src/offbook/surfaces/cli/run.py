@@ -14,11 +14,16 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from offbook import cli_options
+from offbook.cli_options import (
+    LENIENT_RULES_HELP,
+    VALUE_HELP,
+    lenient_option,
+    print_json,
+    read_env,
+    read_list,
+)
 from offbook.errors import UsageError
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.inputs import VALUE, read_env, read_list
-from offbook.surfaces.cli.leniency import RULES_TOLD, lenient_option
-from offbook.surfaces.cli.output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -65,7 +70,7 @@ WAYS = {
 }
 
 
-@click.command("run", epilog=EXAMPLE + RULES_TOLD)
+@click.command("run", epilog=EXAMPLE + LENIENT_RULES_HELP)
 @click.argument("words", metavar="FILE… | ID | -- COMMAND…", nargs=-1, required=True)
 @click.option("--jobs", default=0, help="How many scenarios at once; as many as cores by default.")
 @click.option(
@@ -75,9 +80,9 @@ WAYS = {
     show_default=True,
     help="Where the reports of scenarios go.",
 )
-@click.option("--junit", type=options.FILE, help="One report over all scenarios …")
-@click.option("--tap", type=options.FILE, help="… as TAP.")
-@click.option("--ctrf", type=options.FILE, help="… as CTRF.")
+@click.option("--junit", type=cli_options.FILE_PATH, help="One report over all scenarios …")
+@click.option("--tap", type=cli_options.FILE_PATH, help="… as TAP.")
+@click.option("--ctrf", type=cli_options.FILE_PATH, help="… as CTRF.")
 @click.option(
     "--record", is_flag=True, help="Record the cassettes of scenarios, with their agents."
 )
@@ -91,31 +96,31 @@ WAYS = {
 @click.option("--cassette", default="", metavar="NAME", help="What the backend `replay` replays.")
 @click.option("--max-iterations", default=5, show_default=True)
 @click.option("--max-runtime-secs", default=300.0, show_default=True)
-@options.env
-@click.option("--mock-responses", multiple=True, metavar="VALUE", help=f"Answers: {VALUE}.")
+@cli_options.env_option
+@click.option("--mock-responses", multiple=True, metavar="VALUE", help=f"Answers: {VALUE_HELP}.")
 @click.option(
     "--playbook",
-    type=options.FILE,
+    type=cli_options.FILE_PATH,
     help="What the model of the agent does: a playbook, mocks or a cassette.",
 )
 @click.option(
     "--mocks",
-    type=options.FILE,
+    type=cli_options.FILE_PATH,
     metavar="FILE",
     help="What the model of the agent answers: a mock file (.jsonl).",
 )
 @lenient_option
 @click.option(
     "--record-mocks",
-    type=options.FILE,
+    type=cli_options.FILE_PATH,
     metavar="FILE",
     help="Ask the real model, and keep its answers as mocks (.jsonl).",
 )
-@options.upstream
+@cli_options.upstream_option
 @click.option("--replace", is_flag=True, help="Begin a mock file that is there already anew.")
-@options.trace
-@options.deadline
-@options.json
+@cli_options.trace_option
+@cli_options.deadline_option
+@cli_options.json_option
 def command(words: tuple[str, ...], **given: Any) -> int:
     """Run scenarios, the loop, or any command.
 
@@ -182,7 +187,7 @@ def _work(  # noqa: PLR0913 - one for each option
 ) -> int:
     if len(words) != 1:
         raise UsageError("a task needs one workspace", hint='offbook run ID --task "…"')
-    from offbook.runs.tools.run import run
+    from offbook.workflows.loop_run import run
 
     ran = asyncio.run(
         run(
@@ -224,19 +229,19 @@ def _serve(
     trace: Path | None,
     deadline: float,
 ) -> int:
-    from offbook.runs.commands.service import Service, raise_all, serve_command
-    from offbook.runs.tracing import tracing
-    from offbook.sources.stored import open_source
+    from offbook.runs.commands import Service, raise_failures, serve_command
+    from offbook.runs.run_files import record_trace
+    from offbook.sources.loading import open_source
 
     make = open_source(playbook)
     with (
-        tracing(trace, subject=str(playbook)) as hub,
+        record_trace(trace, subject=str(playbook)) as hub,
         Service(make, hub, lenient=lenient) as service,
     ):
         outcome = serve_command(service, words, deadline=deadline)
         for remark in service.remarks(used=True):
             click.echo(f"offbook: {remark}", err=True)
-    raise_all(outcome.complaints)
+    raise_failures(outcome.complaints)
     if outcome.code:
         click.echo(f"offbook: the command failed with exit code {outcome.code}", err=True)
     return int(outcome.code != 0)
@@ -251,13 +256,13 @@ def _record(
     trace: Path | None,
     deadline: float,
 ) -> int:
-    from offbook.runs.commands.recording import record_mocks as record_answers
-    from offbook.runs.tracing import tracing
+    from offbook.runs.commands import record_mocks as record_answers
+    from offbook.runs.run_files import record_trace
     from offbook.sources.live import Live
-    from offbook.sources.mocks.recording import MockRecording
+    from offbook.sources.mocks.mock_recording import MockRecording
 
     recording = MockRecording(Live(upstream), record_mocks, replace=replace)
-    with tracing(trace, subject=words[0]) as hub:
+    with record_trace(trace, subject=words[0]) as hub:
         done = record_answers(recording, words, hub=hub, deadline=deadline)
     click.echo(f"offbook: recorded {len(recording.lines)} mocks in {record_mocks}", err=True)
     if done.failure is not None:
@@ -275,13 +280,13 @@ def _play(
     as_json: bool,
     **combined: Path | None,
 ) -> int:
-    from offbook.runs.scenarios.playing import Played, play_all, write_reports
-    from offbook.runs.scenarios.scenario import find_scenarios
+    from offbook.workflows.scenario import find_scenarios
+    from offbook.workflows.scenario_runner import ScenarioResult, run_scenarios, write_reports
 
     scenarios = find_scenarios(map(Path, words))
     over = count(1)
 
-    def tell(played: Played) -> None:
+    def tell(played: ScenarioResult) -> None:
         sign = "✗" if not played.passed else "~" if played.flaky else "✓"
         tries = f", {played.attempts} attempts" if played.attempts > 1 else ""
         where = f" [{next(over)}/{len(scenarios)}]" if len(scenarios) > 1 else ""
@@ -292,7 +297,7 @@ def _play(
             click.echo(f"    the session: {played.session}", err=as_json)
 
     played = asyncio.run(
-        play_all(scenarios, jobs=jobs, reports=reports, recording=record, told=tell)
+        run_scenarios(scenarios, jobs=jobs, reports=reports, recording=record, told=tell)
     )
     write_reports(played, {name: path for name, path in combined.items() if path is not None})
     counts = Counter("passed" if one.passed else "failed" for one in played)

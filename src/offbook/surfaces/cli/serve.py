@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from offbook.runs.commands.service import Service, raise_all
-from offbook.runs.tracing import tracing
-from offbook.sources.server.pacing import Pacing
-from offbook.sources.stored import open_source
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.leniency import RULES_TOLD, lenient_option
+from offbook import cli_options
+from offbook.cli_options import LENIENT_RULES_HELP, lenient_option
+from offbook.runs.commands import Service, raise_failures
+from offbook.runs.run_files import record_trace
+from offbook.sources.loading import open_source
+from offbook.sources.server.endpoint import Pacing
 
 EXAMPLE = """\b
 Example:
@@ -36,13 +36,17 @@ Exit codes:
 AMOUNT = click.FloatRange(min=0)
 
 
-@click.command("serve", epilog=EXAMPLE + RULES_TOLD)
-@click.argument("file", type=options.FILE)
+@click.command("serve", epilog=EXAMPLE + LENIENT_RULES_HELP)
+@click.argument("file", type=cli_options.FILE_PATH)
 @click.option(
-    "--port", default=4111, show_default=True, type=options.PORT, help="0 takes any that is free."
+    "--port",
+    default=4111,
+    show_default=True,
+    type=cli_options.PORT_NUMBER,
+    help="0 takes any that is free.",
 )
 @lenient_option
-@options.trace
+@cli_options.trace_option
 @click.option("--first-token", default=0.0, type=AMOUNT, help="Milliseconds until a stream begins.")
 @click.option(
     "--tokens-per-second", default=0.0, type=AMOUNT, help="How fast a stream goes; 0 is at once."
@@ -71,7 +75,7 @@ def command(
     pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
     make = open_source(file)
     with (
-        tracing(trace, subject=str(file)) as hub,
+        record_trace(trace, subject=str(file)) as hub,
         Service(make, hub, port=port, pacing=pacing, lenient=lenient) as service,
     ):
         for remark in service.remarks():
@@ -81,7 +85,7 @@ def command(
             if name.endswith(("_BASE_URL", "_API_KEY")):
                 click.echo(f"export {name}={value}")
         _wait()
-    raise_all(service.complaints(strict=False))
+    raise_failures(service.complaints(strict=False))
     return 0
 
 

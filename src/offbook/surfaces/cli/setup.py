@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from offbook.runs.tools.setup import setup
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.inputs import VALUE, read_object, read_pairs
-from offbook.surfaces.cli.output import print_json
+from offbook import cli_options
+from offbook.cli_options import VALUE_HELP, print_json, read_object, read_pairs
+from offbook.workflows.tools import setup
 
 EXAMPLE = """\b
 Example:
@@ -19,10 +18,10 @@ Example:
 @click.command("setup", epilog=EXAMPLE)
 @click.argument("workspace_id", metavar="ID")
 @click.option("--fixture", multiple=True, metavar="PATH=TEXT", help="A file to write; repeatable.")
-@click.option("--fixtures", metavar="VALUE", help=f"Texts by their paths: {VALUE}.")
-@click.option("--config", metavar="VALUE", help=f"Hats and limits of the loop: {VALUE}.")
+@click.option("--fixtures", metavar="VALUE", help=f"Texts by their paths: {VALUE_HELP}.")
+@click.option("--config", metavar="VALUE", help=f"Hats and limits of the loop: {VALUE_HELP}.")
 @click.option("--scratchpad", metavar="TEXT", help="What .agent/scratchpad.md says at first.")
-@options.json
+@cli_options.json_option
 def command(
     workspace_id: str,
     *,

@@ -9,12 +9,11 @@ from pathlib import Path
 import click
 import msgspec
 
+from offbook import cli_options
+from offbook.cli_options import print_json, use_colour
 from offbook.errors import FormatError
-from offbook.reports.summary import summarize
-from offbook.reports.terminal.lines import show_lines
-from offbook.reports.terminal.tree import Tree
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.output import print_json, wants_colour
+from offbook.reports.json_report import count_events
+from offbook.reports.terminal import TraceTree, print_lines
 from offbook.trace.reader import Trace
 
 NAMED = 10
@@ -32,20 +31,20 @@ Exit codes:
 
 
 @click.command("show", epilog=EXAMPLE)
-@click.argument("trace", type=options.FILE)
+@click.argument("trace", type=cli_options.FILE_PATH)
 @click.option("--full", is_flag=True, help="Show texts whole, not their beginnings.")
-@options.json
+@cli_options.json_option
 def command(trace: Path, *, full: bool, as_json: bool) -> int:
     """Show a trace as a tree: turns, model messages, tool calls, questions, verdicts."""
     reading = Trace(trace)
     if as_json:
-        summary = summarize(reading)
+        summary = count_events(reading)
         print_json({"trace": str(trace), **msgspec.to_builtins(summary), "faults": reading.faults})
         return _complain(reading, empty=not summary.events)
-    lines = Tree(full=full).tell(reading)
+    lines = TraceTree(full=full).tell(reading)
     first = next(lines, None)
     if first is not None:
-        show_lines(chain([first], lines), sys.stdout, colour=wants_colour())
+        print_lines(chain([first], lines), sys.stdout, colour=use_colour())
         sys.stdout.flush()
     return _complain(reading, empty=first is None)
 

@@ -7,12 +7,18 @@ from pathlib import Path
 
 import click
 
-from offbook.runs.tools.review import Pending, accept_one, in_ci, list_pending, reject_one, review
-from offbook.runs.tools.snapshot import snapshot
-from offbook.surfaces.cli import options
+from offbook import cli_options
+from offbook.cli_options import VALUE_HELP, print_json, read_object
 from offbook.surfaces.cli.diff import tell_difference
-from offbook.surfaces.cli.inputs import VALUE, read_object
-from offbook.surfaces.cli.output import print_json
+from offbook.workflows.snapshots import (
+    PendingSnapshot,
+    accept_snapshot,
+    in_ci,
+    list_pending,
+    reject_snapshot,
+    review,
+    snapshot,
+)
 
 EXAMPLE = """\b
 Example:
@@ -64,8 +70,8 @@ def command() -> None:
 @click.option("--id", "name", help="What to call it; snap_ID_001 and so on by default.")
 @click.option("--include", multiple=True, metavar="GLOB", help="Only such files; repeatable.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="No such files; repeatable.")
-@click.option("--redactions", metavar="VALUE", help=f"What to hide: {VALUE}.")
-@options.json
+@click.option("--redactions", metavar="VALUE", help=f"What to hide: {VALUE_HELP}.")
+@cli_options.json_option
 def take(
     workspace_id: str,
     *,
@@ -93,7 +99,7 @@ def take(
 @click.argument("places", metavar="[ID | FOLDER]…", nargs=-1)
 @click.option("--accept", multiple=True, metavar="NAME|all", help="Approve it; repeatable.")
 @click.option("--reject", multiple=True, metavar="NAME|all", help="Forget it; repeatable.")
-@options.json
+@cli_options.json_option
 def review_(
     places: tuple[str, ...], *, accept: tuple[str, ...], reject: tuple[str, ...], as_json: bool
 ) -> int:
@@ -116,7 +122,7 @@ def review_(
     return int(bool(reviewed.left))
 
 
-def _ask_each(waiting: list[Pending]) -> int:
+def _ask_each(waiting: list[PendingSnapshot]) -> int:
     left = len(waiting)
     for one in waiting:
         click.echo(f"{one.path} ({'new' if one.new else 'changed'})")
@@ -125,7 +131,7 @@ def _ask_each(waiting: list[Pending]) -> int:
         if answer == "q":
             break
         if answer != "s":
-            (accept_one if answer == "a" else reject_one)(Path(one.path))
+            (accept_snapshot if answer == "a" else reject_snapshot)(Path(one.path))
             left -= 1
     click.echo(f"{left} of {len(waiting)} still wait" if left else "nothing waits any more")
     return int(bool(left))

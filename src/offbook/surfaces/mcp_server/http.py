@@ -8,8 +8,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import UsageError
+from offbook.surfaces.mcp_server import describe_tools, find_tool
 from offbook.surfaces.mcp_server.stdio import INSTRUCTIONS
-from offbook.surfaces.mcp_server.tools import describe_tools, find_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

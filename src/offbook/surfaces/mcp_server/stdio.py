@@ -60,7 +60,7 @@ class Refusal(Exception):
         super().__init__(message)
 
 
-class Server:
+class StdioServer:
     """One client's conversation. Calls run side by side; what is cancelled is not answered."""
 
     def __init__(self, output: IO[bytes]) -> None:
@@ -112,7 +112,7 @@ class Server:
         task.add_done_callback(lambda _: self._running.pop(number, None))
 
     def _find_call(self, params: Mapping[str, Any]) -> Awaitable[Message]:
-        from offbook.surfaces.mcp_server.tools import find_tool
+        from offbook.surfaces.mcp_server import find_tool
 
         try:
             call = msgspec.convert(params, Call)
@@ -150,7 +150,7 @@ def answer(method: str, params: Mapping[str, Any]) -> Message:
     if method == "ping":
         return {}
     if method == "tools/list":
-        from offbook.surfaces.mcp_server.tools import describe_tools
+        from offbook.surfaces.mcp_server import describe_tools
 
         return {"tools": describe_tools()}
     raise Refusal(NO_METHOD, f"there is no method {method!r}")
@@ -185,4 +185,4 @@ async def _serve(output: IO[bytes]) -> None:
             loop.call_soon_threadsafe(lines.put_nowait, None)
 
     threading.Thread(target=read, daemon=True).start()
-    await Server(output).serve(lines)
+    await StdioServer(output).serve(lines)

@@ -11,37 +11,46 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from offbook.errors import ModelError
-from offbook.exchange import rules
-from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.chat import forms
-from offbook.exchange.dialects.chat.asides import (
+from offbook.exchange.dialects import openai, validation
+from offbook.exchange.dialects.chat import chat_wire
+from offbook.exchange.dialects.chat.chat_client import (
+    gather_reply,
+    read_reply,
+    write_messages,
+    write_tools,
+)
+from offbook.exchange.dialects.chat.chat_messages import (
+    find_messages,
+    read_functions,
+    read_messages,
+    read_tools,
+    require,
+    say_breach,
+)
+from offbook.exchange.dialects.chat.chat_side_requests import (
     MODELS,
     answer_aside,
     answer_vectors,
     describe_model,
     embedding,
 )
-from offbook.exchange.dialects.chat.asking import (
-    gather_reply,
-    read_reply,
-    write_messages,
-    write_tools,
+from offbook.exchange.dialects.chat.chat_stream import (
+    count_choices,
+    draft_completion,
+    draft_events,
+    repeat_choice,
+    repeat_events,
 )
-from offbook.exchange.dialects.chat.decode import find_messages, read_messages, read_tools
-from offbook.exchange.dialects.chat.drafts import draft_completion, draft_events
-from offbook.exchange.dialects.chat.legacy import read_functions
-from offbook.exchange.dialects.chat.refusals import require, say_breach
-from offbook.exchange.dialects.chat.several import count_choices, repeat_choice, repeat_events
-from offbook.exchange.dialects.dialect import Answer, Wire, introduce
-from offbook.exchange.foreign import Verbatim
-from offbook.exchange.memory import WORTH, Known, Memory
+from offbook.exchange.dialects.conversations import MIN_BODY_SIZE, CachedPrefix, PrefixCache
+from offbook.exchange.dialects.decoding import RawBody
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse, request_metadata
+from offbook.exchange.dialects.streaming import PLACEHOLDER, FilledTemplate
 from offbook.exchange.messages import JSON, to_json
-from offbook.exchange.request import Request, Tool
-from offbook.exchange.templates import HOLE, Filled
+from offbook.exchange.model import Request, Tool
 
 if TYPE_CHECKING:
-    from offbook.exchange.reply import Reply
-    from offbook.exchange.threads import Threads
+    from offbook.exchange.dialects.conversations import ConversationStore
+    from offbook.exchange.model import Reply
 
 PREFIX = "chatcmpl-"
 
@@ -49,14 +58,14 @@ PREFIX = "chatcmpl-"
 class Chat:
     """The dialect of `/v1/chat/completions`."""
 
-    name = forms.NAME
+    name = chat_wire.NAME
 
-    def __init__(self, refused: frozenset[str] = rules.ALL) -> None:
+    def __init__(self, refused: frozenset[str] = validation.ALL_RULES) -> None:
         self._rules = refused
         self._offer = lru_cache(maxsize=64)(self._read_tools)
-        self._memory: Memory[forms.Read] = Memory(find_messages)
+        self._memory: PrefixCache[chat_wire.ChatState] = PrefixCache(find_messages)
 
-    def claims(self, wire: Wire) -> bool:
+    def claims(self, wire: HttpRequest) -> bool:
         """Whether this is a completion, an embedding or a question for models."""
         path = wire.path
         if path.endswith(("/chat/completions", "/embeddings")):
@@ -70,7 +79,7 @@ class Chat:
             )
         return False
 
-    def aside(self, wire: Wire, threads: Threads) -> Answer | None:
+    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:
         """The models, or vectors for texts; None for a completion."""
         del threads
         path = wire.path
@@ -89,9 +98,9 @@ class Chat:
 
     # ------------------------------------------------------------------ what the agent sent
 
-    def decode(self, wire: Wire, threads: Threads) -> Request:
+    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
         """The neutral request."""
-        found = self._memory.recall(wire.body) if len(wire.body) >= WORTH else None
+        found = self._memory.recall(wire.body) if len(wire.body) >= MIN_BODY_SIZE else None
         if found is not None:
             try:
                 return self._decode(wire, found[1], threads, found[0])
@@ -100,21 +109,27 @@ class Chat:
         return self._decode(wire, wire.body, threads)
 
     def _decode(
-        self, wire: Wire, text: bytes, threads: Threads, known: Known[forms.Read] | None = None
+        self,
+        wire: HttpRequest,
+        text: bytes,
+        threads: ConversationStore,
+        known: CachedPrefix[chat_wire.ChatState] | None = None,
     ) -> Request:
-        body, rest = openai.read_body(forms.body, text)
-        seen = Verbatim(text, forms.NAME)
+        body, rest = openai.read_body(chat_wire.body, text)
+        seen = RawBody(text, chat_wire.NAME)
         if body.model is None:
             body.model = openai.find_deployment(wire.path)
         if "missing_field" in self._rules:
             require(body, known)
-        read = known.state if known else forms.NOTHING
+        read = known.state if known else chat_wire.NOTHING
         if body.messages:
             read = read_messages(body.messages, read, self._rules, seen, threads)
-            breach = rules.pair_calls(read.history, self._rules) if read.tooled else None
+            breach = (
+                validation.find_unpaired_call(read.history, self._rules) if read.tooled else None
+            )
             if breach is not None:
                 raise say_breach(breach, len(read.system))
-            if len(wire.body) >= WORTH and _is_lasting(text):
+            if len(wire.body) >= MIN_BODY_SIZE and _is_lasting(text):
                 self._memory.keep(wire.body, text, read, known)
         tools = self._offer(bytes(body.tools)) if body.tools else ()
         if body.functions:
@@ -125,8 +140,8 @@ class Chat:
             "\n\n".join(read.system),
             tools,
             body.model or "",
-            forms.options.pick(body) | rest if rest else forms.options.pick(body),
-            introduce(wire, forms.NAME),
+            chat_wire.options.pick(body) | rest if rest else chat_wire.options.pick(body),
+            request_metadata(wire, chat_wire.NAME),
             body.stream is True,
         )
 
@@ -139,31 +154,31 @@ class Chat:
         """The id of the completion: the reply's own, or one made of the whole conversation."""
         return openai.identify(PREFIX, reply, request)
 
-    def encode(self, reply: Reply, request: Request) -> Answer:
+    def encode(self, reply: Reply, request: Request) -> HttpResponse:
         """The completion, whole or as a stream."""
         id_ = reply.id if reply.id.startswith(PREFIX) else self.identify(reply, request)
         count = count_choices(request.parameters) if request.parameters else 1
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
         if request.stream:
             headers["content-type"] = openai.STREAM_TYPE
-            events = Filled(draft_events(reply, request), to_json(id_))
+            events = FilledTemplate(draft_events(reply, request), to_json(id_))
             if count > 1:
-                return Answer(200, headers, b"", tuple(repeat_events(events, count)))
-            return Answer(200, headers, b"", events)
+                return HttpResponse(200, headers, b"", tuple(repeat_events(events, count)))
+            return HttpResponse(200, headers, b"", events)
         if reply.stop == "error":
             return self.refuse(ModelError(openai.FAILURE, status=500))
         (body,) = draft_completion(reply, request).pieces
-        body = body.replace(HOLE, to_json(id_))
-        return Answer(200, headers, repeat_choice(body, count) if count > 1 else body)
+        body = body.replace(PLACEHOLDER, to_json(id_))
+        return HttpResponse(200, headers, repeat_choice(body, count) if count > 1 else body)
 
-    def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
+    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:
         """The error, as OpenAI words it."""
         del request
         return openai.refuse(error)
 
     # ------------------------------------------------------------------- asking for ourselves
 
-    def ask(self, request: Request, base_url: str, key: str) -> Wire:
+    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
         """A request to a provider; its base URL ends as the client libraries take it: `…/v1`."""
         body: JSON = {"model": request.model, "messages": write_messages(request)}
         if request.tools:
@@ -174,17 +189,17 @@ class Chat:
             body["stream_options"] = {"include_usage": True, **body.get("stream_options", {})}
         headers = {"authorization": f"Bearer {key}", "content-type": openai.JSON_TYPE}
         url = f"{base_url.rstrip('/')}/chat/completions"
-        return Wire("POST", url, headers, to_json(body))
+        return HttpRequest("POST", url, headers, to_json(body))
 
-    def parse(self, answer: Answer, request: Request) -> Reply:
+    def parse(self, answer: HttpResponse, request: Request) -> Reply:
         """The provider's reply."""
         if answer.status >= 400:  # noqa: PLR2004 - HTTP's own
             raise openai.read_refusal(answer)
         if openai.is_stream(answer):
             return gather_reply(openai.join_stream(answer), request)
-        whole = openai.read_answer(forms.completion, answer.body)
-        choice = whole.choices[0] if whole.choices else forms.Choice()
-        seen = Verbatim(answer.body, forms.NAME)
+        whole = openai.read_answer(chat_wire.completion, answer.body)
+        choice = whole.choices[0] if whole.choices else chat_wire.ChatChoice()
+        seen = RawBody(answer.body, chat_wire.NAME)
         return read_reply(whole, choice.message, choice.finish_reason, request, seen)
 
 

@@ -14,35 +14,44 @@ from urllib.parse import parse_qs
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange import sse
-from offbook.exchange.dialects.dialect import Answer, Wire, introduce, name_reply
-from offbook.exchange.foreign import Verbatim
-from offbook.exchange.history import History
-from offbook.exchange.messages import JSON
-from offbook.exchange.request import Request
-from offbook.exchange.rules import ALL, reject
+from offbook.exchange.dialects import streaming
+from offbook.exchange.dialects.decoding import RawBody
+from offbook.exchange.dialects.dialect import (
+    HttpRequest,
+    HttpResponse,
+    make_reply_id,
+    request_metadata,
+)
+from offbook.exchange.dialects.validation import ALL_RULES, rejection
+from offbook.exchange.messages import JSON, History
+from offbook.exchange.model import Request
 
 if TYPE_CHECKING:
-    from offbook.exchange.reply import Reply
-    from offbook.exchange.threads import Threads
-from offbook.exchange.dialects.gemini import forms
-from offbook.exchange.dialects.gemini.asides import BESIDE, answer_json, look_up
-from offbook.exchange.dialects.gemini.asking import (
+    from offbook.exchange.dialects.conversations import ConversationStore
+    from offbook.exchange.model import Reply
+from offbook.exchange.dialects.gemini import gemini_wire
+from offbook.exchange.dialects.gemini.gemini_client import (
     gather_reply,
     read_error,
     write_options,
     write_turns,
 )
-from offbook.exchange.dialects.gemini.decode import find_model, find_verb, read_body
-from offbook.exchange.dialects.gemini.encode import (
+from offbook.exchange.dialects.gemini.gemini_messages import (
+    GeminiMessageReader,
+    find_model,
+    find_verb,
+    read_body,
+    read_tools,
+    write_tools,
+)
+from offbook.exchange.dialects.gemini.gemini_side_requests import BESIDE, answer_json, look_up
+from offbook.exchange.dialects.gemini.gemini_stream import (
     FINISHES,
+    answer_stream,
     write_candidate,
     write_parts,
     write_usage,
 )
-from offbook.exchange.dialects.gemini.stream import answer_stream
-from offbook.exchange.dialects.gemini.tools import read_tools, write_tools
-from offbook.exchange.dialects.gemini.walk import Walk
 from offbook.exchange.messages import to_json
 
 STATUSES = {
@@ -69,43 +78,43 @@ _VERSION = re.compile(r"/v\d\w*$")
 class Gemini:
     """Google's Gemini API, holding requests to these rules."""
 
-    name = forms.NAME
+    name = gemini_wire.NAME
 
-    def __init__(self, rules: frozenset[str] = ALL) -> None:
+    def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules
 
-    def claims(self, wire: Wire) -> bool:
+    def claims(self, wire: HttpRequest) -> bool:
         """Whether this request is one for Gemini."""
         verb = find_verb(wire.path)
-        return verb in forms.CALLS or verb in BESIDE or "x-goog-api-key" in wire.headers
+        return verb in gemini_wire.CALLS or verb in BESIDE or "x-goog-api-key" in wire.headers
 
-    def aside(self, wire: Wire, threads: Threads) -> Answer | None:  # noqa: ARG002 - the protocol's
+    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:  # noqa: ARG002 - the protocol's
         """Models, counted tokens and embeddings."""
-        if find_verb(wire.path) in forms.CALLS:
+        if find_verb(wire.path) in gemini_wire.CALLS:
             return None
         try:
             return answer_json(look_up(wire))
         except ModelError as error:
             return self.refuse(error)
 
-    def decode(self, wire: Wire, threads: Threads) -> Request:
+    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
         """The neutral request; a `ModelError` where Gemini would refuse it."""
-        body, rest = read_body(forms.body, wire.body)
-        seen = Verbatim(wire.body or b"{}", forms.NAME)
+        body, rest = read_body(gemini_wire.body, wire.body)
+        seen = RawBody(wire.body or b"{}", gemini_wire.NAME)
         turns = body.turns
         if not turns and "missing_field" in self._rules:
             what = "* GenerateContentRequest.contents: contents is not specified\n"
-            raise reject("missing_field", what)
+            raise rejection("missing_field", what)
         tools, wrong = read_tools(bytes(body.tools))
         if wrong and "bad_tool_schema" in self._rules:
-            raise reject("bad_tool_schema", wrong)
+            raise rejection("bad_tool_schema", wrong)
         system = body.systemInstruction or body.system_instruction
         stream = find_verb(wire.path) == "streamGenerateContent"
-        about = introduce(wire, forms.NAME)
+        about = request_metadata(wire, gemini_wire.NAME)
         if stream and "sse" not in parse_qs(wire.query).get("alt", ()):
             about["framing"] = "array"
         return Request(
-            History(Walk(self._rules, seen, threads).read(turns, "contents")),
+            History(GeminiMessageReader(self._rules, seen, threads).read(turns, "contents")),
             "\n".join(part.text or "" for part in system.listed) if system else "",
             tools,
             find_model(wire.path),
@@ -116,9 +125,9 @@ class Gemini:
 
     def identify(self, reply: Reply, request: Request) -> str:
         """The id of the response: its own, or one made of the exchange."""
-        return name_reply("", reply, request, length=22)
+        return make_reply_id("", reply, request, length=22)
 
-    def encode(self, reply: Reply, request: Request) -> Answer:
+    def encode(self, reply: Reply, request: Request) -> HttpResponse:
         """The response as JSON, or in pieces as a stream."""
         tail: JSON = {
             "usageMetadata": write_usage(reply.usage),
@@ -132,7 +141,7 @@ class Gemini:
             reply, to_json(tail)[1:], array=request.metadata.get("framing") == "array"
         )
 
-    def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
+    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:
         """An error as Google tells it."""
         status = error.status
         headers = {"content-type": "application/json; charset=UTF-8"}
@@ -148,9 +157,9 @@ class Gemini:
         body: object = {"error": about}
         if request is not None and request.metadata.get("framing") == "array":
             body = [body]
-        return Answer(status, headers, to_json(body))
+        return HttpResponse(status, headers, to_json(body))
 
-    def ask(self, request: Request, base_url: str, key: str) -> Wire:
+    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
         """A request to Google."""
         base = base_url.rstrip("/")
         if not _VERSION.search(base):
@@ -163,9 +172,9 @@ class Gemini:
             body["tools"] = write_tools(request.tools)
         headers = {"content-type": "application/json", "x-goog-api-key": key}
         path, _, query = f"{base}/models/{request.model}:{verb}".partition("?")
-        return Wire("POST", path, headers, to_json(body), query)
+        return HttpRequest("POST", path, headers, to_json(body), query)
 
-    def parse(self, answer: Answer, request: Request) -> Reply:
+    def parse(self, answer: HttpResponse, request: Request) -> Reply:
         """The reply in an answer of Google's."""
         body = answer.body or b"".join(answer.chunks)
         if answer.status >= 400:  # noqa: PLR2004 - an error, in HTTP
@@ -175,9 +184,11 @@ class Gemini:
                 case b"{":
                     return gather_reply([body], request)
                 case b"[":
-                    return gather_reply(forms.results(body), request)
+                    return gather_reply(gemini_wire.results(body), request)
                 case _:
-                    return gather_reply([event.data for event in sse.read(body)], request)
+                    return gather_reply(
+                        [event.data for event in streaming.parse_sse(body)], request
+                    )
         except msgspec.MsgspecError as error:
             what = f"the answer is not one of Gemini's: {error}"
             raise ModelError(what, status=502) from error

@@ -11,32 +11,36 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.determinism.ids import stable
+from offbook.determinism.clock import stable_id
 from offbook.errors import ModelError
-from offbook.exchange import rules
-from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.dialect import Answer, Wire
-from offbook.exchange.dialects.responses import forms
-from offbook.exchange.dialects.responses.asking import gather_reply, read_reply, write_items
-from offbook.exchange.dialects.responses.decode import (
-    Conversation,
+from offbook.exchange.dialects import openai, validation
+from offbook.exchange.dialects.conversations import CachedPrefix, PrefixCache
+from offbook.exchange.dialects.decoding import RawBody
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.dialects.responses import responses_wire
+from offbook.exchange.dialects.responses.responses_client import (
+    gather_reply,
+    read_reply,
+    write_items,
+)
+from offbook.exchange.dialects.responses.responses_messages import (
+    ItemReader,
     describe,
     find_conversation,
     find_input,
     introduce_asker,
     read_instructions,
+    read_tools,
+    require,
+    say_breach,
+    write_tools,
 )
-from offbook.exchange.dialects.responses.making import Made
-from offbook.exchange.dialects.responses.refusals import require, say_breach
-from offbook.exchange.dialects.responses.tools import read_tools, write_tools
-from offbook.exchange.foreign import Verbatim
-from offbook.exchange.memory import Known, Memory
+from offbook.exchange.dialects.responses.responses_stream import ResponseBuilder
 from offbook.exchange.messages import JSON, to_json
-from offbook.exchange.reply import Reply
-from offbook.exchange.request import Request, Tool
+from offbook.exchange.model import Reply, Request, Tool
 
 if TYPE_CHECKING:
-    from offbook.exchange.threads import Threads
+    from offbook.exchange.dialects.conversations import ConversationStore
 
 KEPT = "/conversations/"
 
@@ -44,20 +48,20 @@ KEPT = "/conversations/"
 class Responses:
     """The dialect of `/v1/responses`, over HTTP and over a WebSocket."""
 
-    name = forms.NAME
+    name = responses_wire.NAME
 
-    def __init__(self, refused: frozenset[str] = rules.ALL) -> None:
+    def __init__(self, refused: frozenset[str] = validation.ALL_RULES) -> None:
         self._rules = refused
         self._offer = lru_cache(maxsize=64)(self._read_offer)
-        self._memory: Memory[forms.Read] = Memory(find_input)
+        self._memory: PrefixCache[responses_wire.ResponsesState] = PrefixCache(find_input)
         self._echo: tuple[tuple[Tool, ...], msgspec.Raw] = ((), msgspec.Raw(b"[]"))
 
-    def claims(self, wire: Wire) -> bool:
+    def claims(self, wire: HttpRequest) -> bool:
         """Whether this is a response asked for, or one asked for again."""
         path = f"{wire.path}/"
         return "/responses/" in path or KEPT in path
 
-    def aside(self, wire: Wire, threads: Threads) -> Answer | None:
+    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:
         """An earlier response or conversation, or a count of tokens; None for a new response."""
         if KEPT in f"{wire.path}/":
             return self._converse(wire, threads)
@@ -75,7 +79,7 @@ class Responses:
         request, reply = found
         return self.encode(reply, msgspec.structs.replace(request, stream=False))
 
-    def _converse(self, wire: Wire, threads: Threads) -> Answer:
+    def _converse(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse:
         """A conversation that the provider keeps: begun, or looked at."""
         id_ = f"{wire.path}/".rpartition(KEPT)[2].strip("/")
         try:
@@ -88,18 +92,18 @@ class Responses:
         what = f"Conversation with id '{id_}' not found, or its items are asked for, which are"
         return self.refuse(ModelError(f"{what} not told here.", status=404))
 
-    def _begin(self, wire: Wire, threads: Threads) -> str:
-        begun = openai.read_body(forms.beginning, wire.body or b"{}")
-        seen = Verbatim(wire.body, forms.NAME)
-        said = Conversation(self._rules, threads, forms.NOTHING, seen)
+    def _begin(self, wire: HttpRequest, threads: ConversationStore) -> str:
+        begun = openai.read_body(responses_wire.beginning, wire.body or b"{}")
+        seen = RawBody(wire.body, responses_wire.NAME)
+        said = ItemReader(self._rules, threads, responses_wire.NOTHING, seen)
         said.read(begun.items or (), "items")
-        id_ = stable("conv_", wire.body.decode("utf-8", "replace"), str(threads.count))
+        id_ = stable_id("conv_", wire.body.decode("utf-8", "replace"), str(threads.count))
         threads.remember(id_, Request(said.finish().history), Reply())
         return id_
 
     # ------------------------------------------------------------------ what the agent sent
 
-    def decode(self, wire: Wire, threads: Threads) -> Request:
+    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
         """The neutral request, with everything that came before it in the conversation.
 
         The body may be that of a POST or a `response.create` event of a WebSocket. One that asks
@@ -114,27 +118,37 @@ class Responses:
         return self._decode(wire, wire.body, threads)
 
     def _decode(
-        self, wire: Wire, text: bytes, threads: Threads, known: Known[forms.Read] | None = None
+        self,
+        wire: HttpRequest,
+        text: bytes,
+        threads: ConversationStore,
+        known: CachedPrefix[responses_wire.ResponsesState] | None = None,
     ) -> Request:
-        body, rest = openai.read_body(forms.body, text)
+        body, rest = openai.read_body(responses_wire.body, text)
         kept = find_conversation(cast("Any", body).conversation)
         if known is not None and (body.previous_response_id or kept):  # its beginning is another
             return self._decode(wire, wire.body, threads)
         if "missing_field" in self._rules:
             require(body)
-        seen = Verbatim(text, forms.NAME)
-        said = Conversation(self._rules, threads, known.state if known else forms.NOTHING, seen)
+        seen = RawBody(text, responses_wire.NAME)
+        said = ItemReader(
+            self._rules, threads, known.state if known else responses_wire.NOTHING, seen
+        )
         if body.previous_response_id:
             self._go_on(said, body.previous_response_id, threads)
         elif kept and (found := threads.recall(kept)) is not None:
             said.go_on(*found)
         wired = body.input
-        items = [forms.Item(role="user", content=wired)] if isinstance(wired, str) else wired or ()
+        items = (
+            [responses_wire.ResponsesItem(role="user", content=wired)]
+            if isinstance(wired, str)
+            else wired or ()
+        )
         said.read(items, "input")
         read = said.finish()
         messages = read.history
         if wired:
-            breach = rules.pair_calls(messages, self._rules, adjacent=False)
+            breach = validation.find_unpaired_call(messages, self._rules, adjacent=False)
             if breach is not None:
                 raise say_breach(breach, messages)
             if said.lasting:
@@ -146,17 +160,17 @@ class Responses:
             "\n\n".join(filter(None, (instructions, *read.system))),
             (*tools, *self._check_tools(read.tools)) if read.tools else tools,
             body.model or "",
-            forms.options.pick(body) | rest,
+            responses_wire.options.pick(body) | rest,
             introduce_asker(wire, body, instructions, kept),
             body.stream is True,
         )
 
-    def _go_on(self, said: Conversation, id_: str, threads: Threads) -> None:
+    def _go_on(self, said: ItemReader, id_: str, threads: ConversationStore) -> None:
         found = threads.recall(id_)
         if found is not None:
             said.go_on(*found)
         elif "unknown_previous" in self._rules:
-            raise rules.reject(
+            raise validation.rejection(
                 "unknown_previous",
                 f"Previous response with id '{id_}' not found.",
                 param="previous_response_id",
@@ -164,7 +178,7 @@ class Responses:
             )
 
     def _read_offer(self, raw: bytes) -> tuple[Tool, ...]:
-        return self._check_tools(read_tools(openai.read_body(forms.tools, raw) or ()))
+        return self._check_tools(read_tools(openai.read_body(responses_wire.tools, raw) or ()))
 
     def _check_tools(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
         return openai.check_tools(tools, self._rules)
@@ -175,39 +189,39 @@ class Responses:
         """The id of the response: the reply's own, or one made of the whole conversation."""
         return openai.identify("resp_", reply, request)
 
-    def encode(self, reply: Reply, request: Request) -> Answer:
+    def encode(self, reply: Reply, request: Request) -> HttpResponse:
         """The response, whole or as a stream."""
         if reply.stop == "error" and not request.stream:
             return self.refuse(ModelError(openai.FAILURE, status=500))
         id_, made = self._make(reply, request)
         if request.stream:
-            return Answer(200, _headers(id_, openai.STREAM_TYPE), chunks=tuple(made.stream()))
+            return HttpResponse(200, _headers(id_, openai.STREAM_TYPE), chunks=tuple(made.stream()))
         return _answer(made.closing, id_)
 
     def events(self, reply: Reply, request: Request) -> list[JSON]:
         """The events of a response; a WebSocket sends each of them as a frame."""
         return self._make(reply, request)[1].list_events()
 
-    def _make(self, reply: Reply, request: Request) -> tuple[str, Made]:
+    def _make(self, reply: Reply, request: Request) -> tuple[str, ResponseBuilder]:
         offered, written = self._echo
         if offered is not request.tools:  # an agent offers the same tools time and again
             written = msgspec.Raw(to_json(write_tools(request.tools)))
             self._echo = (request.tools, written)
         id_ = self.identify(reply, request)
-        return id_, Made(id_, reply, request, written)
+        return id_, ResponseBuilder(id_, reply, request, written)
 
     def failure(self, error: ModelError) -> JSON:
         """The event by which a WebSocket is told an error."""
         return {"type": "error", "status": error.status, "error": openai.describe_error(error)}
 
-    def refuse(self, error: ModelError, request: Request | None = None) -> Answer:
+    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:
         """The error, as OpenAI words it."""
         del request
         return openai.refuse(error)
 
     # ------------------------------------------------------------------- asking for ourselves
 
-    def ask(self, request: Request, base_url: str, key: str) -> Wire:
+    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
         """A request to a provider; its base URL ends as the client libraries take it: `…/v1`."""
         body: JSON = {"model": request.model, "input": write_items(request.messages)}
         if request.system:
@@ -218,16 +232,16 @@ class Responses:
         if request.stream:
             body["stream"] = True
         headers = {"authorization": f"Bearer {key}", "content-type": openai.JSON_TYPE}
-        return Wire("POST", f"{base_url.rstrip('/')}/responses", headers, to_json(body))
+        return HttpRequest("POST", f"{base_url.rstrip('/')}/responses", headers, to_json(body))
 
-    def parse(self, answer: Answer, request: Request) -> Reply:
+    def parse(self, answer: HttpResponse, request: Request) -> Reply:
         """The provider's reply."""
         if answer.status >= 400:  # noqa: PLR2004 - HTTP's own
             raise openai.read_refusal(answer)
         if openai.is_stream(answer):
             return gather_reply(openai.join_stream(answer), request)
-        seen = Verbatim(answer.body, forms.NAME)
-        response = openai.read_answer(forms.response, answer.body)
+        seen = RawBody(answer.body, responses_wire.NAME)
+        response = openai.read_answer(responses_wire.response, answer.body)
         return read_reply(response, (), request, seen, "output")
 
 
@@ -235,5 +249,5 @@ def _headers(id_: str, content_type: str) -> dict[str, str]:
     return {"content-type": content_type, "x-request-id": f"req_{id_.removeprefix('resp_')}"}
 
 
-def _answer(body: bytes, id_: str = "offbook") -> Answer:
-    return Answer(200, _headers(id_, openai.JSON_TYPE), body)
+def _answer(body: bytes, id_: str = "offbook") -> HttpResponse:
+    return HttpResponse(200, _headers(id_, openai.JSON_TYPE), body)

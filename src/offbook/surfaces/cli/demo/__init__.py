@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from offbook import cli_options
+from offbook.cli_options import print_json, use_colour
 from offbook.errors import RunError, ScriptExhausted
-from offbook.reports.summary import summarize
-from offbook.reports.terminal.lines import show_lines
-from offbook.reports.terminal.tree import Tree
-from offbook.runs.rehearsals.doors import session
-from offbook.runs.rehearsals.rehearsal import Rehearsal
+from offbook.reports.json_report import count_events
+from offbook.reports.terminal import TraceTree, print_lines
+from offbook.runs.api import session
+from offbook.runs.rehearsal import Rehearsal
 from offbook.sources.playbook import call, say, think, when
-from offbook.surfaces.cli import options
-from offbook.surfaces.cli.output import print_json, wants_colour
 from offbook.trace.reader import Trace
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ Go on:
 
 
 @click.command("demo", epilog="\b\nExample:\n  offbook demo")
-@options.json
+@cli_options.json_option
 def command(*, as_json: bool) -> int:
     """See a rehearsal: one that passes, and one that fails."""
     with session(extensions=[EXTENSION], mock_ui={"confirm": True}) as passing:
@@ -56,7 +55,7 @@ def command(*, as_json: bool) -> int:
             fail_run(failing)
             if as_json:
                 runs = {"passing": passing, "failing": failing}
-                print_json({name: summarize(Trace(run.trace)) for name, run in runs.items()})
+                print_json({name: count_events(Trace(run.trace)) for name, run in runs.items()})
             else:
                 tell_story(passing, failing)
     return 0
@@ -107,4 +106,4 @@ def tell_story(passing: Rehearsal, failing: Rehearsal) -> None:
 
 def _show(rehearsal: Rehearsal) -> None:
     sys.stdout.flush()
-    show_lines(Tree().tell(Trace(rehearsal.trace)), sys.stdout, colour=wants_colour())
+    print_lines(TraceTree().tell(Trace(rehearsal.trace)), sys.stdout, colour=use_colour())

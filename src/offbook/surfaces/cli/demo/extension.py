@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from offbook.errors import ToolBlocked
 
 if TYPE_CHECKING:
-    from offbook.subjects.session.context import Context
     from offbook.subjects.session.extensions import Api
-    from offbook.subjects.session.hooks import Moment
+    from offbook.subjects.session.hooks import Context, HookEvent
 
 ITEM = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
 ORDER = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
@@ -35,6 +34,6 @@ def extension(api: Api) -> None:
         return f"shipped {params['id']}: one {item}"
 
     @api.on("tool_call")
-    def guard(moment: Moment, _: Context) -> None:
+    def guard(moment: HookEvent, _: Context) -> None:
         if moment.tool == "bash" and "rm -rf" in moment.input["command"]:
             raise ToolBlocked("this would delete more than you think")

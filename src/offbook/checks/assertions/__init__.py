@@ -1,1 +1,0 @@
-"""What can be asserted of a run, in the words of a test tool: one struct for each type."""

@@ -1,1 +1,0 @@
-"""Golden fixtures: scenarios recorded once from the real thing, replayed for ever."""

@@ -1,1 +1,0 @@
-"""One subject, a script for its model, and the trace of it all."""

@@ -1,1 +1,0 @@
-"""Scenario files: read, played, and tried again."""

@@ -1,0 +1,199 @@
+"""What secrets look like, and the names that they stand behind: tables, and nothing else.
+
+The key of a shape is a word that is in every such secret, in lower case; its pattern begins at the
+word, or up to `BACK` bytes before. What is to be hidden is the last group, or all of it.
+"""
+
+from __future__ import annotations
+
+# No letter and no digit stands before it, but for the end of an escape: "\n" or "%3D".
+EDGE = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))"
+DIGIT = r"(?=[A-Za-z_-]*[0-9])"  # words have none
+TAIL = r"[A-Za-z0-9_-]"
+HALF = r"[A-Za-z0-9/+]"
+
+# The prefixes that the makers of keys publish so that keys can be found.
+SHAPES = {
+    # models and their tools
+    "sk-": rf"(?:{EDGE}sk-{TAIL}{{12,}}|sk-(?:[a-z0-9]+-)*{DIGIT}[A-Za-z0-9_]{{20,}})",
+    "sess-": rf"{EDGE}sess-{DIGIT}[A-Za-z0-9]{{32,}}",
+    "aiza": rf"{EDGE}AIza{TAIL}{{20,}}",  # Google
+    "ya29.": rf"ya29\.{TAIL}{{16,}}",
+    "gocspx-": rf"GOCSPX-{TAIL}{{16,}}",
+    "1//0": rf"{EDGE}1//0{TAIL}{{30,}}",
+    "gsk_": r"gsk_[A-Za-z0-9]{16,}",
+    "xai-": r"xai-[A-Za-z0-9]{16,}",
+    "hf_": rf"{EDGE}hf_[A-Za-z0-9]{{16,}}",
+    "api_org_": r"api_org_[A-Za-z0-9]{16,}",
+    "r8_": r"r8_[A-Za-z0-9]{16,}",
+    "pplx-": r"pplx-[A-Za-z0-9]{16,}",
+    "fw_": rf"{EDGE}fw_[A-Za-z0-9]{{16,}}",
+    "nvapi-": rf"nvapi-{TAIL}{{16,}}",
+    "tgp_v1_": rf"tgp_v1_{TAIL}{{16,}}",
+    "csk-": r"csk-[A-Za-z0-9]{16,}",  # Cerebras
+    "pa-": rf"{EDGE}pa-{DIGIT}{TAIL}{{40,}}",  # Voyage
+    "jina_": r"jina_[A-Za-z0-9_-]{32,}",
+    "pcsk_": r"pcsk_[A-Za-z0-9_]{24,}",  # Pinecone
+    "esecret_": r"esecret_[A-Za-z0-9]{16,}",
+    "lsv2_": r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{16,}",
+    "tvly-": r"tvly-[A-Za-z0-9-]{16,}",
+    "fc-": rf"{EDGE}fc-[0-9a-f]{{32}}",  # Firecrawl
+    "apify_api_": r"apify_api_[A-Za-z0-9]{16,}",
+    "bb_live_": rf"bb_live_{TAIL}{{16,}}",
+    "e2b_": r"e2b_[A-Za-z0-9]{16,}",
+    "as-": rf"{EDGE}as-{DIGIT}[A-Za-z0-9]{{22}}(?![A-Za-z0-9_-])",  # Modal
+    "ak-": rf"{EDGE}ak-{DIGIT}[A-Za-z0-9]{{22}}(?![A-Za-z0-9_-])",
+    "key_": r"key_[0-9a-f]{64}",  # Cursor
+    # clouds
+    **{  # AWS, with the other half of a pair
+        kind.lower(): rf"{kind}[0-9A-Z]{{12,}}(?:[,:;\s]{{1,3}}{HALF}{{40}}(?!{HALF}))?"
+        for kind in ("AKIA", "ASIA")
+    },
+    "aroa": r"AROA[0-9A-Z]{12,}",
+    "absk": rf"{EDGE}ABSK[0-9A-Za-z+/=]{{20,}}",
+    "bedrock-api-key-": r"bedrock-api-key-[0-9A-Za-z+/=_-]{16,}",
+    "q~": r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}",  # Entra
+    "ltai": rf"{EDGE}LTAI{DIGIT}[A-Za-z0-9]{{12,}}",  # Alibaba
+    "akid": rf"{EDGE}AKID{DIGIT}[A-Za-z0-9]{{28,}}",  # Tencent
+    **{f"do{one}_v1_": rf"do{one}_v1_[a-f0-9]{{32,}}" for one in "opr"},  # DigitalOcean
+    "hrku-": rf"HRKU-AA{TAIL}{{30,}}",
+    "fm2_": rf"{EDGE}fm2_[A-Za-z0-9+/=_-]{{30,}}",  # Fly
+    "fm1_": rf"{EDGE}fm1_[A-Za-z0-9+/=_-]{{30,}}",
+    "fo1_": rf"{EDGE}fo1_{TAIL}{{30,}}",
+    "dapi": r"dapi[0-9a-f]{32}(?:-[0-9])?",  # Databricks
+    "dose": r"dose[0-9a-f]{32}(?:-[0-9])?",
+    "v1.0-": r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}",  # Cloudflare
+    "nfp_": rf"{EDGE}nfp_[A-Za-z0-9]{{30,}}",  # Netlify
+    # code and packages
+    "ghp_": r"ghp_[A-Za-z0-9]{16,}",
+    "gho_": r"gho_[A-Za-z0-9]{16,}",
+    "ghu_": r"ghu_[A-Za-z0-9]{16,}",
+    "ghs_": r"ghs_[A-Za-z0-9]{16,}",
+    "ghr_": r"ghr_[A-Za-z0-9]{16,}",
+    "github_pat_": r"github_pat_[A-Za-z0-9_]{16,}",
+    **{  # GitLab
+        f"{kind}-": rf"{kind}-[A-Za-z0-9_.-]{{12,}}"
+        for kind in (
+            *("glpat", "gldt", "glrt", "glcbt", "glft", "gloas", "glagent", "glptt", "glsoat"),
+            *("glimt", "glrtr", "glffct"),
+        )
+    },
+    "gr1348941": rf"GR1348941{TAIL}{{16,}}",
+    "atatt3": r"ATATT3[A-Za-z0-9_=-]{16,}",  # Atlassian
+    "atctt3": r"ATCTT3[A-Za-z0-9_=-]{16,}",
+    "atbb": rf"{EDGE}ATBB[A-Za-z0-9]{{24,}}",
+    "npm_": r"npm_[A-Za-z0-9]{20,}",
+    "pypi-": rf"pypi-{TAIL}{{16,}}",
+    "rubygems_": r"rubygems_[0-9A-Za-z]{16,}",
+    "clojars_": r"CLOJARS_[0-9a-z]{40,}",
+    "dckr_": rf"dckr_(?:pat|oat)_{TAIL}{{16,}}",
+    "akcp": rf"{EDGE}AKCp[0-9A-Za-z]{{60,}}",  # Artifactory
+    "cmvmdgtu": rf"{EDGE}cmVmdGtu[0-9A-Za-z]{{50,}}",
+    "bkua_": r"bkua_[a-z0-9]{30,}",  # Buildkite
+    "sgp_": rf"{EDGE}sgp_[a-fA-F0-9_]{{32,}}",  # Sourcegraph
+    "figd_": rf"figd_{TAIL}{{30,}}",
+    "pat.": rf"{EDGE}pat\.{TAIL}{{22}}\.[0-9a-f]{{24}}\.[A-Za-z0-9]{{20}}",  # Harness
+    "pul-": r"pul-[0-9a-f]{40}",  # Pulumi
+    ".atlasv1.": rf"[A-Za-z0-9]{{14}}\.atlasv1\.{TAIL}{{50,}}",  # Terraform
+    # stores of secrets, and watchers
+    "hvs.": rf"hvs\.{TAIL}{{16,}}",  # Vault
+    "hvb.": rf"hvb\.{TAIL}{{16,}}",
+    "hvr.": rf"hvr\.{TAIL}{{16,}}",
+    "dp.": r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{16,}",
+    "ops_eyj": rf"ops_eyJ{TAIL}{{60,}}",  # 1Password
+    "age-secret-key-": r"AGE-SECRET-KEY-1[0-9A-Z]{16,}",
+    "tskey-": r"tskey-[a-z]+-[A-Za-z0-9-]{12,}",  # Tailscale
+    "sntry": r"sntry[su]_[A-Za-z0-9_=+/]{16,}",
+    "phc_": r"phc_[A-Za-z0-9]{16,}",  # PostHog
+    "phx_": r"phx_[A-Za-z0-9]{16,}",
+    "glsa_": r"glsa_[A-Za-z0-9_]{16,}",  # Grafana
+    "glc_": rf"{EDGE}glc_[A-Za-z0-9+/=]{{30,}}",
+    "eyjrijoi": r"eyJrIjoi[A-Za-z0-9]{40,}={0,2}",
+    "nrak-": r"NRAK-[A-Z0-9]{16,}",  # New Relic
+    "dt0c01.": r"dt0c01\.[A-Z0-9]{24}\.[A-Z0-9]{64}",  # Dynatrace
+    "pscale_": r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.-]{16,}",
+    "sbp_": r"sbp_[A-Za-z0-9]{16,}",  # Supabase
+    "sb_secret_": rf"sb_secret_{TAIL}{{16,}}",
+    # messages and money
+    "xox": r"xox[abcdeoprs](?:-|\.xox[bp]-)[A-Za-z0-9%-]{8,}",  # Slack
+    "xapp-": r"xapp-[A-Za-z0-9-]{8,}",
+    "hooks.slack.com/": r"hooks\.slack\.com/[a-z]+/([A-Za-z0-9/_-]{8,})",
+    "/webhooks/": rf"/webhooks/[0-9]{{10,}}/({TAIL}{{20,}})",  # Discord
+    "/webhookb2/": r"/webhookb2/([A-Za-z0-9@/_-]{16,})",  # Teams
+    ":aa": r"[0-9]{8,10}(:AA[A-Za-z0-9_-]{30,36})",  # Telegram
+    **{f"sk{one}": rf"{EDGE}SK[0-9a-f]{{32}}" for one in "0123456789abcdef"},  # Twilio
+    "sg.": rf"SG\.{TAIL}{{12,}}\.{TAIL}{{12,}}",  # SendGrid
+    "key-": r"key-[0-9a-f]{32}",  # Mailgun
+    **{f"-us{one}": r"[0-9a-f]{32}-us[0-9]{1,2}\b" for one in range(1, 10)},  # Mailchimp
+    "k_live_": r"[sr]k_live_[0-9A-Za-z]{8,}",  # Stripe
+    "k_test_": r"[sr]k_test_[0-9A-Za-z]{8,}",
+    "whsec_": r"whsec_[0-9A-Za-z+/=]{12,}",
+    "sq0": rf"sq0[a-z]{{3}}-{TAIL}{{20,}}",  # Square
+    "eaaa": rf"{EDGE}EAAA(?!A)[A-Za-z0-9_-]{{60}}(?![A-Za-z0-9_-])",
+    "shp": r"shp(?:at|ca|pa|ss)_[0-9A-Za-z]{16,}",  # Shopify
+    "eaacedeose0cba": r"EAACEdEose0cBA[0-9A-Za-z]{16,}",  # Facebook
+    "duffel_": rf"duffel_(?:test|live)_{TAIL}{{30,}}",
+    "ezak": rf"{EDGE}EZAK[A-Za-z0-9]{{40,}}",  # EasyPost
+    "eztk": rf"{EDGE}EZTK[A-Za-z0-9]{{40,}}",
+    "lin_": r"lin_(?:api|oauth)_[A-Za-z0-9]{16,}",  # Linear
+    "ntn_": r"ntn_[A-Za-z0-9]{16,}",  # Notion
+    "secret_": r"secret_[A-Za-z0-9]{43}(?![A-Za-z0-9])",
+    "pmak-": r"PMAK-[A-Za-z0-9-]{16,}",  # Postman
+    # what any service may give
+    "eyj": rf"eyJ{TAIL}{{8,}}\.(?:eyJ{TAIL}{{6,}}|{TAIL}*\.{TAIL}{{8,}}\.{TAIL}+)\.{TAIL}{{6,}}",
+    **{
+        f"private key{kind}-----": r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----[^\"]*?"
+        r"(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|(?=\\*\")|\Z)"
+        for kind in ("", " block")
+    },
+    "ls0tls1crudjti": r"LS0tLS1CRUdJTi(?!BD)[A-Za-z0-9+/=_-]{20,}",  # "-----BEGIN ", no certificate
+    # a password in a URL, or a key that stands alone there
+    "://": rf"://(?:[^\s:/@\"'\\]*:|(?={DIGIT}{TAIL}{{20,}}@))([^\s/\"'\\]+)@",
+    "bearer": r"(?i:bearer)[ \t]+(?=\S*[0-9]|[A-Za-z._~+/=-]{20})([A-Za-z0-9._~+/=-]{8,})",
+    "signature=": r"(?i:signature)=(?=[A-Za-z%+/=_~-]*[0-9])([A-Za-z0-9%+/=_~-]{16,})",
+    "response=\\": r"(?i:response)=\\*\"([0-9a-f]{32,})",  # a digest of a password
+    'response="': r"(?i:response)=\"([0-9a-f]{32,})",
+    # command lines
+    **{
+        f"{option} ": rf"(?<=\s){option} \\*[\"']?[A-Za-z0-9@._-]+:(?![0-9]+\b)([^\s\"'\\]{{3,}})"
+        for option in ("-u", "--user", "--proxy-user")
+    },
+    "sshpass": r"sshpass\s+-p\s*\\*[\"']?([^\s\"'\\]{3,})",
+    "docker login": r"docker login\b[^\n\\|;&]{0,200}?\s-p[ =]?\\*[\"']?([^\s\"'\\]{3,})",
+    "mysql": r"mysql(?:dump|admin)?\b[^\n\\|;&]{0,200}?\s-p([^\s\"'\\]{4,})",
+    "machine ": r"machine\s+\S+\s+login\s+\S+\s+password\s+([^\s\"'\\]{3,})",  # .netrc
+}
+LOOKBEHIND = {
+    "k_live_": 1,
+    "k_test_": 1,
+    ":aa": 10,
+    "q~": 4,
+    ".atlasv1.": 14,
+    "private key-----": 40,
+    "private key block-----": 40,
+    **{f"-us{one}": 32 for one in range(1, 10)},
+}
+
+# Names that a secret stands behind, in lower case; with a hyphen for the underscore, too.
+SECRET_NAMES = (
+    *("api_key", "apikey", "access_key", "accesskey", "account_key", "accountkey"),
+    *("private_key", "privatekey", "signing_key", "encryption_key", "subscription_key"),
+    *("client_key_data", "secret", "secret_key", "secretkey", "client_secret"),
+    *("password", "passwd", "passphrase", "pwd", "credential", "credentials", "_auth", "ext_pat"),
+    *("x_auth", "accesstoken", "accessjwt", "refreshtoken", "refreshjwt", "authtoken"),
+    *("sessiontoken", "securitytoken", "bottoken", "apitoken", "usertoken", "bearertoken"),
+    *("_token", "webhook_url"),
+)
+# Whose `_token` is none.
+PLAIN_TOKENS = (
+    *("page", "next", "continuation", "sync", "eos", "bos", "pad", "unk", "sep", "cls", "mask"),
+    *("special", "per", "first", "last", "stop", "start", "end", "num", "prev", "previous"),
+)
+WHOLE_VALUE_NAMES = ("authorization", "cookie")  # everything behind them is secret, spaces and all
+LONG_VALUE_NAMES = ("token", "auth", "jwt", "bearer")  # secret where it is long, or it is a word
+SECRET_FLAGS = (
+    "token",
+    "pass",
+    *(f"{of}-token" for of in ("access", "api", "auth", "bot", "id", "session")),
+)
+QUERY_NAMES = ("key", "token", "sig", "auth", "code")

@@ -1,0 +1,19 @@
+"""The capabilities of Offbook: one folder and one line each."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from offbook.capability import Capability
+
+CAPABILITIES = (
+    "goldens",
+    "workflows",
+)
+
+
+def load_capabilities() -> list[Capability]:
+    """Import the declarations of all capabilities; their code is imported when it is used."""
+    return [import_module(f"offbook.{name}").CAPABILITY for name in CAPABILITIES]

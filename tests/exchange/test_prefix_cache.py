@@ -1,0 +1,148 @@
+"""A body that was read before, and has grown, is read as if it were new."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbook.errors import ModelError
+from offbook.exchange.dialects.chat import Chat
+from offbook.exchange.dialects.chat.chat_wire import OPTIONS
+from offbook.exchange.dialects.conversations import ConversationStore, PrefixCache
+from offbook.exchange.dialects.dialect import HttpRequest
+from offbook.exchange.dialects.responses import Responses
+from offbook.exchange.messages import History, Text, user
+from offbook.exchange.model import Reply, Request
+from tests.exchange.dialects import openai_conversations as conversations
+
+KEYS = {"chat": "messages", "responses": "input"}
+requests = {
+    "chat": conversations.requests(responses=False, options=OPTIONS[:4]),
+    "responses": conversations.requests(responses=True, options=OPTIONS[-3:]),
+}
+
+
+class Outline(msgspec.Struct):
+    items: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+def find_items(body: bytes) -> bytes:
+    return bytes(msgspec.json.decode(body, type=Outline).items)
+
+
+@pytest.fixture(autouse=True)
+def worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversations, "MIN_BODY_SIZE", 0)
+
+
+@pytest.mark.parametrize("name", KEYS)
+@given(data=st.data(), indent=st.sampled_from([None, 1]), first=st.booleans())
+def test_a_conversation_that_grows_is_read_as_if_it_were_new(
+    name: str,
+    data: st.DataObject,
+    indent: int | None,
+    first: bool,  # noqa: FBT001 - drawn or given by a table
+) -> None:
+    make = Chat if name == "chat" else Responses
+    dialect = make(frozenset())
+    request = data.draw(requests[name])
+    whole = json.loads(dialect.ask(request, "http://127.0.0.1/v1", "key").body)
+    items = whole.pop(KEYS[name])
+    for length in data.draw(st.lists(st.integers(1, len(items)), max_size=5)):
+        grown: dict[str, Any] = {KEYS[name]: items[:length]}
+        body = {**grown, **whole} if first else {**whole, **grown}
+        wire = HttpRequest("POST", "/v1", {}, json.dumps(body, indent=indent).encode())
+        assert dialect.decode(wire, ConversationStore()) == make(frozenset()).decode(
+            wire, ConversationStore()
+        )
+
+
+def body_of(*items: Any, **more: Any) -> bytes:
+    return json.dumps({"model": "m", **more, "items": list(items), "last": 1}).encode()
+
+
+def test_what_is_known_is_left_out() -> None:
+    known: PrefixCache[str] = PrefixCache(find_items)
+    first = body_of({"a": 1}, {"a": 2})
+    known.keep(first, first, "two")
+    grown = body_of({"a": 1}, {"a": 2}, {"a": 3})
+    found = known.recall(grown)
+    assert found is not None
+    assert found[0].state == "two"
+    assert json.loads(found[1]) == {"model": "m", "items": [{"a": 3}], "last": 1}
+    known.keep(grown, found[1], "three", found[0])
+    again = known.recall(grown)
+    assert again is not None
+    assert again[0].state == "three"
+    assert json.loads(again[1])["items"] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        body_of({"a": 1}),
+        body_of({"a": 1}, {"a": 9}),
+        body_of({"a": 1}, {"a": 2}, other=1),
+        b"",
+    ],
+)
+def test_what_is_not_the_same_is_not_known(body: bytes) -> None:
+    known: PrefixCache[str] = PrefixCache(find_items)
+    first = body_of({"a": 1}, {"a": 2})
+    known.keep(first, first, "two")
+    assert known.recall(body) is None
+
+
+@pytest.mark.parametrize("body", [body_of(), b'{"items": [  ]}', b'{"items": "text"}', b"{}"])
+def test_nothing_is_not_worth_keeping(body: bytes) -> None:
+    known: PrefixCache[str] = PrefixCache(find_items)
+    known.keep(body, body, "nothing")
+    assert known.recall(body) is None
+
+
+def test_the_same_words_elsewhere_are_not_taken_for_the_array() -> None:
+    known: PrefixCache[str] = PrefixCache(find_items)
+    body = body_of({"a": 1}, copy=[{"a": 1}])
+    known.keep(body, body, "one")
+    assert known.recall(body) is None
+
+
+def test_the_latest_are_kept_and_no_more_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversations, "MAX_PREFIXES", 3)
+    known: PrefixCache[int] = PrefixCache(find_items)
+    bodies = [body_of({"a": number}) for number in range(5)]
+    for number, body in enumerate(bodies):
+        known.keep(body, body, number)
+    assert [known.recall(body) is not None for body in bodies] == [False, False, True, True, True]
+    monkeypatch.setattr(conversations, "MAX_PREFIX_BYTES", 60)
+    last = body_of({"a": 9})
+    known.keep(last, last, 9)
+    assert [known.recall(body) is not None for body in (*bodies, last)] == [False] * 5 + [True]
+
+
+def test_an_error_names_its_place_in_the_whole_body() -> None:
+    dialect = Chat()
+    said: list[Any] = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+    first = HttpRequest("POST", "/v1", {}, json.dumps({"model": "m", "messages": said}).encode())
+    assert isinstance(dialect.decode(first, ConversationStore()), Request)
+    said.append({"role": "robot"})
+    wrong = HttpRequest("POST", "/v1", {}, json.dumps({"model": "m", "messages": said}).encode())
+    with pytest.raises(ModelError, match="robot") as raised:
+        dialect.decode(wrong, ConversationStore())
+    assert raised.value.details["param"] == "messages[2].role"
+
+
+def test_going_on_from_a_kept_response_forgets_what_was_read_here() -> None:
+    dialect, threads = Responses(frozenset()), ConversationStore()
+    threads.remember("resp_1", Request(History([user("Before")])), Reply((Text("Hi"),)))
+    body: dict[str, Any] = {"input": [{"role": "user", "content": "Hello"}], "model": "m"}
+    dialect.decode(HttpRequest("POST", "/v1", {}, json.dumps(body).encode()), threads)
+    body["input"].append({"role": "user", "content": "Again"})
+    body["previous_response_id"] = "resp_1"
+    request = dialect.decode(HttpRequest("POST", "/v1", {}, json.dumps(body).encode()), threads)
+    assert [message.text for message in request.messages] == ["Before", "Hi", "Hello", "Again"]

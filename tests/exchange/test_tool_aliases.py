@@ -1,0 +1,140 @@
+"""A script and an agent may have two names for the same tool."""
+
+import pytest
+
+from offbook.errors import ScriptMismatch, UsageError
+from offbook.exchange.messages import History, Message, Text, ToolCall, ToolResult, user
+from offbook.exchange.model import Reply, Request, Tool
+from offbook.exchange.tool_aliases import AliasedSource, ToolAlias, ToolAliases, parse_tool_aliases
+from offbook.runs.api import drive, session
+from offbook.sources.mocks.mocks import Mocks
+from offbook.sources.playbook import call, say, when
+from offbook.subjects.session.extensions import Api
+from offbook.subjects.session.session import AgentSession
+
+SHELL = ToolAlias("exec", {"command": "cmd"})
+
+
+class Asked:
+    """Calls the shell once, and keeps what it was asked."""
+
+    def __init__(self, *blocks: ToolCall) -> None:
+        self.requests: list[Request] = []
+        self._blocks = blocks
+
+    async def reply(self, request: Request, /) -> Reply:
+        self.requests.append(request)
+        return Reply(self._blocks)
+
+
+def translated(source: Asked, *called: str, given: ToolAliases | None = None) -> AliasedSource:
+    words = AliasedSource(source, given=given or {}, known={"shell": SHELL})
+    words.expect(called)
+    return words
+
+
+CALL = ToolCall("1", "shell", {"command": "ls", "timeout": 3})
+OWN = ToolCall("1", "exec", {"cmd": "ls", "timeout": 3})
+
+
+async def test_the_agent_hears_its_own_names_and_the_source_those_of_the_script():
+    source = Asked(CALL)
+    words = translated(source, "shell")
+    reply = await words.reply(Request(tools=(Tool("exec"), Tool("read"))))
+    assert reply.calls == (OWN,)
+    assert source.requests[0].offered == ("shell", "read")
+    assert words.told(OWN) == CALL
+
+
+async def test_what_comes_back_is_as_the_script_said_it():
+    source = Asked(CALL)
+    words = translated(source, "shell")
+    first = Request(History((user("Go"),)), tools=(Tool("exec"),))
+    await words.reply(first)
+    result = Message("tool", (ToolResult("1", (Text("a.txt"),), name="exec"),))
+    await words.reply(Request(first.messages.plus(Message("assistant", (OWN,)), result)))
+    _, called, answered = source.requests[1].messages
+    assert called.calls == (CALL,)
+    assert answered.results[0].name == "shell"
+    assert answered.results[0].text == "a.txt"
+
+
+@pytest.mark.parametrize(
+    "offered, called, seen",
+    [
+        (("exec",), (), ("exec",)),
+        (("exec",), ("exec",), ("exec",)),
+        (("exec",), ("shell", "exec"), ("exec", "shell")),
+        (("exec", "shell"), ("shell",), ("exec", "shell")),
+        (("other",), ("shell",), ("other",)),
+    ],
+)
+async def test_names_that_nobody_needs_are_left_alone(
+    offered: tuple[str, ...], called: tuple[str, ...], seen: tuple[str, ...]
+):
+    source = Asked()
+    await translated(source, *called).reply(Request(tools=tuple(map(Tool, offered))))
+    assert source.requests[0].offered == seen
+
+
+async def test_a_word_that_the_agent_offers_itself_is_its_own():
+    reply = await translated(Asked(CALL), "shell").reply(Request(tools=(Tool("shell"),)))
+    assert reply.calls == (CALL,)
+
+
+def test_a_name_may_lead_to_a_word_that_the_agent_knows():
+    assert parse_tool_aliases({"run": "shell", "look": "read"}, {"shell": SHELL}) == {
+        "run": SHELL,
+        "look": ToolAlias("read"),
+    }
+
+
+def test_what_is_no_name_is_refused():
+    with pytest.raises(UsageError, match="names: 'shell' is 7, which is no name of a tool"):
+        drive(AgentSession(), names={"shell": 7})  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
+
+
+def test_a_session_tells_the_names_of_the_script():
+    with drive(AgentSession(), names={"run": "bash"}) as rehearsal:
+        run = rehearsal.run(
+            when(
+                "Go",
+                [
+                    call("run", {"command": "echo one"}),
+                    call("shell", {"command": "echo two"}),
+                    call("bash", {"command": "echo three"}),
+                    say("Done."),
+                ],
+            )
+        )
+        assert run.tools == ["run", "shell", "bash"]
+        assert [run.results(name)[0].text for name in run.tools] == ["one\n", "two\n", "three\n"]
+
+
+def test_a_blocked_call_is_told_in_the_names_of_the_script():
+    def extension(api: Api) -> None:
+        @api.on("tool_call")
+        def refuse(_moment: object, _ctx: object) -> object:  # pyright: ignore[reportUnusedFunction] - registered by its decorator
+            return {"block": True, "reason": "no"}
+
+    with session(extensions=[extension]) as rehearsal:
+        run = rehearsal.run(when("Go", [call("shell", {"command": "ls"}), say("Well.")]))
+        assert [e.data["tool"] for e in run.events.named("tool.blocked")] == ["shell"]
+
+
+def test_a_name_that_leads_nowhere_fails_the_run():
+    with (
+        drive(AgentSession(), names={"run": "nothing"}) as rehearsal,
+        pytest.raises(ScriptMismatch, match="does not offer: 'run'"),
+    ):
+        rehearsal.run(when("Go", [call("run", {}), say("Done.")]))
+
+
+def test_mocks_are_translated_where_names_are_given():
+    line = {"tool_calls": [{"name": "run", "arguments": {"line": "echo one"}}]}
+    mocks = Mocks([line, {"text": "Done."}])
+    names = {"run": ToolAlias("bash", {"line": "command"})}
+    with drive(AgentSession(), source=mocks, names=names) as rehearsal:
+        run = rehearsal.run("Go")
+        assert run.calls("run")[0].input == {"line": "echo one"}
+        assert run.results("run")[0].text == "one\n"

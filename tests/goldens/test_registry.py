@@ -1,0 +1,60 @@
+"""Components are found by name: ours, of live scripts, of packages, by import path."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from offbook.errors import UsageError
+from offbook.goldens import live_scripts as home
+from offbook.goldens.components import Component, Harness
+from offbook.goldens.live_scripts import ComponentRegistry
+from tests.goldens.projects import make_project
+
+
+def test_our_own_are_there(tmp_path: Path):
+    registry = ComponentRegistry(tmp_path)
+    assert registry.find("hub") is Component
+    assert registry.find("harness") is Harness
+    assert registry.find("session").__name__ == "SessionComponent"
+
+
+def test_an_import_path_is_a_name_as_well(tmp_path: Path):
+    assert ComponentRegistry(tmp_path).find("offbook.goldens.components:Harness") is Harness
+
+
+def test_the_class_of_a_live_script_is_found(tmp_path: Path):
+    registry = ComponentRegistry(make_project(tmp_path) / "scripts" / "live")
+    assert registry.find("till").__name__ == "Till"
+    assert "till" in registry.names()
+
+
+def test_a_package_may_bring_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = "offbook.goldens.components:Harness"
+    brought = EntryPoint("door", place, "offbook.components")
+
+    def entry_points(*, group: str) -> list[EntryPoint]:
+        return [brought] if group == "offbook.components" else []
+
+    monkeypatch.setattr(home, "entry_points", entry_points)
+    assert ComponentRegistry(tmp_path).find("door") is Harness
+    assert "door" in ComponentRegistry(tmp_path).names()
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("hubb", "did you mean 'hub'"),
+        ("no.such.module:Thing", "cannot import no.such.module"),
+        ("offbook.goldens.components:Harnes", "did you mean 'Harness'"),
+        ("offbook.errors:UsageError", "is not a component"),
+    ],
+)
+def test_what_is_not_there_is_told(tmp_path: Path, name: str, message: str):
+    with pytest.raises(UsageError, match=message):
+        ComponentRegistry(tmp_path).find(name)
+
+
+def test_a_component_without_a_live_script_cannot_be_recorded(tmp_path: Path):
+    with pytest.raises(UsageError, match="has no live script"):
+        ComponentRegistry(tmp_path).takes("hub")

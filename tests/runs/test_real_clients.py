@@ -1,0 +1,173 @@
+"""What a real client asks and is answered is recorded once, and replayed with no network at all.
+
+Recorded and replayed as people do it, by the commands: each time in a process and a folder of its
+own, the replays where there is no network but loopback.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from offbook.exchange.messages import Text, ToolCall
+from offbook.exchange.model import Reply, Request, Usage
+from offbook.sources.cassette.journal import load_cassette
+from offbook.sources.server.server import Server
+from offbook.subjects.clis.gemini import SETTINGS
+from tests.clients import CLAUDE, CODEX, GEMINI, marks_of
+from tests.runs.command_clients import CLIENTS
+
+SCRIPT = Path(__file__).parent / "clients.py"
+PROMPT = "Look at order 7"
+KEY = "sk-proj-" + "abcdEFGH1234" * 3
+TIMES = 3
+SLOW = {"gemini": 1}  # it takes seconds to start
+QUIET = {
+    "PYTHONWARNINGS": "ignore",
+    "PYDANTIC_AI_NO_UPDATE_CHECK": "1",
+    "IS_SANDBOX": "1",
+    "GEMINI_CLI_NO_RELAUNCH": "true",
+}
+SHELL = {
+    "find_order": {"id": 7},
+    "exec_command": {"cmd": "pwd; echo order 7 is blue"},
+    "Bash": {"command": "pwd; echo order 7 is blue", "description": "Look"},
+    "run_shell_command": {"command": "pwd; echo order 7 is blue", "description": "Look"},
+}
+COMMANDS = {
+    "claude": [
+        *("--print", "--model", "claude-offbook", "--output-format", "stream-json", "--verbose"),
+        *("--allowedTools", "Bash", "--", PROMPT),
+    ],
+    "codex": [
+        *("exec", "--skip-git-repo-check", "--json", "--model", "gpt-offbook"),
+        *("--dangerously-bypass-approvals-and-sandbox", "--", PROMPT),
+    ],
+    "gemini": [
+        *("--model", "gemini-2.5-pro", "--output-format", "stream-json", "--skip-trust"),
+        *("--approval-mode", "yolo", f"--prompt={PROMPT}"),
+    ],
+}
+
+
+SHELLS = (CLAUDE, CODEX, GEMINI)
+
+
+class Upstream:
+    """The real provider, for the purposes of these tests: has it look once, then says so."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def reply(self, request: Request, /) -> Reply:
+        self.asked += 1
+        known = [tool.name for tool in request.tools if tool.name in SHELL]
+        if known and not any(message.results for message in request.messages):
+            call = ToolCall(f"call_{self.asked}aB3", known[0], SHELL[known[0]])
+            return Reply((Text("let me look"), call), "tool_use", Usage(20, 9))
+        text = f"It is blue, {self.asked} times."
+        return Reply((Text(text),), usage=Usage(10, 3), chunks=("It is ", "bl", text[8:]))
+
+
+def words_of(client: str) -> list[str]:
+    """How a client is asked."""
+    if client in COMMANDS:
+        found = {str(shell): shell for shell in SHELLS}[client].client.find()
+        return [str(found), *COMMANDS[client]]
+    return [sys.executable, str(SCRIPT), client, PROMPT]
+
+
+def read(client: str, output: str, folder: Path) -> list[Any]:
+    """What a client said and did, without what is never the same twice: names, times, places."""
+    if client not in COMMANDS:
+        return [output]
+    events = [msgspec.json.decode(line) for line in output.replace(str(folder), "").splitlines()]
+    if client == "codex":
+        items = [event["item"] for event in events if event["type"] == "item.completed"]
+        return [(one.get("text"), one.get("aggregated_output")) for one in items]
+    if client == "gemini":  # it tells a piece when it comes: two may be told as one
+        pieces = [event["content"] for event in events if event.get("role") == "assistant"]
+        return [*(event.get("output") for event in events), "".join(pieces)]
+    said = [event["message"]["content"] for event in events if "message" in event]
+    return [
+        (one.get("text"), one.get("input"), one.get("content")) for told in said for one in told
+    ]
+
+
+@cache
+def _alone() -> tuple[str, ...]:
+    """What goes before a command so that it has no network but loopback, where that is allowed."""
+    words = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    if not shutil.which("unshare") or subprocess.run([*words, "true"], check=False).returncode:
+        return ()
+    return words
+
+
+def offbook(
+    *arguments: object, folder: Path, env: Mapping[str, str] = {}, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    home = folder.with_name(f"{folder.name}-home")
+    for made in (folder, home / ".gemini"):
+        made.mkdir(parents=True)
+    (home / ".gemini" / "settings.json").write_bytes(msgspec.json.encode(SETTINGS))
+    variables = {name: held for name, held in os.environ.items() if "API_KEY" not in name}
+    return subprocess.run(
+        [*before, sys.executable, "-m", "offbook", *map(str, arguments)],
+        cwd=folder,
+        env={**variables, **QUIET, "HOME": str(home), "TMPDIR": str(home), **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def upstream() -> Iterator[tuple[Upstream, dict[str, str]]]:
+    model = Upstream()
+    with Server() as server:
+        yield model, {**server.mount(model, run="").variables, "OPENAI_API_KEY": KEY}
+
+
+SDKS = [pytest.param(name, marks=pytest.mark.slow) for name in sorted(CLIENTS)]
+CLIS = [pytest.param(str(shell), marks=marks_of(shell)) for shell in SHELLS]
+
+
+@pytest.mark.parametrize("client", [*SDKS, *CLIS])
+def test_what_a_real_client_was_told_is_told_again(
+    client: str, tmp_path: Path, upstream: tuple[Upstream, dict[str, str]]
+):
+    model, variables = upstream
+    cassette, here = tmp_path / f"{client}.yaml", tmp_path / "here"
+    words = ["--", *words_of(client)]
+    recorded = offbook("record", cassette, *words, folder=here, env=variables)
+    assert recorded.returncode == 0, recorded.stderr
+    told = read(client, recorded.stdout, here)
+    assert str(told[-1]).count(" times.") >= len(CLIENTS.get(client, (client,)))
+    asked = model.asked
+    assert asked == len(load_cassette(cassette))
+    streamed = [
+        item.response.chunks.split() for item in load_cassette(cassette) if item.request.stream
+    ]
+    pieces = [[int(piece.split("@")[0]) for piece in chunks] for chunks in streamed]
+    assert [6, 2, 12] in pieces or client == "google_genai"  # as upstream cut it
+    for at in range(SLOW.get(client, TIMES)):
+        there = tmp_path / ("deeper" * at) / f"there_{at}"
+        again = offbook("replay", cassette, *words, folder=there, before=_alone())
+        assert again.returncode == 0, again.stderr
+        assert read(client, again.stdout, there) == told
+    assert model.asked == asked
+    if client in CLIENTS:
+        assert recorded.stdout.endswith("refused: 0\n")  # of the border around the client
+    assert KEY not in cassette.read_text(encoding="utf-8")
+    assert str(here) not in cassette.read_text(encoding="utf-8")

@@ -1,0 +1,481 @@
+"""A rehearsal opens, runs and closes its subject, whatever happens between."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import offbook
+from offbook import Playbook, Reply, Request, call, drive, say, session, when
+from offbook.determinism.clock import FrozenClock
+from offbook.errors import ExtensionError, OffbookError, PlaybookError, ToolFailed, UsageError
+from offbook.runs.rehearsal import Rehearsal
+from offbook.subjects.session.extensions import Api
+from offbook.subjects.session.hooks import Context, HookEvent
+from offbook.subjects.session.session import AgentSession
+from offbook.subjects.subject import ModelAccess, RunContext
+from offbook.trace.events import Event, Verdict
+from offbook.trace.reader import read_trace
+from offbook.types import Text
+
+JSON = dict[str, Any]
+raw: Any = offbook  # as if nobody had checked the types
+
+HELLO = when("Hello", [say("Hi!")])
+
+
+# ----------------------------------------------------------------------------- sync and async alike
+
+
+def test_in_a_plain_function_a_run_has_happened_when_it_comes_back():
+    with session() as t:
+        assert t.run(HELLO).text == "Hi!"
+
+
+async def test_in_an_async_function_a_run_is_awaited():
+    async with session() as t:
+        run = await t.run(HELLO)
+        assert run.text == "Hi!"
+        assert await run is run
+
+
+async def test_in_an_async_function_a_rehearsal_may_be_awaited_and_disposed():
+    t = await session()
+    await t.run(HELLO)
+    await t.dispose()
+    await t.dispose()
+    assert not t.cwd.exists()
+
+
+async def test_a_run_opens_a_rehearsal_that_nobody_opened():
+    t = session()
+    await t.run(HELLO)
+    await t.dispose()
+    assert t.events.tool_sequence() == []
+
+
+async def test_a_run_that_nobody_awaited_fails_the_rehearsal():
+    t = await session()
+    t.run(HELLO)
+    with pytest.raises(UsageError, match="never awaited, so nothing was tested"):
+        await t.dispose()
+
+
+async def test_a_run_that_nobody_awaited_has_no_events():
+    t = await session()
+    run = t.run(HELLO)
+    with pytest.raises(UsageError, match="has not finished"):
+        _ = run.events
+    await run
+    await t.dispose()
+
+
+async def test_a_plain_with_in_an_async_function_is_refused():
+    t = session()
+    with pytest.raises(UsageError, match="cannot wait") as caught, t:
+        pass
+    assert "async with" in caught.value.hint
+    await t.dispose()
+
+
+def test_nothing_runs_after_the_rehearsal_is_over():
+    with session() as t:
+        t.run(HELLO)
+    with pytest.raises(UsageError, match="the rehearsal is over"):
+        t.run(HELLO)
+
+
+def test_a_rehearsal_may_be_disposed_twice():
+    t = session()
+    t.dispose()
+    t.dispose()
+
+
+# ------------------------------------------------------------------------------------- what is left
+
+
+def test_a_temporary_folder_is_removed_and_one_that_was_given_is_kept(tmp_path: Path):
+    with session() as own, session(cwd=tmp_path) as given:
+        for t in (own, given):
+            t.run(when("x", [call("write", {"path": "a.txt", "content": "x"}), say("ok")]))
+        assert (own.cwd / "a.txt").exists()
+        assert given.cwd == tmp_path.resolve()
+    assert not own.cwd.exists()
+    assert not own.cwd.parent.exists()
+    assert (tmp_path / "a.txt").exists()
+
+
+def test_what_happened_can_be_asked_after_everything_is_gone():
+    with session() as t:
+        before = t.events
+        run = t.run(HELLO)
+    assert not t.trace.exists()
+    assert t.events.messages == before.messages == run.events.messages
+    assert run.text == "Hi!"
+
+
+def test_a_trace_that_was_given_a_place_stays_there(tmp_path: Path):
+    place = tmp_path / "traces" / "hello.jsonl"
+    with session(trace=place) as t:
+        t.run(HELLO)
+    events, faults = read_trace(place)
+    assert faults == []
+    assert events == t.events.all
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+def test_a_second_rehearsal_with_the_same_trace_tells_only_its_own_story(tmp_path: Path):
+    for text in ("one", "two"):
+        with session(trace=tmp_path / "t.jsonl") as t:
+            run = t.run(when(text, [say(text)]))
+            assert [m.text for m in run.events.messages] == [text, text]
+            assert [m.text for m in t.events.messages] == [text, text]
+
+
+def test_the_run_begins_and_ends_in_the_trace():
+    with session() as t:
+        t.run(HELLO, when("Again", [say("Hi!")]))
+        first, *_, last = t.events.all
+        assert (first.event, first.data) == ("_meta.run_start", {"subject": "session", "turns": 2})
+        assert (last.event, last.data) == ("_meta.run_end", {"ok": True})
+
+
+def test_time_comes_from_the_clock_that_is_given():
+    t = Rehearsal(AgentSession(), clock=FrozenClock(1000, tick=1))
+    with t:
+        t.run(HELLO)
+        stamps = [event.ts for event in t.events.all]
+    assert stamps == list(range(1001, 1001 + len(stamps)))
+
+
+def test_two_runs_of_the_same_script_leave_the_same_trace(tmp_path: Path):
+    def play(place: Path) -> bytes:
+        t = Rehearsal(
+            AgentSession(mock_tools={"bash": "ok"}), trace=place, clock=FrozenClock(0, tick=1)
+        )
+        with t:
+            t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        return place.read_bytes()
+
+    assert play(tmp_path / "a.jsonl") == play(tmp_path / "b.jsonl")
+
+
+# ------------------------------------------------------------------------------- when it goes wrong
+
+
+def fails_to_start(api: Api) -> None:
+    @api.on("session_start")
+    def start(_: HookEvent, ctx: Context) -> None:
+        raise RuntimeError("cannot start")
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith("offbook-")]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made."""
+    import tempfile
+
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_an_extension_that_cannot_be_loaded_leaves_nothing_behind(temporary: Path):
+    with pytest.raises(ExtensionError):
+        session(extensions=["./nope.py"])
+    gc.collect()  # an event loop that was not closed would complain now
+    assert leftovers(temporary) == []
+
+
+async def test_an_extension_that_cannot_be_loaded_leaves_nothing_behind_in_an_async_function(
+    temporary: Path,
+):
+    t = session(extensions=["./nope.py"])
+    with pytest.raises(ExtensionError):
+        await t
+    with pytest.raises(UsageError, match="the rehearsal is over"):
+        await t.run(HELLO)
+    assert leftovers(temporary) == []
+
+
+async def test_a_session_that_cannot_start_is_shut_down(temporary: Path):
+    seen: list[str] = []
+
+    def watcher(api: Api) -> None:
+        @api.on("session_shutdown")
+        def stop(_: HookEvent, ctx: Context) -> None:
+            seen.append("shut down")
+
+    with pytest.raises(ToolFailed, match="cannot start"):
+        async with session(extensions=[watcher, fails_to_start]):
+            pass
+    assert seen == ["shut down"]
+    assert leftovers(temporary) == []
+
+
+def test_a_session_that_cannot_shut_down_fails_and_leaves_nothing_behind(temporary: Path):
+    def extension(api: Api) -> None:
+        @api.on("session_shutdown")
+        def stop(_: HookEvent, ctx: Context) -> None:
+            raise RuntimeError("cannot stop")
+
+    t = session(extensions=[extension], mock_tools={"bash": "ok"})
+    with pytest.raises(ToolFailed, match="cannot stop"):
+        t.dispose()
+    assert leftovers(temporary) == []
+    assert [verdict.status for verdict in t.events.verdicts] == ["warn"]
+
+
+def test_a_listener_that_raises_fails_the_run_once():
+    def listen(event: Event) -> None:
+        raise LookupError(event.event)
+
+    with session() as t:
+        t.hub.subscribe(listen, "agent.end")
+        with pytest.raises(LookupError, match=r"agent\.end"):
+            t.run(HELLO)
+        end = t.events.all[-1]
+        assert (end.event, end.data["ok"]) == ("_meta.run_end", False)
+
+
+def test_a_listener_that_raises_at_the_end_fails_the_rehearsal():
+    def listen(event: Event) -> None:
+        raise LookupError(event.event)
+
+    t = session(mock_tools={"bash": "ok"})
+    t.hub.subscribe(listen, "check.verdict")
+    with pytest.raises(LookupError, match=r"check\.verdict"):
+        t.dispose()
+
+
+def test_a_run_that_fails_is_told_with_a_verdict():
+    def extension(api: Api) -> None:
+        @api.tool("boom")
+        def boom(params: JSON, ctx: Context) -> None:
+            raise RuntimeError("boom")
+
+    with session(extensions=[extension]) as t:
+        with pytest.raises(ToolFailed):
+            t.run(when("x", [call("boom"), say("ok")]))
+        (verdict,) = t.events.verdicts
+        assert (verdict.check, verdict.status) == ("run finished", "error")
+        assert "RuntimeError: boom" in verdict.message
+
+
+INTERRUPTED = """
+import os, signal, sys
+from offbook import call, say, session, when
+
+def extension(api):
+    @api.tool("wait")
+    async def wait(params, ctx):
+        import asyncio
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+with session(extensions=[extension], trace=sys.argv[1]) as t:
+    t.run(when("x", [call("wait"), say("never")]))
+"""
+
+
+def test_an_interrupt_from_the_keyboard_leaves_a_readable_trace_with_its_end(tmp_path: Path):
+    place = tmp_path / "t.jsonl"
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, place],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode in {-signal.SIGINT, 128 + signal.SIGINT}
+    assert "KeyboardInterrupt" in ended.stderr
+    events, faults = read_trace(place)
+    assert faults == []
+    (end,) = [event for event in events if event.event == "_meta.run_end"]
+    assert end.data["ok"] is False
+    assert os.path.exists(place)  # noqa: PTH110 - it is the file itself that counts
+
+
+# -------------------------------------------------------------------------- other subjects, sources
+
+
+class Parrot:
+    """A subject that asks the model once for each prompt, and swallows what goes wrong."""
+
+    name = "parrot"
+    reach: ModelAccess = "call"
+    tells = False
+
+    def __init__(self, *, careful: bool = True, twice: bool = False) -> None:
+        self._careful = careful
+        self._twice = twice
+
+    async def open(self, stage: RunContext, /) -> None:
+        self._stage = stage
+
+    async def prompt(self, text: str, /) -> None:
+        from offbook.exchange.messages import History, user
+
+        request = Request(History([user(text)]))
+        try:
+            await self._stage.source.reply(request)
+            if self._twice:
+                await self._stage.source.reply(request)
+        except Exception as error:
+            if self._careful:
+                raise RuntimeError("the parrot fell") from error
+
+    async def close(self) -> None: ...
+
+    def tools(self) -> None: ...
+
+    def commands(self) -> tuple[str, ...]:
+        return ()
+
+    def verdicts(self) -> Iterable[Verdict]:
+        return ()
+
+
+def test_any_subject_can_be_driven():
+    with drive(Parrot()) as t:
+        assert t.run(HELLO).text == "Hi!"
+        with pytest.raises(UsageError, match="parrot is not a session"):
+            _ = t.session
+
+
+@pytest.mark.parametrize("careful", [True, False], ids=["wraps errors", "swallows errors"])
+def test_a_subject_that_hides_the_scripts_error_does_not_save_the_run(careful: object):
+    with drive(Parrot(careful=bool(careful), twice=True)) as t:
+        with pytest.raises(offbook.ScriptExhausted):
+            t.run(HELLO)
+        assert t.events.verdicts[0].status == "fail"
+
+
+class Always:
+    async def reply(self, _: Request, /) -> Reply:
+        return Reply((Text("from a source"),))
+
+
+def test_any_source_can_answer_and_then_prompts_are_the_script():
+    with session(source=Always()) as t:
+        assert t.run("Hello", "Again").text == "from a source"
+        with pytest.raises(PlaybookError, match="takes prompts here, not Turn"):
+            t.run(HELLO)
+
+
+def test_a_playbook_of_ones_own_can_be_the_source():
+    with session(source=Playbook(strict=False), mock_tools={"bash": "ok"}) as t:
+        run = t.run(when("x", [call("bash", {"command": "ls"})]))
+        assert "PLAYBOOK EXHAUSTED" in run.text
+
+
+# ---------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    "build, says",
+    [
+        (lambda: raw.session(extensions="a.py"), "extensions is a list, not str"),
+        (lambda: raw.session(extensions={"a": 1}), "extensions is a list, not dict"),
+        (lambda: raw.session(extensions=5), "extensions is a list, not int"),
+        (lambda: raw.session(extension_factories=len), "extension_factories is a list"),
+        (lambda: raw.session(mock_tools=["bash"]), "mock_tools is a dict, not list"),
+        (lambda: raw.session(mock_tools=[]), "mock_tools is a dict, not list"),
+        (
+            lambda: raw.session(mock_tools={"bash": 5}),
+            "mock_tools['bash']: a int is no tool result",
+        ),
+        (lambda: raw.session(mock_tools={"bash": {"text": 1}}), "unknown key 'text'"),
+        (lambda: raw.session(mock_tools={"bash": {"content": 5}}), "a int"),
+        (lambda: raw.session(mock_tools={5: "ok"}), "names no tool"),
+        (lambda: raw.session(mock_ui=True), "mock_ui is a dict, not bool"),
+        (lambda: raw.session(mock_ui=[]), "mock_ui is a dict, not list"),
+        (lambda: raw.session(mock_ui={"confrim": True}), "did you mean 'confirm'"),
+        (lambda: raw.session(mock_ui={5: True}), "mock_ui has no 5"),
+        (lambda: raw.session(mock_ui={"confirm": "yes"}), "mock_ui['confirm'] is a str"),
+        (lambda: raw.session(mock_ui={"confirm": None}), "mock_ui['confirm'] is a NoneType"),
+        (lambda: raw.session(mock_ui={"select": True}), "mock_ui['select'] is a bool"),
+        (lambda: raw.session(mock_ui={"select": ["a"]}), "mock_ui['select'] is a list"),
+        (lambda: raw.session(mock_ui={"input": 5}), "mock_ui['input'] is a int"),
+        (lambda: raw.session(mock_ui={"notify": "ignore"}), '"collect" or a function'),
+        (lambda: raw.session(system_prompt=None), "system_prompt is a string, not NoneType"),
+        (lambda: raw.session(cwd="/no/such/folder"), "cwd is not a folder"),
+        (lambda: raw.session(cwd=5), "cwd is a path, not 5"),
+        (lambda: raw.session(cwd=""), "cwd is a path, not ''"),
+        (lambda: raw.session(trace=5), "trace is a path, not 5"),
+        (lambda: raw.session(trace="/dev/null/x/t.jsonl"), "cannot write the trace"),
+        (lambda: raw.session(skills={"name": "a"}), "skills is a list, not dict"),
+        (lambda: raw.session(skills=[5]), "skills: Expected `object`, got `int`"),
+        (lambda: raw.session(skills=[{"nme": "a"}]), "skills: "),
+        (lambda: raw.session(settings=[1]), "settings is a dict, not list"),
+        (lambda: raw.session(settings={"modle": "m"}), "did you mean 'model'"),
+        (lambda: raw.session(settings={"retries": "2"}), "settings: Expected `int`, got `str`"),
+        (lambda: raw.session(settings={5: 1}), "settings has the key 5"),
+        (lambda: raw.session(source=5), "a int is no source of replies"),
+        (lambda: raw.session(source=Always), "a type is no source of replies"),
+        (lambda: raw.session(mock_tool={}), "did you mean 'mock_tools'"),
+        (lambda: raw.session("a.py"), "takes 0 positional arguments"),
+        (lambda: raw.session(auto_assert="no"), "auto_assert is True or False, not 'no'"),
+        (lambda: raw.session(propagate_errors=None), "propagate_errors is True or False"),
+        (lambda: raw.session(mock_extension_tools=1), "mock_extension_tools is True or False"),
+        (raw.drive, "missing 1 required positional argument: 'subject'"),
+        (lambda: raw.drive(5, auto_assert=1), "auto_assert is True or False, not 1"),
+        (lambda: raw.drive(5), "a int cannot be driven"),
+        (lambda: raw.drive(AgentSession), "cannot be driven"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_mend(build: Callable[[], object], says: str):
+    with pytest.raises(OffbookError) as caught:
+        build()
+    assert says in str(caught.value)
+    gc.collect()
+
+
+@pytest.mark.parametrize(
+    "script, says",
+    [
+        ([], "there is nothing to run"),
+        (["Hello"], "run() takes turns and roles here, not str"),
+        ([[HELLO]], "run() takes turns and roles here, not list"),
+        ([say("x")], "run() takes turns and roles here, not Say"),
+        ([offbook.role("a", [say("x")], system="s")], "there is nothing to run"),
+        ([when("x", [])], "a turn with no actions"),
+        ([when("/nope", [])], "a turn with no actions"),
+    ],
+)
+def test_a_wrong_script_is_refused_with_the_mend_and_the_next_one_runs(
+    script: list[Any], says: str
+):
+    with session() as t:
+        with pytest.raises(PlaybookError) as caught:
+            t.run(*script)
+        assert says in str(caught.value)
+        assert caught.value.hint
+        assert t.run(HELLO).text == "Hi!"
+
+
+def test_every_wrong_option_names_a_mend():
+    with pytest.raises(UsageError) as caught:
+        raw.session(extensions="a.py")
+    assert caught.value.hint == "write extensions=[…]"
+
+
+async def test_tests_at_the_same_time_do_not_meet():
+    async def play(name: str) -> list[str]:
+        async with session(mock_tools={"bash": name}) as t:
+            await t.run(when(name, [call("bash", {"command": "ls"}), say(name)]))
+            return [m.text for m in t.events.messages if m.role != "tool"]
+
+    told = await asyncio.gather(*(play(f"agent {n}") for n in range(5)))
+    assert told == [[f"agent {n}", "", f"agent {n}"] for n in range(5)]

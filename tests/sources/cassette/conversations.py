@@ -1,0 +1,137 @@
+"""Small conversations to record and to replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offbook.exchange.messages import History, Message, Text, ToolCall, ToolResult, user
+from offbook.exchange.model import Reply, Request, Tool, Usage
+from offbook.sources.cassette.format import RecordedResponse
+from offbook.sources.cassette.recording import Recording
+from offbook.sources.cassette.replay import Cassette
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TOOLS = (Tool("find_order", "Finds an order.", {"type": "object"}),)
+SEED = """\
+# cassette: auth_flow.yaml
+# recorded: 2024-01-13T10:00:00Z
+# backend: claude
+# iterations: 3
+
+interactions:
+  - request:
+      hat: planner
+      prompt_hash: sha256:abc123...
+      prompt_preview: "## Task\\nImplement user auth..."
+    response:
+      output: |
+        <event topic="build.task">
+        ## Task
+        Create authentication module
+        </event>
+      exit_code: 0
+      tokens: 2500
+      duration_ms: 3200
+
+  - request:
+      hat: builder
+      prompt_hash: sha256:def456...
+      prompt_preview: "## Build Task\\nCreate auth..."
+    response:
+      output: |
+        <event topic="build.done">
+        Implemented OAuth2 flow
+        </event>
+      exit_code: 0
+      tokens: 4200
+      duration_ms: 5100
+
+metadata:
+  total_tokens: 12500
+  total_cost_dollars: 0.15
+  termination_reason: CompletionPromise
+"""
+
+
+class Counting:
+    """A model that counts: its answers are scripted, or its number."""
+
+    def __init__(self, *replies: Reply | Exception) -> None:
+        self.replies = list(replies)
+        self.asked = 0
+
+    async def reply(self, _request: Request, /) -> Reply:
+        self.asked += 1
+        if not self.replies:
+            return Reply((Text(f"answer {self.asked}"),), usage=Usage(10, 2))
+        given = self.replies.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+
+def ask(*texts: str, hat: str = "", **more: Any) -> Request:
+    """A request: texts of the user and the model in turn."""
+    roles = ("user", "assistant")
+    messages = [Message(roles[at % 2], (Text(text),)) for at, text in enumerate(texts)]
+    about = {"hat": hat} if hat else {}
+    return Request(History(messages), model="gpt-5", metadata=about, **more)
+
+
+def looking_up(call_id: str, *, found: str = "it is blue") -> list[Request]:
+    """A conversation of three requests with a tool call in it, as an agent would send it."""
+    first = History([user("Refund order 7")])
+    call = ToolCall(call_id, "find_order", {"id": 7})
+    second = History(
+        [
+            *first,
+            Message("assistant", (Text("let me look"), call)),
+            Message("tool", (ToolResult(call_id, (Text(found),)),)),
+        ]
+    )
+    third = History([*second, Message("assistant", (Text("answer 2"),)), user("thanks")])
+    return [Request(h, "You help.", TOOLS, "gpt-5") for h in (first, second, third)]
+
+
+LOOK = Reply(
+    (Text("let me look"), ToolCall("toolu_01", "find_order", {"id": 7})),
+    "tool_use",
+    Usage(20, 9),
+)
+
+
+async def record(
+    path: Path, requests: Iterable[Request], *replies: Reply | Exception, **options: Any
+) -> Counting:
+    """Record these requests, answered by a counting model."""
+    source = Counting(*replies)
+    with Recording(source, path, **options) as recording:
+        for request in requests:
+            await answer(recording, request)
+    return source
+
+
+async def answer(source: Any, request: Request) -> str:
+    """What a source says to a request, or how the provider refuses."""
+    from offbook.errors import ModelError
+
+    try:
+        return (await source.reply(request)).text
+    except ModelError as error:
+        return str(error)
+
+
+async def replay(path: Path, requests: Iterable[Request], **options: Any) -> list[str]:
+    """What a replay of this cassette says to these requests."""
+    source = Cassette(path, **options)
+    return [await answer(source, request) for request in requests]
+
+
+def record_prompts(path: Path, prompts: Iterable[tuple[str, str]], **options: Any) -> None:
+    """Record what a command said to these prompts, each with the hat that asked."""
+    with Recording(Counting(), path, **options) as recording:
+        for at, (hat, prompt) in enumerate(prompts, 1):
+            recording.output(prompt, RecordedResponse(output=f"output {at}\n", tokens=at), hat=hat)

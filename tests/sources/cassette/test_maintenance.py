@@ -1,0 +1,199 @@
+"""Cassettes are looked after without harm to what people wrote into them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from offbook.errors import FormatError, ModelError, UsageError
+from offbook.exchange.messages import Text, ToolCall
+from offbook.exchange.model import Reply
+from offbook.sources.cassette.journal import load_cassette
+from offbook.sources.cassette.maintenance import (
+    Drift,
+    cassette_stats,
+    compare_cassettes,
+    find_cassettes,
+    stale_interactions,
+    trim_cassette,
+    upgrade_cassette,
+    verify_cassette,
+)
+from offbook.sources.cassette.replay import Cassette
+from tests.sources.cassette.conversations import (
+    LOOK,
+    SEED,
+    Counting,
+    ask,
+    looking_up,
+    record,
+    replay,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "refund.yaml"
+    asyncio.run(record(path, looking_up("toolu_01"), LOOK))
+    return path
+
+
+def test_a_cassette_in_numbers(path: Path):
+    stats = cassette_stats(path)
+    assert (stats.interactions, stats.hats, stats.models) == (3, {"main": 3}, {"gpt-5": 3})
+    assert (stats.tokens, stats.errors, stats.cost_dollars, stats.stale) == (53, 0, None, ())
+
+
+def test_what_others_go_on_from_is_written_out_where_it_is_needed(path: Path):
+    text = path.read_text().replace("  - id: 3", "  # thanks are due\n  - id: 3")
+    path.write_text(text)
+    whole = load_cassette(path).messages(load_cassette(path).entries[2])
+    trim_cassette(path, {1, 2})
+    tape = load_cassette(path)
+    assert [entry.id for entry in tape.entries] == [3]
+    assert tape.messages(tape.entries[0]) == whole
+    assert "# thanks are due" in path.read_text()
+    assert asyncio.run(replay(path, looking_up("x")[2:])) == ["answer 3"]
+
+
+def test_trimming_what_is_not_there_is_refused(path: Path):
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="no interaction 7"):
+        trim_cassette(path, {1, 7})
+    assert path.read_bytes() == before
+
+
+def test_a_request_that_was_edited_is_stale_until_its_hash_is_made_anew(path: Path):
+    path.write_text(path.read_text().replace("- user: thanks", "- user: thank you  # kinder"))
+    assert stale_interactions(load_cassette(path)) == [3]
+    requests = looking_up("x")
+    asked = [*requests[:2], ask("Refund order 7")]
+    assert upgrade_cassette(path) == [3]
+    assert stale_interactions(load_cassette(path)) == []
+    assert "# kinder" in path.read_text()
+    assert len(asked) == 3
+
+
+def test_the_first_format_is_upgraded_with_its_comments(tmp_path: Path):
+    path = tmp_path / "auth_flow.yaml"
+    path.write_text(SEED)
+    upgrade_cassette(path)
+    tape = load_cassette(path)
+    assert tape.header.version == 1
+    assert [entry.id for entry in tape.entries] == [1, 2]
+    kept = [line for line in SEED.splitlines() if line not in path.read_text().splitlines()]
+    assert kept == ["  - request:", "  - request:"]
+    source = Cassette(path, strict=False)
+    assert source.output("x", "builder") is not None
+
+
+async def test_answers_that_have_another_structure_are_drift(path: Path):
+    now = (
+        Reply((ToolCall("c", "find_order", {"id": "seven", "deep": True}),), "tool_use"),
+        ModelError("gone", status=404),
+    )
+    assert await verify_cassette(path, Counting(LOOK)) == []
+    drifts = await verify_cassette(path, Counting(*now))
+    assert drifts == [
+        Drift(
+            1,
+            added=("$.calls.find_order.deep: boolean",),
+            removed=("$.text: text",),
+            changed=("$.calls.find_order.id: number became text",),
+        ),
+        Drift(2, added=("$.error: 404 not_found",), removed=("$.stop: stop", "$.text: text")),
+    ]
+    assert "~ $.calls.find_order.id: number became text" in str(drifts[0])
+
+
+async def test_two_cassettes_are_compared_turn_by_turn(path: Path, tmp_path: Path):
+    other = tmp_path / "other.yaml"
+    await record(other, looking_up("toolu_01"), Reply((Text("no need to look"),)))
+    assert [drift.number for drift in compare_cassettes(path, other)] == [1]
+    assert compare_cassettes(path, path) == []
+
+
+async def test_a_cassette_that_keeps_no_request_cannot_be_verified(tmp_path: Path):
+    path = tmp_path / "seed.yaml"
+    path.write_text(SEED)
+    with pytest.raises(FormatError, match="no request is kept"):
+        await verify_cassette(path, Counting())
+
+
+def test_cassettes_are_found_among_other_files(path: Path):
+    (path.parent / "other.yaml").write_text("a: 1\n")
+    (path.parent / "deep").mkdir()
+    (path.parent / "deep" / "seed.yml").write_text(SEED)
+    assert [found.name for found in find_cassettes(path.parent)] == ["seed.yml", "refund.yaml"]
+
+
+HAND_MADE = """# reviewed by me
+format: offbook.cassette
+version: 1
+
+interactions:
+  # the first one
+  - id: 1
+    request:
+      prompt_hash: sha256:aa
+      prompt: Refund order 7   # as the user says it
+    response: {output: Done.}
+  - id: 2
+    request:
+      prompt_hash: sha256:...  # whatever it is
+      prompt: And then?
+    response:
+      output: |
+        Nothing.
+        More.
+"""
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_comments_and_line_ends_stay_whatever_editor_wrote_them(
+    tmp_path: Path, ends: str, mark: str
+):
+    path = tmp_path / "hand.yaml"
+    path.write_bytes((mark + HAND_MADE.replace("\n", ends)).encode())
+    assert upgrade_cassette(path) == [1]
+    text = path.read_bytes().decode()
+    assert text.count("#") == HAND_MADE.count("#")
+    assert text.count(ends) == text.count("\n")
+    assert [item.response.output for item in load_cassette(path)] == ["Done.", "Nothing.\nMore.\n"]
+    assert load_cassette(path).entries[1].hash == "sha256:..."
+    trim_cassette(path, {1})
+    text = path.read_bytes().decode()
+    assert text.count(ends) == text.count("\n")
+    assert "# reviewed by me" in text
+    assert "# the first one" not in text
+
+
+async def test_a_request_that_may_be_anything_stays_so(tmp_path: Path):
+    path = tmp_path / "hand.yaml"
+    path.write_text(HAND_MADE)
+    source = Cassette(path)
+    assert (await source.reply(ask("Refund order 7"))).text == "Done."
+    assert (await source.reply(ask("something else"))).text == "Nothing.\nMore.\n"
+
+
+def test_comments_above_all_stay_when_a_cassette_in_one_line_is_spelt_out(tmp_path: Path):
+    path = tmp_path / "flow.yaml"
+    asked = '{prompt_hash: "sha256:aa", prompt: hi}'
+    path.write_text(f"# mine\n{{interactions: [{{request: {asked}, response: {{output: ho}}}}]}}\n")
+    assert upgrade_cassette(path) == [1]
+    assert path.read_text().startswith("# mine\nformat:")
+
+
+def test_an_alias_of_another_interaction_is_named_and_nothing_is_overwritten(tmp_path: Path):
+    path = tmp_path / "alias.yaml"
+    text = HAND_MADE.replace("prompt: Refund", "prompt: &asked Refund")
+    text = text.replace("sha256:...", "sha256:bb").replace("prompt: And then?", "prompt: *asked")
+    path.write_text(text)
+    assert len(load_cassette(path)) == 2
+    with pytest.raises(FormatError, match="interaction 2 has an alias") as told:
+        upgrade_cassette(path)
+    assert told.value.line == 12
+    assert path.read_text() == text

@@ -1,0 +1,198 @@
+"""Two requests that mean the same have the same hash; others have not."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbook.errors import UsageError
+from offbook.exchange.messages import History, Image, Message, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.model import Request
+from offbook.sources.cassette.normalize import ConversationDigest, Normalizer, collapse_whitespace
+from offbook.trace.redaction import PRESETS
+from tests.sources.cassette.conversations import ask
+
+UUID_A, UUID_B = "0b8f3b1e-7c1d-4c55-9d3e-6f1f6d2a9b10", "7d0c9a44-2f0e-4f6c-8a75-0e5f2b1c3d4e"
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("at 2024-01-13T10:00:00Z", "at 2026-11-15T03:42:13.123+01:00"),
+        (f"id {UUID_A}", f"id {UUID_B}"),
+        ("id call_abc123def", "id toolu_01XyZ99abc"),
+        ("in /tmp/run-a/x", "in /tmp/pytest-7/x"),
+        ("one\r\ntwo\rthree", "one\ntwo\nthree"),
+        ("trailing   \nspaces \t", "trailing\nspaces"),
+        ("double  spaces", "double spaces"),
+        ("\n\n around \n", "around"),
+        ("key sk-ant-api03-aaaaaaaaaaaaaaaaaaaa", "key sk-ant-api03-bbbbbbbbbbbbbbbbbbbb"),
+    ],
+)
+def test_what_never_stays_the_same_is_evened_out(one: str, other: str):
+    normal = Normalizer(roots={})
+    assert normal.hash_prompt(one) == normal.hash_prompt(other)
+    assert normal.hash_request(ask(one)) == normal.hash_request(ask(other))
+
+
+def test_the_workspace_and_its_slug_are_evened_out():
+    one = Normalizer(roots={"WORKSPACE": Path("/home/ann/shop/ws-1")})
+    other = Normalizer(roots={"WORKSPACE": Path("/srv/bob/ws-22")})
+    prompt = "cwd {} and memory -{}-"
+    told = [
+        normal.hash_prompt(prompt.format(root, str(root).replace("/", "-").strip("-")))
+        for normal in (one, other)
+        for root in normal.roots.values()
+    ]
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        (ask("Refund order 7"), ask("Refund order 8")),
+        (ask("a b"), ask("ab")),
+        (ask("hi"), ask("hi", system="Be kind.")),
+        (ask("hi"), ask("hi", "hello", "hi")),
+        (ask("hi", parameters={"temperature": 0}), ask("hi", parameters={"temperature": 1})),
+        (ask("use run_command"), ask("use run_program")),
+        (ask("read /etc/passwd"), ask("read /etc/shadow")),
+    ],
+)
+def test_what_has_meaning_makes_a_difference(one: Request, other: Request):
+    normal = Normalizer(roots={})
+    assert normal.hash_request(one) != normal.hash_request(other)
+
+
+def test_options_that_name_the_asker_make_none():
+    one = ask("hi", parameters={"metadata": {"user_id": "a"}, "prompt_cache_key": "x"}, stream=True)
+    assert Normalizer().hash_request(one) == Normalizer().hash_request(ask("hi"))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"patterns": {"user": "user_[a-z]+"}},
+        {"paths": ["$.messages[*].blocks[*].text"]},
+        {"paths": ["$.messages[0].blocks[0].text"]},
+        {"paths": ["$..text"]},
+        {"paths": ["$.messages[0]"]},
+    ],
+)
+def test_redactions_even_out_what_they_name(rules: dict[str, Any]):
+    one, other = ask("for user_ann"), ask("for user_bob")
+    assert Normalizer().hash_request(one) != Normalizer().hash_request(other)
+    normal = Normalizer(rules)
+    assert normal.hash_request(one) == normal.hash_request(other)
+
+
+def test_a_path_with_a_number_touches_only_that_message():
+    normal = Normalizer({"paths": ["$.messages[0].blocks[0].text"]})
+    one, other = ask("a", "b", "c"), ask("a", "b", "d")
+    assert normal.hash_request(one) != normal.hash_request(other)
+
+
+@pytest.mark.parametrize(
+    "rules, message",
+    [
+        ({"patterns": {"x": "["}}, "does not compile"),
+        ({"patterns": {"x": "a*"}}, "matches the empty text"),
+        ({"patterns": {"$WHEN": True}}, "no built-in redaction"),
+        ({"paths": ["$.["]}, "JSON path"),
+        ({"presets": ["codexx"]}, "did you mean 'codex'"),
+        ({"pattern": {}}, "redactions"),
+    ],
+)
+def test_a_wrong_redaction_is_refused_before_anything_is_read(rules: Any, message: str):
+    with pytest.raises(UsageError, match=message):
+        Normalizer(rules)
+
+
+def test_hashes_that_an_older_preset_made_are_not_trusted(monkeypatch: pytest.MonkeyPatch):
+    before = Normalizer({"presets": ["codex"]}).seal
+    monkeypatch.setitem(PRESETS, "codex", ((("a", "b"),), ()))
+    assert Normalizer({"presets": ["codex"]}).seal != before
+    assert Normalizer().seal == Normalizer().seal
+
+
+def test_calls_and_results_are_numbered_by_their_appearance():
+    def conversation(*ids: str) -> Request:
+        calls = tuple(ToolCall(name, "look", {}) for name in ids)
+        results = tuple(ToolResult(name, (Text(f"{at}"),)) for at, name in enumerate(ids))
+        return Request(History([Message("assistant", calls), Message("tool", results)]))
+
+    normal = Normalizer()
+    assert normal.hash_request(conversation("a", "b")) == normal.hash_request(
+        conversation("x", "y")
+    )
+    swapped = Request(
+        History(
+            [
+                Message("assistant", (ToolCall("a", "look", {}), ToolCall("b", "look", {}))),
+                Message("tool", (ToolResult("b", (Text("0"),)), ToolResult("a", (Text("1"),)))),
+            ]
+        )
+    )
+    assert normal.hash_request(swapped) != normal.hash_request(conversation("a", "b"))
+
+
+def test_seals_and_pictures_are_kept_small():
+    normal = Normalizer()
+    message = Message("user", (Thinking("hm", signature="SEAL" * 99), Image(data="A" * 9999)))
+    thought, image = normal.message(message).blocks
+    assert thought == Thinking("hm")
+    assert isinstance(image, Image)
+    assert image.data.startswith("sha256:")
+    assert normal.message(normal.message(message)) == normal.message(message)
+
+
+@given(st.lists(st.text(max_size=30), max_size=4))
+def test_a_kept_request_has_the_hash_of_the_one_that_came(texts: list[str]):
+    normal = Normalizer(roots={})
+    request = ask(*texts)
+    kept = [normal.message(message) for message in request.messages]
+    came = normal.follow(ConversationDigest(ids={}), request.messages)
+    assert normal.follow(ConversationDigest(ids={}), kept, counted=True).digest == came.digest
+
+
+@given(st.text())
+def test_squeezing_twice_is_squeezing_once(text: str):
+    assert collapse_whitespace(collapse_whitespace(text)) == collapse_whitespace(text)
+
+
+SPACES = st.sampled_from("ab \t\n\r\x0b\u2003\u0085é")
+
+
+@given(st.lists(st.text(alphabet=SPACES), max_size=3))
+def test_a_message_of_texts_has_the_digest_that_the_long_way_gives(texts: list[str]):
+    normal = Normalizer(roots={})
+    message = Message("user", tuple(Text(text) for text in texts))
+    spelled = msgspec.json.encode(normal.squeezed(msgspec.to_builtins(message)), order="sorted")
+    came = normal.follow(ConversationDigest(ids={}), (message,))
+    assert came.digest == sha256(sha256(spelled).digest()).digest()
+
+
+@given(st.text(alphabet=SPACES))
+def test_a_line_is_squeezed_as_one_among_others_is(text: str):
+    assert collapse_whitespace(f"x\n{text}") == "\n".join(
+        filter(None, ("x", *collapse_whitespace(text).split("\n")))
+    )
+
+
+@given(st.lists(st.sampled_from(["a", "b ", "call", "at 2024-01-13T10:00:00Z"]), min_size=1))
+def test_a_conversation_that_grows_has_the_hash_of_one_that_came_whole(texts: list[str]):
+    growing, calls = Normalizer(roots={}), (ToolCall("x1", "f"), ToolCall("x2", "f"))
+    history = History()
+    for at, text in enumerate(texts):
+        blocks = (Text(text), *calls[at % 3 :]) if text == "call" else (Text(text),)
+        history = history.plus(Message("user", blocks))
+        whole = Request(History(list(history)))
+        assert growing.hash_request(Request(history)) == Normalizer(roots={}).hash_request(whole)
+        forked = Request(History([*list(history)[1:], Message("user", blocks)]))
+        assert growing.hash_request(forked) == Normalizer(roots={}).hash_request(forked)

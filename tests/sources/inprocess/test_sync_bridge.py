@@ -1,0 +1,137 @@
+"""A coroutine is brought to its end by whoever cannot await, as if it had been awaited."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from offbook.sources.inprocess.sync_bridge import SyncBridge
+
+Work = Callable[[], Coroutine[Any, Any, int]]
+word: ContextVar[str] = ContextVar("word", default="")
+
+
+@pytest.fixture
+def completion() -> Iterator[SyncBridge]:
+    made = SyncBridge()
+    yield made
+    made.close()
+
+
+async def at_once() -> int:
+    return 7
+
+
+async def later() -> int:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.001)
+    return 7
+
+
+async def with_others() -> int:
+    async with asyncio.TaskGroup() as group:
+        one, other = group.create_task(later()), group.create_task(at_once())
+    return (one.result() + other.result()) // 2
+
+
+async def in_time() -> int:
+    async with asyncio.timeout(5):
+        return await later()
+
+
+async def within_a_limit() -> int:
+    return await asyncio.wait_for(later(), 5)
+
+
+async def too_late() -> int:
+    try:
+        async with asyncio.timeout(0.001):
+            await asyncio.sleep(5)
+    except TimeoutError:
+        return await in_time()
+    return 0
+
+
+async def after_its_own_cancellation() -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    try:
+        await asyncio.sleep(5)
+    except asyncio.CancelledError:
+        task.uncancel()
+    return await later()
+
+
+async def cancelled_and_done_all_the_same() -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    return 7
+
+
+WORKS: list[Work] = [
+    cancelled_and_done_all_the_same,
+    at_once,
+    later,
+    with_others,
+    in_time,
+    within_a_limit,
+    too_late,
+    after_its_own_cancellation,
+]
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_it_comes_to_its_end_without_a_loop(completion: SyncBridge, work: Work):
+    assert [completion.finish(work()) for _ in range(3)] == [7, 7, 7]
+
+
+@pytest.mark.parametrize("work", WORKS)
+async def test_it_comes_to_its_end_inside_a_running_loop(completion: SyncBridge, work: Work):
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert completion.finish(work()) == 7
+    assert asyncio.get_running_loop() is loop
+    assert asyncio.current_task() is task
+    assert await later() == 7
+    assert await asyncio.to_thread(completion.finish, work()) == 7
+
+
+@pytest.mark.parametrize("wait", [0, 1])
+def test_what_it_raises_is_raised_and_the_next_one_is_well(completion: SyncBridge, wait: int):
+    async def fail() -> None:
+        for _ in range(wait):
+            await asyncio.sleep(0)
+        raise LookupError("on purpose")
+
+    for _ in range(2):
+        with pytest.raises(LookupError, match="on purpose"):
+            completion.finish(fail())
+    assert completion.finish(later()) == 7
+
+
+def test_a_call_inside_a_call_has_a_loop_of_its_own(completion: SyncBridge):
+    async def outer() -> int:
+        await asyncio.sleep(0)
+        inner = completion.finish(later())
+        await asyncio.sleep(0)
+        return inner
+
+    assert completion.finish(outer()) == 7
+
+
+def test_it_sees_the_callers_context_from_its_beginning_to_its_end(completion: SyncBridge):
+    async def read() -> list[str]:
+        token = word.set(f"{word.get()}!")
+        first = word.get()
+        await asyncio.sleep(0)
+        second = word.get()
+        word.reset(token)
+        return [first, second, word.get()]
+
+    token = word.set("hello")
+    assert completion.finish(read()) == ["hello!", "hello!", "hello"]
+    assert word.get() == "hello"
+    word.reset(token)

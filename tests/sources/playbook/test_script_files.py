@@ -1,0 +1,102 @@
+"""Playbooks in files."""
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from offbook.errors import OffbookError
+from offbook.sources.playbook import Turn, call, fail, role, say, think, when
+from offbook.sources.playbook.script_files import read_script
+
+YAML = """
+- when: Refund order 7
+  do:
+    - think: first the order
+    - call: find_order
+      with: {id: 7}
+    - [{call: refund, with: {id: 7}}, {call: notify}]
+    - fail: too busy
+      status: 503
+      retry_after: 0.5
+    - say: Done.
+- role: titles
+  system: title generator
+  tools: [a]
+  do:
+    - say: A refund
+"""
+SCRIPT = (
+    when(
+        "Refund order 7",
+        [
+            think("first the order"),
+            call("find_order", {"id": 7}),
+            [call("refund", {"id": 7}), call("notify")],
+            fail("too busy", status=503, retry_after=0.5),
+            say("Done."),
+        ],
+    ),
+    role("titles", [say("A refund")], system="title generator", tools=["a"]),
+)
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(dedent(text))
+    return path
+
+
+def test_yaml_says_what_python_says(tmp_path: Path):
+    assert read_script(write(tmp_path, "shop.yaml", YAML)) == SCRIPT
+
+
+def test_json_too(tmp_path: Path):
+    path = write(tmp_path, "shop.json", '[{"when": "hi", "do": [{"say": "hello"}]}]')
+    assert read_script(path) == (when("hi", [say("hello")]),)
+
+
+def test_a_python_file_may_import_what_lies_beside_it(tmp_path: Path):
+    write(tmp_path, "words_of_the_shop.py", 'GREETING = "hello"')
+    path = write(
+        tmp_path,
+        "shop.py",
+        """
+        from offbook import say, when
+        from words_of_the_shop import GREETING
+        playbook = [when("hi", [say(GREETING)])]
+        """,
+    )
+    [turn] = read_script(path)
+    assert isinstance(turn, Turn)
+    assert turn.actions == (say("hello"),)
+
+
+@pytest.mark.parametrize(
+    "name, text, words",
+    [
+        ("absent.py", None, ["cannot be read"]),
+        ("a.py", "x = 1", ["no list called playbook", "when("]),
+        ("a.py", "1/0", ["ZeroDivisionError"]),
+        ("a.py", "playbook = []", ["empty"]),
+        ("a.py", "playbook = [3]", ["not int"]),
+        ("a.yaml", "- when: hi\n  do: []", ["no actions"]),
+        ("a.yaml", "- when: hi\n  does: []", ["does", "did you mean 'do'"]),
+        ("a.yaml", "- when: hi\n  do: [{say: a}, {say: b}]", ["comes after"]),
+        ("a.yaml", "- when: hi\n  do: [{say: a, call: b}]", ["not one of call, say"]),
+        ("a.yaml", "- when: hi\n  role: x\n  do: [{say: a}]", ["neither a turn nor a role"]),
+        ("a.yaml", "- role: x\n  do: [{say: a}]", ["nothing to be known by"]),
+        ("a.yaml", "", ["a playbook is a list", "this is empty", "write - {when"]),
+        ("a.yaml", "when: hi\ndo: [{say: a}]", ["a playbook is a list", "this is a dict"]),
+        ("a.json", '{"when": "hi"}', ["a playbook is a list", "this is a dict"]),
+        ("a.json", "[{", ["not good JSON"]),
+    ],
+)
+def test_a_file_that_is_wrong_says_where_and_how(
+    tmp_path: Path, name: str, text: str | None, words: list[str]
+):
+    path = tmp_path / name if text is None else write(tmp_path, name, text)
+    with pytest.raises(OffbookError) as caught:
+        read_script(path)
+    assert str(path) in str(caught.value)
+    assert [word for word in words if word not in str(caught.value)] == []

@@ -1,0 +1,69 @@
+"""A dialect of a few lines, so that the server is tested apart from every provider."""
+
+from typing import Any
+
+import msgspec
+
+from offbook.errors import ModelError
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.messages import History, Message
+from offbook.exchange.model import Reply, Request, Tool
+
+JSON = {"content-type": "application/json"}
+SSE = {"content-type": "text/event-stream"}
+
+
+class Body(msgspec.Struct):
+    messages: list[Message]
+    tools: list[Tool] = []
+    stream: bool = False
+
+
+class Plain:
+    """Speaks the neutral messages themselves."""
+
+    name = "plain"
+
+    def claims(self, wire: HttpRequest) -> bool:
+        return wire.path in {"/v1/plain", "/plain", "/v1/models", "/v1/responses"}
+
+    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:  # noqa: ARG002 - the protocol
+        return HttpResponse(200, JSON, b'{"models":[]}') if wire.method == "GET" else None
+
+    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:  # noqa: ARG002 - the protocol
+        try:
+            body = msgspec.json.decode(wire.body, type=Body)
+        except msgspec.DecodeError as error:
+            raise ModelError(f"the body is not right: {error}", status=400) from error
+        return Request(History(body.messages), tools=tuple(body.tools), stream=body.stream)
+
+    def identify(self, reply: Reply, request: Request) -> str:  # noqa: ARG002 - the protocol
+        return f"reply-{reply.step}"
+
+    def encode(self, reply: Reply, request: Request) -> HttpResponse:
+        if not request.stream:
+            return HttpResponse(200, JSON, msgspec.json.encode(reply))
+        words = reply.text.split(" ")
+        return HttpResponse(200, SSE, b"", tuple(f'data: "{word}"\n\n'.encode() for word in words))
+
+    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:  # noqa: ARG002 - the protocol
+        return HttpResponse(error.status, JSON, msgspec.json.encode({"error": error.message}))
+
+    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
+        raise NotImplementedError
+
+    def parse(self, answer: HttpResponse, request: Request) -> Reply:
+        raise NotImplementedError
+
+
+def recognise(wire: HttpRequest) -> Plain | None:
+    """The dialect of this request, if it is the plain one."""
+    plain = Plain()
+    return plain if plain.claims(wire) else None
+
+
+def body(*messages: Message, stream: bool = False, tools: list[str] | None = None) -> bytes:
+    """A request in the plain dialect."""
+    offered: list[Any] = [{"name": name} for name in tools or []]
+    return msgspec.json.encode({"messages": messages, "stream": stream, "tools": offered})

@@ -1,1 +1,0 @@
-"""The loop of hats, tested."""

@@ -1,0 +1,244 @@
+"""The promises of the harness, kept to the letter: nothing fails quietly."""
+
+import traceback
+from typing import Any
+
+import pytest
+
+from offbook import call, say, session, when
+from offbook.errors import (
+    ExtensionError,
+    PlaybookError,
+    ScriptExhausted,
+    ScriptMismatch,
+    ToolFailed,
+)
+from offbook.exchange.messages import ToolResult
+from offbook.subjects.session.extensions import Api
+from offbook.subjects.session.hooks import Context, HookEvent
+
+JSON = dict[str, Any]
+A_NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def breaking(api: Api) -> None:
+    @api.tool("break")
+    def break_(params: JSON, ctx: Context) -> str:
+        raise ZeroDivisionError("it broke")
+
+    @api.tool("count", parameters=A_NUMBER)
+    def count(params: JSON, ctx: Context) -> str:
+        return str(params["n"])
+
+
+def test_a_real_tool_that_raises_fails_the_run_with_the_step():
+    with session(extensions=[breaking]) as t:
+        with pytest.raises(ToolFailed) as caught:
+            t.run(when("x", [call("count", {"n": 1}), call("break"), say("ok")]))
+        told = str(caught.value)
+        assert "Error during tool execution at playbook step 2 (call 'break')" in told
+        assert "ZeroDivisionError: it broke" in told
+        assert "propagate_errors=False" in told
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        assert isinstance(caught.value, AssertionError)
+        (error,) = t.events.named("session.error")
+        assert error.data["step"] == 2
+
+
+def test_a_real_tool_that_raises_leaves_an_error_result_where_errors_are_not_propagated():
+    with session(extensions=[breaking], propagate_errors=False) as t:
+        t.run(when("x", [call("break"), say("ok")]))
+        (result,) = t.events.tool_results
+        assert (result.text, result.is_error) == ("ZeroDivisionError: it broke", True)
+        assert t.session.messages[2].results[0].is_error
+
+
+def test_a_tool_that_exits_fails_the_run_and_not_the_process():
+    def leaving(api: Api) -> None:
+        @api.tool("leave")
+        def leave(params: JSON, ctx: Context) -> str:
+            raise SystemExit(3)
+
+    with session(extensions=[leaving]) as t, pytest.raises(ToolFailed, match="SystemExit: 3"):
+        t.run(when("x", [call("leave"), say("ok")]))
+
+
+def test_an_exhausted_playbook_fails_the_run():
+    with session(mock_tools={"bash": "ok"}) as t, pytest.raises(ScriptExhausted) as caught:
+        t.run(when("x", [call("bash", {"command": "ls"})]), when("y", [say("not eaten")]))
+    assert "after step 1" in str(caught.value)
+    assert '2. say("not eaten")' in str(caught.value)
+
+
+def test_an_unknown_tool_fails_with_the_nearest_name_before_anything_runs():
+    with session() as t:
+        with pytest.raises(PlaybookError, match="did you mean 'bash'"):
+            t.run(when("x", [call("bsh"), say("ok")]))
+        assert t.events.named("agent.start") == []
+
+
+def test_a_tool_that_is_switched_off_fails_with_what_is_offered():
+    def chooser(api: Api) -> None:
+        @api.on("agent_start")
+        def choose(_: HookEvent, ctx: Context) -> None:
+            api.set_active_tools(["read"])
+
+    with session(extensions=[chooser]) as t, pytest.raises(ScriptMismatch) as caught:
+        t.run(when("x", [call("write", {"path": "a", "content": "b"}), say("ok")]))
+    assert "does not offer: 'write'" in str(caught.value)
+    assert "'read'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "reason", ["nope: dangerous", "", None, "Error", "tool not found", "Validation failed"]
+)
+def test_a_block_is_a_block_whatever_its_reason_says(reason: str | None):
+    def guard(api: Api) -> None:
+        @api.on("tool_call")
+        def block(moment: HookEvent, ctx: Context) -> JSON:
+            return {"block": True, "reason": reason}
+
+    with session(extensions=[guard], mock_tools={"bash": "ok"}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        (blocked,) = t.events.blocked_calls()
+        assert blocked.block_reason == (reason or "Tool execution was blocked")
+        assert t.events.tool_results[0].is_error
+
+
+def test_a_result_that_speaks_of_blocking_is_no_block():
+    words = {"content": "Plan mode: blocked", "is_error": True}
+    with session(mock_tools={"bash": words}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        assert t.events.blocked_calls() == []
+
+
+def test_a_failed_assertion_in_then_fails_the_run_with_its_own_traceback():
+    def check(result: ToolResult) -> None:
+        assert result.text == "something else"
+
+    with session(mock_tools={"bash": "ok"}) as t, pytest.raises(AssertionError) as caught:
+        t.run(when("x", [call("bash", {"command": "ls"}).then(check), say("ok")]))
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert frames[-1].name == "check"
+    assert frames[-1].filename == __file__
+    assert "in .then() of step 1." in caught.value.__notes__[0]
+
+
+def test_an_exception_in_then_fails_the_run_as_itself():
+    def look(result: ToolResult) -> None:
+        raise LookupError(result.text)
+
+    with session(mock_tools={"bash": "ok"}) as t, pytest.raises(LookupError, match="ok"):
+        t.run(when("x", [call("bash", {"command": "ls"}).then(look), say("ok")]))
+
+
+def test_then_hears_of_a_block_as_an_error():
+    heard: list[tuple[str, bool]] = []
+
+    def guard(api: Api) -> None:
+        @api.on("tool_call")
+        def block(moment: HookEvent, ctx: Context) -> JSON:
+            return {"block": True, "reason": "no"}
+
+    def keep(result: ToolResult) -> None:
+        heard.append((result.text, result.is_error))
+
+    with session(extensions=[guard], mock_tools={"bash": "ok"}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}).then(keep), say("ok")]))
+    assert heard == [("no", True)]
+
+
+def test_a_mock_that_raises_leaves_an_error_result():
+    def bash(params: JSON) -> str:
+        raise TimeoutError("no shell")
+
+    with session(mock_tools={"bash": bash}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        (result,) = t.events.tool_results
+        assert (result.text, result.is_error, result.mocked) == (
+            "TimeoutError: no shell",
+            True,
+            True,
+        )
+
+
+def test_a_mocked_error_is_an_error_everywhere():
+    with session(mock_tools={"bash": {"content": "no", "isError": True}}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        assert t.events.tool_results[0].is_error
+        assert t.session.messages[2].results[0].is_error
+
+
+def test_a_late_bound_function_that_raises_fails_at_once():
+    def boom() -> JSON:
+        raise KeyError("plan_id")
+
+    with session(mock_tools={"bash": "ok"}) as t, pytest.raises(KeyError) as caught:
+        t.run(when("x", [call("bash", boom), say("ok")]))
+    assert "in the late-bound parameters of step 1." in caught.value.__notes__[0]
+
+
+def test_a_missing_extension_is_an_error():
+    with pytest.raises(ExtensionError, match="there is no such file"):
+        session(extensions=["./nope.py"])
+
+
+@pytest.mark.parametrize("params, says", [({}, '"n" is a required property'), ({"n": "x"}, "n: ")])
+def test_invalid_parameters_leave_a_result(params: JSON, says: str):
+    with session(extensions=[breaking]) as t:
+        t.run(when("x", [call("count", params), say("ok")]))
+        (result,) = t.events.tool_results
+        assert result.is_error
+        assert "Validation failed for tool 'count'" in result.text
+        assert says in result.text
+
+
+def test_invalid_parameters_for_a_mock_of_a_real_tool_leave_a_result_and_the_mock_rests():
+    ran: list[JSON] = []
+    with session(mock_tools={"read": ran.append}) as t:
+        t.run(when("x", [call("read", {"file": "a"}), say("ok")]))
+        assert t.events.tool_results[0].is_error
+    assert ran == []
+
+
+def test_steps_are_numbered_the_same_everywhere():
+    with session(extensions=[breaking], mock_tools={"bash": "ok"}) as t:
+        t.run(
+            when(
+                "x",
+                [
+                    call("count", {"n": 1}),
+                    [call("bash", {"command": "a"}), call("count", {"n": 2})],
+                    say("ok"),
+                ],
+            ),
+            when("y", [call("bash", {"command": "b"}), say("ok")]),
+        )
+        t.run(when("z", [call("count", {"n": 3}), say("ok")]))
+        assert [c.step for c in t.events.tool_calls] == [1, 2, 2, 4, 6]
+        assert [r.step for r in t.events.tool_results] == [1, 2, 2, 4, 6]
+        assert [e.data["step"] for e in t.events.named("model.reply")] == [1, 2, 3, 4, 5, 6, 7]
+        with pytest.raises(ToolFailed, match="at playbook step 8 "):
+            t.run(when("w", [call("break"), say("ok")]))
+
+
+def test_a_run_after_a_failed_one_starts_afresh():
+    with session(extensions=[breaking]) as t:
+        with pytest.raises(ToolFailed):
+            t.run(when("x", [call("break"), say("never")]), when("y", [say("never")]))
+        assert t.playbook.remaining == 2
+        run = t.run(when("z", [call("count", {"n": 1}), say("ok")]))
+        assert run.tools == ["count"]
+        assert run.text == "ok"
+        assert t.playbook.remaining == 0
+
+
+def test_auto_assert_off_lets_an_exhausted_and_an_unfinished_playbook_pass():
+    from offbook import fail
+
+    with session(mock_tools={"bash": "ok"}, auto_assert=False) as t:
+        run = t.run(when("x", [call("bash", {"command": "ls"})]))
+        assert "PLAYBOOK EXHAUSTED" in run.text
+        t.run(when("y", [fail("no", status=400), say("never")]))
+        assert t.playbook.remaining == 1
+        assert [v.status for v in t.events.verdicts] == ["pass"]

@@ -1,0 +1,92 @@
+"""Sessions of others read as they are, and come out as they should."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.trace.agent_output import (
+    has_completion_promise,
+    join_output,
+    output_text,
+    parse_event_tags,
+)
+from offbook.trace.events import Event
+from offbook.trace.inspection import EventFilter, build_timeline, summarize
+from offbook.trace.reader import Trace
+
+
+@pytest.mark.external
+def test_every_recording_of_ralph_reads_as_expected(shared_data: Path):
+    expected: dict[str, Any] = json.loads((shared_data / "ralph/EXPECTED.json").read_text())
+    checked = 0
+    for name, wanted in expected.items():
+        trace = Trace(shared_data / "ralph" / name)
+        events = list(trace)
+        if wanted["kind"] == "other":
+            assert trace.faults, name
+            continue
+        checked += 1
+        assert not trace.faults, name
+        assert len(events) == wanted["lines"], name
+        if wanted["kind"] == "events":
+            assert [event.data["topic"] for event in events] == wanted["topics"], name
+            continue
+        found = summarize(events)
+        summary = wanted["summary"]
+        assert found.total_events == summary["records"], name
+        for field in ("by_type", "by_topic", "iterations", "hats_used", "hat_sequence"):
+            assert getattr(found, field) == summary[field], (name, field)
+        assert found.duration_secs == pytest.approx(summary["duration_secs"]), name
+        assert found.termination == summary["termination"], name
+        text = join_output(events)
+        assert text == wanted["terminal_text"], name
+        assert has_completion_promise(text, "LOOP_COMPLETE") is wanted["text_promise"], name
+        assert [tag.topic for tag in parse_event_tags(text)] == wanted["xml_topics"], name
+        assert smoke(events) == wanted["smoke"], name
+    assert checked
+
+
+def smoke(events: list[Event]) -> dict[str, Any]:
+    """The recording as Ralph's own smoke test goes through it: chunk by chunk, to the promise."""
+    told: dict[str, Any] = {"termination": "FixtureExhausted", "iterations": 0, "bytes": 0}
+    topics: list[str] = []
+    for part in filter(None, map(output_text, events)):
+        told["bytes"] += len(part[1].encode())
+        topics += [tag.topic for tag in parse_event_tags(part[1])]
+        if "LOOP_COMPLETE" in topics:
+            told["termination"] = "Completed"
+            break
+        told["iterations"] += 1
+    return {**told, "events": len(topics), "topics": topics}
+
+
+def test_nested_and_flat_terminal_records_say_the_same(tmp_path: Path):
+    inner = '{"bytes":"aGk=","stdout":true,"offset_ms":0}'
+    flat = f'{{"ts":1,"event":"ux.terminal.write","data":{inner}}}\n'
+    nested = f'{{"ts":1,"event":"ux.terminal.write","data":{{"data":{inner},"event":"x"}}}}\n'
+    path = tmp_path / "session.jsonl"
+    path.write_text(flat + nested)
+    assert join_output(Trace(path)) == "hihi"
+
+
+def test_an_iteration_without_events_is_told_too(tmp_path: Path):
+    path = tmp_path / "session.jsonl"
+    rows: list[dict[str, Any]] = [
+        {"ts": 0, "event": "bus.publish", "data": {"topic": "task.start"}},
+        {"ts": 0, "event": "_meta.iteration", "data": {"n": 1, "hat": "a"}},
+        {"ts": 10, "event": "bus.publish", "data": {"topic": "x.y"}},
+        {"ts": 30, "event": "_meta.iteration", "data": {"n": 2, "hat": "b"}},
+        {"ts": 50, "event": "_meta.termination", "data": {}},
+        {"ts": 900, "event": "check.verdict", "data": {}},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = build_timeline(Trace(path), EventFilter())
+    assert [(m.iteration, m.hat, m.topics, m.duration_ms) for m in told] == [
+        (1, "a", ["x.y"], 30),
+        (2, "b", [], 20),
+    ]
+    assert [m.events for m in told] == [["task.start → x.y"], []]

@@ -1,0 +1,275 @@
+"""A trace tells each message once, and gives every request back whole."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offbook.errors import FormatError, ModelError
+from offbook.exchange.messages import History, Message, Text, ToolCall, ToolResult, user
+from offbook.exchange.model import Reply, Request, Tool, Usage
+from offbook.trace import instrument
+from offbook.trace.events import Event
+from offbook.trace.hub import Hub
+from offbook.trace.instrument import TracedSource, rebuild_requests
+from offbook.trace.query import Events
+from offbook.trace.reader import read_trace
+from offbook.trace.recorder import Recorder
+from tests.exchange.conversations import conversations, json_objects, messages, tools, words
+
+
+class Echo:
+    """Answers with what it is given to answer."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self._replies = list(replies)
+
+    async def reply(self, _: Request, /) -> Reply:
+        return self._replies.pop(0) if self._replies else Reply((Text("ok"),))
+
+
+class Recorded:
+    """A source whose exchanges go to a file."""
+
+    def __init__(self, path: Path, source: Any, *, tools: bool = False) -> None:
+        hub = Hub()
+        self._recorder = Recorder(path, ts=1)
+        hub.subscribe(self._recorder.record)
+        self._hub = hub
+        self.source = TracedSource(source, hub, tools=tools)
+
+    def ask(self, *requests: Request) -> list[Event]:
+        async def ask() -> None:
+            for request in requests:
+                await self.source.reply(request)
+
+        asyncio.run(ask())
+        assert self._hub.errors == []
+        return self.events()
+
+    def events(self) -> list[Event]:
+        events, faults = read_trace(self._recorder.path)
+        assert faults == []
+        return events
+
+    def close(self) -> None:
+        self._recorder.close()
+
+
+heads = st.builds(
+    Request,
+    system=words,
+    tools=st.lists(tools, max_size=2).map(tuple),
+    model=st.sampled_from(["a", "b"]),
+    parameters=json_objects,
+    metadata=json_objects,
+    stream=st.booleans(),
+)
+
+
+@st.composite
+def request_lists(draw: st.DrawFn) -> list[Request]:
+    """Several conversations side by side that grow, are compacted, and change their heads."""
+    talks = [History(draw(conversations)) for _ in range(draw(st.integers(1, 3)))]
+    asked: list[Request] = []
+    for _ in range(draw(st.integers(1, 6))):
+        at = draw(st.integers(0, len(talks) - 1))
+        match draw(st.sampled_from(["grow", "grow", "compact", "replace", "repeat"])):
+            case "grow":
+                talks[at] = talks[at].plus(*draw(conversations))
+            case "compact":
+                talks[at] = History([user("summary"), *talks[at][-2:]])
+            case "replace":
+                talks[at] = History([*talks[at][:-1], draw(messages)])
+            case _:
+                pass
+        head = draw(heads)
+        asked.append(
+            Request(
+                talks[at],
+                head.system,
+                head.tools,
+                head.model,
+                head.parameters,
+                head.metadata,
+                head.stream,
+            )
+        )
+    return asked
+
+
+@settings(max_examples=40)  # each writes a file
+@given(request_lists(), st.sampled_from([1, 1024]))
+def test_every_request_of_a_trace_comes_back_whole(
+    tmp_path_factory: pytest.TempPathFactory, asked: list[Request], remembered: int
+):
+    path = tmp_path_factory.mktemp("trace") / "t.jsonl"
+    recorded = Recorded(path, Echo())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(instrument, "REMEMBERED", remembered)
+        events = recorded.ask(*asked)
+    recorded.close()
+    assert list(rebuild_requests(events)) == asked
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=12))
+def test_conversations_at_the_same_time_come_back_each_as_it_was(order: list[int]):
+    hub = Hub()
+    heard: list[Event] = []
+    hub.subscribe(heard.append)
+    gates: list[asyncio.Future[None]] = []
+    arrivals: asyncio.Queue[None] = asyncio.Queue()
+
+    class Slow:
+        """Answers when told, so that requests overlap."""
+
+        async def reply(self, request: Request, /) -> Reply:
+            gate = asyncio.get_running_loop().create_future()
+            gates.append(gate)
+            arrivals.put_nowait(None)
+            await gate
+            return Reply((Text(f"to {request.prompt}"),))
+
+    asked: list[Request] = []
+
+    async def talk() -> None:
+        source = TracedSource(Slow(), hub)
+        talks = {who: History([user(f"I am {who}")]) for who in range(3)}
+        pending: list[tuple[int, asyncio.Task[Reply]]] = []
+        for at, who in enumerate(order):
+            request = Request(talks[who].plus(user(f"{who} says {at}")), system=f"{who % 2}")
+            asked.append(request)
+            talks[who] = request.messages
+            pending.append((who, asyncio.ensure_future(source.reply(request))))
+            await arrivals.get()
+            if at % 2:  # let the one before the last go on, out of order
+                gates[at - 1].set_result(None)
+                earlier, task = pending[-2]
+                reply = await task
+                if talks[earlier] is asked[at - 1].messages:
+                    talks[earlier] = talks[earlier].plus(reply.message)
+        for gate in gates:
+            if not gate.done():
+                gate.set_result(None)
+        await asyncio.gather(*(task for _, task in pending))
+
+    asyncio.run(talk())
+    assert list(rebuild_requests(heard)) == asked
+
+
+def long_talk(path: Path, turns: int) -> int:
+    recorded = Recorded(path, Echo())
+    history = History()
+    for at in range(turns):
+        history = history.plus(user(f"question {at:06}"))
+        recorded.ask(Request(history, system="s" * 1000, tools=(Tool("t", "d" * 1000),)))
+        history = history.plus(Message("assistant", (Text("ok"),)))
+    recorded.close()
+    return path.stat().st_size
+
+
+def test_a_trace_grows_with_what_happened_not_with_its_square(tmp_path: Path):
+    sizes = [long_talk(tmp_path / f"{turns}.jsonl", turns) for turns in (20, 40, 80)]
+    first, second = sizes[1] - sizes[0], sizes[2] - sizes[1]
+    assert second == pytest.approx(2 * first, rel=0.05)
+
+
+def test_only_what_is_new_is_told_and_the_head_once(tmp_path: Path):
+    recorded = Recorded(tmp_path / "t.jsonl", Echo())
+    history = History([user("one")])
+    recorded.ask(Request(history, system="S"))
+    later = history.plus(Message("assistant", (Text("ok"),)), user("two"))
+    first, _, second, _ = recorded.ask(Request(later, system="S"))
+    recorded.close()
+    assert [len(first.data["new"]), len(second.data["new"])] == [1, 1]
+    assert (first.data["count"], second.data["count"]) == (1, 3)
+    assert "system" in first.data
+    assert "system" not in second.data
+    assert first.data["head"] == second.data["head"]
+
+
+@pytest.mark.parametrize(
+    "details", [{1: 2}, {(1, 2)}, {"a": {3, 1, 2}}, float("nan"), 1e400, object(), 2**70]
+)
+def test_details_that_are_no_json_do_not_harm_the_requests_after_them(tmp_path: Path, details: Any):
+    recorded = Recorded(tmp_path / "t.jsonl", Echo())
+    result = Message("tool", (ToolResult("1", (Text("done"),), details=details),))
+    history = History([user("go"), result])
+    recorded.ask(Request(history), Request(history.plus(user("on"))))
+    recorded.close()
+    asked = list(rebuild_requests(recorded.events()))
+    assert [[message.text for message in request.messages] for request in asked] == [
+        ["go", ""],
+        ["go", "", "on"],
+    ]
+    assert asked[1].messages[1].results[0].text == "done"
+
+
+def test_a_trace_that_lost_its_beginning_says_so(tmp_path: Path):
+    recorded = Recorded(tmp_path / "t.jsonl", Echo())
+    history = History([user("one")])
+    events = recorded.ask(Request(history), Request(history.plus(user("two"))))
+    recorded.close()
+    with pytest.raises(FormatError, match="goes on from something that is not in the trace"):
+        list(rebuild_requests(events[1:]))
+
+
+def test_a_request_that_is_damaged_is_named_by_its_number():
+    event = Event(1, "model.request", {"exchange": "x1"}, seq=7)
+    with pytest.raises(FormatError, match=r"event 7, model\.request, cannot be read"):
+        list(rebuild_requests([event]))
+
+
+class Failing:
+    async def reply(self, _: Request, /) -> Reply:
+        raise ModelError("slow down", status=429, retry_after=2.5)
+
+
+def test_a_providers_error_is_told_and_raised(tmp_path: Path):
+    recorded = Recorded(tmp_path / "t.jsonl", Failing())
+    with pytest.raises(ModelError):
+        recorded.ask(Request(History([user("hi")])))
+    recorded.close()
+    assert recorded.events()[-1].data == {
+        "exchange": "x1",
+        "message": "slow down",
+        "status": 429,
+        "category": "rate_limit",
+        "retry_after": 2.5,
+    }
+
+
+def test_a_reply_is_told_with_its_usage_model_id_role_and_step(tmp_path: Path):
+    reply = Reply((Text("hi"),), usage=Usage(1, 2), model="m", id="r1", step=3, role="helper")
+    recorded = Recorded(tmp_path / "t.jsonl", Echo(reply))
+    events = recorded.ask(Request(History([user("hi")])))
+    recorded.close()
+    told = events[-1].data
+    assert {key: told[key] for key in ("model", "id", "role", "step")} == {
+        "model": "m",
+        "id": "r1",
+        "role": "helper",
+        "step": 3,
+    }
+    assert told["usage"] == {"input": 1, "output": 2}
+
+
+def test_tool_calls_are_read_off_the_exchanges_of_an_agent_that_does_not_tell(tmp_path: Path):
+    call = ToolCall("c1", "bash", {"command": "ls"})
+    reply = Reply((call,), "tool_use", step=1)
+    recorded = Recorded(tmp_path / "t.jsonl", Echo(reply), tools=True)
+    history = History([user("hi")])
+    result = Message("tool", (ToolResult("c1", (Text("a b"),), is_error=True),))
+    answered = history.plus(reply.message, result)
+    recorded.ask(Request(history), Request(answered), Request(answered))
+    recorded.close()
+    events = Events(recorded.events())
+    assert [(c.tool_name, c.input, c.step) for c in events.tool_calls] == [
+        ("bash", {"command": "ls"}, 1)
+    ]
+    assert [(r.tool_name, r.text, r.is_error, r.step) for r in events.tool_results] == [
+        ("bash", "a b", True, 1)
+    ]

@@ -1,0 +1,259 @@
+"""What goes wrong around a run is told in a paragraph; what was recorded stays readable."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.errors import OffbookError, UsageError
+from offbook.trace.reader import read_trace
+from offbook.workflows.loop_run import run
+from offbook.workflows.snapshots import snapshot
+from offbook.workflows.tools import check, inspect, report, setup
+from offbook.workflows.workspace import Workspaces
+from tests.clients import is_alive
+
+DONE = "LOOP_COMPLETE"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Workspaces of this test alone, for its processes, too."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return Path(setup("t").workspace_path)
+
+
+# ------------------------------------------------------------------------------- a huge payload
+
+
+def weigh(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.iterdir()}
+
+
+@pytest.mark.slow
+async def test_a_payload_of_100_mb_is_recorded_checked_and_shown_in_part(place: Path):
+    huge = "x" * 100_000_000 + " the end"
+    said = f'<event topic="build.done">{huge}</event>\n{DONE}'
+    ran = await run("t", "Go", mock_responses=[said])
+    assert ran.termination_reason == "CompletionPromise"
+    checked = check(
+        "t",
+        [
+            {"type": "event_occurred", "topic": "build.done", "payload_pattern": "the end$"},
+            {"type": "no_event", "topic": "build.done"},
+        ],
+    )
+    assert [one.passed for one in checked.results] == [True, False]
+    told = inspect("t", filter={"topics": ["build.*"]})
+    [record] = told["records"]
+    assert record["data"]["payload"].endswith("characters more")
+    assert weigh(place)["session.jsonl"] > 200_000_000
+    report("t", "junit", "huge")
+    assert max(weigh(place / "reports").values()) < 1_000_000
+
+
+# --------------------------------------------------------------------------------- a full disk
+
+LIMITED = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+from offbook.surfaces.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def uncovered(tmp_path: Path, unwatched: dict[str, str]) -> dict[str, str]:
+    """The environment of a process in which nobody but the command writes: not coverage either."""
+    return {**unwatched, "TMPDIR": str(tmp_path)}
+
+
+def test_a_disk_that_is_full_is_an_error_and_the_session_is_readable(
+    place: Path, uncovered: dict[str, str]
+):
+    words = [{"output": f"{number} {'x' * 3000}"} for number in range(8)] + [{"output": DONE}]
+    command = ["run", "t", "--task", "Go", "--max-iterations", "20"]
+    ended = subprocess.run(
+        [sys.executable, "-c", LIMITED, *command, "--mock-responses", json.dumps(words)],
+        env=uncovered,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode in {1, 2}
+    assert "cannot write the trace: File too large" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    events, faults = read_trace(place / "session.jsonl")
+    assert not faults  # the line that did not fit was taken back
+    assert sum(event.event == "_meta.iteration" for event in events) >= 2
+    told = inspect("t", format="summary")
+    assert told["total_events"] == len(events)
+
+
+def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path, uncovered: dict[str, str]):
+    answers = json.dumps([{"output": DONE}])
+    for words in (
+        ["run", "t", "--task", "Go", "--mock-responses", answers],
+        ["assert", "t", json.dumps([{"type": "exit_code", "expected": 0}])],
+        ["report", "t", "json"],
+    ):
+        subprocess.run([sys.executable, "-m", "offbook", *words], check=True, capture_output=True)
+    whole = (place / "reports" / "json.json").read_bytes()
+    tight = LIMITED.replace("20_000", "20")
+    ended = subprocess.run(
+        [sys.executable, "-c", tight, "report", "t", "json"],
+        env=uncovered,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "File too large" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert (place / "reports" / "json.json").read_bytes() == whole
+    assert [path.name for path in (place / "reports").iterdir()] == ["json.json"]
+
+
+# ---------------------------------------------------------------------- Ctrl-C, and all children
+
+FAMILY = """
+import os, signal, subprocess, sys, time
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+if len(sys.argv) < 4:
+    more = [sys.executable, __file__, *sys.argv[1:], "x"]
+    subprocess.Popen(more, start_new_session=len(sys.argv) == 3)
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+time.sleep(600)
+"""
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_ctrl_c_leaves_no_child_a_readable_session_and_all_else_as_it_was(
+    place: Path, tmp_path: Path
+):
+    other = Path(setup("other", fixtures={"kept.txt": "kept"}).workspace_path)
+    family, pids = tmp_path / "family.py", tmp_path / "pids"
+    family.write_text(FAMILY)
+    command = f"{sys.executable} {family} {pids}"
+    running = subprocess.Popen(
+        [sys.executable, "-m", "offbook", "run", "t", "--task", "Go", "--command", command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 3)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+        assert (running.returncode, err) == (130, b"offbook: interrupted\n")
+        assert not [pid for pid in pids.read_text().split() if is_alive(int(pid))]
+        assert is_alive(stranger.pid)
+    finally:
+        stranger.kill()
+        stranger.wait()
+    told = inspect("t", format="summary")
+    assert "faults" not in told
+    assert told["termination"][-1]["reason"] == "Interrupted"
+    assert (other / "kept.txt").read_text() == "kept"
+    assert Workspaces().ids() == ["other", "t"]
+
+
+# ----------------------------------------------------------------------------- bad expressions
+
+
+async def act(**answer: Any) -> Any:
+    ran = await run("t", "a" * 60 + "!", mock_responses=[{"output": DONE, **answer}])
+    return ran.error
+
+
+USES: dict[str, Callable[[str], Any]] = {
+    "file_contains": lambda p: (
+        check("t", [{"type": "file_contains", "path": "a.txt", "pattern": p}]).results[0].message
+    ),
+    "file_not_contains": lambda p: (
+        check("t", [{"type": "file_not_contains", "path": "a.txt", "pattern": p}])
+        .results[0]
+        .message
+    ),
+    "stdout_contains": lambda p: (
+        check("t", [{"type": "stdout_contains", "pattern": p}]).results[0].message
+    ),
+    "payload_pattern": lambda p: inspect("t", filter={"payload_pattern": p}),
+    "redactions": lambda p: snapshot("t", redactions={"patterns": {"X": p}}),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize(
+    "pattern, told", [("[", "does not compile"), ("(a|aa)+$", "runs away: no answer within")]
+)
+async def test_an_expression_that_cannot_be_used_is_told_within_a_moment(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    use: Callable[[str], Any],
+    pattern: str,
+    told: str,
+):
+    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.02)
+    (place / "a.txt").write_text("a" * 60 + "!")
+    await act(output="a" * 60 + f"!\n{DONE}")
+    try:
+        said = str(use(pattern))
+    except OffbookError as error:
+        said = str(error)
+    assert told in said
+
+
+async def test_a_trigger_that_runs_away_ends_the_run_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.02)
+    assert "runs away: no answer within" in await act(trigger_pattern="(a|aa)+$")
+
+
+async def test_a_trigger_that_is_none_is_refused_before_anything_runs(place: Path):
+    with pytest.raises(UsageError, match=r"mock_responses\[1\]\.trigger_pattern.*does not compile"):
+        await act(trigger_pattern="[")
+    assert not (place / "session.jsonl").exists()
+
+
+# --------------------------------------------------------------------------- a workspace is gone
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: check("t", [{"type": "exit_code", "expected": 0}]),
+        lambda: inspect("t"),
+        lambda: report("t", "junit", "x"),
+        lambda: snapshot("t"),
+    ],
+    ids=["assert", "inspect", "report", "snapshot"],
+)
+def test_a_workspace_that_somebody_removed_is_told_with_those_there_are(
+    place: Path, use: Callable[[], Any]
+):
+    setup("other")
+    place.rename(place.parent / ".gone")
+    with pytest.raises(UsageError, match="there is no workspace 't'") as caught:
+        use()
+    assert "available: other" in str(caught.value)
