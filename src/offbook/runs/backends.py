@@ -286,7 +286,9 @@ class _ServedBackend:
         endpoint.source = words = AliasedSource(worn, given={}, known=self._names)
         words.expect(self._called)
         try:
-            stage = msgspec.structs.replace(self._stage, endpoint=endpoint.url, to_script_call=words.told)
+            stage = msgspec.structs.replace(
+                self._stage, endpoint=endpoint.url, to_script_call=words.told
+            )
             acted = await self._start(stage).act(hat, prompt, seconds)
         finally:
             endpoint.close()

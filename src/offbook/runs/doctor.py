@@ -69,5 +69,7 @@ async def _find_client(client: ClientPackage, home: Path) -> InstalledTool:
     ended = await run_process([place, "--version"], cwd=home, env=env, deadline=PATIENCE)
     told = VERSION.search(ended.stdout)
     if ended.code or told is None:
-        return InstalledTool(client.title, "client", client.tested_version, None, place, f"mend it: {mend}")
+        return InstalledTool(
+            client.title, "client", client.tested_version, None, place, f"mend it: {mend}"
+        )
     return InstalledTool(client.title, "client", client.tested_version, told[0], place)

@@ -96,7 +96,9 @@ class Wiring:
         self._urls = tuple(urls)
         self._allow = tuple(allow)
         self._lenient = _rules_to_drop(lenient, subject)
-        self._known: ToolAliases = subject.tool_aliases if isinstance(subject, HasToolAliases) else {}
+        self._known: ToolAliases = (
+            subject.tool_aliases if isinstance(subject, HasToolAliases) else {}
+        )
         self._given = parse_tool_aliases(names, self._known)
         self._endpoint: Endpoint | None = None
         self.words: AliasedSource | None = None
