@@ -11,7 +11,7 @@ import pytest
 
 from offbook.errors import FormatError, ScriptExhausted, ScriptMismatch, UsageError
 from offbook.exchange.model import ModelSource
-from offbook.files import parse_yaml
+from offbook.yaml_files import parse_yaml
 from offbook.runs.backends import Backend, BackendResult, CommandBackend, MockBackend
 from offbook.subjects.subject import RunContext
 from offbook.trace.agent_output import has_completion_promise, parse_event_tags

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import ReplayMismatch, RunError, UsageError
-from offbook.files import parse_yaml
+from offbook.yaml_files import parse_yaml
 from offbook.workflows.loop_cassette import record, replay
 from offbook.workflows.loop_run import run
 from offbook.workflows.tools import check, inspect, setup

@@ -14,7 +14,8 @@ import pytest
 from offbook.checks.context import CheckContext
 from offbook.checks.registry import evaluate_all
 from offbook.errors import RunError, UsageError
-from offbook.files import parse_yaml, write_atomic
+from offbook.files import write_atomic
+from offbook.yaml_files import parse_yaml
 from offbook.trace.events import Event
 from offbook.workflows.loop_run import run
 from offbook.workflows.scenario import read_scenario

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.files import dump_yaml, parse_yaml
+from offbook.yaml_files import dump_yaml, parse_yaml
 from offbook.sources.cassette.cassette_file import CassetteFile
 from offbook.sources.cassette.editing import (
     append_interactions,

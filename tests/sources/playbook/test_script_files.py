@@ -89,7 +89,7 @@ def test_a_python_file_may_import_what_lies_beside_it(tmp_path: Path):
         ("a.yaml", "", ["a playbook is a list", "this is empty", "write - {when"]),
         ("a.yaml", "when: hi\ndo: [{say: a}]", ["a playbook is a list", "this is a dict"]),
         ("a.json", '{"when": "hi"}', ["a playbook is a list", "this is a dict"]),
-        ("a.json", "[{", ["not good JSON"]),
+        ("a.json", "[{", ["invalid JSON"]),
     ],
 )
 def test_a_file_that_is_wrong_says_where_and_how(

@@ -12,7 +12,8 @@ import msgspec
 
 from offbook.errors import FormatError, FutureVersion, UsageError, did_you_mean
 from offbook.exchange.messages import Message
-from offbook.files import BOM, MAX_FILE_SIZE, convert, parse_yaml, write_atomic
+from offbook.files import BOM, MAX_FILE_SIZE, convert, write_atomic
+from offbook.yaml_files import parse_yaml
 from offbook.sources.cassette.format import (
     ANY_HASH,
     FORMAT,
