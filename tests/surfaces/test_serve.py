@@ -299,7 +299,7 @@ def test_who_stops_the_run_stops_all_of_it(shop: Path, number: int):
 
 def test_a_cassette_is_served_too(shop: Path, capfd: pytest.CaptureFixture[str]):
     cassette = shop.with_name("cassette.yaml")
-    source = Playbook(following=True)
+    source = Playbook(follow_prompts=True)
     source.load(when("Refund", [say("As it was.")]))
     with Server() as server, Recording(source, cassette) as recording:
         url = f"{server.mount(recording).openai}/chat/completions"
