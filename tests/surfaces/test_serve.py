@@ -168,7 +168,7 @@ def test_a_command_that_never_asks_for_its_mocks_is_a_failure(
     told = capfd.readouterr().err
     assert ended.value.code == 1
     assert f"{mocks}:1: unused" in told
-    assert "the model was never asked: none of 1 line has answered" in told
+    assert "the model received no request: 0 of 1 mock line used" in told
 
 
 @pytest.mark.parametrize(
