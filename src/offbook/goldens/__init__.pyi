@@ -8,3 +8,4 @@ from offbook.trace.hub import Hub as Hub
 from offbook.trace.hub import event_envelope as event_envelope
 
 CAPABILITY: Capability
+__all__: list[str]
