@@ -187,7 +187,7 @@ CLIENTS = {
     "claude": "claude_code:ClaudeCode",
     "codex": "codex:Codex",
     "gemini": "gemini:GeminiCli",
-    "kiro": "kiro:Kiro",
+    "kiro": "command:Kiro",
     "pi": "pi:Pi",
 }
 HOSTED_CLIENTS = {"kiro"}  # whose model is at a service of its own
