@@ -340,3 +340,20 @@ def test_a_served_playbook_answers_real_clients_until_it_is_stopped(
                     assert said.choices[0].finish_reason == "tool_calls"
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == code
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("--mocks a.jsonl --replace -- true", "--replace has no effect for a command with a scr"),
+        ("--record-mocks a.jsonl --lenient x -- true", "--lenient has no effect for a command tha"),
+        ("-- true", "missing --playbook, --mocks or --record-mocks"),
+    ],
+)
+def test_an_option_of_the_other_mode_is_rejected(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", *words.split()])
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
