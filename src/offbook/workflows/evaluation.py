@@ -21,7 +21,7 @@ from offbook.errors import OffbookError, UsageError
 from offbook.exchange.model import ModelSource
 from offbook.files import convert
 from offbook.runs.run_files import record_trace
-from offbook.runs.sync_bridge import AwaitableResult
+from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets
 from offbook.sources.cassette.recording import Recording
 from offbook.trace.agent_output import join_output
@@ -68,6 +68,7 @@ class EvaluateResult(AwaitableResult, frozen=True):
     all_passed: bool
 
 
+@sync_or_async
 async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     workspace_id: str,
     evaluations: Sequence[Any],
@@ -101,6 +102,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
         )
 
 
+@sync_or_async
 async def evaluate_with_source(
     source: ModelSource,
     workspace_id: str,
