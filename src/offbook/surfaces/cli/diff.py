@@ -54,5 +54,5 @@ def tell_difference(found: SnapshotDiff) -> None:
             click.echo(f"{sign} {name} (+{one.additions} -{one.deletions})")
             for hunk in one.hunks:
                 click.echo(f"@@ {hunk.start}-{hunk.end} @@\n{hunk.content}")
-    if found.nothing:
+    if found.empty:
         click.echo("nothing changed")
