@@ -174,7 +174,7 @@ class TotalCost(Collector):
 
 
 class OutputMatch(Collector):
-    """Whether a pattern matches the output of a stream, and the end of that output.
+    """A search for a pattern in the output of a stream, and the end of that output.
 
     The output is searched block by block. Between blocks only the text is kept that can still
     become part of a match. An error in the pattern is raised when `matched` is read.
