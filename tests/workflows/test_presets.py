@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError
-from offbook.yaml_files import parse_yaml
 from offbook.workflows.presets import DEFAULT_HATS, FLAT_KEYS, read_preset
+from offbook.yaml_files import parse_yaml
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
