@@ -12,7 +12,7 @@ QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispyte
 BROKEN = {
     "opens a socket": (
         "import socket\n    with socket.socket() as it: it.connect(('127.0.0.1', 9))",
-        r"test_it\.py:6 in test_it: a test that only replays reached for the network",
+        r"test_it\.py:6 in test_it: a test that only replays connected to the network",
     ),
     "writes a file": (
         "x = 1\n    open('left-behind.txt', 'w').close()",

@@ -101,8 +101,8 @@ def guard_test(
     finally:
         tempfile.tempdir = before
         remove_temp_folder(own)
-    if guard.broken:
-        raise guard.broken[0]
+    if guard.violations:
+        raise guard.violations[0]
     if watch.over:
         raise CheckFailed(
             f"a {category.name} test took {watch.spent:.2f} s, more than {watch.seconds:g} s",
