@@ -417,7 +417,7 @@ def test_malformed_events_do_not_break_an_assertion(
 
 
 @pytest.mark.parametrize(
-    "pattern, message", [("[", "does not compile"), ("(a|aa)+$", "runs away: no answer within")]
+    "pattern, message", [("[", "invalid pattern"), ("(a|aa)+$", "took longer than")]
 )
 def test_an_invalid_or_slow_pattern_does_not_stop_other_assertions(
     context: CheckContext, monkeypatch: pytest.MonkeyPatch, pattern: str, message: str

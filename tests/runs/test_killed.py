@@ -71,5 +71,5 @@ def test_a_trace_that_is_cut_anywhere_in_its_last_line_is_shown_to_the_line_befo
     )
     assert shown.returncode == 0, shown.stderr
     assert "Turn 0" in shown.stdout
-    assert f"{place}:20: the line is not whole" in shown.stderr
+    assert f"{place}:20: the line is incomplete" in shown.stderr
     assert "in the middle" in shown.stdout

@@ -41,7 +41,7 @@ def remove_temp_folder(path: Path) -> None:
 
 @contextmanager
 def record_trace(path: Path | None, **about: Any) -> Generator[Hub]:
-    """A hub whose events go to a file, if one is named; with `more=True`, after what is there."""
+    """A hub whose events go to a file, if one is named; with `append=True`, after what is there."""
     clock = SystemClock()
     hub = Hub(clock)
     if path is None:

@@ -52,7 +52,7 @@ def command(trace: Path, *, full: bool, as_json: bool) -> int:
 def _complain(reading: Trace, *, empty: bool) -> int:
     """Name the lines that could not be read; what they mean for the exit code."""
     for fault in reading.faults[:NAMED]:
-        click.echo(f"offbook: {reading.path}:{fault.line}: {fault.why}", err=True)
+        click.echo(f"offbook: {reading.path}:{fault.line}: {fault.reason}", err=True)
     more = len(reading.faults) - NAMED
     if more > 0:
         click.echo(f"offbook: … and {more} more lines that cannot be read", err=True)
