@@ -20,10 +20,10 @@ BAD = {
     "truncated": (GOOD[:140], 4, "missing required field `response`"),
     "hand-broken": (GOOD.replace("output: hi again", "output: [hi"), 18, "YAML"),
     "newer": (GOOD.replace("version: 1", "version: 99"), 2, "upgrade Offbook"),
-    "a bomb": (BOMB, 2, "write out what its aliases"),
+    "a bomb": (BOMB, 2, "write out the values of the aliases"),
     "a wrong type": (GOOD.replace("sha256:bb", "7"), 13, "Expected `str`"),
     "a number for a text": (GOOD.replace("output: hi again", "output: 42"), 18, "in quotes"),
-    "a zero": (GOOD.replace("hi again", "hi\0again"), 18, "no text may have"),
+    "a zero": (GOOD.replace("hi again", "hi\0again"), 18, "contains a NUL byte"),
     "ids twice": (GOOD.replace("id: 2", "id: 1"), 11, "give one of them another"),
     "a pattern that does not compile": (
         RULES.format('patterns: {user: "user_["}'),
@@ -33,7 +33,7 @@ BAD = {
     "a pattern that runs away": (
         RULES.format('patterns: {word: "(a|aa)+$"}').replace("hello", "a" * 60 + "b"),
         4,
-        "repeat no group that repeats",
+        "do not repeat a group that",
     ),
     "a path that is none": (RULES.format('paths: ["$.["]'), 4, "paths look like"),
     "a preset that is none": (RULES.format("presets: [codx]"), 4, "did you mean 'codex'"),
@@ -58,7 +58,7 @@ def test_what_is_no_cassette_is_refused_with_its_line_and_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.05)
+    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.05)
     monkeypatch.setenv("EDITOR", "true")
     text, line, message = BAD[kind]
     path = tmp_path / "shop.yaml"

@@ -130,7 +130,7 @@ def test_a_wrong_rule_is_refused_with_its_mend(rules: dict[str, Any], message: s
 
 
 def test_a_pattern_that_runs_away_is_stopped(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.05)
+    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.05)
     redaction = Redaction({"patterns": {"x": "(a|aa)+$"}})
     with pytest.raises(UsageError, match="took longer than"):
         redaction.text("a" * 60 + "b")

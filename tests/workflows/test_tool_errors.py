@@ -216,7 +216,7 @@ async def test_an_expression_that_cannot_be_used_is_told_within_a_moment(
     pattern: str,
     told: str,
 ):
-    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.02)
+    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.02)
     (place / "a.txt").write_text("a" * 60 + "!")
     await act(output="a" * 60 + f"!\n{DONE}")
     try:
@@ -229,7 +229,7 @@ async def test_an_expression_that_cannot_be_used_is_told_within_a_moment(
 async def test_a_trigger_that_runs_away_ends_the_run_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.02)
+    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.02)
     assert "took longer than" in await act(trigger_pattern="(a|aa)+$")
 
 
