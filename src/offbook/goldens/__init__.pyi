@@ -8,3 +8,4 @@ from offbook.goldens.session_hub import SessionHub as SessionHub
 from offbook.goldens.session_hub import event_envelope as event_envelope
 
 CAPABILITY: Capability
+__all__: list[str]

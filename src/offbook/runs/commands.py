@@ -187,7 +187,7 @@ class Service:
         _, source = self._runs[""]
         if not isinstance(source, Mocks):
             return []
-        return [str(found) for found in lint_mocks(source.script, source.unused if used else ())]
+        return [str(found) for found in lint_mocks(source.file, source.unused if used else ())]
 
 
 class ServedCommandResult(msgspec.Struct, frozen=True):
