@@ -54,7 +54,8 @@ LENIENT_RULES_HELP = "\n\n\b\nRules for --lenient; all are enforced by default:\
 
 def read_value(text: str, name: str) -> Any:
     """Return the value of an option: JSON itself, the path of a file, or - for stdin."""
-    from offbook.files import parse_json, parse_yaml, read_text
+    from offbook.files import parse_json, read_text
+    from offbook.yaml_files import parse_yaml
 
     if text == "-":
         return parse_yaml(sys.stdin.read(), "stdin")

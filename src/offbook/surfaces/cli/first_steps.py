@@ -73,7 +73,7 @@ def demo(*, as_json: bool) -> int:
 
     def print_trace(rehearsal: Rehearsal) -> None:
         sys.stdout.flush()
-        lines = TraceTree().tell(Trace(rehearsal.trace))
+        lines = TraceTree().render(Trace(rehearsal.trace))
         print_lines(lines, sys.stdout, colour=use_colour())
 
     with (

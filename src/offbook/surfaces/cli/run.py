@@ -126,7 +126,7 @@ def show(trace: Path, *, full: bool, as_json: bool) -> int:
         counts = count_events(reader)
         print_json({"trace": str(trace), **msgspec.to_builtins(counts), "faults": reader.faults})
         return _report_faults(reader, empty=not counts.events)
-    lines = TraceTree(full=full).tell(reader)
+    lines = TraceTree(full=full).render(reader)
     first = next(lines, None)
     if first is not None:
         print_lines(chain([first], lines), sys.stdout, colour=use_colour())
