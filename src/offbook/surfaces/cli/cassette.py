@@ -71,9 +71,9 @@ def list_(folder: Path) -> None:
 @click.argument("number", type=int, required=False)
 def show(path: Path, number: int | None) -> None:
     """Show all interactions in one line each, or one with its whole conversation."""
-    from offbook.yaml_files import dump_yaml
     from offbook.sources.cassette.format import interaction_to_dict
     from offbook.sources.cassette.journal import load_cassette
+    from offbook.yaml_files import dump_yaml
 
     file = load_cassette(path)
     if number is None:
