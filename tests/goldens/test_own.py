@@ -6,7 +6,7 @@ import pytest
 
 from offbook.goldens.project import Project, check_live
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 COMPONENTS = Project(ROOT).registry.scripts()

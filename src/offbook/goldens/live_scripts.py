@@ -137,7 +137,6 @@ SCRIPT_SUFFIX = "_live.py"
 BUILTIN_COMPONENTS = {
     "hub": "offbook.goldens.components:Component",
     "harness": "offbook.goldens.components:Harness",
-    "loop": "offbook.goldens.loop_component:LoopComponent",
     "session": "offbook.goldens.session_component:SessionComponent",
 }
 
