@@ -1,24 +1,27 @@
-"""Golden fixtures: scenarios recorded from a real component and replayed in tests."""
+"""Golden fixtures: scenarios recorded from a real component and replayed in tests.
+
+from offbook.goldens import Component, scenario, step
+"""
 
 from offbook.capability import Capability, CommandEntry, lazy_names
 
 CAPABILITY = Capability(
     heading="Goldens",
     commands={
-        "fixture": CommandEntry(
-            "Record, promote and check golden fixtures.", "offbook.goldens.goldens_cli:golden"
+        "golden": CommandEntry(
+            "Record, review and check golden fixtures and specs.",
+            "offbook.goldens.goldens_cli:golden",
         ),
-        "live": CommandEntry(
-            "Play the scenarios of live scripts on the real component.",
-            "offbook.goldens.goldens_cli:live",
-        ),
-        "spec": CommandEntry("Write and check test specs.", "offbook.goldens.goldens_cli:spec"),
     },
+    pytest_plugin="offbook.goldens.goldens_pytest",
 )
 
+# Imported on first use: `offbook --help` and every start of pytest import this package.
+# `__init__.pyi` lists the same names for type checkers.
 _MODULES = {
     "goldens.components": "Component Harness step",
     "goldens.live_scripts": "scenario",
+    "goldens.project": "Goldens",
     "trace.channels": "Channel",
     "trace.hub": "Hub event_envelope",
 }
