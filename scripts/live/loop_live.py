@@ -14,7 +14,7 @@ from offbook.workflows.hat_loop import HatLoop
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from offbook.goldens import Hub
+    from offbook.goldens import SessionHub
 
 LOOP_EVENTS = ["bus.*", "process.*", "_meta.event_dropped"]
 
@@ -25,7 +25,7 @@ class LoopComponent(Component):
     It is defined here, not in `offbook.goldens`: capabilities do not import each other.
     """
 
-    def __init__(self, hub: Hub, scenario: str) -> None:
+    def __init__(self, hub: SessionHub, scenario: str) -> None:
         super().__init__(hub, scenario)
         self._folder: Path | None = None
         self._loop: HatLoop | None = None

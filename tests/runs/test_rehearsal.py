@@ -314,8 +314,8 @@ class Parrot:
     """A subject that asks the model once for each prompt, and swallows what goes wrong."""
 
     name = "parrot"
-    reach: ModelAccess = "call"
-    tells = False
+    model_access: ModelAccess = "call"
+    emits_tool_calls = False
 
     def __init__(self, *, careful: bool = True, twice: bool = False) -> None:
         self._careful = careful

@@ -22,11 +22,20 @@ _MODULES = {
     "goldens.components": "Component Harness step",
     "goldens.live_scripts": "scenario",
     "goldens.project": "Goldens",
-    "trace.channels": "Channel",
-    "trace.hub": "Hub event_envelope",
+    "goldens.session_hub": "Channel SessionHub event_envelope",
 }
 
-__all__ = ["CAPABILITY", *sorted(name for names in _MODULES.values() for name in names.split())]
+__all__ = [
+    "CAPABILITY",
+    "Channel",
+    "Component",
+    "Goldens",
+    "Harness",
+    "SessionHub",
+    "event_envelope",
+    "scenario",
+    "step",
+]
 __getattr__ = lazy_names(_MODULES, "offbook")
 
 

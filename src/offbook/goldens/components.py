@@ -25,12 +25,12 @@ import msgspec
 from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import convert
 from offbook.goldens.fixture_store import StepDict
-from offbook.trace.hub import Hub, SessionStatus
+from offbook.goldens.session_hub import SessionHub, SessionStatus
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from offbook.trace.channels import Inbox
+    from offbook.goldens.session_hub import Inbox
 
 F = TypeVar("F", bound=Callable[..., object])
 STEP_ATTRIBUTE = "offbook_step"
@@ -56,7 +56,7 @@ class Component:
     One instance is created for each scenario.
     """
 
-    def __init__(self, hub: Hub, scenario: str) -> None:
+    def __init__(self, hub: SessionHub, scenario: str) -> None:
         self.hub = hub
         self.scenario = scenario
         self._scopes: list[AbstractContextManager[object]] = []
@@ -146,7 +146,7 @@ class Harness(Component):
     and the code of a run (`execute`), which may use `phase`, `task` and `agent`.
     """
 
-    def __init__(self, hub: Hub, scenario: str) -> None:
+    def __init__(self, hub: SessionHub, scenario: str) -> None:
         super().__init__(hub, scenario)
         self._name: str | None = None
         self._agent_runs = 0

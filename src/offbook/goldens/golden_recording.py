@@ -27,7 +27,7 @@ from offbook.goldens.fixture_store import (
 )
 from offbook.goldens.golden_replay import canonical_json, replay_all
 from offbook.goldens.live_scripts import play_scenario
-from offbook.secrets import hide_secrets, names_secret
+from offbook.secrets import hide_secrets, is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -116,7 +116,7 @@ def find_problems(store: FixtureStore, path: Path) -> Iterator[Problem]:
         elif fixture.metadata["provenance"] != provenance_digest(fixture, scenario.rule):
             yield Problem(path, line, "edited after it was recorded")
         for field, text in _strings(msgspec.to_builtins(fixture), "$"):
-            if names_secret(field.rpartition(".")[2]) or hide_secrets(text) != text:
+            if is_secret_name(field.rpartition(".")[2]) or hide_secrets(text) != text:
                 yield Problem(path, line, f"contains a secret at {field}")
             elif HOME_PATH.search(text):
                 yield Problem(path, line, f"contains a path of a home folder at {field}")

@@ -10,7 +10,7 @@ import msgspec
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.goldens.components import Component, bind_step
-from offbook.trace.hub import Hub, event_envelope
+from offbook.goldens.session_hub import SessionHub, event_envelope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -56,7 +56,7 @@ class ScenarioPlayer:
     def __init__(
         self, component_class: type[Component], session_id: str, scenario: str, rule: MatchRule
     ) -> None:
-        self.hub = Hub(FrozenClock(), session_id=session_id)
+        self.hub = SessionHub(FrozenClock(), session_id=session_id)
         self.component = component_class(self.hub, scenario)
         self._rule = rule
         self._events: list[Event] = []

@@ -27,7 +27,7 @@ CATEGORIES_SETTING = "offbook_categories"
 MARKERS = {
     "unit(budget=0.1)": "no network, no process, only temporary files; fails after 0.1 s",
     "replay(budget=1.0)": "replays goldens; the same limits as unit; fails after 1 s",
-    "live(needs=[])": "uses the real component; skipped without --offbook-live or a variable in `needs`",
+    "live(needs=[])": "runs for real; skipped without --offbook-live and the variables in `needs`",
 }
 TIME_BUDGETS = {"unit": 0.1, "replay": 1.0}  # seconds
 # a user property of the test report: it also reaches the controller of pytest-xdist

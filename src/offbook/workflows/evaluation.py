@@ -25,7 +25,7 @@ from offbook.runs.sync_bridge import AwaitableResult
 from offbook.secrets import extra_secrets
 from offbook.sources.cassette.recording import Recording
 from offbook.trace.agent_output import join_output
-from offbook.trace.events import PUBLISH, REQUEST, Verdict, emit_verdict
+from offbook.trace.events import PUBLISH, REQUEST, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import TracedSource
 from offbook.trace.reader import Trace
@@ -140,7 +140,7 @@ async def evaluate_all(
     scored: list[EvaluationScore] = []
     for number, evaluation in enumerate(wanted, 1):
         one = await _score(told, workspace, evaluation, task)
-        emit_verdict(hub, _verdict(one))
+        hub.emit_verdict(_verdict(one))
         scored.append(one)
         if progress is not None:
             progress(number, len(wanted), f"judged {one.criterion} of {one.target}")

@@ -129,9 +129,9 @@ class AgentSession:
     """
 
     name = "session"
-    reach: ModelAccess = "call"
-    tells = True
-    names: ClassVar[ToolAliases] = {"shell": ToolAlias("bash")}
+    model_access: ModelAccess = "call"
+    emits_tool_calls = True
+    tool_aliases: ClassVar[ToolAliases] = {"shell": ToolAlias("bash")}
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class AgentSession:
     async def open(self, stage: RunContext, /) -> None:
         """Load the extensions and start the session."""
         self._source = stage.source
-        self._told = stage.told
+        self._told = stage.to_script_call
         self._hub = stage.hub
         ui = UI(self._mock_ui, stage.hub)
         self._context = Context(stage.cwd, ui, self._raw, stage.source)

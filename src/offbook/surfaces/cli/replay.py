@@ -91,7 +91,6 @@ def _replay(  # noqa: PLR0913 - one for each option
     from offbook.runs.run_files import record_trace
     from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
-    from offbook.trace.events import emit_verdict
 
     with record_trace(trace, subject=str(cassette)) as hub:
         replay = Cassette(
@@ -112,7 +111,7 @@ def _replay(  # noqa: PLR0913 - one for each option
         )
         verdict = replay.verdict() if cursor is None or replay.failure else None
         if verdict is not None:
-            emit_verdict(hub, verdict)
+            hub.emit_verdict(verdict)
     if as_json:
         print_json({**msgspec.to_builtins(summary), "exit_code": done.code})
     if verdict is not None and verdict.message:
