@@ -3,7 +3,19 @@
 from offbook.goldens import Component, scenario, step
 """
 
+from typing import TYPE_CHECKING
+
 from offbook.capability import Capability, CommandEntry, lazy_names
+
+if TYPE_CHECKING:
+    from offbook.goldens.components import Component as Component
+    from offbook.goldens.components import Harness as Harness
+    from offbook.goldens.components import step as step
+    from offbook.goldens.live_scripts import scenario as scenario
+    from offbook.goldens.project import Goldens as Goldens
+    from offbook.goldens.session_hub import Channel as Channel
+    from offbook.goldens.session_hub import SessionHub as SessionHub
+    from offbook.goldens.session_hub import event_envelope as event_envelope
 
 CAPABILITY = Capability(
     heading="Goldens",
@@ -16,15 +28,6 @@ CAPABILITY = Capability(
     pytest_plugin="offbook.goldens.goldens_pytest",
 )
 
-# Imported on first use: `offbook --help` and every start of pytest import this package.
-# `__init__.pyi` lists the same names for type checkers.
-_MODULES = {
-    "goldens.components": "Component Harness step",
-    "goldens.live_scripts": "scenario",
-    "goldens.project": "Goldens",
-    "goldens.session_hub": "Channel SessionHub event_envelope",
-}
-
 __all__ = [
     "CAPABILITY",
     "Channel",
@@ -36,7 +39,16 @@ __all__ = [
     "scenario",
     "step",
 ]
-__getattr__ = lazy_names(_MODULES, "offbook")
+# Lazy, because `offbook --help` and every start of pytest import this package.
+__getattr__ = lazy_names(
+    {
+        "components": "Component Harness step",
+        "live_scripts": "scenario",
+        "project": "Goldens",
+        "session_hub": "Channel SessionHub event_envelope",
+    },
+    __name__,
+)
 
 
 def __dir__() -> list[str]:

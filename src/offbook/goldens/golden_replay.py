@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -199,27 +199,31 @@ def compare_events(
 
 def diff_values(expected: Any, actual: Any) -> list[str]:
     """Return the paths at which two JSON values differ, each with both values."""
-    if not (isinstance(expected, dict) and isinstance(actual, dict)):
-        before, after = canonical_json(expected), canonical_json(actual)
-        return [] if before == after else [f": expected {before}, got {after}"]
-    wanted, got = cast("JsonObject", expected), cast("JsonObject", actual)
+    if not (_is_object(expected) and _is_object(actual)):
+        wanted, got = canonical_json(expected), canonical_json(actual)
+        return [] if wanted == got else [f": expected {wanted}, got {got}"]
     differences: list[str] = []
-    for key in {**wanted, **got}:
-        if key not in got:
-            differences.append(f".{key}: expected {canonical_json(wanted[key])}, got no such field")
-        elif key not in wanted:
-            differences.append(f".{key}: expected no such field, got {canonical_json(got[key])}")
+    for key in {**expected, **actual}:
+        if key not in actual:
+            wanted = canonical_json(expected[key])
+            differences.append(f".{key}: expected {wanted}, got no such field")
+        elif key not in expected:
+            got = canonical_json(actual[key])
+            differences.append(f".{key}: expected no such field, got {got}")
         else:
-            differences += [f".{key}{inner}" for inner in diff_values(wanted[key], got[key])]
+            differences += [f".{key}{inner}" for inner in diff_values(expected[key], actual[key])]
     return differences
 
 
 def is_subset(expected: Any, actual: Any) -> bool:
     """Return True if a JSON value has all expected fields; objects may have more."""
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        wanted, got = cast("JsonObject", expected), cast("JsonObject", actual)
-        return all(key in got and is_subset(value, got[key]) for key, value in wanted.items())
+    if _is_object(expected) and _is_object(actual):
+        return all(key in actual and is_subset(expected[key], actual[key]) for key in expected)
     return canonical_json(expected) == canonical_json(actual)
+
+
+def _is_object(value: Any) -> TypeGuard[JsonObject]:
+    return isinstance(value, dict)
 
 
 def canonical_json(value: object) -> str:

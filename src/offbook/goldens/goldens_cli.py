@@ -144,8 +144,8 @@ def diff_command(project: Project, name: str) -> int:
     """Compare a scratch fixture with the golden of the same name; exit 1 if they differ."""
     paths = [project.fixtures.find(kind, name) for kind in KINDS]
     before, after = (_indented(path).splitlines() for path in paths)
-    labels = [project.relative(path) for path in paths]
-    lines = list(unified_diff(before, after, *labels, lineterm=""))
+    old, new = (project.relative(path) for path in paths)
+    lines = list(unified_diff(before, after, old, new, lineterm=""))
     click.echo("\n".join(lines) if lines else f"{name}: no difference")
     return int(bool(lines))
 
