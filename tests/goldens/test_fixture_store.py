@@ -40,8 +40,8 @@ def test_file_may_have_several_scenarios(tmp_path: Path):
 BROKEN = {
     "empty": ("", 1, "empty fixture file"),
     "blank lines": ("\n\n", 1, "empty fixture file"),
-    "bad JSON": (to_jsonl({}) + "{oops\n", 2, "JSON"),
-    "torn line": (to_jsonl({}) + to_jsonl({})[:40], 2, "JSON"),
+    "bad JSON": (to_jsonl({}) + "{oops\n", 2, "invalid JSON"),
+    "torn line": (to_jsonl({}) + to_jsonl({})[:40], 2, "invalid JSON"),
     "no expect": (to_jsonl({}) + fixture_without("expect"), 2, "missing required field `expect`"),
     "no steps": (fixture_without("steps"), 1, "missing required field `steps`"),
     "no session": (fixture_without("sessionId"), 1, "missing required field `sessionId`"),
@@ -116,7 +116,7 @@ def test_manifest_of_parent_folder_applies_without_sidecar(tmp_path: Path):
         ('{"match": "roughly"}', "Invalid enum value"),
         ('{"mach": "exact"}', "did you mean 'match'"),
         ('{"scenarios": {"basik": {}}}', "did you mean 'basic'"),
-        ("", "JSON"),
+        ("", "invalid JSON"),
     ],
 )
 def test_invalid_sidecar_is_reported(tmp_path: Path, text: str, message: str):

@@ -273,7 +273,7 @@ class Rehearsal:
     async def _run(self, script: tuple[Script, ...]) -> tuple[int, int]:
         await self._open()
         if self._failed:
-            self.playbook.drop()
+            self.playbook.discard()
             self._failed = False
         prompts = self._load(script)
         first = self._last

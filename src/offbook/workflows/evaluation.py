@@ -21,7 +21,7 @@ from offbook.errors import OffbookError, UsageError
 from offbook.exchange.model import ModelSource
 from offbook.files import convert
 from offbook.runs.run_files import record_trace
-from offbook.runs.sync_bridge import AwaitableResult
+from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets
 from offbook.sources.cassette.recording import Recording
 from offbook.trace.agent_output import join_output
@@ -68,6 +68,7 @@ class EvaluateResult(AwaitableResult, frozen=True):
     all_passed: bool
 
 
+@sync_or_async
 async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     workspace_id: str,
     evaluations: Sequence[Any],
@@ -101,6 +102,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
         )
 
 
+@sync_or_async
 async def evaluate_with_source(
     source: ModelSource,
     workspace_id: str,
@@ -152,7 +154,7 @@ async def evaluate_all(
 async def _score(
     judge: Judge, workspace: Workspace, evaluation: Evaluation, task: str
 ) -> EvaluationScore:
-    known = (evaluation.criterion, evaluation.target, evaluation.enough)
+    known = (evaluation.criterion, evaluation.target, evaluation.passing_score)
     parts: list[QuestionScore] = []
     try:
         artefact = read_target(workspace, evaluation.target)
@@ -167,7 +169,7 @@ async def _score(
             reasoning = "\n".join(f"{one.name} {one.score}: {one.reasoning}" for one in parts)
     except OffbookError as error:
         return EvaluationScore(*known, passed=False, error=str(error), parts=parts)
-    passed = score >= evaluation.enough
+    passed = score >= evaluation.passing_score
     return EvaluationScore(*known, passed=passed, score=score, reasoning=reasoning, parts=parts)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from offbook.errors import OffbookError, RunError, ScriptError, UsageError
 from offbook.runs.backends import Backend, MockBackend
 from offbook.runs.rehearsal import Rehearsal
-from offbook.runs.sync_bridge import AwaitableResult
+from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets, hide_secrets, known_secrets
 from offbook.trace.agent_output import output_text
 from offbook.trace.events import ITERATION, TERMINATION, Verdict
@@ -186,6 +186,7 @@ class RunResult(LoopResult, frozen=True):
     mock_responses_remaining: int = 0
 
 
+@sync_or_async
 async def run(  # noqa: PLR0913 - the parameters of the tool
     workspace_id: str,
     task: str,

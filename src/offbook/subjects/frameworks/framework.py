@@ -84,7 +84,7 @@ class FrameworkSubject:
         self.adapter = adapter
         self._placed = adapter if isinstance(adapter, EndpointAdapter) else None
         self.model_access: ModelAccess = self._placed.model_access if self._placed else "transport"
-        self.tool_aliases: ToolAliases = self._placed.names if self._placed else {}
+        self.tool_aliases: ToolAliases = self._placed.tool_aliases if self._placed else {}
         self.result: object = None
         self.error: Exception | None = None
         self._mocks = {name: _StandIn(value) for name, value in (mock_tools or {}).items()}
