@@ -1,21 +1,9 @@
 """Golden fixtures: scenarios recorded from a real component and replayed in tests.
 
-from offbook.goldens import Component, scenario, step
+`from offbook.goldens import Component, scenario, step` is all that a live script needs.
 """
 
-from typing import TYPE_CHECKING
-
 from offbook.capability import Capability, CommandEntry, lazy_names
-
-if TYPE_CHECKING:
-    from offbook.goldens.components import Component as Component
-    from offbook.goldens.components import Harness as Harness
-    from offbook.goldens.components import step as step
-    from offbook.goldens.live_scripts import scenario as scenario
-    from offbook.goldens.project import Goldens as Goldens
-    from offbook.goldens.session_hub import Channel as Channel
-    from offbook.goldens.session_hub import SessionHub as SessionHub
-    from offbook.goldens.session_hub import event_envelope as event_envelope
 
 CAPABILITY = Capability(
     heading="Goldens",
@@ -28,27 +16,18 @@ CAPABILITY = Capability(
     pytest_plugin="offbook.goldens.goldens_pytest",
 )
 
-__all__ = [
-    "CAPABILITY",
-    "Channel",
-    "Component",
-    "Goldens",
-    "Harness",
-    "SessionHub",
-    "event_envelope",
-    "scenario",
-    "step",
-]
 # Lazy, because `offbook --help` and every start of pytest import this package.
-__getattr__ = lazy_names(
-    {
-        "components": "Component Harness step",
-        "live_scripts": "scenario",
-        "project": "Goldens",
-        "session_hub": "Channel SessionHub event_envelope",
-    },
-    __name__,
-)
+# `__init__.pyi` lists the same names for type checkers.
+_MODULES = {
+    "components": "Component Harness step",
+    "live_scripts": "scenario",
+    "project": "Goldens",
+    "session_hub": "Channel SessionHub event_envelope",
+}
+
+_NAMES = sorted(name for names in _MODULES.values() for name in names.split())
+__all__ = ["CAPABILITY", *_NAMES]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll] - only strings
+__getattr__ = lazy_names(_MODULES, __name__)
 
 
 def __dir__() -> list[str]:

@@ -1,14 +1,17 @@
 """Components: the objects that scenarios run on. Each has a hub, and its steps are methods.
 
-class Till(Component):
-    coins = 0
+A step of a fixture, `{"type": "put", "coins": 1}`, calls the method of that name. After the last
+step, `observe` and the events of the hub are compared with the fixture.
 
-    @step
-    def put(self, coins: int):          # in a fixture: {"type": "put", "coins": 1}
-        self.coins += coins
+    class Till(Component):
+        coins = 0
 
-    def observe(self):                  # checked after the last step, like the events
-        return {**super().observe(), "coins": self.coins}
+        @step
+        def put(self, coins: int):
+            self.coins += coins
+
+        def observe(self):
+            return {**super().observe(), "coins": self.coins}
 """
 
 from __future__ import annotations
