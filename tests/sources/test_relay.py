@@ -209,7 +209,7 @@ async def test_a_stream_may_take_as_long_as_it_did(tmp_path: Path):
 @contextmanager
 def played(source: ModelSource) -> Generator[Endpoint]:
     """The clients of this process are answered by this source."""
-    endpoint = Endpoint(source, url="", recognise=detect_dialect)
+    endpoint = Endpoint(source, url="", detect_dialect=detect_dialect)
     with block_network(), intercept(endpoint.answer, relay=endpoint.relays):
         yield endpoint
 

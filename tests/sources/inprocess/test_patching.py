@@ -364,17 +364,17 @@ def test_what_the_model_raises_reaches_the_client(client: Client):
 
 LATE = """
 import asyncio, sys
-from offbook.determinism.isolation import closed
-from offbook.exchange.dialects.dialect import Answer
-from offbook.sources.inprocess.interception import intercepted
+from offbook.determinism.network_guard import block_network
+from offbook.exchange.dialects.dialect import HttpResponse
+from offbook.sources.inprocess.patching import intercept
 
 libraries = {"httpx", "httpx2", "aiohttp", "urllib3", "requests", "http.client"}
 assert not libraries & set(sys.modules), libraries & set(sys.modules)
 
 async def answer(wire):
-    return Answer(body=b"answered")
+    return HttpResponse(body=b"answered")
 
-with closed(), intercepted(answer):
+with block_network(), intercept(answer):
     from tests.sources.inprocess.clients import CLIENTS
     for client in CLIENTS:
         print(client.__name__, client("https://api.openai.com/v1/chat/completions"))

@@ -95,7 +95,7 @@ AWAITED = [chat_async, responses_stream_async, messages_async]
 
 
 def serve(model: Model) -> Endpoint:
-    return Endpoint(model, url="", recognise=detect_dialect)
+    return Endpoint(model, url="", detect_dialect=detect_dialect)
 
 
 @pytest.mark.parametrize("ask", BLOCKING)

@@ -14,7 +14,7 @@ word: ContextVar[str] = ContextVar("word", default="")
 
 
 @pytest.fixture
-def completion() -> Iterator[SyncBridge]:
+def bridge() -> Iterator[SyncBridge]:
     made = SyncBridge()
     yield made
     made.close()
@@ -85,22 +85,22 @@ WORKS: list[Work] = [
 
 
 @pytest.mark.parametrize("work", WORKS)
-def test_it_comes_to_its_end_without_a_loop(completion: SyncBridge, work: Work):
-    assert [completion.finish(work()) for _ in range(3)] == [7, 7, 7]
+def test_it_comes_to_its_end_without_a_loop(bridge: SyncBridge, work: Work):
+    assert [bridge.run(work()) for _ in range(3)] == [7, 7, 7]
 
 
 @pytest.mark.parametrize("work", WORKS)
-async def test_it_comes_to_its_end_inside_a_running_loop(completion: SyncBridge, work: Work):
+async def test_it_comes_to_its_end_inside_a_running_loop(bridge: SyncBridge, work: Work):
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert completion.finish(work()) == 7
+    assert bridge.run(work()) == 7
     assert asyncio.get_running_loop() is loop
     assert asyncio.current_task() is task
     assert await later() == 7
-    assert await asyncio.to_thread(completion.finish, work()) == 7
+    assert await asyncio.to_thread(bridge.run, work()) == 7
 
 
 @pytest.mark.parametrize("wait", [0, 1])
-def test_what_it_raises_is_raised_and_the_next_one_is_well(completion: SyncBridge, wait: int):
+def test_what_it_raises_is_raised_and_the_next_one_is_well(bridge: SyncBridge, wait: int):
     async def fail() -> None:
         for _ in range(wait):
             await asyncio.sleep(0)
@@ -108,21 +108,21 @@ def test_what_it_raises_is_raised_and_the_next_one_is_well(completion: SyncBridg
 
     for _ in range(2):
         with pytest.raises(LookupError, match="on purpose"):
-            completion.finish(fail())
-    assert completion.finish(later()) == 7
+            bridge.run(fail())
+    assert bridge.run(later()) == 7
 
 
-def test_a_call_inside_a_call_has_a_loop_of_its_own(completion: SyncBridge):
+def test_a_call_inside_a_call_has_a_loop_of_its_own(bridge: SyncBridge):
     async def outer() -> int:
         await asyncio.sleep(0)
-        inner = completion.finish(later())
+        inner = bridge.run(later())
         await asyncio.sleep(0)
         return inner
 
-    assert completion.finish(outer()) == 7
+    assert bridge.run(outer()) == 7
 
 
-def test_it_sees_the_callers_context_from_its_beginning_to_its_end(completion: SyncBridge):
+def test_it_sees_the_callers_context_from_its_beginning_to_its_end(bridge: SyncBridge):
     async def read() -> list[str]:
         token = word.set(f"{word.get()}!")
         first = word.get()
@@ -132,6 +132,6 @@ def test_it_sees_the_callers_context_from_its_beginning_to_its_end(completion: S
         return [first, second, word.get()]
 
     token = word.set("hello")
-    assert completion.finish(read()) == ["hello!", "hello!", "hello"]
+    assert bridge.run(read()) == ["hello!", "hello!", "hello"]
     assert word.get() == "hello"
     word.reset(token)
