@@ -184,21 +184,21 @@ def test_two_steps_of_the_anthropic_sdk(all_dialects: Server, *, streamed: bool)
                 return stream.get_final_message()
 
         first = ask()
-        made = first.content[0]
-        assert made.type == "tool_use"
-        assert made.input == {"city": "Oslo"}
-        result = {"type": "tool_result", "tool_use_id": made.id, "content": "21"}
+        tool_use = first.content[0]
+        assert tool_use.type == "tool_use"
+        assert tool_use.input == {"city": "Oslo"}
+        result = {"type": "tool_result", "tool_use_id": tool_use.id, "content": "21"}
         messages += [
             {"role": "assistant", "content": [block.to_dict() for block in first.content]},
             {"role": "user", "content": [result]},
         ]
-        said = ask().content[0]
-        assert said.type == "text"
-        assert said.text == "It is 21."
+        answer = ask().content[0]
+        assert answer.type == "text"
+        assert answer.text == "It is 21."
     assert run.playbook.unfinished() is None
 
 
-def test_an_unmatched_request_of_the_anthropic_sdk_is_not_repeated(all_dialects: Server):
+def test_the_anthropic_sdk_does_not_retry_an_unexpected_prompt(all_dialects: Server):
     run = Run(all_dialects, when("one", [say("1")]))
     with (
         anthropic.Anthropic(base_url=run.endpoint.anthropic, api_key="x") as client,
@@ -228,10 +228,10 @@ def test_two_steps_of_the_gemini_sdk(all_dialects: Server, *, streamed: bool):
             return whole.candidates[0].content.parts
 
         first = ask()
-        made = first[0].function_call
-        assert made is not None
-        assert made.args == {"city": "Oslo"}
+        function_call = first[0].function_call
+        assert function_call is not None
+        assert function_call.args == {"city": "Oslo"}
         result = types.Part.from_function_response(name="weather", response={"result": "21"})
-        contents += [types.ModelContent(first), types.UserContent(result)]  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
+        contents += [types.ModelContent(first), types.UserContent(result)]  # pyright: ignore[reportArgumentType] - a list of parts is accepted
         assert "".join(part.text or "" for part in ask()) == "It is 21."
     assert run.playbook.unfinished() is None
