@@ -56,10 +56,10 @@ def _connect_urllib3(original: Callable[..., None], connection: Any) -> None:
 
 def _putrequest(original: Callable[..., None], connection: Any, *args: Any, **kwargs: Any) -> None:
     socket = connection.sock
-    # A socket from before the block leads to the network.
-    is_real = socket is not None and not isinstance(socket, FakeSocket)
-    if is_real and _connect_to_interceptor(connection):
-        socket.close()
+    if socket is not None and not isinstance(socket, FakeSocket):  # noqa: SIM102 - see the comment
+        # A socket from before the block leads to the network.
+        if _connect_to_interceptor(connection):
+            socket.close()
     original(connection, *args, **kwargs)
 
 

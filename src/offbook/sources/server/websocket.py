@@ -6,7 +6,7 @@ as most never do and the import takes about 20 ms.
 
 from __future__ import annotations
 
-from websockets.frames import CloseCode, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
@@ -44,14 +44,15 @@ class WebSocket:
         """Return the text messages that these bytes complete."""
         messages: list[bytes] = []
         self._protocol.receive_data(data)
-        for frame in self._protocol.events_received():
-            opcode = getattr(frame, "opcode", None)
-            if opcode is Opcode.BINARY:
+        for event in self._protocol.events_received():
+            if not isinstance(event, Frame):  # never here: the handshake is done before
+                continue
+            if event.opcode is Opcode.BINARY:
                 self._protocol.fail(CloseCode.INVALID_DATA, "expected a text message, got binary")
                 break
-            if opcode in {Opcode.TEXT, Opcode.CONT}:
-                self._fragments.append(bytes(frame.data))
-                if frame.fin:
+            if event.opcode in {Opcode.TEXT, Opcode.CONT}:
+                self._fragments.append(bytes(event.data))
+                if event.fin:
                     messages.append(b"".join(self._fragments))
                     self._fragments.clear()
         return messages
