@@ -154,7 +154,7 @@ async def evaluate_all(
 async def _score(
     judge: Judge, workspace: Workspace, evaluation: Evaluation, task: str
 ) -> EvaluationScore:
-    known = (evaluation.criterion, evaluation.target, evaluation.enough)
+    known = (evaluation.criterion, evaluation.target, evaluation.passing_score)
     parts: list[QuestionScore] = []
     try:
         artefact = read_target(workspace, evaluation.target)
@@ -169,7 +169,7 @@ async def _score(
             reasoning = "\n".join(f"{one.name} {one.score}: {one.reasoning}" for one in parts)
     except OffbookError as error:
         return EvaluationScore(*known, passed=False, error=str(error), parts=parts)
-    passed = score >= evaluation.enough
+    passed = score >= evaluation.passing_score
     return EvaluationScore(*known, passed=passed, score=score, reasoning=reasoning, parts=parts)
 
 
