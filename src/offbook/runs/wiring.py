@@ -49,7 +49,9 @@ def make_inprocess_endpoint(
     from offbook.sources.server.endpoint import Endpoint
 
     detect_dialect = dialect_detector(rules_except(lenient))
-    return Endpoint(source, url="", detect_dialect=detect_dialect, hub=hub, tools=tools, mocked=mocked)
+    return Endpoint(
+        source, url="", detect_dialect=detect_dialect, hub=hub, tools=tools, mocked=mocked
+    )
 
 
 @cache
