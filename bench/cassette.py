@@ -90,9 +90,13 @@ def make(path: Path, count: int) -> Path:
             messages=tuple(normal.message(message) for message in request.messages),
             **head,
         )
-        answered = RecordedResponse(output=ANSWER, tokens=300, usage=Usage(200, 100), duration_ms=900)
+        answered = RecordedResponse(
+            output=ANSWER, tokens=300, usage=Usage(200, 100), duration_ms=900
+        )
         items.append(Interaction(id=number, at_ms=number, request=asked, response=answered))
-    path.write_bytes(append_interactions(new_cassette(CassetteTitle(path.name, hashed=normal.seal)), items))
+    path.write_bytes(
+        append_interactions(new_cassette(CassetteTitle(path.name, hashed=normal.seal)), items)
+    )
     return path
 
 

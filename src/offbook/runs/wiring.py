@@ -107,10 +107,10 @@ class Wiring:
         tools = not self._subject.tells
         if self._subject.reach == "call":
             words = self._translate(TracedSource(self._source, self._hub, tools=tools))
-            return RunContext(words, self._hub, cwd, told=words.told)
+            return RunContext(words, self._hub, cwd, told=words.original_call)
         self._endpoint = self._make_endpoint(tools=tools)
         self._endpoint.source = words = self._translate(self._endpoint.source)
-        return RunContext(words, self._hub, cwd, self._endpoint.url, words.told)
+        return RunContext(words, self._hub, cwd, self._endpoint.url, words.original_call)
 
     def _make_endpoint(self, *, tools: bool) -> Endpoint:
         source, hub, lenient = self._source, self._hub, self._lenient

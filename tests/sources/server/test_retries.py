@@ -79,7 +79,7 @@ def forgetful() -> Generator[None]:
     """Inside, every head is read and every reply is written as if for the first time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HeadCache, "find", forget)
-        patch.setattr(chat_stream, "_draft_text", chat_stream._draft_text.__wrapped__)  # pyright: ignore[reportPrivateUsage] - without its memory
+        patch.setattr(chat_stream, "_text_template", chat_stream._text_template.__wrapped__)  # pyright: ignore[reportPrivateUsage] - without its memory
         yield
 
 

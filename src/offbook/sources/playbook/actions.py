@@ -93,8 +93,8 @@ class Role(msgspec.Struct, frozen=True):
         return (
             _fits(self.system, request.system)
             and _fits(self.model, request.model)
-            and _fits(self.first, request.first)
-            and (self.tools is None or set(self.tools) <= set(request.offered))
+            and _fits(self.first, request.first_prompt)
+            and (self.tools is None or set(self.tools) <= set(request.tool_names))
         )
 
     def misfits(self, request: Request) -> list[tuple[str, object, object]]:
@@ -104,8 +104,8 @@ class Role(msgspec.Struct, frozen=True):
             for name in ("system", "model", "first")
         ]
         found = [(by, wanted, came) for by, wanted, came in asked if not _fits(wanted, came)]
-        if self.tools is not None and not set(self.tools) <= set(request.offered):
-            found.append(("tools", self.tools, request.offered))
+        if self.tools is not None and not set(self.tools) <= set(request.tool_names):
+            found.append(("tools", self.tools, request.tool_names))
         return found
 
 

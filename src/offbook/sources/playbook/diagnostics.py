@@ -272,7 +272,7 @@ def _distance(misfits: list[tuple[str, object, object]]) -> float:
 
 def describe_request(request: Request) -> str:
     """What a request brought, in one line."""
-    fresh = request.fresh
+    fresh = request.new_messages
     return _describe_message(fresh[-1]) if fresh else "a request with nothing new in it"
 
 

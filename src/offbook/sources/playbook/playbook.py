@@ -191,7 +191,7 @@ class Playbook:
 
         They hear them in the order of the calls: some clients report whichever ended first.
         """
-        fresh = (found for message in request.fresh for found in message.results)
+        fresh = (found for message in request.new_messages for found in message.results)
         results = {found.call_id: found for found in fresh if found.call_id in self._waiting}
         for call_id in [waiting for waiting in self._waiting if waiting in results]:
             step, action = self._waiting.pop(call_id)
@@ -229,7 +229,7 @@ class Playbook:
 
     def _follow(self, request: Request) -> _ScriptQueue:
         """The part whose tool results these are, or the turn that this prompt opens or goes on."""
-        fresh = request.fresh
+        fresh = request.new_messages
         for result in (found for message in fresh for found in message.results):
             owner = self._owners.pop(result.call_id, None)
             if owner is not None:
@@ -291,11 +291,11 @@ class Playbook:
     def _call(
         self, step: Step, action: Call, tool: str, params: Params, request: Request
     ) -> ToolCall:
-        if request.tools and tool not in request.offered:
+        if request.tools and tool not in request.tool_names:
             raise ScriptMismatch(
                 f"step {step} calls a tool that the agent does not offer: {tool!r}",
                 where=step.place,
-                hint=did_you_mean(tool, request.offered),
+                hint=did_you_mean(tool, request.tool_names),
             )
         self._calls += 1
         made = ToolCall(f"playbook-tc-{self._calls}", tool, dict(params))

@@ -173,14 +173,14 @@ class Endpoint:
         except ModelError as error:
             if request is None:
                 self._tell_error(error)
-            answer = dialect.refuse(error, request)
+            answer = dialect.encode_error(error, request)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - pytest.fail() is no Exception
             self._fail(error)
             refusal = ModelError(_say(error), status=400)
             self._tell_error(refusal)
-            answer = _final(dialect.refuse(refusal, request))
+            answer = _final(dialect.encode_error(refusal, request))
         if request is not None and answer.live_chunks is None:
             self._recent.append((request, answer))
         return answer
@@ -206,25 +206,25 @@ class Endpoint:
 
     def _name(self, dialect: Dialect, request: Request, reply: Reply) -> Reply:
         """The reply under the id by which a later request may go on from it."""
-        reply = msgspec.structs.replace(reply, id=dialect.identify(reply, request))
-        self._threads.remember(reply.id, request, reply)
+        reply = msgspec.structs.replace(reply, id=dialect.reply_id(reply, request))
+        self._threads.add(reply.id, request, reply)
         return reply
 
     def _encode(self, dialect: Dialect, request: Request, reply: Reply) -> HttpResponse:
         answer = dialect.encode(reply, request)
         if self._timed and reply.delays:
-            return msgspec.structs.replace(answer, waits=spread_delays(reply, answer.chunks))
+            return msgspec.structs.replace(answer, chunk_delays=spread_delays(reply, answer.chunks))
         return answer
 
     async def _relay(self, dialect: Dialect, request: Request) -> HttpResponse:
         relay = Relay(self._reply(dialect, request))
-        if await relay.begins():
+        if await relay.has_early_events():
             return HttpResponse(200, STREAM, live_chunks=self._hand_on(relay))
         return self._encode(dialect, request, await relay.reply)
 
     async def _hand_on(self, relay: Relay) -> AsyncIterator[bytes]:
         try:
-            async for event in relay.follow():
+            async for event in relay.events():
                 yield event
         except ModelError:
             return  # what the provider said of it has been handed on
@@ -255,8 +255,8 @@ class Endpoint:
 
     def delays(self, answer: HttpResponse) -> Iterable[float] | None:
         """The seconds before each chunk of a stream, or None for all at once."""
-        if answer.waits:
-            return answer.waits
+        if answer.chunk_delays:
+            return answer.chunk_delays
         if self._pacing is None:
             return None
         self._streams += 1
@@ -311,7 +311,7 @@ def _same(one: Request, other: Request) -> bool:
         one.messages == other.messages
         and one.model == other.model
         and one.system == other.system
-        and one.offered == other.offered
+        and one.tool_names == other.tool_names
     )
 
 
