@@ -409,7 +409,7 @@ IMPORTED = """
 import sys
 
 def pytest_unconfigure(config):
-    print("imported:", "offbook" in sys.modules, "pytest_offbook.rehearsals" in sys.modules)
+    print("imported:", "offbook.runs" in sys.modules, "pytest_offbook.rehearsals" in sys.modules)
 """
 
 

@@ -176,7 +176,7 @@ def test_no_secret_is_written_when_commands_are_recorded_and_replayed(
     for name in ("imported.yaml", "imported.jsonl"):
         assert offbook_command("import", "production.jsonl", "-o", name).code == 0
     (tmp_path / "production.jsonl").unlink()
-    mocks = offbook_command("run", "--record-mocks", "mocks.jsonl", *asked)
+    mocks = offbook_command("record", "mocks.jsonl", *asked)
     planted.hear(mocks.err)
     assert (tmp_path / "mocks.jsonl").read_text().count("\n") == 3
     assert planted.found(tmp_path) == []
@@ -201,15 +201,17 @@ def test_no_secret_is_written_when_a_loop_is_recorded_judged_and_reported(
         {"type": "stdout_contains", "pattern": f"sk-proj-{pattern}"},
     ]
     said = [
-        offbook_command("setup", "shop", "--scratchpad", "clean"),
-        offbook_command("run", "shop", "--task", planted.told, "--command", command, *given),
-        offbook_command("assert", "shop", msgspec.json.encode(failing).decode()),
+        offbook_command("workspace", "setup", "shop", "--scratchpad", "clean"),
+        offbook_command(
+            "workspace", "run", "shop", "--task", planted.told, "--command", command, *given
+        ),
+        offbook_command("workspace", "assert", "shop", msgspec.json.encode(failing).decode()),
         *(
-            offbook_command("report", "shop", form, "--include-traces", "--print")
+            offbook_command("workspace", "report", "shop", form, "--include-traces", "--print")
             for form in ("junit", "tap", "ctrf", "json")
         ),
         *(
-            offbook_command("inspect", "shop", "--format", form)
+            offbook_command("workspace", "inspect", "shop", "--format", form)
             for form in ("json", "summary", "timeline")
         ),
     ]
