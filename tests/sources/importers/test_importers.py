@@ -303,7 +303,7 @@ def test_recorded_sessions_of_ralph_are_imported_as_expected(shared_data: Path, 
         cassette = tmp_path / f"{seen}.yaml"
         write_cassette(told, cassette)
         source = Cassette(cassette)
-        given = [source.output("whatever the prompt was", one.hat) for one in told]
+        given = [source.reply_to_prompt("whatever the prompt was", one.hat) for one in told]
         assert "".join(one.output or "" for one in given if one) == about["terminal_text"], name
         assert source.verdict().status == "pass", name
     assert seen
@@ -342,7 +342,7 @@ def test_runs_of_real_clients_are_imported_and_replay(
     first, second = told = read_trace(shared_data / "ralph" / "thirdparty_runs" / name)
     write_cassette(told, tmp_path / "run.yaml")
     source = Cassette(tmp_path / "run.yaml")
-    given = [source.output(one.prompt or "whatever it was", one.hat) for one in told]
+    given = [source.reply_to_prompt(one.prompt or "whatever it was", one.hat) for one in told]
     assert [one.said for one in given if one] == [one.reply.blocks for one in told]
     assert source.verdict().status == "pass"
     assert [call.name for call in first.reply.calls] == [tool]

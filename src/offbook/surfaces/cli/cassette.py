@@ -59,7 +59,8 @@ def show(path: Path, number: int | None) -> None:
         for entry in tape.entries:
             item = tape.read(entry)
             said = item.response.output or ", ".join(
-                getattr(block, "name", type(block).__name__.lower()) for block in item.response.said
+                getattr(block, "name", type(block).__name__.lower())
+                for block in item.response.reply_blocks
             )
             answer = said if item.response.error is None else f"error {item.response.error.status}"
             asked = item.request.title.splitlines()[:1]
@@ -75,7 +76,7 @@ def show(path: Path, number: int | None) -> None:
     entry = tape.entries[number - 1]
     item = tape.read(entry)
     if item.request.prompt is None:
-        whole = {**msgspec.structs.asdict(tape.head(entry)), "messages": tape.messages(entry)}
+        whole = {**msgspec.structs.asdict(tape.settings(entry)), "messages": tape.messages(entry)}
         asked = msgspec.structs.replace(item.request, head=None, after=None, again=None, **whole)
         item = msgspec.structs.replace(item, request=asked)
     click.echo(dump_yaml(interaction_to_dict(item)), nl=False)
@@ -131,7 +132,7 @@ def trim(path: Path, numbers: tuple[str, ...], *, unused_by: Path | None) -> Non
     if unused_by is not None:
         if not unused_by.is_file():
             raise FormatError("there is no such cursor", path=unused_by)
-        chosen |= {entry.number for entry in Cassette(path, cursor=unused_by).left}
+        chosen |= {entry.number for entry in Cassette(path, cursor=unused_by).unused}
     if not chosen:
         if unused_by is None:
             raise UsageError("there is nothing to trim", hint="name numbers, or --unused-by CURSOR")

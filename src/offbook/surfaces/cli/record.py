@@ -152,7 +152,7 @@ def _renew(
 
     with Rerecording(cassette, number, Live(upstream)) as renewing:
         done = run_with_source(renewing, command_, deadline=deadline)
-    if not renewing.renewed:
+    if not renewing.recorded:
         raise UsageError(
             f"the command never came to interaction {number}",
             where=str(cassette),

@@ -102,7 +102,7 @@ def _replay(  # noqa: PLR0913 - one for each option
             cursor=cursor,
             hub=hub,
             timed=timed,
-            again=f"offbook record {shlex.join([str(cassette)])} --only {{number}} "
+            record_command=f"offbook record {shlex.join([str(cassette)])} --only {{number}} "
             f"-- {shlex.join(command_)}",
         )
         if task:
