@@ -140,7 +140,7 @@ def peers(folder: Path, count: int) -> dict[str, float]:
 
 
 def _vcr_text(count: int) -> str:
-    from offbook.files import dump_yaml
+    from offbook.yaml_files import dump_yaml
 
     answer = {"id": "c", "object": "chat.completion", "choices": [{"message": {"content": ANSWER}}]}
     interactions = [

@@ -12,7 +12,8 @@ import msgspec
 
 from offbook.errors import UsageError
 from offbook.exchange.dialects.validation import RULES
-from offbook.files import parse_json, parse_yaml, read_text
+from offbook.files import parse_json, read_text
+from offbook.yaml_files import parse_yaml
 
 # --- What the commands read, alike in all of them: JSON itself, a file, or the standard input.
 

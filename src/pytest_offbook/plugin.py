@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from offbook.surfaces.capabilities import load_capabilities
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from offbook.goldens.goldens_pytest import Goldens
     from offbook.surfaces.fixtures import Offbook
+
+# The hooks, options and fixtures of the capabilities.
+pytest_plugins = [
+    capability.pytest_plugin for capability in load_capabilities() if capability.pytest_plugin
+]
 
 ABOUT = """Which traces to keep: those of failing tests in the folder DIR (default: \
 .offbook/traces); `all`: those of all tests; `never`: none."""

@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
@@ -71,10 +72,11 @@ class CapabilitiesContract(_ProblemsContract):
 class DoorsContract(_ProblemsContract):
     """Each third-party package is imported by the modules of its door only.
 
-    - ``doors``: lines of ``package -> module, module``; a module stands for its folder too.
+    - ``doors``: lines of ``package -> module, module``; a folder includes its modules, and
+      ``offbook.*.*_cli`` matches the module of that name in every capability.
     - ``everywhere``: packages that any module may import.
 
-    A package that has no door may not be imported at all, and a door that no import uses fails.
+    A package without a door may not be imported at all.
     """
 
     type_name = "doors"
@@ -98,10 +100,12 @@ def _read_table(module: str) -> list[str]:
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
-    for node in ast.parse(Path(spec.origin).read_text("utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CAPABILITIES":
-            return list(ast.literal_eval(node.value))
-    return []
+    assignments = [
+        node
+        for node in ast.parse(Path(spec.origin).read_text("utf-8")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CAPABILITIES"
+    ]
+    return list(ast.literal_eval(assignments[-1].value)) if assignments else []
 
 
 def _parse_door(line: str) -> tuple[str, list[str]]:
@@ -119,4 +123,4 @@ def _third_party(graph: ImportGraph) -> set[str]:
 
 
 def _is_within(module: str, folder: str) -> bool:
-    return module == folder or module.startswith(f"{folder}.")
+    return fnmatchcase(module, folder) or module.startswith(f"{folder}.")

@@ -40,8 +40,8 @@ def test_a_file_may_hold_several_scenarios(tmp_path: Path):
 BROKEN = {
     "nothing": ("", 1, "the fixture is empty"),
     "blank lines": ("\n\n", 1, "the fixture is empty"),
-    "bad JSON": (spell({}) + "{oops\n", 2, "not good JSON"),
-    "half a line": (spell({}) + spell({})[:40], 2, "not good JSON"),
+    "bad JSON": (spell({}) + "{oops\n", 2, "invalid JSON"),
+    "half a line": (spell({}) + spell({})[:40], 2, "invalid JSON"),
     "no expect": (spell({}) + without("expect"), 2, "missing required field `expect`"),
     "no steps": (without("steps"), 1, "missing required field `steps`"),
     "no session": (without("sessionId"), 1, "missing required field `sessionId`"),
@@ -116,7 +116,7 @@ def test_a_manifest_of_a_folder_above_counts_where_there_is_no_sidecar(tmp_path:
         ('{"match": "roughly"}', "Invalid enum value"),
         ('{"mach": "exact"}', "did you mean 'match'"),
         ('{"scenarios": {"basik": {}}}', "did you mean 'basic'"),
-        ("", "not good JSON"),
+        ("", "invalid JSON"),
     ],
 )
 def test_what_is_wrong_with_a_sidecar_is_told(tmp_path: Path, text: str, message: str):

@@ -11,7 +11,7 @@ import pytest
 from offbook.goldens.components import Component, Harness
 from offbook.goldens.fixture_store import FixtureStore, read_scenarios
 from offbook.goldens.golden_replay import replay, replay_all
-from offbook.trace.channels import Inbox
+from offbook.goldens.session_hub import Inbox
 
 pytestmark = pytest.mark.external
 

@@ -8,7 +8,7 @@ import pytest
 from offbook.goldens.components import Component, Harness, step, steps_of
 from offbook.goldens.fixture_store import GoldenFixture, GoldenScenario, MatchRule
 from offbook.goldens.golden_replay import GoldenReplay, replay, replay_all
-from offbook.trace.channels import Inbox
+from offbook.goldens.session_hub import Inbox
 from offbook.trace.events import Event
 
 START = {"type": "startSession"}

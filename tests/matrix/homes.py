@@ -69,12 +69,12 @@ CLIENTS = (Codex.client, ClaudeCode.client, GeminiCli.client, Pi.client)
 HOMES = {
     home.name: home
     for home in (
-        Home(COMMANDS, tuple(client.pinned for client in CLIENTS if client), npm=True),
+        Home(COMMANDS, tuple(client.requirement for client in CLIENTS if client), npm=True),
         # it asks for an SDK of 400 MB and the way to a real model, but needs neither here
         Home(
             "ralph-orchestrator",
             (
-                ORCHESTRATOR.pinned,
+                ORCHESTRATOR.requirement,
                 "pyyaml==6.0.3",
                 "psutil==7.2.2",
                 "rich==15.0.0",

@@ -314,8 +314,8 @@ class Parrot:
     """A subject that asks the model once for each prompt, and swallows what goes wrong."""
 
     name = "parrot"
-    reach: ModelAccess = "call"
-    tells = False
+    model_access: ModelAccess = "call"
+    emits_tool_calls = False
 
     def __init__(self, *, careful: bool = True, twice: bool = False) -> None:
         self._careful = careful
@@ -386,42 +386,60 @@ def test_a_playbook_of_ones_own_can_be_the_source():
 @pytest.mark.parametrize(
     "build, says",
     [
-        (lambda: raw.session(extensions="a.py"), "extensions is a list, not str"),
-        (lambda: raw.session(extensions={"a": 1}), "extensions is a list, not dict"),
-        (lambda: raw.session(extensions=5), "extensions is a list, not int"),
-        (lambda: raw.session(extension_factories=len), "extension_factories is a list"),
-        (lambda: raw.session(mock_tools=["bash"]), "mock_tools is a dict, not list"),
-        (lambda: raw.session(mock_tools=[]), "mock_tools is a dict, not list"),
+        (lambda: raw.session(extensions="a.py"), "extensions must be a list, got str"),
+        (lambda: raw.session(extensions={"a": 1}), "extensions must be a list, got dict"),
+        (lambda: raw.session(extensions=5), "extensions must be a list, got int"),
+        (lambda: raw.session(extension_factories=len), "extension_factories must be a list"),
+        (lambda: raw.session(mock_tools=["bash"]), "mock_tools must be a dict, got list"),
+        (lambda: raw.session(mock_tools=[]), "mock_tools must be a dict, got list"),
         (
             lambda: raw.session(mock_tools={"bash": 5}),
-            "mock_tools['bash']: a int is no tool result",
+            "mock_tools['bash']: expected a tool result, got int",
         ),
         (lambda: raw.session(mock_tools={"bash": {"text": 1}}), "unknown key 'text'"),
-        (lambda: raw.session(mock_tools={"bash": {"content": 5}}), "a int"),
-        (lambda: raw.session(mock_tools={5: "ok"}), "names no tool"),
-        (lambda: raw.session(mock_ui=True), "mock_ui is a dict, not bool"),
-        (lambda: raw.session(mock_ui=[]), "mock_ui is a dict, not list"),
+        (
+            lambda: raw.session(mock_tools={"bash": {"content": 5}}),
+            "expected a list as 'content' of a tool result, got int",
+        ),
+        (lambda: raw.session(mock_tools={5: "ok"}), "mock_tools keys must be tool names, got 5"),
+        (lambda: raw.session(mock_ui=True), "mock_ui must be a dict, got bool"),
+        (lambda: raw.session(mock_ui=[]), "mock_ui must be a dict, got list"),
         (lambda: raw.session(mock_ui={"confrim": True}), "did you mean 'confirm'"),
-        (lambda: raw.session(mock_ui={5: True}), "mock_ui has no 5"),
-        (lambda: raw.session(mock_ui={"confirm": "yes"}), "mock_ui['confirm'] is a str"),
-        (lambda: raw.session(mock_ui={"confirm": None}), "mock_ui['confirm'] is a NoneType"),
-        (lambda: raw.session(mock_ui={"select": True}), "mock_ui['select'] is a bool"),
-        (lambda: raw.session(mock_ui={"select": ["a"]}), "mock_ui['select'] is a list"),
-        (lambda: raw.session(mock_ui={"input": 5}), "mock_ui['input'] is a int"),
+        (lambda: raw.session(mock_ui={5: True}), "mock_ui: unknown method 5"),
+        (
+            lambda: raw.session(mock_ui={"confirm": "yes"}),
+            "mock_ui['confirm']: expected bool or a function, got str",
+        ),
+        (
+            lambda: raw.session(mock_ui={"confirm": None}),
+            "mock_ui['confirm']: expected bool or a function, got NoneType",
+        ),
+        (
+            lambda: raw.session(mock_ui={"select": True}),
+            "mock_ui['select']: expected int, str or a function, got bool",
+        ),
+        (
+            lambda: raw.session(mock_ui={"select": ["a"]}),
+            "mock_ui['select']: expected int, str or a function, got list",
+        ),
+        (
+            lambda: raw.session(mock_ui={"input": 5}),
+            "mock_ui['input']: expected str or a function, got int",
+        ),
         (lambda: raw.session(mock_ui={"notify": "ignore"}), '"collect" or a function'),
-        (lambda: raw.session(system_prompt=None), "system_prompt is a string, not NoneType"),
+        (lambda: raw.session(system_prompt=None), "system_prompt must be a string, got NoneType"),
         (lambda: raw.session(cwd="/no/such/folder"), "cwd is not a folder"),
         (lambda: raw.session(cwd=5), "cwd is a path, not 5"),
         (lambda: raw.session(cwd=""), "cwd is a path, not ''"),
         (lambda: raw.session(trace=5), "trace is a path, not 5"),
         (lambda: raw.session(trace="/dev/null/x/t.jsonl"), "cannot write the trace"),
-        (lambda: raw.session(skills={"name": "a"}), "skills is a list, not dict"),
-        (lambda: raw.session(skills=[5]), "skills: Expected `object`, got `int`"),
-        (lambda: raw.session(skills=[{"nme": "a"}]), "skills: "),
-        (lambda: raw.session(settings=[1]), "settings is a dict, not list"),
+        (lambda: raw.session(skills={"name": "a"}), "skills must be a list, got dict"),
+        (lambda: raw.session(skills=[5]), "invalid skill: Expected `object`, got `int`"),
+        (lambda: raw.session(skills=[{"nme": "a"}]), "invalid skill: "),
+        (lambda: raw.session(settings=[1]), "settings must be a dict, got list"),
         (lambda: raw.session(settings={"modle": "m"}), "did you mean 'model'"),
         (lambda: raw.session(settings={"retries": "2"}), "settings: Expected `int`, got `str`"),
-        (lambda: raw.session(settings={5: 1}), "settings has the key 5"),
+        (lambda: raw.session(settings={5: 1}), "settings keys must be strings, got 5"),
         (lambda: raw.session(source=5), "a int is no source of replies"),
         (lambda: raw.session(source=Always), "a type is no source of replies"),
         (lambda: raw.session(mock_tool={}), "did you mean 'mock_tools'"),

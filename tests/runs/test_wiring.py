@@ -24,8 +24,8 @@ class Agent:
     """A small agent over the OpenAI SDK: it blocks its thread, and knows nothing of Offbook."""
 
     name = "agent"
-    reach: ModelAccess = "endpoint"
-    tells = False
+    model_access: ModelAccess = "endpoint"
+    emits_tool_calls = False
 
     def __init__(self, prompt: Callable[[openai.OpenAI, str], object]) -> None:
         self._prompt = prompt

@@ -286,5 +286,5 @@ def test_a_run_that_was_killed_is_shown_to_its_last_line(offbook_command: Offboo
     assert outcome.out.splitlines()[-3:] == [
         "│  │  └─ → alive",
         "│  └─ 2. call die {}",
-        "└─ the trace ends here, in the middle",
+        "└─ the trace ends here, before the end of the run",
     ]

@@ -163,7 +163,7 @@ class Nameless(AgentSession):
 
 
 class Unreachable(AgentSession):
-    reach: Any = "telepathy"
+    model_access: Any = "telepathy"
 
 
 class Deaf(AgentSession):

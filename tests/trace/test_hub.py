@@ -1,252 +1,444 @@
-"""The hub's protocol: envelopes, commands, pausing, channels, inboxes."""
+"""The hub: who hears what, in which order, and what becomes of errors."""
 
-from datetime import UTC, datetime
-from typing import Any
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from offbook.determinism.clock import FrozenClock
-from offbook.errors import OffbookError, RunError, UsageError
-from offbook.trace.channels import Channel
+from offbook.errors import DeadlineExceeded, RunError, UsageError
 from offbook.trace.events import Event
-from offbook.trace.hub import Hub, event_envelope
+from offbook.trace.hub import Hub, NameFilter, check_name_filter, name_matches
 
 
-def hear(hub: Hub) -> list[Event]:
-    seen: list[Event] = []
-    hub.subscribe(seen.append)
-    return seen
-
-
-def payloads(events: list[Event]) -> list[dict[str, Any]]:
-    return [event_envelope(event)["event"] for event in events]
-
-
-def test_an_envelope_has_id_timestamp_context_and_event():
-    hub = Hub(FrozenClock(1_766_916_000_000), session_id="record-1")
-    seen = hear(hub)
-    hub.emit("harness:start", {"name": "test"})
-    assert [event_envelope(event) for event in seen] == [
-        {
-            "id": "event-1",
-            "timestamp": datetime(2025, 12, 28, 10, tzinfo=UTC),
-            "context": {"sessionId": "record-1"},
-            "event": {"type": "harness:start", "name": "test"},
-        }
-    ]
-
-
-def send_all(hub: Hub) -> None:
-    hub.send("m")
-    hub.send_to("agent", "m")
-    hub.send_to_run("run-1", "m")
-    hub.reply("p", {"content": "yes", "choice": "y", "timestamp": "2025-12-28T10:00:00Z"})
-    hub.reply("p", "no")
-    hub.abort("enough")
-    hub.abort()
-
-
-def test_commands_are_silent_before_the_session_starts():
-    hub = Hub(session_id="s")
-    seen = hear(hub)
-    send_all(hub)
-    hub.abort(resumable=True)
-    assert seen == []
-    assert hub.status == "idle"
-    assert not hub.session_active
-    assert not hub.signal.fired
-
-
-def test_commands_of_an_active_session_have_exactly_these_payloads():
-    hub = Hub(session_id="s")
-    seen = hear(hub)
-    hub.start_session()
-    send_all(hub)
-    assert payloads(seen) == [
-        {"type": "session:message", "content": "m"},
-        {"type": "session:message", "content": "m", "agentName": "agent"},
-        {"type": "session:message", "content": "m", "runId": "run-1"},
-        {"type": "session:reply", "promptId": "p", "content": "yes", "choice": "y"},
-        {"type": "session:reply", "promptId": "p", "content": "no"},
-        {"type": "session:abort", "reason": "enough"},
-        {"type": "session:abort"},
-    ]
-
-
-def test_abort_sets_the_status_before_listeners_hear_and_leaves_the_session_active():
-    hub, statuses = Hub(session_id="s"), list[str]()
-    hub.subscribe(lambda _: statuses.append(hub.status), "session:abort")
-    hub.start_session()
-    hub.abort("enough")
-    assert statuses == ["aborted"]
-    assert hub.session_active
-    assert hub.signal.fired
-    assert hub.signal.reason == "enough"
-
-
-def test_a_reply_without_content_is_refused():
-    with pytest.raises(UsageError, match="content"):
-        Hub().reply("p", {"contents": "yes"})
-
-
-def test_a_status_that_does_not_exist_is_refused_with_the_nearest():
-    with pytest.raises(UsageError, match="'running'"):
-        Hub().set_status("runing")  # pyright: ignore[reportArgumentType] - on purpose
-
-
-def test_a_session_is_paused_once_and_resumed_with_a_message():
-    hub = Hub(session_id="s")
-    seen = hear(hub)
-    hub.start_session()
-    hub.set_status("running")
-    hub.abort("wait", resumable=True, node="n1")
-    hub.abort("wait", resumable=True, node="n1")
-    assert hub.status == "paused"
-    assert hub.signal.fired
-    hub.resume("s", "go on")
-    assert hub.status == "running"
-    assert not hub.signal.fired
-    assert hub.paused is not None
-    hub.forget_paused("s")
-    hub.forget_paused("s")
-    assert hub.paused is None
-    assert payloads(seen) == [
-        {"type": "flow:paused", "sessionId": "s", "nodeId": "n1", "reason": "wait"},
-        {"type": "session:message", "content": "go on"},
-        {"type": "flow:resumed", "sessionId": "s", "nodeId": "n1", "injectedMessages": 1},
-    ]
+def names(events: list[Event]) -> list[str]:
+    return [event.event for event in events]
 
 
 @pytest.mark.parametrize(
-    "status, session, message, kind, what",
+    "wanted, heard",
     [
-        ("paused", "s", " ", UsageError, "needs a message"),
-        ("running", "t", "", UsageError, "needs a message"),
-        ("running", "t", "go", RunError, "running already"),
-        ("paused", "t", "go", UsageError, "did you mean|no session 't' is paused"),
+        ("*", ["agent:start", "harness:start", "agent:tool:start"]),
+        ("agent:*", ["agent:start", "agent:tool:start"]),
+        ("harness:start", ["harness:start"]),
+        (["agent:*", "agent:start", "harness:start"], [
+            "agent:start", "harness:start", "agent:tool:start",
+        ]),
+        ([], []),
     ],
-)
-def test_resuming_refuses_in_this_order_and_tells_nothing(
-    status: Any, session: str, message: str, kind: type[OffbookError], what: str
-):
-    hub = Hub(session_id="s")
-    hub.start_session()
-    hub.abort(resumable=True)
-    hub.set_status(status)
-    seen = hear(hub)
-    with pytest.raises(kind, match=what):
-        hub.resume(session, message)
-    assert seen == []
+)  # fmt: skip
+def test_a_listener_hears_what_passes_its_filter_once(wanted: NameFilter, heard: list[str]):
+    hub, seen = Hub(), list[Event]()
+    hub.subscribe(seen.append, wanted)
+    for name in ("agent:start", "harness:start", "agent:tool:start"):
+        hub.emit(name)
+    assert names(seen) == heard
 
 
-def test_a_paused_session_can_still_be_ended():
-    hub = Hub(session_id="s")
-    hub.start_session()
-    hub.abort(resumable=True)
-    hub.abort("enough")
-    assert hub.status == "aborted"
+def test_a_filter_without_a_listener_is_refused():
+    with pytest.raises(UsageError, match="needs a listener, got 'agent:\\*'"):
+        Hub().subscribe("agent:*")  # pyright: ignore[reportArgumentType] - on purpose
 
 
-async def test_a_message_to_a_run_reaches_its_inbox_without_a_session_and_tells_nothing():
-    hub = Hub(session_id="s")
-    seen = hear(hub)
-    inbox = hub.open_inbox("run-0")
-    hub.send_to_run("run-0", "hello")
-    hub.send_to_run("run-1", "nobody")
-    assert await inbox.pop() == "hello"
-    assert seen == []
+def test_a_list_changed_later_does_not_change_a_subscription():
+    hub, seen, wanted = Hub(), list[Event](), ["a"]
+    hub.subscribe(seen.append, wanted)
+    wanted.append("b")
+    hub.emit("b")
+    assert not seen
 
 
-def count(event: Event, state: dict[str, int]) -> None:
-    state[event.event] = state.get(event.event, 0) + 1
+def test_unsubscribing_ends_only_that_subscription_and_twice_is_nothing():
+    hub, seen, others = Hub(), list[Event](), list[Event]()
+    first = hub.subscribe(seen.append)
+    second = hub.subscribe(seen.append)
+    hub.subscribe(others.append)
+    hub.emit("one")
+    assert names(seen) == ["one", "one"]
+    first()
+    first()
+    hub.emit("two")
+    assert names(seen) == ["one", "one", "two"]
+    second()
+    hub.emit("three")
+    assert names(seen) == ["one", "one", "two"]
+    assert names(others) == ["one", "two", "three"]
 
 
-def test_a_channel_hears_between_start_and_stop():
-    hub, moments = Hub(), list[str]()
-    seen = hear(hub)
+def test_whoever_listened_at_emit_hears_it_even_if_unsubscribed_meanwhile():
+    hub, seen = Hub(), list[str]()
 
-    def started(state: object) -> None:
-        moments.append("start")
+    def leave(event: Event) -> None:
+        seen.append("a")
+        stop_a()
+        stop_b()
 
-    def completed(state: object) -> None:
-        moments.append("complete")
-
-    hub.register_channel(
-        Channel(
-            "counter",
-            {"tick*": count},
-            on_start=started,
-            on_complete=completed,
-        )
-    )
-    hub.emit("tick1")
-    hub.start()
-    hub.start()
-    hub.emit("tick2")
-    hub.stop()
-    hub.stop()
-    hub.emit("tick3")
-    assert hub.channels.state("counter") == {"tick2": 1}
-    assert moments == ["start", "complete"]
-    assert payloads(seen)[0] == {"type": "channel:registered", "name": "counter"}
+    stop_a = hub.subscribe(leave)
+    stop_b = hub.subscribe(lambda _: seen.append("b"))
+    hub.subscribe(lambda _: seen.append("c"))
+    hub.emit("one")
+    hub.emit("two")
+    assert seen == ["a", "b", "c", "c"]
 
 
-def test_a_channel_registered_late_starts_at_once():
+def test_whoever_subscribes_during_emit_starts_with_the_next_event():
+    hub, seen = Hub(), list[Event]()
+
+    def invite(event: Event) -> None:
+        stop()
+        hub.subscribe(seen.append)
+
+    stop = hub.subscribe(invite)
+    hub.emit("one")
+    assert names(seen) == []
+    hub.emit("two")
+    assert names(seen) == ["two"]
+
+
+def test_all_listeners_hear_one_order_also_when_a_listener_emits():
+    hub, early, late = Hub(), list[Event](), list[Event]()
+
+    def answer(event: Event) -> None:
+        if event.event == "outer":
+            hub.emit("inner")
+
+    hub.subscribe(early.append)
+    hub.subscribe(answer)
+    hub.subscribe(late.append)
+    hub.emit("outer")
+    hub.emit("next")
+    assert names(early) == names(late) == ["outer", "inner", "next"]
+    assert [event.seq for event in late] == [1, 2, 3]
+
+
+def test_a_listener_that_answers_itself_for_ever_is_stopped_and_named():
     hub = Hub()
-    hub.start()
-    hub.register_channel(Channel("late", {"*": count}))
-    hub.emit("tick")
-    assert hub.channels.state("late")["tick"] == 1
-
-
-@pytest.mark.parametrize("name", ["", " ", "twice"])
-def test_a_channel_needs_a_name_of_its_own(name: str):
-    hub = Hub()
-    hub.register_channel(Channel("twice", {}))
-    with pytest.raises(UsageError, match="channel"):
-        hub.register_channel(Channel(name, {}))
-
-
-def boom(*_: object) -> None:
-    raise ValueError("broken channel")
-
-
-async def boom_later(*_: object) -> None:
-    raise ValueError("broken channel")
-
-
-@pytest.mark.parametrize("handler", [boom, boom_later])
-async def test_a_handler_that_raises_is_told_and_the_others_go_on(handler: Any):
-    hub = Hub()
-    seen = hear(hub)
-    hub.register_channel(Channel("bad", {"tick": handler}))
-    hub.register_channel(Channel("good", {"tick": count}))
-    hub.start()
-    hub.emit("tick")
-    await hub.idle()
-    assert hub.channels.state("good") == {"tick": 1}
-    assert {"type": "channel:error", "name": "bad", "error": "ValueError: broken channel"} in (
-        payloads(seen)
-    )
-    with pytest.raises(ValueError, match="broken channel"):
+    hub.subscribe(lambda _: hub.emit("echo") and None, "echo")
+    hub.emit("echo")
+    with pytest.raises(RunError, match="dropped echo"):
         hub.raise_errors()
 
 
-def test_a_channel_that_cannot_start_does_not_run():
-    hub, states = Hub(allow_errors=True), list[object]()
-    hub.register_channel(Channel("bad", {"tick": count}, on_start=boom, on_complete=states.append))
-    hub.start()
+def test_threads_agree_on_one_order_and_none_is_lost():
+    hub, seen = Hub(), list[Event]()
+    hub.subscribe(seen.append)
+    ready = threading.Barrier(4)
+
+    def speak() -> None:
+        ready.wait()
+        for _ in range(250):
+            hub.emit("tick")
+
+    threads = [threading.Thread(target=speak) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [event.seq for event in seen] == list(range(1, 1001))
+
+
+def fail(event: Event) -> None:
+    raise ValueError("broken listener")
+
+
+async def fail_later(event: Event) -> None:
+    await asyncio.sleep(0)
+    raise ValueError("broken listener")
+
+
+@pytest.mark.parametrize("listener", [fail, fail_later])
+async def test_an_error_of_a_listener_harms_nobody_and_fails_the_run(
+    listener: Callable[[Event], object],
+):
+    hub, seen = Hub(), list[Event]()
+    hub.subscribe(listener)
+    hub.subscribe(seen.append)
+    hub.emit("one")
+    await hub.idle()
+    assert names(seen) == ["one"]
+    assert [str(error) for error in hub.errors] == ["broken listener"]
+    with pytest.raises(ValueError, match="broken listener") as raised:
+        hub.raise_errors()
+    note = f"raised by the listener {listener.__name__} at one #1"
+    assert raised.value.__notes__ == [note]
+
+
+@pytest.mark.parametrize("listener", [fail, fail_later])
+async def test_leaving_the_block_of_a_bus_raises_what_its_listeners_raised(
+    listener: Callable[[Event], object],
+):
+    async def use_bus() -> None:
+        async with Hub() as hub:
+            hub.subscribe(listener)
+            hub.emit("one")
+
+    with pytest.raises(ValueError, match="broken listener"):
+        await use_bus()
+
+
+async def test_errors_that_are_allowed_are_kept_and_do_not_fail():
+    async with Hub(allow_errors=True) as hub:
+        hub.subscribe(fail)
+        hub.subscribe(fail_later)
+        hub.emit("one")
+    assert len(hub.errors) == 2
+
+
+def test_the_error_of_the_block_itself_is_not_hidden_by_a_listeners():
+    hub = Hub()
+    hub.subscribe(fail)
+    hub.emit("one")
+    with pytest.raises(KeyError), hub:
+        raise KeyError
+
+
+def test_of_several_errors_the_first_is_raised_and_the_others_are_told():
+    hub = Hub()
+    hub.subscribe(fail)
+    hub.emit("one")
+    hub.emit("two")
+    with pytest.raises(ValueError, match="broken") as raised:
+        hub.raise_errors()
+    assert "and another listener raised ValueError: broken listener" in raised.value.__notes__
+
+
+async def test_an_async_listener_takes_events_one_after_another():
+    hub, seen = Hub(), list[str]()
+
+    async def slowly(event: Event) -> None:
+        seen.append(f"{event.event} begins")
+        await asyncio.sleep(0)
+        seen.append(f"{event.event} ends")
+
+    hub.subscribe(slowly)
+    hub.emit("one")
+    hub.emit("two")
+    assert seen == []
+    await hub.idle()
+    assert seen == ["one begins", "one ends", "two begins", "two ends"]
+
+
+async def test_an_async_listener_keeps_the_context_of_each_event():
+    hub, seen = Hub(session_id="s"), list[dict[str, object]]()
+
+    async def answer(event: Event) -> None:
+        seen.append(hub.current())
+
+    hub.subscribe(answer)
+    for agent in ("a", "b"):
+        with hub.scoped(agent=agent):
+            hub.emit("one")
+    await hub.idle()
+    assert [context["agent"] for context in seen] == ["a", "b"]
+
+
+async def test_an_async_listener_hears_what_another_thread_emits():
+    hub, seen = Hub(), list[str]()
+
+    async def listen(event: Event) -> None:
+        seen.append(event.event)
+
+    hub.subscribe(listen)
+    thread = threading.Thread(target=hub.emit, args=("far",))
+    thread.start()
+    thread.join()
+    await hub.idle()
+    assert seen == ["far"]
+
+
+def test_an_async_listener_without_a_loop_is_an_error_not_silence():
+    hub = Hub()
+    hub.subscribe(fail_later)
+    hub.emit("one")
+    with pytest.raises(UsageError, match="no event loop runs the async listener fail_later"):
+        hub.raise_errors()
+
+
+async def test_idle_names_the_listener_that_does_not_end():
+    hub, release = Hub(), asyncio.Event()
+
+    async def stuck(event: Event) -> None:
+        await release.wait()
+
+    hub.subscribe(stuck)
+    hub.emit("one")
+    with pytest.raises(DeadlineExceeded, match=r"still busy after .*stuck"):
+        await hub.idle(timeout=0.01)
+    release.set()
+    await hub.idle()
+
+
+def test_an_interrupt_in_a_listener_passes_and_nothing_is_lost():
+    hub, seen = Hub(), list[Event]()
+
+    def interrupt(event: Event) -> None:
+        stop()
+        hub.emit("two")
+        raise KeyboardInterrupt
+
+    stop = hub.subscribe(interrupt)
+    hub.subscribe(seen.append)
+    with pytest.raises(KeyboardInterrupt):
+        hub.emit("one")
+    hub.emit("three")
+    assert names(seen) == ["two", "three"]
+
+
+def test_the_listeners_of_a_thousand_names_are_not_remembered_for_ever():
+    hub, seen = Hub(), list[Event]()
+    hub.subscribe(seen.append, "tick*")
+    for number in range(2_500):
+        hub.emit(f"tick{number}")
+    assert len(seen) == 2_500
+    assert len(hub._routes) <= 1_000  # pyright: ignore[reportPrivateUsage] - seen only from inside
+
+
+def test_a_closed_bus_has_no_listeners_and_takes_none():
+    hub, seen = Hub(), list[Event]()
+    hub.subscribe(seen.append)
+    hub.close()
+    hub.close()
+    hub.emit("one")
+    assert not seen
+    with pytest.raises(UsageError, match="closed"):
+        hub.subscribe(seen.append)
+
+
+def test_who_comes_and_goes_counts_for_a_name_that_was_heard_before():
+    hub, first, second = Hub(), list[Event](), list[Event]()
+    stop = hub.subscribe(first.append)
     hub.emit("tick")
-    hub.stop()
-    assert hub.channels.state("bad") == {}
-    assert states == []
-    assert len(hub.errors) == 1
+    hub.subscribe(second.append, "ti*")
+    hub.emit("tick")
+    stop()
+    hub.emit("tick")
+    assert [event.seq for event in first] == [1, 2]
+    assert [event.seq for event in second] == [2, 3]
 
 
-def test_a_channel_that_fails_at_its_end_is_told():
-    hub = Hub(allow_errors=True)
-    seen = hear(hub)
-    hub.register_channel(Channel("bad", {"tick": count}, on_complete=boom))
-    hub.start()
-    hub.stop()
-    assert seen[-1].event == "channel:error"
+CASES: list[tuple[NameFilter, str, bool]] = [
+    ("*", "harness:start", True),
+    ("agent:*", "agent:start", True),
+    ("agent:*", "agent:tool:start", True),
+    ("agent:*", "agent", False),
+    ("agent:*", "harness:start", False),
+    ("ag*", "agent:start", True),
+    ("agent:start", "agent:start", True),
+    ("agent:start", "agent:started", False),
+    ("**", "agent:start", False),
+    ("a*t", "agent", False),
+    ([], "agent:start", False),
+    (["a:*", "b"], "b", True),
+    (["a:*", "b"], "a:1", True),
+    (["a:*", "b"], "c", False),
+    (("tool.*", "model.reply"), "model.reply", True),
+]
+
+
+@pytest.mark.parametrize("wanted, name, expected", CASES)
+def test_a_filter_passes_what_it_names(wanted: NameFilter, name: str, expected: bool):  # noqa: FBT001 - a table's column
+    assert name_matches(name, wanted) is expected
+
+
+@pytest.mark.parametrize("wanted", ["", "model.", "agent:", ["ok", "agent:"]])
+def test_a_filter_that_nothing_can_pass_is_refused_with_the_right_one(wanted: NameFilter):
+    with pytest.raises(UsageError, match=r'write ".*\*"'):
+        check_name_filter(wanted)
+
+
+@pytest.mark.parametrize("wanted", [3, None, [3], object()])
+def test_a_filter_that_is_no_name_is_refused(wanted: object):
+    with pytest.raises(UsageError, match="a filter"):
+        check_name_filter(wanted)
+
+
+@given(st.text(), st.lists(st.text(min_size=1)))
+def test_a_list_passes_what_any_member_passes(name: str, wanted: list[str]):
+    assert name_matches(name, wanted) == any(name_matches(name, one) for one in wanted)
+
+
+async def test_an_async_listener_that_is_cancelled_still_gets_the_later_events():
+    hub, seen = Hub(), list[str]()
+
+    async def listen(event: Event) -> None:
+        seen.append(event.event)
+        if event.event == "one":
+            raise asyncio.CancelledError
+
+    hub.subscribe(listen)
+    hub.emit("one")
+    hub.emit("two")
+    await hub.idle()
+    assert seen == ["one", "two"]
+    with pytest.raises(RunError, match="listen was cancelled"):
+        hub.raise_errors()
+
+
+def test_an_event_loop_that_shuts_down_reports_the_events_that_were_not_handled():
+    hub = Hub()
+
+    async def stuck(event: Event) -> None:
+        await asyncio.Event().wait()
+
+    async def emit_and_leave() -> None:
+        hub.subscribe(stuck)
+        hub.emit("one")
+        hub.emit("two")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(emit_and_leave())
+    assert [str(error) for error in hub.errors] == [
+        f"the async listener {stuck.__qualname__} was cancelled",
+        f"the async listener {stuck.__qualname__} did not run: cancelled",
+    ]
+
+
+@pytest.fixture
+def frequent_thread_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("frequent_thread_switches")
+def test_threads_that_subscribe_and_stop_at_once_lose_no_event():
+    hub, counts = Hub(), list[int]()
+
+    def work(name: str) -> None:
+        seen: list[Event] = []
+        for _ in range(250):
+            stop = hub.subscribe(seen.append, name)
+            hub.emit(name)
+            stop()
+        counts.append(len(seen))
+
+    threads = [threading.Thread(target=work, args=(f"thread-{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [250] * 4
+    assert hub.listener_count == 0
+
+
+@pytest.mark.usefixtures("frequent_thread_switches")
+async def test_an_async_listener_handles_every_event_of_other_threads():
+    hub, seen = Hub(), list[Event]()
+
+    async def listen(event: Event) -> None:
+        seen.append(event)
+
+    hub.subscribe(listen)
+
+    def work() -> None:
+        for _ in range(500):
+            hub.emit("tick")
+
+    await asyncio.gather(asyncio.to_thread(work), asyncio.to_thread(work))
+    await hub.idle()
+    assert [event.seq for event in seen] == list(range(1, 1001))

@@ -78,7 +78,7 @@ async def test_a_snapshot_that_is_missing_waits_as_a_new_one():
 async def test_the_failure_says_how_to_review_it():
     await make()
     [result] = check("w", [WANTED]).results
-    assert "review it: offbook snapshot review w" in result.message
+    assert "review it: offbook workspace review w" in result.message
     assert Path(result.context["pending"]).is_file()  # noqa: ASYNC240 - a test
 
 

@@ -9,7 +9,7 @@ from offbook.workflows.scenario import find_scenarios, read_scenario
 from offbook.workflows.scenario_runner import ScenarioResult, run_scenario, run_scenarios
 from offbook.workflows.workspace import Workspaces
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "scenarios"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
 GOOD = """\
 run:
   task: Go
@@ -65,7 +65,7 @@ async def test_the_examples_pass(tmp_path: Path):
         told.append(played.name)
 
     scenarios = find_scenarios([EXAMPLES])
-    played = await run_scenarios(scenarios, reports=tmp_path / "out", told=tell)
+    played = await run_scenarios(scenarios, reports=tmp_path / "out", on_result=tell)
     assert len(played) == len(list(EXAMPLES.glob("*.yaml")))
     assert [one.error for one in played if not one.passed] == []
     assert sorted(told) == sorted(scenario.name for scenario in scenarios)
@@ -115,7 +115,7 @@ async def test_flakiness_is_in_every_report(
         ("exit_code", "exit_cod", 6, "did you mean 'exit_code'"),
         ("expected: 0", "expcted: 0", 6, "did you mean 'expected'"),
         ("assert:\n  - type: exit_code\n    expected: 0\n", "assert: []\n", 5, "no assertions"),
-        ("run:", "run: [", 3, "not good YAML"),
+        ("run:", "run: [", 3, "invalid YAML"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(
@@ -165,7 +165,7 @@ async def test_a_scenario_with_a_cassette_needs_its_agent_only_to_record(tmp_pat
     starts = tmp_path / "starts"
     scenario = read_scenario(write(tmp_path, TAPED.format(starts=starts)))
     missing = await run_scenario(scenario, reports=tmp_path / "out")
-    assert "record it: offbook run FILE --record" in missing.error
+    assert "record it: offbook scenario run FILE --record" in missing.error
     assert not starts.exists()
     recorded = await run_scenario(scenario, reports=tmp_path / "out", recording=True)
     assert (recorded.passed, recorded.error) == (True, "")

@@ -49,7 +49,7 @@ def test_snapshots_are_numbered_or_named(place: Path):
     assert (second.file_count, second.total_bytes) == (3, len(OLD) + 1 + len("# Plan"))
     found = diff("snap", "snap_snap_001", compare_to="snap_snap_002")
     assert found.changed_files == ["b.txt"]
-    assert diff("snap", "snap_snap_002").nothing
+    assert diff("snap", "snap_snap_002").empty
 
 
 @pytest.mark.parametrize(
@@ -150,5 +150,5 @@ def test_two_snapshots_differ_exactly_where_their_files_do(
     old: dict[str, str], new: dict[str, str]
 ):
     found = compare_snapshots(Snapshot(old), Snapshot(new))
-    assert found.nothing is (old == new)
+    assert found.empty is (old == new)
     assert set(found.diffs) == {n for n in old.keys() | new.keys() if old.get(n) != new.get(n)}

@@ -82,7 +82,7 @@ def test_a_disk_that_is_full_is_an_error_and_the_session_is_readable(
     place: Path, uncovered: dict[str, str]
 ):
     words = [{"output": f"{number} {'x' * 3000}"} for number in range(8)] + [{"output": DONE}]
-    command = ["run", "t", "--task", "Go", "--max-iterations", "20"]
+    command = ["workspace", "run", "t", "--task", "Go", "--max-iterations", "20"]
     ended = subprocess.run(
         [sys.executable, "-c", LIMITED, *command, "--mock-responses", json.dumps(words)],
         env=uncovered,
@@ -107,11 +107,13 @@ def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path, uncovered
         ["assert", "t", json.dumps([{"type": "exit_code", "expected": 0}])],
         ["report", "t", "json"],
     ):
-        subprocess.run([sys.executable, "-m", "offbook", *words], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "offbook", "workspace", *words], check=True, capture_output=True
+        )
     whole = (place / "reports" / "json.json").read_bytes()
     tight = LIMITED.replace("20_000", "20")
     ended = subprocess.run(
-        [sys.executable, "-c", tight, "report", "t", "json"],
+        [sys.executable, "-c", tight, "workspace", "report", "t", "json"],
         env=uncovered,
         capture_output=True,
         text=True,
@@ -154,8 +156,9 @@ def test_ctrl_c_leaves_no_child_a_readable_session_and_all_else_as_it_was(
     family, pids = tmp_path / "family.py", tmp_path / "pids"
     family.write_text(FAMILY)
     command = f"{sys.executable} {family} {pids}"
+    words = ("workspace", "run", "t", "--task", "Go")
     running = subprocess.Popen(
-        [sys.executable, "-m", "offbook", "run", "t", "--task", "Go", "--command", command],
+        [sys.executable, "-m", "offbook", *words, "--command", command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -146,7 +146,7 @@ def test_only_what_dead_processes_left_long_ago_is_swept(
     age("old-dead", 4_000_001, 2 * module.STALE_SECONDS)
     age("old-alive", os.getpid(), 2 * module.STALE_SECONDS)
     age("new-dead", 4_000_001, 5)
-    assert workspaces.sweep() == ["old-dead"]
+    assert workspaces.remove_stale() == ["old-dead"]
     assert workspaces.ids() == ["new-dead", "old-alive"]
     assert (workspaces.root / "foreign").is_dir()
     monkeypatch.undo()

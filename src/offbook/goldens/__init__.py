@@ -19,8 +19,7 @@ CAPABILITY = Capability(
 _MODULES = {
     "goldens.components": "Component Harness step",
     "goldens.live_scripts": "scenario",
-    "trace.channels": "Channel",
-    "trace.hub": "Hub event_envelope",
+    "goldens.session_hub": "Channel SessionHub event_envelope",
 }
 
 __all__ = ["CAPABILITY", *sorted(name for names in _MODULES.values() for name in names.split())]

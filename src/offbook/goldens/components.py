@@ -13,13 +13,12 @@ import msgspec
 from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import convert
 from offbook.goldens.fixture_store import StepDict
-from offbook.trace.hub import Hub
+from offbook.goldens.session_hub import SessionHub
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from offbook.trace.channels import Inbox
-    from offbook.trace.hub import SessionStatus
+    from offbook.goldens.session_hub import Inbox, SessionStatus
 
 
 # --- What goldens are recorded from: a protocol, and those of our own that have one.
@@ -51,7 +50,7 @@ class Component:
     One is made for each scenario. `observe` tells what can be expected of it beside its events.
     """
 
-    def __init__(self, hub: Hub, scenario: str) -> None:
+    def __init__(self, hub: SessionHub, scenario: str) -> None:
         self.hub = hub
         self.scenario = scenario
         self._scopes: list[AbstractContextManager[object]] = []
@@ -217,7 +216,7 @@ class Harness(Component):
     does (`work`).
     """
 
-    def __init__(self, hub: Hub, scenario: str) -> None:
+    def __init__(self, hub: SessionHub, scenario: str) -> None:
         super().__init__(hub, scenario)
         self._name: str | None = None
         self._runs = 0

@@ -10,7 +10,7 @@ import msgspec
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.goldens.components import Component, bind_step
-from offbook.trace.hub import Hub, event_envelope
+from offbook.goldens.session_hub import SessionHub, event_envelope
 
 if TYPE_CHECKING:
     from offbook.goldens.fixture_store import MatchMode
@@ -136,7 +136,7 @@ class ScenarioPlayer:
     def __init__(
         self, kind: type[Component], session_id: str, scenario: str, rule: MatchRule
     ) -> None:
-        self.hub = Hub(FrozenClock(), session_id=session_id)
+        self.hub = SessionHub(FrozenClock(), session_id=session_id)
         self.component = kind(self.hub, scenario)
         self._rule = rule
         self._heard: list[Event] = []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from offbook.goldens.components import Component, step
+from offbook.goldens.session_hub import SessionHub
 from offbook.runs.backends import MockBackend
 from offbook.runs.run_files import make_temp_folder, remove_temp_folder
 from offbook.sources.playbook import Playbook
 from offbook.subjects.subject import RunContext
-from offbook.trace.hub import Hub
 from offbook.workflows.hat_loop import HatLoop
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class LoopComponent(Component):
     """A real loop whose agent is scripted by the steps."""
 
-    def __init__(self, hub: Hub, scenario: str) -> None:
+    def __init__(self, hub: SessionHub, scenario: str) -> None:
         super().__init__(hub, scenario)
         self._folder: Path | None = None
         self._loop: HatLoop | None = None

@@ -8,11 +8,11 @@ import msgspec
 
 from offbook.errors import UsageError, did_you_mean
 from offbook.goldens.components import Component, step
+from offbook.goldens.session_hub import SessionHub
 from offbook.runs.run_files import make_temp_folder, remove_temp_folder
 from offbook.sources.playbook import Playbook, Turn, call, say, when
 from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import RunContext
-from offbook.trace.hub import Hub
 from offbook.trace.instrument import TracedSource
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class ScriptedAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SessionComponent(Component):
     """A real agent session whose model is scripted by the steps."""
 
-    def __init__(self, hub: Hub, scenario: str) -> None:
+    def __init__(self, hub: SessionHub, scenario: str) -> None:
         super().__init__(hub, scenario)
         self._session: AgentSession | None = None
         self._playbook = Playbook()

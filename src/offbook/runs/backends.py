@@ -187,7 +187,7 @@ CLIENTS = {
     "claude": "claude_code:ClaudeCode",
     "codex": "codex:Codex",
     "gemini": "gemini:GeminiCli",
-    "kiro": "kiro:Kiro",
+    "kiro": "command:Kiro",
     "pi": "pi:Pi",
 }
 HOSTED_CLIENTS = {"kiro"}  # whose model is at a service of its own
@@ -229,7 +229,7 @@ class BackendFactory:
     def _names(self) -> ToolAliases:
         """What a client calls the tools that every script may call."""
         name = self._choice.backend
-        return getattr(find_client(name), "names", {}) if name in CLIENTS else {}
+        return getattr(find_client(name), "tool_aliases", {}) if name in CLIENTS else {}
 
     def _start(self, stage: RunContext) -> Backend:
         found = client_env(stage.endpoint) if stage.endpoint else {}
@@ -286,7 +286,9 @@ class _ServedBackend:
         endpoint.source = words = AliasedSource(worn, given={}, known=self._names)
         words.expect(self._called)
         try:
-            stage = msgspec.structs.replace(self._stage, endpoint=endpoint.url, told=words.told)
+            stage = msgspec.structs.replace(
+                self._stage, endpoint=endpoint.url, to_script_call=words.told
+            )
             acted = await self._start(stage).act(hat, prompt, seconds)
         finally:
             endpoint.close()
@@ -313,19 +315,19 @@ class _ClientBackend:
             pass  # what it had said until then is told, and `ended` knows
         finally:
             await cli.close()
-        if cli.ended is None:
+        if cli.process_result is None:
             raise UsageError(f"{cli.name} was not run")
         printed = (
-            type(cli).read is CliAgent.read
+            type(cli).parse_output is CliAgent.parse_output
         )  # one that prints no JSON has told its words already
-        cost = _find_cost(cli.ended.stdout)
+        cost = _find_cost(cli.process_result.stdout)
         told = [*(["output"] if printed else []), *(["cost"] if cost is not None else [])]
         return BackendResult(
-            cli.said.text,
-            cli.ended.code,
+            cli.output.text,
+            cli.process_result.code,
             cost_usd=cost,
             told=frozenset(told),
-            timed_out=cli.ended.timed_out,
+            timed_out=cli.process_result.timed_out,
         )
 
 
@@ -361,7 +363,7 @@ def _validate_client(choice: BackendConfig) -> None:
         raise UsageError(
             f"backend_not_found: {client.title} is not installed: "
             f"there is no {client.program!r} on the PATH",
-            hint=f"do: {client.mend}",
+            hint=f"do: {client.install_command}",
         )
     if choice.playbook and name in HOSTED_CLIENTS:
         raise UsageError(

@@ -207,7 +207,7 @@ def _read_pass(
     return PassResult(
         number,
         done.code,
-        tuple(printed.tidy(line) for line in done.output.splitlines()),
+        tuple(printed.clean_text(line) for line in done.output.splitlines()),
         tuple(_tell(normal, event) for event in events),
     )
 

@@ -62,12 +62,14 @@ async def _find_clients() -> list[InstalledTool]:
 
 async def _find_client(client: ClientPackage, home: Path) -> InstalledTool:
     place = client.find()
-    mend = client.mend
+    mend = client.install_command
     if place is None:
-        return InstalledTool(client.title, "client", client.tested, do=mend)
+        return InstalledTool(client.title, "client", client.tested_version, do=mend)
     env = isolated_env(home / client.program)
     ended = await run_process([place, "--version"], cwd=home, env=env, deadline=PATIENCE)
     told = VERSION.search(ended.stdout)
     if ended.code or told is None:
-        return InstalledTool(client.title, "client", client.tested, None, place, f"mend it: {mend}")
-    return InstalledTool(client.title, "client", client.tested, told[0], place)
+        return InstalledTool(
+            client.title, "client", client.tested_version, None, place, f"mend it: {mend}"
+        )
+    return InstalledTool(client.title, "client", client.tested_version, told[0], place)

@@ -15,7 +15,7 @@ from offbook.runs.sync_bridge import SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.sources.playbook import Playbook, Role, Turn, list_called_tools, validate
 from offbook.subjects.subject import Subject
-from offbook.trace.events import RUN_END, RUN_START, Verdict, emit_verdict
+from offbook.trace.events import RUN_END, RUN_START, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.query import Events
 from offbook.trace.reader import Trace
@@ -273,7 +273,7 @@ class Rehearsal:
     async def _run(self, script: tuple[Script, ...]) -> tuple[int, int]:
         await self._open()
         if self._failed:
-            self.playbook.drop()
+            self.playbook.discard()
             self._failed = False
         prompts = self._load(script)
         first = self._last
@@ -293,9 +293,9 @@ class Rehearsal:
     def _report(self, error: BaseException) -> None:
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, ScriptError):
-            emit_verdict(self._hub, Verdict("playbook consumed", "fail", str(error)))
+            self._hub.emit_verdict(Verdict("playbook consumed", "fail", str(error)))
         else:
-            emit_verdict(self._hub, Verdict("run finished", "error", what))
+            self._hub.emit_verdict(Verdict("run finished", "error", what))
         self._hub.emit(RUN_END, {"ok": False, "error": what})
 
     def _load(self, script: tuple[Script, ...]) -> list[Turn | str]:
@@ -344,13 +344,13 @@ class Rehearsal:
         self._hear_listeners()
         if refused := self._staging.refused:
             told = f"refused, and the agent went on: {refused[0]}"
-            emit_verdict(self._hub, Verdict("nothing leaves the machine", "warn", told))
+            self._hub.emit_verdict(Verdict("nothing leaves the machine", "warn", told))
         if self._source is not self.playbook:
             return
         unfinished = self.playbook.unfinished()
         if unfinished is None:
-            emit_verdict(
-                self._hub, Verdict("playbook consumed", "pass", actual=self.playbook.consumed)
+            self._hub.emit_verdict(
+                Verdict("playbook consumed", "pass", actual=self.playbook.consumed)
             )
         elif self._auto_assert:
             raise unfinished
@@ -387,7 +387,7 @@ class Rehearsal:
             await self.subject.close()
         finally:
             for verdict in self.subject.verdicts():
-                emit_verdict(self._hub, verdict)
+                self._hub.emit_verdict(verdict)
 
     def _clear(self) -> None:
         self._staging.close()

@@ -96,7 +96,9 @@ class Wiring:
         self._urls = tuple(urls)
         self._allow = tuple(allow)
         self._lenient = _rules_to_drop(lenient, subject)
-        self._known: ToolAliases = subject.names if isinstance(subject, HasToolAliases) else {}
+        self._known: ToolAliases = (
+            subject.tool_aliases if isinstance(subject, HasToolAliases) else {}
+        )
         self._given = parse_tool_aliases(names, self._known)
         self._endpoint: Endpoint | None = None
         self.words: AliasedSource | None = None
@@ -104,17 +106,17 @@ class Wiring:
 
     def set(self, cwd: Path) -> RunContext:
         """The stage for a subject that works in this folder."""
-        tools = not self._subject.tells
-        if self._subject.reach == "call":
+        tools = not self._subject.emits_tool_calls
+        if self._subject.model_access == "call":
             words = self._translate(TracedSource(self._source, self._hub, tools=tools))
-            return RunContext(words, self._hub, cwd, told=words.told)
+            return RunContext(words, self._hub, cwd, to_script_call=words.told)
         self._endpoint = self._make_endpoint(tools=tools)
         self._endpoint.source = words = self._translate(self._endpoint.source)
         return RunContext(words, self._hub, cwd, self._endpoint.url, words.told)
 
     def _make_endpoint(self, *, tools: bool) -> Endpoint:
         source, hub, lenient = self._source, self._hub, self._lenient
-        if self._subject.reach == "endpoint":
+        if self._subject.model_access == "endpoint":
             return serve_source(source, hub, tools=tools, lenient=lenient)
         mocked = self._list_mocked()
         return make_inprocess_endpoint(source, hub, tools=tools, lenient=lenient, mocked=mocked)
@@ -138,7 +140,7 @@ class Wiring:
     @contextmanager
     def walls(self) -> Generator[None]:
         """Inside, the clients of this process find the model, and nothing leaves the machine."""
-        if self._endpoint is None or self._subject.reach != "transport":
+        if self._endpoint is None or self._subject.model_access != "transport":
             yield
             return
         from offbook.determinism.network_guard import block_network
@@ -163,7 +165,7 @@ class Wiring:
 def _rules_to_drop(lenient: Iterable[str], subject: Subject) -> tuple[str, ...]:
     """What the providers refuse is refused on the wire, so only there it can be let through."""
     dropped = tuple(ALL_RULES - rules_except(lenient))
-    if dropped and subject.reach == "call":
+    if dropped and subject.model_access == "call":
         raise UsageError(
             f"a {subject.name} has no provider that could be lenient", hint="leave lenient= out"
         )

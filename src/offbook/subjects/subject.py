@@ -1,4 +1,28 @@
-"""What can be tested: anything that can be opened on a stage, prompted and closed."""
+"""The protocol of a subject, the agent under test.
+
+A subject is opened with a `RunContext`, prompted any number of times, and closed. The session,
+every framework adapter and every command-line client implement it; so can your own agent:
+
+    class EchoAgent:
+        name = "echo"
+        model_access = "call"
+        emits_tool_calls = False
+
+        async def open(self, context: RunContext, /) -> None:
+            self._source = context.source
+
+        async def prompt(self, text: str, /) -> None:
+            await self._source.reply(Request(History([user(text)])))
+
+        async def close(self) -> None: ...
+        def tools(self) -> None: ...
+        def commands(self) -> tuple[str, ...]: return ()
+        def verdicts(self) -> tuple[Verdict, ...]: return ()
+
+    offbook.drive(EchoAgent()).run(when("Hi", [say("Hello.")]))
+
+`offbook.testing.SubjectConformance` tests an implementation.
+"""
 
 from __future__ import annotations
 
@@ -21,89 +45,96 @@ ModelAccess = Literal["call", "transport", "endpoint"]
 
 
 class RunContext(msgspec.Struct, frozen=True):
-    """What a subject is given: the model, someone to tell, and a place to work in.
+    """The environment of one run, passed to `Subject.open`.
 
-    `endpoint` is the base URL under which the model is served, for subjects that are reached so:
-    as clients of Anthropic and Gemini take it; those of OpenAI add `/v1`. `told` gives a call as
-    the script has it, for subjects that tell their tool calls themselves.
+    `source` is the model, `hub` receives events for the trace, `cwd` is the working directory.
+
+    `endpoint` is the base URL of the model, for subjects with `model_access = "endpoint"`. It has
+    the form that Anthropic and Gemini clients expect; OpenAI clients need `/v1` appended.
+
+    `to_script_call` returns a tool call under the names that the script uses, for subjects that
+    emit their tool calls themselves (a script may write `shell` where the agent has `bash`).
     """
 
     source: ModelSource
     hub: Hub
     cwd: Path
     endpoint: str = ""
-    told: Callable[[ToolCall], ToolCall] = lambda call: call
+    to_script_call: Callable[[ToolCall], ToolCall] = lambda call: call
 
 
 @runtime_checkable
 class Subject(Protocol):
-    """An agent under test.
-
-    `reach` says how it comes to its model: it calls the source itself (`call`), its HTTP clients
-    in this process are answered (`transport`), or it is given a base URL (`endpoint`). `tells`
-    says whether it tells its tool calls to the hub itself; the runner reads them off the
-    exchanges otherwise.
-    """
+    """An agent under test."""
 
     @property
     def name(self) -> str:
-        """What it is called in a trace."""
+        """Name in the trace."""
         ...
 
     @property
-    def reach(self) -> ModelAccess:
-        """How it comes to its model."""
+    def model_access(self) -> ModelAccess:
+        """Way in which the agent reaches its model.
+
+        - `call`: it calls `RunContext.source` itself.
+        - `transport`: the requests of its HTTP clients in this process are intercepted.
+        - `endpoint`: it is configured with the base URL `RunContext.endpoint`.
+        """
         ...
 
     @property
-    def tells(self) -> bool:
-        """Whether it tells its tool calls itself."""
+    def emits_tool_calls(self) -> bool:
+        """True if it emits tool calls and results to the hub.
+
+        If False, the runner derives those events from the requests and replies.
+        """
         ...
 
-    async def open(self, stage: RunContext, /) -> None:
-        """Get ready to be prompted."""
+    async def open(self, context: RunContext, /) -> None:
+        """Prepare for the first prompt."""
         ...
 
     async def prompt(self, text: str, /) -> None:
-        """Say this to the agent, and come back when it has finished with it."""
+        """Send a prompt to the agent and return when the agent has finished."""
         ...
 
     async def close(self) -> None:
-        """Stop, and leave nothing behind."""
+        """Stop and release all resources. Calling it twice is allowed."""
         ...
 
     def tools(self) -> Collection[str] | None:
-        """The tools that it has, or None when only its requests will tell."""
+        """Return the names of its tools, or None if only its requests list them."""
         ...
 
     def commands(self) -> Collection[str]:
-        """The commands that it answers without asking the model."""
+        """Return the names of commands that it executes without a model request."""
         ...
 
     def verdicts(self) -> Iterable[Verdict]:
-        """What it has to say about itself at the end."""
+        """Return its own verdicts at the end of the run, such as unused mocks."""
         ...
 
 
 @runtime_checkable
 class HasToolAliases(Protocol):
-    """A subject that knows what it calls the tools that most agents have.
+    """A subject that maps the common tool names to its own.
 
-    The words are those of the built-in session: `bash` (or `shell`) with `command`, `read` with
-    `path`, `write` with `path` and `content`, `edit` with `path`, `old` and `new`.
+    The common names are those of the built-in session: `bash` (or `shell`) with `command`, `read`
+    with `path`, `write` with `path` and `content`, `edit` with `path`, `old` and `new`. A script
+    that uses them runs with every such subject.
     """
 
     @property
-    def names(self) -> ToolAliases:
-        """Its own names, by those words."""
+    def tool_aliases(self) -> ToolAliases:
+        """Its own tool names, by common name."""
         ...
 
 
 @runtime_checkable
 class HasMockedTools(Protocol):
-    """A subject that has stand-ins in the place of some of its tools, and does not tell itself."""
+    """A subject in which some tools are mocked and which emits no tool calls itself."""
 
     @property
     def mocked(self) -> Collection[str]:
-        """The names of those tools."""
+        """The names of the mocked tools."""
         ...

@@ -48,8 +48,16 @@ class SubjectConformance:
         subject = self.subject()
         expect(isinstance(subject, Subject), "a subject has all that the protocol names", subject)
         expect(isinstance(subject.name, str) and subject.name, "it has a name", subject.name)
-        expect(subject.reach in get_args(ModelAccess), "reach is one of those known", subject.reach)
-        expect(isinstance(subject.tells, bool), "tells is a bool", subject.tells)
+        expect(
+            subject.model_access in get_args(ModelAccess),
+            "model_access is one of call, transport, endpoint",
+            subject.model_access,
+        )
+        expect(
+            isinstance(subject.emits_tool_calls, bool),
+            "emits_tool_calls is a bool",
+            subject.emits_tool_calls,
+        )
 
     def test_a_prompt_reaches_the_model(self) -> None:
         with self._rehearsed() as rehearsal:
@@ -91,7 +99,9 @@ class SubjectConformance:
             rehearsal.run(when(HELLO, [calls, say("Done.")]))
             made = [record.tool_call_id for record in rehearsal.events.tool_calls]
             messages = rehearsal.events.messages
-            ours = rehearsal.subject.tells  # a client of others may report whichever ended first
+            ours = (
+                rehearsal.subject.emits_tool_calls
+            )  # a client of others may report whichever ended first
         expect(sorted(heard) == sorted(made), "every call gets its result", heard)
         told = [result.call_id for message in messages for result in message.results]
         expect(told == made or not ours, "results come back in the order of the calls", told)

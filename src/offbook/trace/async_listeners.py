@@ -1,129 +1,166 @@
-"""Listeners that are `async def`: each takes its events one after another, as tasks."""
+"""Delivery of events to async code: listeners that are `async def`, and `async for` over a hub.
+
+The hub delivers synchronously, in whatever thread emits. Here the events wait until the event
+loop of an async listener or of a stream gets to them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from contextvars import Context, copy_context
+from threading import Lock
 from typing import TYPE_CHECKING, Self
 
-from offbook.errors import DeadlineExceeded, UsageError
+from offbook.errors import DeadlineExceeded, RunError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from offbook.trace.events import Event
-
-
-# --- Listeners that are `async def`: each takes its events one after another, as tasks.
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from offbook.trace.event_bus import NameFilter
     from offbook.trace.events import Event
 
     Listener = Callable[[Event], object]
-    Keep = Callable[[Exception, "Subscription", Event], None]
+    KeepError = Callable[[Exception, "Subscription", Event], None]
 
 
 class Subscription:
-    """One listener and what it wants to hear; what an async one has still to do."""
+    """A listener, its filter, and the events that an async listener has not handled yet."""
 
-    __slots__ = ("backlog", "end", "listener", "loop", "wanted")
+    __slots__ = ("backlog", "listener", "loop", "names", "on_close")
 
     def __init__(
-        self, listener: Listener, wanted: NameFilter, end: Callable[[], None] | None
+        self,
+        listener: Listener,
+        names: str | Sequence[str],
+        on_close: Callable[[], None] | None,
     ) -> None:
         self.listener = listener
-        self.wanted = wanted
-        self.end = end
+        self.names = names
+        self.on_close = on_close
+        # events of other threads are handled in the loop in which the listener was subscribed
         self.loop = running_loop()
         self.backlog: deque[tuple[Awaitable[object], Event, Context]] = deque()
 
     @property
     def name(self) -> str:
-        """What the listener calls itself."""
+        """The name of the listener, for messages."""
         return getattr(self.listener, "__qualname__", None) or repr(self.listener)
 
 
 class AsyncListeners:
-    """What the async listeners of a bus have still to do; `keep` is told what they raise."""
+    """Runs the async listeners of a hub: one worker task per busy subscription.
 
-    def __init__(self, keep: Keep) -> None:
-        self._keep = keep
-        self._working: dict[Subscription, asyncio.Task[None] | None] = {}
+    `keep_error` is called with each exception that a listener raises.
+    """
 
-    def follow(self, subscription: Subscription, work: Awaitable[object], event: Event) -> None:
-        """Let an async listener work, one event after another."""
-        here = running_loop()
-        loop = here or subscription.loop
+    def __init__(self, keep_error: KeepError) -> None:
+        self._keep_error = keep_error
+        # Guards the moment in which a worker finds its backlog empty and ends: an event that
+        # another thread adds just then would wait for ever.
+        self._lock = Lock()
+        self._workers: dict[Subscription, asyncio.Task[None] | None] = {}
+
+    def schedule(self, subscription: Subscription, work: Awaitable[object], event: Event) -> None:
+        """Queue the awaitable that a listener returned for this event."""
+        current_loop = running_loop()
+        loop = current_loop or subscription.loop
         if loop is None or loop.is_closed():
-            close = getattr(work, "close", None)
-            if close is not None:
-                close()
-            nowhere = UsageError(f"no event loop runs the async listener {subscription.name}")
-            self._keep(nowhere, subscription, event)
+            _discard(work)
+            self._keep_error(
+                UsageError(f"no event loop runs the async listener {subscription.name}"),
+                subscription,
+                event,
+            )
             return
-        subscription.backlog.append((work, event, copy_context()))
-        if subscription in self._working:
-            return
-        self._working[subscription] = None
-        if here is not None:
-            self._start(subscription)
+        with self._lock:
+            subscription.backlog.append((work, event, copy_context()))
+            if subscription in self._workers:
+                return
+            self._workers[subscription] = None  # its task is about to start
+        if current_loop is not None:
+            self._start_worker(subscription)
         else:
-            loop.call_soon_threadsafe(self._start, subscription)
+            loop.call_soon_threadsafe(self._start_worker, subscription)
 
-    def _start(self, subscription: Subscription) -> None:
-        self._working[subscription] = asyncio.ensure_future(self._work_off(subscription))
+    def _start_worker(self, subscription: Subscription) -> None:
+        self._workers[subscription] = asyncio.ensure_future(self._run_worker(subscription))
 
-    async def _work_off(self, subscription: Subscription) -> None:
+    async def _run_worker(self, subscription: Subscription) -> None:
+        """Handle the backlog of one subscription, one event after another."""
         backlog = subscription.backlog
-        try:
-            while backlog:
+        while True:
+            with self._lock:
+                if not backlog:
+                    del self._workers[subscription]
+                    return
                 work, event, context = backlog.popleft()
-                try:
-                    await asyncio.get_running_loop().create_task(_finish(work), context=context)
-                except Exception as error:  # noqa: BLE001 - as in _deliver
-                    self._keep(error, subscription, event)
-        finally:
-            del self._working[subscription]
+            try:
+                # its own task, since only a task can run in the context of the emit
+                await asyncio.get_running_loop().create_task(_wait(work), context=context)
+            except asyncio.CancelledError:
+                self._keep_error(
+                    RunError(f"the async listener {subscription.name} was cancelled"),
+                    subscription,
+                    event,
+                )
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():  # this worker is cancelled, too
+                    self._drop_backlog(subscription)
+                    raise
+                # otherwise the listener cancelled itself: its later events are still delivered
+            except Exception as error:  # noqa: BLE001 - a listener must not stop the emitter
+                self._keep_error(error, subscription, event)
 
-    async def idle(self, timeout: float) -> None:  # noqa: ASYNC109 - it names who is late
-        """Wait until all have finished."""
+    def _drop_backlog(self, subscription: Subscription) -> None:
+        """End a worker whose event loop shuts down; report each event that it did not handle."""
+        with self._lock:
+            dropped = list(subscription.backlog)
+            subscription.backlog.clear()
+            del self._workers[subscription]
+        for work, event, _ in dropped:
+            _discard(work)
+            error = RunError(f"the async listener {subscription.name} did not run: cancelled")
+            self._keep_error(error, subscription, event)
+
+    async def idle(self, timeout: float) -> None:  # noqa: ASYNC109 - the error names the busy listeners
+        """Wait until all backlogs are empty."""
         try:
             async with asyncio.timeout(timeout):
-                while self._working:
-                    tasks = [task for task in self._working.values() if task is not None]
+                while self._workers:
+                    tasks = [task for task in self._workers.values() if task is not None]
                     await (asyncio.wait(tasks) if tasks else asyncio.sleep(0))
         except TimeoutError as error:
-            busy = ", ".join(one.name for one in self._working)
+            busy = ", ".join(subscription.name for subscription in self._workers)
             raise DeadlineExceeded(
-                f"listeners are still busy after {timeout:g} s: {busy}",
-                hint="an async listener has to come to an end; or wait longer: idle(timeout=…)",
+                f"async listeners are still busy after {timeout:g} s: {busy}",
+                hint="an async listener must return; or wait longer: idle(timeout=…)",
             ) from error
 
 
-async def _finish(work: Awaitable[object]) -> None:
+async def _wait(work: Awaitable[object]) -> None:
     await work
 
 
+def _discard(work: Awaitable[object]) -> None:
+    """Close a coroutine that will not run: Python warns of one that is never awaited."""
+    close = getattr(work, "close", None)
+    if close is not None:
+        close()
+
+
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop of here, if one runs."""
+    """Return the event loop of this thread, or None if none runs."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
 
 
-# --- Events for `async for`: kept from the moment that the iteration is made, until the bus closes.
-
-
 class EventBuffer:
-    """What was heard and not yet taken.
+    """The events of a stream that were not read yet.
 
-    The bus holds the box, never the iteration itself: so an iteration that nobody holds any more,
-    as after `break`, ends its subscription.
+    The hub references the buffer, never the stream: so a stream that is dropped, as after
+    `break`, is collected and ends its subscription.
     """
 
     __slots__ = ("closed", "events", "waiters")
@@ -134,12 +171,12 @@ class EventBuffer:
         self.closed = False
 
     def put(self, event: Event) -> None:
-        """Keep an event, and wake whoever waits for it, in whatever thread."""
+        """Add an event and wake the readers; may be called in any thread."""
         self.events.append(event)
         self._wake()
 
     def close(self) -> None:
-        """Take no more; what is there may still be taken."""
+        """Wake the readers: they read the remaining events, and then the stream ends."""
         self.closed = True
         self._wake()
 
@@ -148,30 +185,30 @@ class EventBuffer:
         for waiter in waiters:
             loop = waiter.get_loop()
             if not loop.is_closed():
-                loop.call_soon_threadsafe(_settle, waiter)
+                loop.call_soon_threadsafe(_resolve, waiter)
 
     async def wait(self) -> None:
-        """Come back when something is there, or nothing will be any more."""
+        """Wait until there is an event or the buffer is closed."""
         while not self.events and not self.closed:
             waiter = asyncio.get_running_loop().create_future()
             self.waiters.append(waiter)
-            if self.events or self.closed:  # it came from another thread just now
+            if self.events or self.closed:  # another thread was faster than the line above
                 return
             await waiter
 
 
-def _settle(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():  # it may have been cancelled meanwhile
         waiter.set_result(None)
 
 
 class EventStream:
-    """The events that pass a filter, one after another; each iteration has all of them."""
+    """The matching events, one after another; each stream gets all of them."""
 
-    def __init__(self, wanted: str, timeout: float | None) -> None:
-        self.wanted = wanted
-        self.box = EventBuffer()
-        self.stop: Callable[[], None] = _nothing
+    def __init__(self, names: str, timeout: float | None) -> None:
+        self.names = names
+        self.buffer = EventBuffer()
+        self.stop: Callable[[], None] = lambda: None
         self._timeout = timeout
 
     def __aiter__(self) -> Self:
@@ -180,20 +217,20 @@ class EventStream:
     async def __anext__(self) -> Event:
         try:
             async with asyncio.timeout(self._timeout):
-                await self.box.wait()
+                await self.buffer.wait()
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"no event passed {self.wanted} within {self._timeout:g} s",
+                f"no event matched {self.names} within {self._timeout:g} s",
                 hint="check the name, or wait longer: timeout=…",
             ) from error
-        if self.box.events:
-            return self.box.events.popleft()
+        if self.buffer.events:
+            return self.buffer.events.popleft()
         raise StopAsyncIteration
 
     def close(self) -> None:
-        """Hear no more; a second time is nothing."""
+        """End the subscription; what was received can still be read. Idempotent."""
         self.stop()
-        self.box.close()
+        self.buffer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -203,7 +240,3 @@ class EventStream:
 
     def __del__(self) -> None:
         self.stop()
-
-
-def _nothing() -> None:
-    """What an iteration that never began has to stop."""

@@ -1,4 +1,4 @@
-"""The context of what is emitted: it follows awaits and tasks, and never leaks to a neighbour."""
+"""The context of emitted events: it follows awaits and tasks, and never leaks to other tasks."""
 
 from __future__ import annotations
 
@@ -16,30 +16,35 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-NOTHING: dict[str, Any] = {}
+EMPTY: dict[str, Any] = {}
 
 
 class ContextScope:
-    """Adds to the context of one bus, as long as a `with` block lasts.
+    """Adds keys to the context of one hub for a `with` block.
 
-    A `with` inside an async generator would go on holding in the consumer's code between two
-    values: there the scope holds only while the generator itself runs, or a task that it started.
+    A context variable set inside an async generator is also visible to the consumer's code
+    between two values, since both run in one task. There a scope is active only while the
+    generator itself runs, or a task that it started.
     """
 
-    __slots__ = ("_added", "_base", "_frame", "_owner", "_task", "_token", "context", "outer")
+    __slots__ = (
+        *("_added", "_base", "_exited", "_frame", "_owner", "_task", "_token"),
+        *("context", "outer"),
+    )
 
     def __init__(self, owner: object, base: dict[str, Any], added: dict[str, Any]) -> None:
         self._owner = owner
         self._base = base
         self._added = added
         self._frame: FrameType | None = None
+        self._exited = False
         self.context = base
 
     def __enter__(self) -> dict[str, Any]:
         scopes = _scopes.get()
         self.outer = scopes.get(self._owner)
-        self._frame = _generator(sys._getframe(1))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - there is no other way to know
-        self._task = _task() if self._frame else None
+        self._frame = _async_generator(sys._getframe(1))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
+        self._task = _current_task() if self._frame else None
         self.context = {**current_context(self._owner, self._base), **self._added}
         self._token: Token[Mapping[object, ContextScope]] = _scopes.set(
             {**scopes, self._owner: self}
@@ -49,57 +54,68 @@ class ContextScope:
     def __exit__(self, *_: object) -> None:
         try:
             _scopes.reset(self._token)
-        except ValueError:  # another task closed the generator: here the scope rests for good
+        except ValueError:
+            # Another task closed the generator, so the variable still has this scope in the
+            # task that entered it. Only a flag can end it there.
+            self._exited = True
             return
         self._frame = None
 
-    def holding(self) -> ContextScope | None:
-        """This scope, or the nearest one outside it that holds here."""
+    def innermost_active(self) -> ContextScope | None:
+        """Return this scope, or the nearest enclosing one that is active in the current code."""
         scope: ContextScope | None = self
-        while scope is not None and scope.rests():
+        while scope is not None and scope.is_suspended():
             scope = scope.outer
         return scope
 
-    def rests(self) -> bool:
-        """Whether its generator is between two values, and the consumer's code is running."""
+    def is_suspended(self) -> bool:
+        """Return whether the generator of this scope is between two values, or was closed."""
         frame = self._frame
-        return frame is not None and frame.f_back is None and _task() is self._task
+        if frame is None or _current_task() is not self._task:
+            return False
+        # The frame of a suspended generator has no caller. A finished one may have kept its last
+        # caller (Python 3.13), which is why `_exited` is asked first.
+        return self._exited or frame.f_back is None
 
 
-NOWHERE: Mapping[object, ContextScope] = {}
-_scopes: ContextVar[Mapping[object, ContextScope]] = ContextVar("offbook_scopes", default=NOWHERE)
+NO_SCOPES: Mapping[object, ContextScope] = {}
+_scopes: ContextVar[Mapping[object, ContextScope]] = ContextVar("offbook_scopes", default=NO_SCOPES)
 
 
 def current_context(owner: object, base: dict[str, Any]) -> dict[str, Any]:
-    """The context that holds here for this owner; what it has outside any scope is `base`."""
+    """Return the context of the current code for this owner; outside any scope it is `base`."""
     scope = _scopes.get().get(owner)
     if scope is None:
         return base
-    scope = scope.holding()
+    scope = scope.innermost_active()
     return base if scope is None else scope.context
 
 
 def bind_context(function: Callable[P, T]) -> Callable[P, T]:
-    """This function with the context of here, for a thread or an executor to run."""
+    """Return the function bound to the current context, for a thread or an executor to call."""
     context = copy_context()
 
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        # a copy for each call: two threads cannot be in one context at the same time
         return context.copy().run(function, *args, **kwargs)
 
-    return run
+    return call
 
 
-def _generator(frame: FrameType) -> FrameType | None:
-    """The frame, if it is an async generator that gives values; not one that is a `with` block."""
+def _async_generator(frame: FrameType) -> FrameType | None:
+    """Return the frame if it is an async generator whose values are consumed.
+
+    A generator that is an `asynccontextmanager` is meant to leave its scope to the `async with`.
+    """
     if not frame.f_code.co_flags & inspect.CO_ASYNC_GENERATOR:
         return None
     driver = frame.f_back
-    within = driver is not None and driver.f_code.co_filename == contextlib.__file__
-    return None if within else frame
+    manager = driver is not None and driver.f_code.co_filename == contextlib.__file__
+    return None if manager else frame
 
 
-def _task() -> asyncio.Task[Any] | None:
+def _current_task() -> asyncio.Task[Any] | None:
     try:
         return asyncio.current_task()
-    except RuntimeError:
+    except RuntimeError:  # no event loop runs in this thread
         return None

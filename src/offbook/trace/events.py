@@ -1,14 +1,16 @@
-"""One event a line: what happened, when, and in which order.
+"""The events of a trace, and the small vocabularies of their data: topics, terminations, verdicts.
+
+A trace has one event a line: `{"ts": …, "event": "tool.call", "data": {…}, "seq": 3}`.
 
 Names
     _meta.*                      the trace, the run, iterations, termination
-    model.request|reply|error    what was asked of the model, what it answered
-    model.aside                  what was answered without asking it
-    tool.call|result|blocked     what the agent did with it
-    session.* agent.* turn.*     where the agent's own loop stands
-    ui.*                         what people were shown and asked
-    host.* step.* handoff bus.* cell.* process.* ux.* fault.*   what other subjects tell
-    check.verdict                what somebody thought of it
+    model.request|reply|error    the exchanges with the model
+    model.aside                  a side request, answered without the model
+    tool.call|result|blocked     the tool calls of the agent
+    session.* agent.* turn.*     the progress of the agent's loop
+    ui.*                         notifications and questions to the user
+    host.* step.* handoff bus.* cell.* process.* ux.* fault.*   events of other subjects
+    check.verdict                the result of a check
 """
 
 from __future__ import annotations
@@ -21,11 +23,6 @@ import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from offbook.trace.hub import Hub
-
-
-# --- One event a line: what happened, when, and in which order.
 
 FORMAT = "offbook.trace"
 VERSION = 1
@@ -54,11 +51,12 @@ TERMINAL_WRITE = "ux.terminal.write"
 VERDICT = "check.verdict"
 
 
+# gc=False: a million events would otherwise cost a pass of the garbage collector each
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One thing that happened.
+    """One event of a trace.
 
     `ts` is in milliseconds since 1970; `seq` counts the events of a trace; `id`, `context` and
-    `parent` are there where they carry meaning.
+    `parent` are empty where they carry no meaning.
     """
 
     ts: int
@@ -70,27 +68,32 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     parent: str = ""
 
 
-def trace_header(ts: int, **about: Any) -> Event:
-    """The first line of a trace: its format and version."""
-    return Event(ts, HEADER, {"format": FORMAT, "version": VERSION, **about})
+def trace_header(ts: int, **fields: Any) -> Event:
+    """Return the first event of a trace: its format, its version and further fields."""
+    return Event(ts, HEADER, {"format": FORMAT, "version": VERSION, **fields})
 
 
-# --- Topics of the event bus, and the patterns that match them.
+# --- Topics of published events
 
 
 @lru_cache(maxsize=4096)
 def topic_matches(pattern: str, topic: str) -> bool:
-    """Whether a pattern matches a topic."""
+    """Return whether a pattern matches a topic.
+
+    A topic has segments between dots. The pattern `*` matches every topic; any other must have
+    the same number of segments, and a `*` in it matches one of them: `build.*` matches
+    `build.done` and not `build.task.abandoned`.
+    """
     if pattern in {"*", topic}:
         return True
-    wanted = pattern.split(".")
-    given = topic.split(".")
-    return len(wanted) == len(given) and all(
-        part in {"*", found} for part, found in zip(wanted, given, strict=True)
+    expected = pattern.split(".")
+    segments = topic.split(".")
+    return len(expected) == len(segments) and all(
+        part in {"*", segment} for part, segment in zip(expected, segments, strict=True)
     )
 
 
-# --- Why a loop ended, under all the names of that reason, and the exit code that goes with it.
+# --- The reasons for which a loop ends
 
 EXIT_CODES = {
     "CompletionPromise": 0,
@@ -115,7 +118,10 @@ TERMINATION_ALIASES = {
 
 
 def canonical_termination(reason: str) -> str | None:
-    """The reason's own name, whatever spelling it was given in; None when there is none such."""
+    """Return the reason as a key of `EXIT_CODES`, or None if it is unknown.
+
+    Versions of Ralph spell it differently: `max_iterations`, `MaxIterations`, `max iterations`.
+    """
     folded = re.sub(r"[^a-z]", "", reason.lower())
     for name in EXIT_CODES:
         if folded == name.lower():
@@ -123,13 +129,13 @@ def canonical_termination(reason: str) -> str | None:
     return TERMINATION_ALIASES.get(folded)
 
 
-# --- A verdict is an event too: so a stored trace can be reported without its run.
+# --- Verdicts: events too, so that a stored trace can be reported without its run
 
 VerdictStatus = Literal["pass", "fail", "no_data", "warn", "error"]
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a check found. `no_data` means that there was nothing to look at: never a pass."""
+    """The result of a check. `no_data` means that there was nothing to check: never a pass."""
 
     check: str
     status: VerdictStatus
@@ -140,23 +146,17 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def holds(self) -> bool:
-        """Whether a run with this verdict is still green."""
+        """True if a run with this verdict still passes."""
         return self.status in {"pass", "warn"}
 
 
-def emit_verdict(hub: Hub, verdict: Verdict) -> Verdict:
-    """Tell a verdict to whoever listens."""
-    hub.emit(VERDICT, verdict_data(verdict))
-    return verdict
-
-
 def verdict_data(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as the trace tells it."""
+    """Return the data of the event for this verdict."""
     return msgspec.to_builtins(verdict, enc_hook=repr)
 
 
 def read_verdicts(events: Iterable[Event]) -> Iterator[Verdict]:
-    """The verdicts among these events."""
+    """Yield the verdicts among these events."""
     for event in events:
         if event.event == VERDICT:
             yield msgspec.convert(event.data, Verdict)

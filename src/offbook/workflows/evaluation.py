@@ -21,11 +21,11 @@ from offbook.errors import OffbookError, UsageError
 from offbook.exchange.model import ModelSource
 from offbook.files import convert
 from offbook.runs.run_files import record_trace
-from offbook.runs.sync_bridge import AwaitableResult
+from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets
 from offbook.sources.cassette.recording import Recording
 from offbook.trace.agent_output import join_output
-from offbook.trace.events import PUBLISH, REQUEST, Verdict, emit_verdict
+from offbook.trace.events import PUBLISH, REQUEST, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import TracedSource
 from offbook.trace.reader import Trace
@@ -68,6 +68,7 @@ class EvaluateResult(AwaitableResult, frozen=True):
     all_passed: bool
 
 
+@sync_or_async
 async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     workspace_id: str,
     evaluations: Sequence[Any],
@@ -101,6 +102,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
         )
 
 
+@sync_or_async
 async def evaluate_with_source(
     source: ModelSource,
     workspace_id: str,
@@ -140,7 +142,7 @@ async def evaluate_all(
     scored: list[EvaluationScore] = []
     for number, evaluation in enumerate(wanted, 1):
         one = await _score(told, workspace, evaluation, task)
-        emit_verdict(hub, _verdict(one))
+        hub.emit_verdict(_verdict(one))
         scored.append(one)
         if progress is not None:
             progress(number, len(wanted), f"judged {one.criterion} of {one.target}")
@@ -152,7 +154,7 @@ async def evaluate_all(
 async def _score(
     judge: Judge, workspace: Workspace, evaluation: Evaluation, task: str
 ) -> EvaluationScore:
-    known = (evaluation.criterion, evaluation.target, evaluation.enough)
+    known = (evaluation.criterion, evaluation.target, evaluation.passing_score)
     parts: list[QuestionScore] = []
     try:
         artefact = read_target(workspace, evaluation.target)
@@ -167,7 +169,7 @@ async def _score(
             reasoning = "\n".join(f"{one.name} {one.score}: {one.reasoning}" for one in parts)
     except OffbookError as error:
         return EvaluationScore(*known, passed=False, error=str(error), parts=parts)
-    passed = score >= evaluation.enough
+    passed = score >= evaluation.passing_score
     return EvaluationScore(*known, passed=passed, score=score, reasoning=reasoning, parts=parts)
 
 

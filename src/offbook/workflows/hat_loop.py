@@ -202,8 +202,8 @@ class HatLoop:
     """
 
     name = "loop"
-    reach: ModelAccess = "call"
-    tells = True
+    model_access: ModelAccess = "call"
+    emits_tool_calls = True
 
     def __init__(
         self,

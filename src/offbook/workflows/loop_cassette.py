@@ -12,7 +12,7 @@ from offbook.checks.snapshot import list_files, read_small_text
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.files import write_atomic
 from offbook.runs.backends import BACKENDS, Backend, BackendConfig, BackendFactory, BackendResult
-from offbook.runs.sync_bridge import AwaitableResult
+from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets
 from offbook.sources.cassette.format import RecordedResponse
 from offbook.sources.cassette.journal import load_cassette
@@ -50,6 +50,7 @@ class ReplayResult(AwaitableResult, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
+@sync_or_async
 async def replay(  # noqa: PLR0913 - the parameters of the tool
     workspace_id: str,
     cassette_name: str,
@@ -234,6 +235,7 @@ class RecordResult(AwaitableResult, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
+@sync_or_async
 async def record(  # noqa: PLR0913 - the parameters of the tool
     workspace_id: str,
     cassette_name: str,

@@ -11,10 +11,10 @@ import msgspec
 from offbook.errors import OffbookError, RunError, ScriptError, UsageError
 from offbook.runs.backends import Backend, MockBackend
 from offbook.runs.rehearsal import Rehearsal
-from offbook.runs.sync_bridge import AwaitableResult
+from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets, hide_secrets, known_secrets
 from offbook.trace.agent_output import output_text
-from offbook.trace.events import ITERATION, TERMINATION, Verdict, emit_verdict
+from offbook.trace.events import ITERATION, TERMINATION, Verdict
 from offbook.trace.reader import Trace
 from offbook.workflows.hat_loop import EVENT_FILES, HatLoop
 from offbook.workflows.presets import Preset, read_preset
@@ -105,7 +105,7 @@ async def run_subject(
         await rehearsal.run(task)
         verdict = judge()
         if verdict is not None:
-            emit_verdict(rehearsal.hub, verdict)
+            rehearsal.hub.emit_verdict(verdict)
             error = "" if verdict.holds else verdict.message
     except OffbookError as problem:
         error = hide_secrets(str(problem), known_secrets())
@@ -186,6 +186,7 @@ class RunResult(LoopResult, frozen=True):
     mock_responses_remaining: int = 0
 
 
+@sync_or_async
 async def run(  # noqa: PLR0913 - the parameters of the tool
     workspace_id: str,
     task: str,

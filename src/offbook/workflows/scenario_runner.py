@@ -56,7 +56,7 @@ async def run_scenarios(
     jobs: int = 0,
     reports: Path = REPORTS_FOLDER,
     recording: bool = False,
-    told: Callable[[ScenarioResult], None] | None = None,
+    on_result: Callable[[ScenarioResult], None] | None = None,
 ) -> list[ScenarioResult]:
     """Play scenarios side by side; each is told when it is over.
 
@@ -67,8 +67,8 @@ async def run_scenarios(
     async def play_one(scenario: Scenario) -> ScenarioResult:
         async with turns:
             played = await run_scenario(scenario, reports=reports, recording=recording)
-        if told is not None:
-            told(played)
+        if on_result is not None:
+            on_result(played)
         return played
 
     async with asyncio.TaskGroup() as group:
@@ -191,7 +191,9 @@ def _bring_cassette(cassette: Path, inside: Path) -> None:
     """Put the cassette into the workspace."""
     if not cassette.is_file():
         raise UsageError(
-            "there is no cassette", where=str(cassette), hint="record it: offbook run FILE --record"
+            "there is no cassette",
+            where=str(cassette),
+            hint="record it: offbook scenario run FILE --record",
         )
     copy_atomic(cassette, inside)
 

@@ -51,7 +51,7 @@ def setup(
         raise UsageError("config is an object", hint='{"event_loop": {"max_iterations": 3}}')
     read_preset(config)  # what is wrong with it is told here, and not when it runs
     workspaces = Workspaces()
-    workspaces.sweep()
+    workspaces.remove_stale()
     workspace, files = workspaces.create(
         workspace_id, fixtures=fixtures, config=config, scratchpad=scratchpad
     )
@@ -116,7 +116,7 @@ def _with_pending(workspace: Workspace, raw: object, verdict: Verdict, where: st
     pending = propose_snapshot(workspace, assertion, holds=verdict.holds)
     if pending is None:
         return verdict
-    told = f"{verdict.message}\nreview it: offbook snapshot review {where}"
+    told = f"{verdict.message}\nreview it: offbook workspace review {where}"
     context = {**verdict.context, "pending": str(pending)}
     return msgspec.structs.replace(verdict, message=told, context=context)
 

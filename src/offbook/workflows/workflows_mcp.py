@@ -145,7 +145,7 @@ class McpTool:
         fields = {name: getattr(taken, name) for name in taken.__struct_fields__}
         if "progress" in signatures.signature(self._function).parameters:
             fields["progress"] = progress
-        if signatures.iscoroutinefunction(self._function):
+        if signatures.iscoroutinefunction(signatures.unwrap(self._function)):
             return await self._function(**fields)
         return await asyncio.to_thread(self._function, **fields)
 

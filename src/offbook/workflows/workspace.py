@@ -58,7 +58,7 @@ class Workspace:
         if not self.session.is_file():
             raise UsageError(
                 f"the workspace {self.id!r} has no session yet",
-                hint=f"run something in it first: offbook run {self.id} …",
+                hint=f"run something in it first: offbook workspace run {self.id} …",
             )
         return self.session
 
@@ -153,7 +153,7 @@ class Workspaces:
                 entry.unlink()
         return kept
 
-    def sweep(self) -> list[str]:
+    def remove_stale(self) -> list[str]:
         """Remove what dead processes left behind a day ago; nothing that is not ours."""
         removed: list[str] = []
         for name in self.ids():
@@ -182,7 +182,7 @@ def _take_over(left: Path, workspace: Path) -> None:
 def _taken(workspace_id: str) -> UsageError:
     return UsageError(
         f"the workspace {workspace_id!r} exists already",
-        hint=f"clean it up first: offbook cleanup {workspace_id}",
+        hint=f"clean it up first: offbook workspace cleanup {workspace_id}",
     )
 
 

@@ -27,7 +27,7 @@ class Run:
     """A served playbook and all that its endpoint told."""
 
     def __init__(self, server: Server, *script: Any) -> None:
-        self.playbook = Playbook(following=True)
+        self.playbook = Playbook(follow_prompts=True)
         self.playbook.load(*script)
         self.events: list[Event] = []
         hub = Hub()

@@ -170,7 +170,7 @@ def ask_text(text: str) -> bytes:
 
 
 def test_a_retry_after_a_scripted_error_takes_the_next_step(server: Server):
-    playbook = Playbook(following=True)
+    playbook = Playbook(follow_prompts=True)
     playbook.load(when("hi", [fail(status=529), say("now")]))
     url, sent = f"{server.mount(playbook).openai}/plain", body(user("hi"))
     assert ask(url, sent)[0] == 529
@@ -181,7 +181,7 @@ def test_a_retry_after_a_scripted_error_takes_the_next_step(server: Server):
 
 def test_a_tool_flow_with_then_and_late_binding_works_from_the_wire_alone(server: Server):
     found: dict[str, str] = {}
-    playbook = Playbook(following=True)
+    playbook = Playbook(follow_prompts=True)
     playbook.load(
         when(
             "Refund order 7",
@@ -212,7 +212,7 @@ def test_a_callback_that_raises_fails_the_run_with_its_own_traceback(server: Ser
     def check(result: ToolResult) -> None:
         assert result.text == "42"
 
-    playbook = Playbook(following=True)
+    playbook = Playbook(follow_prompts=True)
     playbook.load(when("go", [call("look").then(check), say("Done.")]))
     endpoint = server.mount(playbook)
     reply = told(endpoint.url, user("go"))

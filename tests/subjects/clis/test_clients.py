@@ -43,7 +43,7 @@ class TestClaudeCode(OfShell):
 
 def said(subject: Subject) -> str:
     assert isinstance(subject, CliAgent)
-    return subject.said.text
+    return subject.output.text
 
 
 @pytest.mark.parametrize("shell", ALL)

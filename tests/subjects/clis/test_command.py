@@ -74,7 +74,7 @@ def test_the_prompt_comes_as_a_word_or_on_standard_input(agent: Path, words: lis
         assert (rehearsal.cwd / "f").read_text() == "here\n"
         told = [event.data["text"] for event in run.events.named("process.result")]
         assert told == ["Déjà vu.", "Still here."]
-        assert command.said.text == "Still here."
+        assert command.output.text == "Still here."
 
 
 def test_following_prompts_may_have_a_command_of_their_own():
@@ -91,7 +91,7 @@ def test_it_finds_every_provider_and_none_of_our_secrets(monkeypatch: pytest.Mon
         rehearsal.run(when("go", [say("x")]))
         subject = rehearsal.subject
         assert isinstance(subject, Command)
-        found = dict(line.split("=", 1) for line in subject.said.text.splitlines())
+        found = dict(line.split("=", 1) for line in subject.output.text.splitlines())
         assert not (home := Path(found["HOME"])).samefile(Path.home())
     assert found["OPENAI_BASE_URL"] == found["ANTHROPIC_BASE_URL"] + "/v1"
     assert found["GOOGLE_GEMINI_BASE_URL"].startswith("http://127.0.0.1:")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import FormatError
-from offbook.files import dump_yaml, parse_yaml
 from offbook.sources.cassette.cassette_file import INDENT, CassetteFile
 from offbook.sources.cassette.format import FORMAT, VERSION, Interaction, interaction_to_dict
+from offbook.yaml_files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -220,10 +220,10 @@ def edit_mapping(text: str, wanted: dict[str, Any]) -> str:
     current = cast("dict[str, Any]", parse_yaml(text))
     if _is_same(current, wanted):
         return text
-    document = _load_editable(text)
-    _update_node(document, current, wanted)
-    edited = _dump_editable(document)
     try:
+        document = load_round_trip(text)
+        _update_node(document, current, wanted)
+        edited = dump_round_trip(document, text)
         if _is_same(parse_yaml(edited), wanted):
             return edited
     except FormatError:
@@ -265,44 +265,24 @@ def _update_node(node: Any, current: dict[str, Any], wanted: dict[str, Any]) -> 
 
 def _editable(value: Any) -> Any:
     """Return a value as nodes of the round-trip library, in the style of `dump_yaml`."""
-    return _load_editable(dump_yaml({"value": value}))["value"]
+    return load_round_trip(dump_yaml({"value": value}))["value"]
 
 
 def _comments(node: Any) -> list[str]:
     """Return all comments inside a node, or inside the comment tokens of a key."""
-    if isinstance(node, (list, tuple)) and not hasattr(node, "ca"):
-        return [line for part in cast("list[Any]", node) for line in _comments(part)]
-    if hasattr(node, "ca"):
-        inner = node.values() if isinstance(node, dict) else node
-        tokens = [node.ca.comment, *node.ca.items.values(), node.ca.end]
-        return [*_comments(tokens), *_comments(list(cast("Any", inner)))]
-    lines = str(getattr(node, "value", "") or "").splitlines()
-    return [line.strip() for line in lines if line.strip().startswith("#")]
+    own: Any = getattr(node, "ca", None)
+    if own is not None:
+        values = list(cast("dict[str, Any]", node).values()) if isinstance(node, dict) else node
+        parts = [own.comment, *own.items.values(), own.end, *cast("list[Any]", values)]
+    elif isinstance(node, (list, tuple)):
+        parts = [*cast("list[Any]", node)]
+    else:
+        lines = str(getattr(node, "value", "") or "").splitlines()
+        return [line.strip() for line in lines if line.strip().startswith("#")]
+    return [line for part in parts for line in _comments(part)]
 
 
 def _comment_before(node: Any, key: str, comments: list[str]) -> None:
     if comments:
         text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in comments)
         node.yaml_set_comment_before_after_key(key, before=text, indent=node.lc.col)
-
-
-def _round_trip() -> Any:
-    from ruamel.yaml import YAML
-
-    yaml = YAML(typ="rt", pure=True)
-    yaml.preserve_quotes = True
-    yaml.width = 1 << 30
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    return yaml
-
-
-def _load_editable(text: str) -> Any:
-    return _round_trip().load(text)
-
-
-def _dump_editable(node: Any) -> str:
-    from io import StringIO
-
-    out = StringIO()
-    _round_trip().dump(node, out)
-    return out.getvalue()

@@ -21,7 +21,7 @@ class ClaudeCode(CliAgent):
 
     name = "claude-code"
     client = ClientPackage("Claude Code", "claude", "@anthropic-ai/claude-code", "2.1.325")
-    names: ClassVar[ToolAliases] = CLAUDE_CODE_ALIASES
+    tool_aliases: ClassVar[ToolAliases] = CLAUDE_CODE_ALIASES
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ClaudeCode(CliAgent):
         search = {"ENABLE_TOOL_SEARCH": "false"} if self.servers else {}
         return {**super().environment(endpoint), **search, "IS_SANDBOX": "1"}
 
-    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
+    def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
         """Its result, and the session of it."""
         results = [event for event in events if event.get("type") == "result"]
         sessions = [event["session_id"] for event in events if event.get("session_id")]

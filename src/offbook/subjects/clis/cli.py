@@ -41,20 +41,20 @@ class ClientPackage(msgspec.Struct, frozen=True):
     title: str
     program: str
     package: str
-    tested: str
+    tested_version: str
     manager: Literal["npm", "pip"] = "npm"
 
     @property
-    def pinned(self) -> str:
+    def requirement(self) -> str:
         """What its package manager installs."""
-        return f"{self.package}{'==' if self.manager == 'pip' else '@'}{self.tested}"
+        return f"{self.package}{'==' if self.manager == 'pip' else '@'}{self.tested_version}"
 
     @property
-    def mend(self) -> str:
+    def install_command(self) -> str:
         """The command that installs it."""
         if not self.package:
             return f"install {self.title}"
-        return f"{'pip install' if self.manager == 'pip' else 'npm install -g'} {self.pinned}"
+        return f"{'pip install' if self.manager == 'pip' else 'npm install -g'} {self.requirement}"
 
     def find(self) -> str | None:
         """Where it is: in the folder that OFFBOOK_CLIENTS names, or else on the PATH."""
@@ -97,8 +97,8 @@ class CliAgent(ABC):
 
     name: str = ""
     client: ClassVar[ClientPackage | None] = None
-    reach: ModelAccess = "endpoint"
-    tells = False
+    model_access: ModelAccess = "endpoint"
+    emits_tool_calls = False
 
     def __init__(self, **options: Unpack[CliOptions]) -> None:
         deadline = options.get("deadline", DEADLINE)
@@ -106,8 +106,8 @@ class CliAgent(ABC):
             raise UsageError(f"a deadline of {deadline:g} s is over already", hint="give seconds")
         self.program = options.get("program") or ""
         self.arguments = tuple(options.get("arguments", ()))
-        self.said = AgentOutput()
-        self.ended: ProcessResult | None = None
+        self.output = AgentOutput()
+        self.process_result: ProcessResult | None = None
         self._given = options.get("program")
         self._extra = dict(options.get("env") or {})
         self._deadline = deadline
@@ -135,7 +135,7 @@ class CliAgent(ABC):
         """What it must find in its home."""
         return {}
 
-    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - for those who print no JSON
+    def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - for those who print no JSON
         """What it said, from all it printed and the JSON lines among it."""
         return AgentOutput(stdout.strip())
 
@@ -146,7 +146,7 @@ class CliAgent(ABC):
         if self.client is not None:
             self.program = _locate(self.client, self._given)
         self._stage = stage
-        self.said = AgentOutput()
+        self.output = AgentOutput()
         self.home = _furnish(self.files(stage.endpoint))
         self._env = isolated_env(self.home, {**self.environment(stage.endpoint), **self._extra})
 
@@ -160,7 +160,7 @@ class CliAgent(ABC):
     async def prompt(self, text: str) -> None:
         """Run it once, with this prompt."""
         stage = self.stage
-        command = self.command(text, self.said.session)
+        command = self.command(text, self.output.session)
         stage.hub.emit(PROCESS_START, {"command": list(command)})
         ended = await run_process(
             command,
@@ -169,11 +169,11 @@ class CliAgent(ABC):
             deadline=self._deadline,
             stdin=self.stdin(text),
         )
-        self.ended = ended
-        self.tell(stage, ended)
+        self.process_result = ended
+        self.emit_result(stage, ended)
         self._judge(command, ended)
 
-    def tell(self, stage: RunContext, ended: ProcessResult) -> None:
+    def emit_result(self, stage: RunContext, ended: ProcessResult) -> None:
         """Tell what it printed when it is over: in between, the order would be one of chance."""
         lines = [(line, _as_event(line)) for line in ended.stdout.removesuffix("\n").split("\n")]
         plain = "\n".join(line for line, event in lines if event is None)
@@ -186,9 +186,9 @@ class CliAgent(ABC):
         stage.hub.emit(
             PROCESS_EXIT, {**about, "leaked": list(ended.leaked)} if ended.leaked else about
         )
-        said = self.read(ended.stdout, [event for _, event in lines if event is not None])
-        self.said = AgentOutput(said.text, said.session or self.said.session, said.error)
-        stage.hub.emit(RESULT, {"text": said.text, "session": self.said.session})
+        said = self.parse_output(ended.stdout, [event for _, event in lines if event is not None])
+        self.output = AgentOutput(said.text, said.session or self.output.session, said.error)
+        stage.hub.emit(RESULT, {"text": said.text, "session": self.output.session})
 
     def _judge(self, command: Sequence[str], ended: ProcessResult) -> None:
         if ended.timed_out:
@@ -202,8 +202,8 @@ class CliAgent(ABC):
                 where=Path(command[0]).name,
                 hint=_last_words(ended) or f"it said nothing; allowed: {sorted(self._codes)}",
             )
-        if self.said.error:
-            raise RunError(f"{self.name} gave up: {self.said.error}", where=Path(command[0]).name)
+        if self.output.error:
+            raise RunError(f"{self.name} gave up: {self.output.error}", where=Path(command[0]).name)
 
     async def close(self) -> None:
         """Remove its home."""
@@ -242,7 +242,7 @@ def _locate(client: ClientPackage, program: str | None) -> str:
     if found is None:
         raise UsageError(
             f"{client.title} is not installed: there is no {client.program!r} on the PATH",
-            hint=f"fix: {client.mend}, or name it: program=…",
+            hint=f"fix: {client.install_command}, or name it: program=…",
         )
     return found
 

@@ -24,7 +24,7 @@ class Codex(CliAgent):
 
     name = "codex"
     client = ClientPackage("Codex", "codex", "@openai/codex", "0.166.0")
-    names: ClassVar[ToolAliases] = {
+    tool_aliases: ClassVar[ToolAliases] = {
         "shell": ToolAlias("exec_command", {"command": "cmd"}),
         "bash": ToolAlias("exec_command", {"command": "cmd"}),
     }
@@ -78,7 +78,7 @@ class Codex(CliAgent):
             lines += [f"{key} = {_toml(value)}" for key, value in told.items()]
         return {".codex/config.toml": "\n".join(lines) + "\n"}
 
-    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
+    def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
         """The last message, and the thread."""
         items: list[dict[str, Any]] = [e["item"] for e in events if e.get("type") == ITEM]
         texts = [item.get("text", "") for item in items if item.get("type") == "agent_message"]

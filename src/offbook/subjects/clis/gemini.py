@@ -26,7 +26,7 @@ class GeminiCli(CliAgent):
 
     name = "gemini-cli"
     client = ClientPackage("Gemini CLI", "gemini", "@google/gemini-cli", "0.61.0")
-    names: ClassVar[ToolAliases] = {
+    tool_aliases: ClassVar[ToolAliases] = {
         "shell": ToolAlias("run_shell_command"),
         "bash": ToolAlias("run_shell_command"),
         "read": ToolAlias("read_file", {"path": "file_path"}),
@@ -64,7 +64,7 @@ class GeminiCli(CliAgent):
         settings = {**SETTINGS, **({"mcpServers": servers} if servers else {})}
         return {".gemini/settings.json": msgspec.json.encode(settings).decode()}
 
-    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
+    def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
         """The pieces of its last message, and the session."""
         pieces: list[str] = []
         for event in events:

@@ -23,7 +23,7 @@ class Pi(CliAgent):
 
     name = "pi"
     client = ClientPackage("pi", "pi", "@earendil-works/pi-coding-agent", "0.74.2")
-    names: ClassVar[ToolAliases] = {"shell": ToolAlias("bash")}
+    tool_aliases: ClassVar[ToolAliases] = {"shell": ToolAlias("bash")}
 
     def __init__(self, *, model: str = "offbook", **options: Unpack[CliOptions]) -> None:
         super().__init__(**options)
@@ -54,7 +54,7 @@ class Pi(CliAgent):
             f"{HOME}/settings.json": _json({**settings, "defaultModel": self._model}),
         }
 
-    def read(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
+    def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
         """The text of its last message, and the session."""
         ended = [event["message"] for event in events if event.get("type") == "message_end"]
         said = [message for message in ended if message.get("role") == "assistant"]

@@ -121,9 +121,9 @@ class Ralph(CliAgent):
                 target = {"target": tag.target} if tag.target else {}
                 self.stage.hub.emit(PUBLISH, about | target)
 
-    def tell(self, stage: RunContext, ended: ProcessResult) -> None:
+    def emit_result(self, stage: RunContext, ended: ProcessResult) -> None:
         """Besides what it printed, why the loop ended, and whether its exit code says so."""
-        super().tell(stage, ended)
+        super().emit_result(stage, ended)
         reason = self._explain(ended)
         code = EXIT_CODES[reason]
         about: dict[str, Any] = {"reason": reason, "iterations": len(self._calls)}

@@ -30,8 +30,8 @@ class ClaudeAgent:
     """
 
     name = "claude-agent-sdk"
-    reach: ModelAccess = "endpoint"
-    names: ClassVar[ToolAliases] = CLAUDE_CODE_ALIASES
+    model_access: ModelAccess = "endpoint"
+    tool_aliases: ClassVar[ToolAliases] = CLAUDE_CODE_ALIASES
 
     def __init__(self, options: Any, more: Mapping[str, Any]) -> None:
         self._options = replace(options, **more)

@@ -58,8 +58,8 @@ class FrameworkAdapter(Protocol):
 class EndpointAdapter(Protocol):
     """An adapter whose agent works in another process: it has to be told where its model is."""
 
-    reach: ModelAccess
-    names: ToolAliases
+    model_access: ModelAccess
+    tool_aliases: ToolAliases
 
     def settle(self, stage: RunContext, /) -> Callable[[], None]:
         """Get ready for this stage; how to leave it."""
@@ -76,15 +76,15 @@ class FrameworkSubject:
     ends the turn, and what it raised is kept in `error`. Whatever else it raises fails the run.
     """
 
-    tells = False
+    emits_tool_calls = False
 
     def __init__(
         self, adapter: FrameworkAdapter, mock_tools: Mapping[str, Any] | None = None
     ) -> None:
         self.adapter = adapter
         self._placed = adapter if isinstance(adapter, EndpointAdapter) else None
-        self.reach: ModelAccess = self._placed.reach if self._placed else "transport"
-        self.names: ToolAliases = self._placed.names if self._placed else {}
+        self.model_access: ModelAccess = self._placed.model_access if self._placed else "transport"
+        self.tool_aliases: ToolAliases = self._placed.tool_aliases if self._placed else {}
         self.result: object = None
         self.error: Exception | None = None
         self._mocks = {name: _StandIn(value) for name, value in (mock_tools or {}).items()}
@@ -202,7 +202,7 @@ def wrap_agent(
     """The agent as a subject, if it is of a framework that we know, or can at least be called."""
     adapter = _find_adapter(agent)
     if adapter is None and callable(agent):
-        adapter = "callable.Function"
+        adapter = "callable.FunctionAdapter"
     if adapter is None:
         return None
     module, _, name = adapter.rpartition(".")

@@ -25,6 +25,7 @@ COMMANDS = {
         "demo": CommandEntry(
             "See a rehearsal: one that passes, and one that fails.", "demo:command"
         ),
+        "init": CommandEntry("Write a first test for the agent of a project.", "init:command"),
         "doctor": CommandEntry("Show which clients and SDKs are installed.", "doctor:command"),
     },
     "Run": {

@@ -50,9 +50,9 @@ def list_(folder: Path) -> None:
 @click.argument("number", type=int, required=False)
 def show(path: Path, number: int | None) -> None:
     """Show the interactions, or all of one: its whole conversation and its answer."""
-    from offbook.files import dump_yaml
     from offbook.sources.cassette.format import interaction_to_dict
     from offbook.sources.cassette.journal import load_cassette
+    from offbook.yaml_files import dump_yaml
 
     tape = load_cassette(path)
     if number is None:

@@ -45,14 +45,14 @@ def command(trace: Path, *, output: Path, kind: str, trace_id: str | None, repla
     from offbook.sources.importers.conversion import read_trace, write_cassette, write_mocks
     from offbook.sources.importers.importer import Skipped
 
-    left = Skipped()
-    told = read_trace(trace, kind, trace_id, left)
+    skipped = Skipped()
+    exchanges = read_trace(trace, kind, trace_id, skipped)
     if output.suffix in {".yaml", ".yml"}:
-        count = write_cassette(told, output, replace=replace)
+        count = write_cassette(exchanges, output, replace=replace)
     elif output.suffix == ".jsonl":
         if output.exists() and not replace:
             raise UsageError("this file is there already", where=str(output), hint="use --replace")
-        count = write_mocks(told, output)
+        count = write_mocks(exchanges, output)
     else:
         raise UsageError(
             f"what is a {output.suffix or 'file without an ending'}?",
@@ -60,11 +60,11 @@ def command(trace: Path, *, output: Path, kind: str, trace_id: str | None, repla
             hint="write to a cassette (.yaml) or to mocks (.jsonl)",
         )
     click.echo(f"{output}: {count} interactions")
-    traces = list(dict.fromkeys(one.trace for one in told))
+    traces = list(dict.fromkeys(exchange.trace for exchange in exchanges))
     if len(traces) > 1:
         named = ", ".join(traces[:SHOWN]) + (", …" if len(traces) > SHOWN else "")
         told_of = f"{len(traces)} traces, one among the other as they came: --trace-id chooses one"
         click.echo(f"{told_of} ({named})", err=True)
-    if left:
-        listed = ", ".join(f"{count} x {what}" for what, count in sorted(left.items()))
+    if skipped:
+        listed = ", ".join(f"{count} x {what}" for what, count in sorted(skipped.items()))
         click.echo(f"left out: {listed}", err=True)

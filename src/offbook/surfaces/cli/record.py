@@ -11,19 +11,12 @@ import msgspec
 from offbook import cli_options
 from offbook.cli_options import print_json, read_redactions
 from offbook.errors import UsageError
-from offbook.surfaces.cli.loop import loop_options, run_loop, tell_loop
 
 EXAMPLE = """\b
 Example:
   offbook record tests/refund.yaml -- python agent.py
   offbook record tests/refund.yaml --upstream http://127.0.0.1:8080/v1 -- python agent.py
   offbook record tests/refund.yaml --only 2 -- python agent.py
-  offbook record auth_flow --workspace auth --task "Add auth" --backend codex --env OPENAI_API_KEY
-  offbook record auth_flow --workspace auth --task "Add auth" -- my-agent --quiet
-
-\b
-With --workspace, the loop works on the task there, and CASSETTE is the name of
-a cassette in that workspace: what the agent answered, iteration by iteration.
 
 \b
 Keys come from your environment and are written nowhere. Base URLs that it
@@ -51,8 +44,6 @@ Exit codes:
 @click.option("--price", multiple=True, metavar="MODEL=IN/OUT", help="Dollars a million tokens.")
 @cli_options.trace_option
 @cli_options.deadline_option
-@loop_options
-@click.option("--max-iterations", default=10, show_default=True, help="… at most.")
 @cli_options.json_option
 def command(
     cassette: Path,
@@ -62,14 +53,12 @@ def command(
     preset: tuple[str, ...],
     **given: Any,
 ) -> int:
-    """Run a command, or the loop, with the real model, and record a cassette."""
+    """Run a command with the real model and record a cassette."""
     from offbook.trace.redaction import preset_for_command
 
     rules = read_redactions(redact, preset or preset_for_command(command_))
-    if given["workspace"]:
-        return _record_loop(str(cassette), command_, rules, given)
     if not command_:
-        raise UsageError("what is to be recorded?", hint="offbook record CASSETTE -- COMMAND")
+        raise UsageError("missing command to record", hint="offbook record CASSETTE -- COMMAND")
     if given["only"] is not None:
         return _renew(cassette, command_, given["only"], given["upstream"], given["deadline"])
     return _record(cassette, command_, rules, **given)
@@ -122,21 +111,6 @@ def _record(  # noqa: PLR0913 - one for each option
     if done.failure is not None:
         raise done.failure
     return int(done.code != 0)
-
-
-def _record_loop(
-    name: str, command_: tuple[str, ...], rules: dict[str, Any], given: dict[str, Any]
-) -> int:
-    from offbook.workflows.loop_cassette import record
-
-    taken = "task max_iterations replace"
-    done = run_loop(record, command_, given, taken, cassette_name=name, redactions=rules)
-    summary = (
-        f"recorded {done.interactions} interactions: "
-        f"{done.termination_reason}, exit code {done.exit_code}\n{done.cassette_path}"
-    )
-    tell_loop(done, summary, as_json=given["as_json"])
-    return int(done.exit_code != 0)
 
 
 def _renew(

@@ -12,17 +12,11 @@ import msgspec
 from offbook import cli_options
 from offbook.cli_options import print_json, read_redactions
 from offbook.errors import UsageError
-from offbook.surfaces.cli.loop import loop_options, run_loop, tell_loop
 
 EXAMPLE = """\b
 Example:
   offbook replay tests/refund.yaml -- python agent.py
   offbook replay tests/refund.yaml --loose -- npm test
-  offbook replay auth_flow --workspace auth --task "Add auth"
-
-\b
-With --workspace, the loop works on the task there, and CASSETTE is the name of
-a cassette in that workspace. No agent is started, unless --allow-passthrough.
 
 \b
 Exit codes:
@@ -49,7 +43,6 @@ Exit codes:
 @click.option("--timed", is_flag=True, help="Let streams take as long as they did.")
 @cli_options.trace_option
 @cli_options.deadline_option
-@loop_options
 @cli_options.json_option
 def command(
     cassette: Path,
@@ -59,15 +52,13 @@ def command(
     preset: tuple[str, ...],
     **given: Any,
 ) -> int:
-    """Run a command whose model is a cassette, or the loop with its answers.
+    """Run a command against a cassette.
 
-    All of it must be used, and nothing else asked.
+    The command must use the whole cassette and send nothing else.
     """
     rules = read_redactions(redact, preset)
-    if given["workspace"]:
-        return _replay_loop(str(cassette), command_, rules, given)
     if not command_:
-        raise UsageError("what is to be replayed?", hint="offbook replay CASSETTE -- COMMAND")
+        raise UsageError("missing command to replay", hint="offbook replay CASSETTE -- COMMAND")
     return _replay(cassette, command_, rules, **given)
 
 
@@ -91,7 +82,6 @@ def _replay(  # noqa: PLR0913 - one for each option
     from offbook.runs.run_files import record_trace
     from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
-    from offbook.trace.events import emit_verdict
 
     with record_trace(trace, subject=str(cassette)) as hub:
         replay = Cassette(
@@ -112,7 +102,7 @@ def _replay(  # noqa: PLR0913 - one for each option
         )
         verdict = replay.verdict() if cursor is None or replay.failure else None
         if verdict is not None:
-            emit_verdict(hub, verdict)
+            hub.emit_verdict(verdict)
     if as_json:
         print_json({**msgspec.to_builtins(summary), "exit_code": done.code})
     if verdict is not None and verdict.message:
@@ -123,19 +113,3 @@ def _replay(  # noqa: PLR0913 - one for each option
     if done.failure is not None and replay.failure is None:
         raise done.failure
     return int(done.code != 0 or (verdict is not None and not verdict.holds))
-
-
-def _replay_loop(
-    name: str, command_: tuple[str, ...], rules: dict[str, Any], given: dict[str, Any]
-) -> int:
-    from offbook.workflows.loop_cassette import replay
-
-    taken = "task strict allow_passthrough"
-    done = run_loop(replay, command_, given, taken, cassette_name=name, redactions=rules)
-    summary = (
-        f"replayed {done.interactions_replayed} interactions, "
-        f"{done.interactions_passthrough} passed on: "
-        f"{done.termination_reason}, exit code {done.exit_code}"
-    )
-    tell_loop(done, summary, as_json=given["as_json"])
-    return int(done.exit_code != 0 or bool(done.error))

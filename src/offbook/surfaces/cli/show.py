@@ -41,7 +41,7 @@ def command(trace: Path, *, full: bool, as_json: bool) -> int:
         summary = count_events(reading)
         print_json({"trace": str(trace), **msgspec.to_builtins(summary), "faults": reading.faults})
         return _complain(reading, empty=not summary.events)
-    lines = TraceTree(full=full).tell(reading)
+    lines = TraceTree(full=full).render(reading)
     first = next(lines, None)
     if first is not None:
         print_lines(chain([first], lines), sys.stdout, colour=use_colour())

@@ -106,4 +106,4 @@ def tell_story(passing: Rehearsal, failing: Rehearsal) -> None:
 
 def _show(rehearsal: Rehearsal) -> None:
     sys.stdout.flush()
-    print_lines(TraceTree().tell(Trace(rehearsal.trace)), sys.stdout, colour=use_colour())
+    print_lines(TraceTree().render(Trace(rehearsal.trace)), sys.stdout, colour=use_colour())

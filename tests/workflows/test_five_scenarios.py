@@ -23,7 +23,7 @@ from offbook.workflows.scenario import find_scenarios
 from offbook.workflows.scenario_runner import run_scenarios
 from tests.clients import CLAUDE, Shell, installed
 
-EXAMPLES = Path(__file__).parents[1] / "examples" / "scenarios"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
 TASK = '<event topic="build.task">Add try/catch blocks</event>'
 DONE = '<event topic="build.done">Implemented error handling</event>'
 Ask = Callable[..., Awaitable[dict[str, Any]]]

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-import uuid
-from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, RunError, UsageError
+from offbook.errors import RunError, UsageError
 from offbook.exchange.providers import add_client_arguments
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette
@@ -22,11 +16,11 @@ from offbook.sources.mocks.mock_file import lint_mocks
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import Playbook
 from offbook.sources.server.server import Server
-from offbook.subjects.process import GRACE, KILL_ATTEMPTS, PROCESS_MARK, kill_marked
+from offbook.subjects.process import INTERRUPTED, run_foreground
 from offbook.trace.events import RUN_END, RUN_START
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from offbook.exchange.model import ModelSource
@@ -40,101 +34,8 @@ if TYPE_CHECKING:
 # --- Whole commands, whose clients find their model in the environment.
 
 
-# --- Runs a command to its end, and ends all that it started, wherever that went.
-
 DEADLINE = 600.0
 KEPT = 64 * 1024
-INTERRUPTED = 130
-
-
-def run_command(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    deadline: float,
-    *,
-    keep: int = 0,
-    echo: bool = True,
-    cwd: Path | None = None,
-) -> tuple[int, str]:
-    """Its exit code, and the beginning of what it printed if that is to be kept."""
-    mark = uuid.uuid4().hex
-    try:
-        process = subprocess.Popen(  # noqa: S603 - it is what was asked for
-            command,
-            env={**environment, PROCESS_MARK: mark},
-            cwd=cwd,
-            stdout=subprocess.PIPE if keep else None,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise UsageError(f"cannot be started: {error.strerror}", where=command[0]) from error
-    said: list[bytes] = []
-    reader = threading.Thread(target=_tee, args=(process.stdout, said, keep, echo), daemon=True)
-    reader.start()
-    try:
-        with _stoppable():
-            code = process.wait(deadline)
-    except subprocess.TimeoutExpired as error:
-        raise DeadlineExceeded(
-            f"the command still ran after {deadline:g} s", where=command[0]
-        ) from error
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-        _ask_to_end(process)
-    finally:
-        _end_tree(process, mark)
-        reader.join(1)
-        if process.stdout is not None:
-            process.stdout.close()
-    return code, b"".join(said).decode(errors="replace")
-
-
-@contextmanager
-def _stoppable() -> Generator[None]:
-    """Whoever ends us ends the command as well: for it, to be stopped is to be interrupted."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
-    """Give it a moment to clean up: Ctrl-C is not heard in a session of its own."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGINT)
-    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-        process.wait(GRACE)
-
-
-def _end_tree(process: subprocess.Popen[bytes], mark: str) -> None:
-    """End the command and whatever it started and left behind, also outside of its group."""
-    for _ in range(KILL_ATTEMPTS):
-        if not kill_marked(process.pid, mark):
-            break
-        time.sleep(0.01)
-    process.wait()
-
-
-def _tee(pipe: IO[bytes] | None, said: list[bytes], keep: int, echo: bool) -> None:  # noqa: FBT001 - a thread's
-    """Show what the command prints, and keep the beginning of it."""
-    kept = lost = 0
-    while pipe is not None and (part := os.read(pipe.fileno(), 8192)):
-        if echo:
-            sys.stdout.buffer.write(part)
-            sys.stdout.buffer.flush()
-        said.append(part[: keep - kept])
-        kept += len(said[-1])
-        lost += len(part) - len(said[-1])
-    if lost:
-        said.append(f"\n… {lost:,} bytes more were printed\n".encode())
 
 
 # --- Records and replays whole commands: their clients find the model in their environment.
@@ -166,7 +67,7 @@ def run_with_source(
         endpoint = server.mount(source, run="", hub=hub)
         env = {**(os.environ if environment is None else environment), **endpoint.variables}
         words = add_client_arguments(command, endpoint.url)
-        code, output = run_command(words, env, deadline, keep=keep, echo=echo, cwd=cwd)
+        code, output = run_foreground(words, env, deadline, keep=keep, echo=echo, cwd=cwd)
         failure = endpoint.failure
     return CommandResult(code, output, round((time.perf_counter() - began) * 1000), failure)
 
@@ -286,7 +187,7 @@ class Service:
         _, source = self._runs[""]
         if not isinstance(source, Mocks):
             return []
-        return [str(found) for found in lint_mocks(source.script, source.unused if used else ())]
+        return [str(found) for found in lint_mocks(source.file, source.unused if used else ())]
 
 
 class ServedCommandResult(msgspec.Struct, frozen=True):
@@ -302,7 +203,7 @@ def serve_command(
     """Run a command whose clients find the service in their environment, then judge."""
     service.tell(RUN_START, {"subject": command[0], "command": list(command)})
     words = add_client_arguments(command, service.endpoint.url)
-    code, _ = run_command(words, {**os.environ, **service.endpoint.variables}, deadline)
+    code, _ = run_foreground(words, {**os.environ, **service.endpoint.variables}, deadline)
     complaints = tuple(service.complaints(strict=True))
     service.tell(RUN_END, {"ok": code == 0 and not complaints, "exit": code})
     return ServedCommandResult(code, complaints)

@@ -1,4 +1,4 @@
-"""A trace in numbers."""
+"""The events of a trace are counted."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from offbook.reports.json_report import RunCounts, TraceCounts, count_events
 from offbook.trace.events import Event
 
 FAILED = {"check": "exit_code", "status": "fail"}
-HAPPENED: list[tuple[str, dict[str, Any]]] = [
+EVENTS: list[tuple[str, dict[str, Any]]] = [
     ("_meta.run_end", {"ok": True}),
     ("_meta.run_start", {"subject": "session", "turns": 2}),
     ("model.reply", {}),
@@ -25,8 +25,8 @@ HAPPENED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_all_that_happened_is_counted():
-    trace = [Event(0, name, data, number) for number, (name, data) in enumerate(HAPPENED)]
+def test_all_events_are_counted():
+    trace = [Event(0, name, data, number) for number, (name, data) in enumerate(EVENTS)]
     assert count_events(trace) == TraceCounts(
         events=15,
         runs=[RunCounts("session", 2, ok=False, error="no")],

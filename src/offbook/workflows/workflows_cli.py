@@ -1,0 +1,790 @@
+"""The commands of this capability: `offbook scenario` and `offbook workspace`.
+
+Each command parses its options and calls the test tool of the same name. The tools are imported
+inside the commands: `offbook workspace --help` imports none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from offbook.cli_options import (
+    FILE_PATH,
+    VALUE_HELP,
+    env_option,
+    json_option,
+    preset_option,
+    print_json,
+    print_redacted,
+    read_env,
+    read_list,
+    read_object,
+    read_pairs,
+    read_redactions,
+)
+
+if TYPE_CHECKING:
+    from offbook.checks.snapshot import SnapshotDiff
+    from offbook.workflows.loop_cassette import RecordResult, ReplayResult
+    from offbook.workflows.scenario_runner import ScenarioResult
+    from offbook.workflows.snapshots import PendingSnapshot
+
+STATUS_SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "no_data": "?", "error": "✗"}
+BACKENDS_HELP = "claude, codex, gemini, kiro, pi, playbook or command."
+PLAYBOOK_HELP = "Model of the agent: a playbook, mocks or a cassette."
+
+
+@click.group("scenario")
+def scenario() -> None:
+    """Run scenario files."""
+
+
+@scenario.command(
+    "run",
+    epilog="""\b
+Example:
+  offbook scenario run scenarios/ --jobs 4
+  offbook scenario run flow.yaml --reports out --fail-on-flaky
+  offbook scenario run auth.yaml --record
+  offbook scenario run scenarios/ --junit out/junit.xml --ctrf out/ctrf.json
+
+\b
+Exit codes:
+  0  every scenario passed
+  1  a scenario failed, or was flaky with --fail-on-flaky
+  2  wrong usage, or a file that cannot be read
+""",
+)
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=FILE_PATH)
+@click.option("--jobs", default=0, help="Scenarios to run at once. Default: one per core.")
+@click.option(
+    "--reports",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".offbook/reports"),
+    show_default=True,
+    help="Folder for the reports of each scenario.",
+)
+@click.option("--junit", type=FILE_PATH, help="Write one JUnit report of all scenarios.")
+@click.option("--tap", type=FILE_PATH, help="Write one TAP report of all scenarios.")
+@click.option("--ctrf", type=FILE_PATH, help="Write one CTRF report of all scenarios.")
+@click.option("--record", is_flag=True, help="Run the real agents and record their cassettes.")
+@click.option("--fail-on-flaky", is_flag=True, help="Treat flaky scenarios as failures.")
+@json_option
+def run_scenario_files(
+    files: tuple[Path, ...],
+    *,
+    jobs: int,
+    reports: Path,
+    record: bool,
+    fail_on_flaky: bool,
+    as_json: bool,
+    **combined: Path | None,
+) -> int:
+    """Run scenario files and folders of them, in parallel."""
+    import msgspec
+
+    from offbook.workflows.scenario import find_scenarios
+    from offbook.workflows.scenario_runner import run_scenarios, write_reports
+
+    scenarios = find_scenarios(files)
+    finished = 0
+
+    def print_result(result: ScenarioResult) -> None:
+        nonlocal finished
+        finished += 1
+        sign = "✗" if not result.passed else "~" if result.flaky else "✓"
+        attempts = f", {result.attempts} attempts" if result.attempts > 1 else ""
+        position = f" [{finished}/{len(scenarios)}]" if len(scenarios) > 1 else ""
+        # With --json, stdout is for the JSON alone.
+        click.echo(
+            f"{sign} {result.name} ({result.seconds:.2f} s{attempts}){position}", err=as_json
+        )
+        for line in result.error.splitlines():
+            click.echo(f"    {line}", err=as_json)
+        if result.session and not result.passed:
+            click.echo(f"    session: {result.session}", err=as_json)
+
+    results = asyncio.run(
+        run_scenarios(
+            scenarios, jobs=jobs, reports=reports, recording=record, on_result=print_result
+        )
+    )
+    write_reports(results, {name: path for name, path in combined.items() if path is not None})
+    passed = sum(result.passed for result in results)
+    failed = len(results) - passed
+    flaky = sum(result.flaky for result in results)
+    if as_json:
+        rows = [msgspec.structs.asdict(result) for result in results]
+        for row in rows:
+            row.pop("suite")
+        print_json({"passed": passed, "failed": failed, "flaky": flaky, "scenarios": rows})
+    else:
+        click.echo(f"{passed} passed, {failed} failed, {flaky} flaky")
+    return int(failed > 0 or (fail_on_flaky and flaky > 0))
+
+
+@click.group("workspace")
+def workspace() -> None:
+    """Set up workspaces, run the loop in them and check the results."""
+
+
+@workspace.command(
+    "setup",
+    epilog="""\b
+Example:
+  offbook workspace setup flow --fixture src/main.py="print()" --scratchpad "## Plan"
+  offbook workspace setup flow --fixtures files.yaml --config preset.yaml --json
+""",
+)
+@click.argument("workspace_id", metavar="ID")
+@click.option("--fixture", multiple=True, metavar="PATH=TEXT", help="A file to write; repeatable.")
+@click.option("--fixtures", metavar="VALUE", help=f"File texts by path: {VALUE_HELP}.")
+@click.option("--config", metavar="VALUE", help=f"Hats and limits of the loop: {VALUE_HELP}.")
+@click.option("--scratchpad", metavar="TEXT", help="Initial text of .agent/scratchpad.md.")
+@json_option
+def setup_workspace(
+    workspace_id: str,
+    *,
+    fixture: tuple[str, ...],
+    fixtures: str | None,
+    config: str | None,
+    scratchpad: str | None,
+    as_json: bool,
+) -> None:
+    """Create a workspace with files, configuration and scratchpad."""
+    from offbook.workflows.tools import setup
+
+    files = (read_object(fixtures, "fixtures") or {}) | read_pairs(fixture, "fixture")
+    result = setup(
+        workspace_id,
+        fixtures=files,
+        config=read_object(config, "config"),
+        scratchpad=scratchpad,
+    )
+    if as_json:
+        print_json(result)
+        return
+    click.echo(result.workspace_path)
+    for name in result.created_files:
+        click.echo(f"  {name}")
+
+
+@workspace.command(
+    "run",
+    epilog="""\b
+Example:
+  offbook workspace run flow --task "Add error handling" --mock-responses answers.yaml
+  offbook workspace run flow --task "Add error handling" --command "my-agent --quiet"
+  offbook workspace run flow --task "Add error handling" --backend claude --playbook api.yaml
+
+\b
+Exit codes:
+  0  the loop kept its completion promise
+  1  the loop reached a limit, or the script and the agent disagree
+  2  wrong usage
+""",
+)
+@click.argument("workspace_id", metavar="ID")
+@click.option("--task", required=True, help="Task of the loop.")
+@click.option("--backend", help=f"mock, replay, {BACKENDS_HELP}")
+@click.option("--command", "command_line", default="", help="Command of the backend `command`.")
+@click.option("--orchestrator", default="", metavar="NAME", help="Run the loop of `ralph` instead.")
+@click.option("--cassette", default="", metavar="NAME", help="Cassette of the backend `replay`.")
+@click.option("--max-iterations", default=5, show_default=True)
+@click.option("--max-runtime-secs", default=300.0, show_default=True)
+@env_option
+@click.option("--mock-responses", multiple=True, metavar="VALUE", help=f"Answers: {VALUE_HELP}.")
+@click.option("--playbook", "--mocks", default="", metavar="FILE", help=PLAYBOOK_HELP)
+@json_option
+def run_in_workspace(
+    workspace_id: str,
+    *,
+    task: str,
+    backend: str | None,
+    command_line: str,
+    cassette: str,
+    env: tuple[str, ...],
+    mock_responses: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Run the loop on a task."""
+    from offbook.workflows.loop_run import run
+
+    def print_progress(_: float, total: float | None, message: str) -> None:
+        click.echo(f"{message}, of {total:g} at most" if total else message, err=True)
+
+    result = run(
+        workspace_id,
+        task,
+        backend=backend or ("command" if command_line else "replay" if cassette else "mock"),
+        command=shlex.split(command_line),
+        cassette=cassette,
+        env=read_env(env),
+        mock_responses=read_list(mock_responses, "mock_responses"),
+        progress=print_progress if sys.stderr.isatty() else None,
+        **options,
+    )
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(result.stdout, nl=not result.stdout.endswith("\n"))
+        for line in filter(None, (*result.warnings, result.error)):
+            click.echo(f"offbook: {line}", err=True)
+        click.echo(
+            f"{result.termination_reason} after {result.iterations} iterations, "
+            f"{result.elapsed_secs:.1f} s, exit code {result.exit_code}"
+        )
+        click.echo(result.session_file)
+    return int(result.exit_code != 0 or bool(result.error))
+
+
+@workspace.command(
+    "record",
+    epilog="""\b
+Example:
+  offbook workspace record auth auth_flow --task "Add auth" --backend codex --env OPENAI_API_KEY
+  offbook workspace record auth auth_flow --task "Add auth" -- my-agent --quiet
+
+\b
+Exit codes:
+  0  recorded
+  1  the loop failed; the answers until then are kept
+  2  the cassette exists already, or wrong usage
+""",
+)
+@click.argument("workspace_id", metavar="ID")
+@click.argument("cassette_name", metavar="CASSETTE")
+@click.argument("command", metavar="[-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--task", default="", help="Task of the loop; a replay checks it.")
+@click.option("--backend", default="", help=BACKENDS_HELP)
+@click.option("--playbook", default="", help=PLAYBOOK_HELP)
+@env_option
+@click.option("--replace", is_flag=True, help="Overwrite an existing cassette.")
+@click.option("--redact", multiple=True, metavar="JSON", help="Redactions to store with it.")
+@preset_option
+@click.option("--max-iterations", default=10, show_default=True)
+@click.option("--max-runtime-secs", default=300.0, show_default=True)
+@json_option
+def record_in_workspace(
+    workspace_id: str,
+    cassette_name: str,
+    command: tuple[str, ...],
+    *,
+    backend: str,
+    env: tuple[str, ...],
+    redact: tuple[str, ...],
+    preset: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Run the loop with a real agent and record a cassette in the workspace."""
+    from offbook.trace.redaction import preset_for_command
+    from offbook.workflows.loop_cassette import record
+
+    result = record(
+        workspace_id,
+        cassette_name,
+        backend=backend or ("command" if command else ""),
+        command=command,
+        env=read_env(env),
+        redactions=read_redactions(redact, preset or preset_for_command(command)),
+        **options,
+    )
+    summary = (
+        f"recorded {result.interactions} interactions: "
+        f"{result.termination_reason}, exit code {result.exit_code}\n{result.cassette_path}"
+    )
+    _print_loop_result(result, summary, as_json=as_json)
+    return int(result.exit_code != 0)
+
+
+@workspace.command(
+    "replay",
+    epilog="""\b
+Example:
+  offbook workspace replay auth auth_flow --task "Add auth"
+  offbook workspace replay auth auth_flow --task "Add auth" --loose
+
+\b
+No agent is started, except with --allow-passthrough.
+
+\b
+Exit codes:
+  0  the whole cassette was replayed
+  1  the loop sent something else, or less, than was recorded
+  2  the cassette cannot be read, or wrong usage
+""",
+)
+@click.argument("workspace_id", metavar="ID")
+@click.argument("cassette_name", metavar="CASSETTE")
+@click.argument("command", metavar="[-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--task", default="", help="Task of the loop; it must be the recorded one.")
+@click.option("--strict/--loose", default=True, help="Compare each prompt, or only its position.")
+@click.option("--allow-passthrough", is_flag=True, help="Run the agent for unrecorded prompts.")
+@click.option("--backend", default="", help=f"Agent of the passthrough: {BACKENDS_HELP}")
+@click.option("--playbook", default="", help=PLAYBOOK_HELP)
+@env_option
+@click.option("--redact", multiple=True, metavar="JSON", help="Redactions besides the stored ones.")
+@preset_option
+@click.option("--max-runtime-secs", default=300.0, show_default=True)
+@json_option
+def replay_in_workspace(
+    workspace_id: str,
+    cassette_name: str,
+    command: tuple[str, ...],
+    *,
+    backend: str,
+    env: tuple[str, ...],
+    redact: tuple[str, ...],
+    preset: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Run the loop with the answers of a cassette of the workspace."""
+    from offbook.workflows.loop_cassette import replay
+
+    result = replay(
+        workspace_id,
+        cassette_name,
+        backend=backend or ("command" if command else ""),
+        command=command,
+        env=read_env(env),
+        redactions=read_redactions(redact, preset),
+        **options,
+    )
+    summary = (
+        f"replayed {result.interactions_replayed} interactions, "
+        f"{result.interactions_passthrough} passed through: "
+        f"{result.termination_reason}, exit code {result.exit_code}"
+    )
+    _print_loop_result(result, summary, as_json=as_json)
+    return int(result.exit_code != 0 or bool(result.error))
+
+
+def _print_loop_result(result: RecordResult | ReplayResult, summary: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(summary)
+    for line in filter(None, (*result.warnings, result.error)):
+        click.echo(f"offbook: {line}", err=True)
+
+
+@workspace.command(
+    "assert",
+    epilog="""\b
+Example:
+  offbook workspace assert flow '{"type": "exit_code", "expected": 0}'
+  offbook workspace assert flow assertions.yaml --json
+
+\b
+Exit codes:
+  0  all assertions hold
+  1  an assertion failed, or found no data
+  2  wrong usage
+""",
+)
+@click.argument("workspace_id", metavar="ID")
+@click.argument("assertions", metavar="ASSERTION…", nargs=-1, required=True)
+@json_option
+def assert_in_workspace(workspace_id: str, assertions: tuple[str, ...], *, as_json: bool) -> int:
+    """Check assertions against the last run.
+
+    All are evaluated, also after a failure. An ASSERTION, or a list of them, is JSON, a JSON or
+    YAML file, or - for stdin.
+    """
+    from offbook.workflows.tools import check
+
+    checked = check(workspace_id, read_list(assertions, "assertions"))
+    if as_json:
+        print_json(checked)
+    else:
+        for result in checked.results:
+            line = f"{STATUS_SIGNS[result.status]} {result.name}"
+            print_redacted(line if result.passed else f"{line}: {result.message}")
+        holding = len(checked.results) - checked.failed_count
+        click.echo(f"{holding} of {len(checked.results)} hold")
+    return int(not checked.passed)
+
+
+@workspace.command(
+    "inspect",
+    epilog="""\b
+Example:
+  offbook workspace inspect flow --format timeline
+  offbook workspace inspect flow --topic 'build.*' --limit 10
+  offbook workspace inspect flow --filter '{"after_iteration": 1}' --json
+""",
+)
+@click.argument("workspace_id", metavar="ID")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["json", "summary", "timeline"]),
+    default="json",
+    show_default=True,
+)
+@click.option("--limit", default=100, show_default=True, help="Maximum number of records.")
+@click.option("--filter", "filter_", metavar="VALUE", help=f"Which events: {VALUE_HELP}.")
+@click.option("--event", "events", multiple=True, metavar="TYPE", help="Only this type.")
+@click.option("--topic", "topics", multiple=True, metavar="GLOB", help="Only matching topics.")
+@json_option
+def inspect_workspace(
+    workspace_id: str,
+    *,
+    format_: str,
+    limit: int,
+    filter_: str | None,
+    events: tuple[str, ...],
+    topics: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Show records, a summary or a timeline of the last run."""
+    from offbook.workflows.tools import inspect
+
+    event_filter = read_object(filter_, "filter") or {}
+    if events:
+        event_filter["event_types"] = list(events)
+    if topics:
+        event_filter["topics"] = list(topics)
+    result = inspect(workspace_id, filter=event_filter, limit=limit, format=cast("Any", format_))
+    if as_json or format_ == "json":
+        print_json(result)
+    elif format_ == "summary":
+        for name, value in result.items():
+            click.echo(f"{name}: {value}")
+    else:
+        for row in result["timeline"]:
+            published = ", ".join(row["events"]) or "nothing published"
+            click.echo(f"{row['iteration']}. {row['hat']}: {published} ({row['duration_ms']} ms)")
+        if "message" in result:
+            click.echo(result["message"])
+    for fault in result.get("faults", ()):
+        click.echo(f"offbook: line {fault['line']}: {fault['why']}", err=True)
+    # A torn last line is what a crash leaves behind; any other fault is a corrupt session.
+    return int(bool(result.get("faults")) and not result.get("truncated_tail"))
+
+
+@workspace.command(
+    "report",
+    epilog="""\b
+Example:
+  offbook workspace report flow junit --name "error handling"
+  offbook workspace report flow tap --name flow --print
+
+\b
+Exit codes:
+  0  the report is written, also when it contains failures
+  1  there are no verdicts to report
+  2  wrong usage
+""",
+)
+@click.argument("workspace_id", metavar="ID")
+@click.argument("format_", metavar="FORMAT", type=click.Choice(["junit", "tap", "ctrf", "json"]))
+@click.option("--name", help="Name of the suite. Default: ID.")
+@click.option("--include-traces", is_flag=True, help="Include the path of the session file.")
+@click.option("--output", metavar="PATH", help="Path in the workspace. Default: reports/….")
+@click.option("--print", "print_report", is_flag=True, help="Print the report itself.")
+@json_option
+def report_workspace(
+    workspace_id: str,
+    format_: str,
+    *,
+    name: str | None,
+    include_traces: bool,
+    output: str | None,
+    print_report: bool,
+    as_json: bool,
+) -> int:
+    """Write the verdicts for CI: junit, tap, ctrf or json."""
+    from offbook.workflows.tools import report
+
+    result = report(
+        workspace_id,
+        cast("Any", format_),
+        name or workspace_id,
+        include_traces=include_traces,
+        output_path=output,
+    )
+    if as_json:
+        print_json(result)
+    elif print_report:
+        click.echo(Path(result.report_path).read_text(encoding="utf-8"), nl=False)
+    else:
+        click.echo(result.report_path)
+    if not result.tests:
+        click.echo("offbook: nothing to report: assert something first", err=True)
+    return int(not result.tests)
+
+
+@workspace.command(
+    "evaluate",
+    epilog="""\b
+Example:
+  offbook workspace evaluate flow evaluations.yaml --judge judge.yaml
+  offbook workspace evaluate flow evaluations.yaml --judge-command "my-judge" --env KEY
+  offbook workspace evaluate flow all.yaml --judge anthropic --judge-model M --env ANTHROPIC_API_KEY
+  offbook workspace evaluate flow all.yaml --judge-backend claude --judge j.yaml --record judged
+
+\b
+Exit codes:
+  0  all passed
+  1  a score was too low, or the judge gave none
+  2  wrong usage
+""",
+)
+@click.argument("workspace_id", metavar="ID")
+@click.argument("evaluations", metavar="EVALUATION…", nargs=-1, required=True)
+@click.option("--judge", default="", help="A playbook, mocks, a cassette or a provider.")
+@click.option("--judge-backend", default="", help="A client that judges: claude, codex, …")
+@click.option("--judge-command", default="", help="A command that judges; reads stdin.")
+@click.option("--judge-preset", default="judge", help="Preset whose hat `judge` instructs it.")
+@click.option("--judge-model", default="", help="Name of the judge's model.")
+@click.option("--tested-model", default="", help="Name of the tested model.")
+@click.option("--chain-of-thought/--score-only", default=True, help="Reasoning before the score.")
+@click.option("--record", default="", metavar="NAME", help="Record the judge in this cassette.")
+@click.option("--force", is_flag=True, help="Let a model judge itself.")
+@env_option
+@json_option
+def evaluate_workspace(
+    workspace_id: str,
+    evaluations: tuple[str, ...],
+    *,
+    judge_command: str,
+    env: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Let a model judge the last run.
+
+    An EVALUATION, or a list of them, is JSON, a JSON or YAML file, or - for stdin.
+    """
+    from offbook.workflows.evaluation import evaluate
+
+    result = evaluate(
+        workspace_id,
+        read_list(evaluations, "evaluations"),
+        judge_command=shlex.split(judge_command),
+        env=read_env(env),
+        **options,
+    )
+    if as_json:
+        print_json(result)
+    else:
+        for score in result.evaluations:
+            sign = "✓" if score.passed else "✗"
+            points = score.error if score.score is None else f"{score.score} of {score.max_score}"
+            click.echo(f"{sign} {score.criterion} {score.target}: {points}")
+            for line in score.reasoning.splitlines():
+                click.echo(f"    {line}")
+    return int(not result.all_passed)
+
+
+@workspace.command(
+    "snapshot",
+    epilog="""\b
+Example:
+  offbook workspace snapshot flow --id before
+  offbook workspace snapshot flow --include 'src/**' --exclude '*.log' --json
+""",
+)
+@click.argument("workspace_id", metavar="ID")
+@click.option("--id", "name", help="Name of the snapshot. Default: snap_ID_001 and so on.")
+@click.option("--include", multiple=True, metavar="GLOB", help="Only these files; repeatable.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; repeatable.")
+@click.option("--redactions", metavar="VALUE", help=f"Values to hide: {VALUE_HELP}.")
+@json_option
+def take_snapshot(
+    workspace_id: str,
+    *,
+    name: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    redactions: str | None,
+    as_json: bool,
+) -> None:
+    """Store the current files of a workspace."""
+    from offbook.workflows.snapshots import snapshot
+
+    result = snapshot(
+        workspace_id,
+        snapshot_id=name,
+        include_patterns=include,
+        exclude_patterns=exclude,
+        redactions=read_object(redactions, "redactions"),
+    )
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(f"{result.snapshot_id}: {result.file_count} files, {result.total_bytes} bytes")
+
+
+@workspace.command(
+    "diff",
+    epilog="""\b
+Example:
+  offbook workspace diff flow
+  offbook workspace diff flow before after --json
+
+\b
+Exit codes:
+  0  compared, with or without differences
+  2  wrong usage
+""",
+)
+@click.argument("workspace_id", metavar="ID")
+@click.argument("baseline", default="initial")
+@click.argument("compare_to", default="current")
+@click.option("--redactions", metavar="VALUE", help=f"Values that may differ: {VALUE_HELP}.")
+@json_option
+def diff_workspace(
+    workspace_id: str, baseline: str, compare_to: str, *, redactions: str | None, as_json: bool
+) -> None:
+    """Show the changes between two snapshots.
+
+    `initial` is the workspace after its setup, `current` its present state.
+    """
+    from offbook.workflows.snapshots import diff
+
+    rules = read_object(redactions, "redactions")
+    difference = diff(workspace_id, baseline, compare_to=compare_to, redactions=rules)
+    if as_json:
+        print_json(difference)
+    else:
+        _print_difference(difference)
+
+
+def _print_difference(difference: SnapshotDiff) -> None:
+    for sign, names in (
+        ("~", difference.changed_files),
+        ("+", difference.added_files),
+        ("-", difference.deleted_files),
+    ):
+        for name in names:
+            changes = difference.diffs[name]
+            click.echo(f"{sign} {name} (+{changes.additions} -{changes.deletions})")
+            for hunk in changes.hunks:
+                click.echo(f"@@ {hunk.start}-{hunk.end} @@\n{hunk.content}")
+    if difference.nothing:
+        click.echo("nothing changed")
+
+
+@workspace.command(
+    "review",
+    epilog="""\b
+Example:
+  offbook workspace review
+  offbook workspace review flow --reject all
+  offbook workspace review tests/snapshots --accept one --accept two --json
+
+\b
+Exit codes:
+  0  no snapshot is pending
+  1  a snapshot is still pending
+  2  wrong usage; in CI, any decision
+""",
+)
+@click.argument("locations", metavar="[ID | FOLDER]…", nargs=-1)
+@click.option("--accept", multiple=True, metavar="NAME|all", help="Approve it; repeatable.")
+@click.option("--reject", multiple=True, metavar="NAME|all", help="Delete it; repeatable.")
+@json_option
+def review_snapshots(
+    locations: tuple[str, ...], *, accept: tuple[str, ...], reject: tuple[str, ...], as_json: bool
+) -> int:
+    """Accept or reject pending snapshots, interactively or by name."""
+    from offbook.workflows.snapshots import in_ci, list_pending, review
+
+    if not accept and not reject and not as_json and sys.stdin.isatty() and not in_ci():
+        return _review_interactively(list_pending(locations))
+    result = review(locations, accept=accept, reject=reject)
+    if as_json:
+        print_json(result)
+    else:
+        for label, paths in (
+            ("accepted", result.accepted),
+            ("rejected", result.rejected),
+            ("pending", result.left),
+        ):
+            for path in paths:
+                click.echo(f"{label} {path}")
+        if not any((result.accepted, result.rejected, result.left)):
+            click.echo("no pending snapshots")
+    return int(bool(result.left))
+
+
+def _review_interactively(pending: list[PendingSnapshot]) -> int:
+    from offbook.workflows.snapshots import accept_snapshot, reject_snapshot
+
+    remaining = len(pending)
+    for snapshot in pending:
+        click.echo(f"{snapshot.path} ({'new' if snapshot.new else 'changed'})")
+        _print_difference(snapshot.difference)
+        answer = click.prompt("accept, reject, skip or quit", type=click.Choice(list("arsq")))
+        if answer == "q":
+            break
+        if answer != "s":
+            (accept_snapshot if answer == "a" else reject_snapshot)(Path(snapshot.path))
+            remaining -= 1
+    click.echo(
+        f"{remaining} of {len(pending)} still pending" if remaining else "no pending snapshots"
+    )
+    return int(remaining > 0)
+
+
+@workspace.command(
+    "cleanup",
+    epilog="""\b
+Example:
+  offbook workspace cleanup flow
+  offbook workspace cleanup flow --preserve-session --json
+""",
+)
+@click.argument("workspace_ids", metavar="ID…", nargs=-1, required=True)
+@click.option("--preserve-session", is_flag=True, help="Keep session.jsonl and nothing else.")
+@json_option
+def clean_up_workspaces(
+    workspace_ids: tuple[str, ...], *, preserve_session: bool, as_json: bool
+) -> None:
+    """Remove workspaces."""
+    from offbook.workflows.tools import cleanup
+
+    for workspace_id in workspace_ids:
+        result = cleanup(workspace_id, preserve_session=preserve_session)
+        if as_json:
+            print_json(result)
+        else:
+            kept = ", ".join(result.preserved_files)
+            click.echo(f"removed {workspace_id}{f', except {kept}' if kept else ''}")
+
+
+@workspace.command("list")
+@json_option
+def list_workspaces(*, as_json: bool) -> None:
+    """List all workspaces."""
+    from offbook.workflows.workspace import Workspaces
+
+    names = Workspaces().ids()
+    if as_json:
+        print_json({"workspaces": names})
+    else:
+        click.echo("\n".join(names) or "no workspaces")
+
+
+@workspace.command("clean")
+@json_option
+def remove_stale_workspaces(*, as_json: bool) -> None:
+    """Remove workspaces that are a day old and whose process has ended."""
+    from offbook.workflows.workspace import Workspaces
+
+    names = Workspaces().remove_stale()
+    if as_json:
+        print_json({"removed": names})
+    else:
+        click.echo("\n".join(f"removed {name}" for name in names) or "no stale workspaces")

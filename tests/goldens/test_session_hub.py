@@ -1,0 +1,298 @@
+"""The hub's protocol: envelopes, commands, pausing, channels, inboxes."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from offbook.determinism.clock import FrozenClock
+from offbook.errors import OffbookError, RunError, UsageError
+from offbook.goldens.session_hub import Channel, Inbox, SessionHub, event_envelope
+from offbook.trace.events import Event
+
+
+def hear(hub: SessionHub) -> list[Event]:
+    seen: list[Event] = []
+    hub.subscribe(seen.append)
+    return seen
+
+
+def payloads(events: list[Event]) -> list[dict[str, Any]]:
+    return [event_envelope(event)["event"] for event in events]
+
+
+def test_an_envelope_has_id_timestamp_context_and_event():
+    hub = SessionHub(FrozenClock(1_766_916_000_000), session_id="record-1")
+    seen = hear(hub)
+    hub.emit("harness:start", {"name": "test"})
+    assert [event_envelope(event) for event in seen] == [
+        {
+            "id": "event-1",
+            "timestamp": datetime(2025, 12, 28, 10, tzinfo=UTC),
+            "context": {"sessionId": "record-1"},
+            "event": {"type": "harness:start", "name": "test"},
+        }
+    ]
+
+
+def send_all(hub: SessionHub) -> None:
+    hub.send("m")
+    hub.send_to("agent", "m")
+    hub.send_to_run("run-1", "m")
+    hub.reply("p", {"content": "yes", "choice": "y", "timestamp": "2025-12-28T10:00:00Z"})
+    hub.reply("p", "no")
+    hub.abort("enough")
+    hub.abort()
+
+
+def test_commands_are_silent_before_the_session_starts():
+    hub = SessionHub(session_id="s")
+    seen = hear(hub)
+    send_all(hub)
+    hub.abort(resumable=True)
+    assert seen == []
+    assert hub.status == "idle"
+    assert not hub.session_active
+    assert not hub.signal.fired
+
+
+def test_commands_of_an_active_session_have_exactly_these_payloads():
+    hub = SessionHub(session_id="s")
+    seen = hear(hub)
+    hub.start_session()
+    send_all(hub)
+    assert payloads(seen) == [
+        {"type": "session:message", "content": "m"},
+        {"type": "session:message", "content": "m", "agentName": "agent"},
+        {"type": "session:message", "content": "m", "runId": "run-1"},
+        {"type": "session:reply", "promptId": "p", "content": "yes", "choice": "y"},
+        {"type": "session:reply", "promptId": "p", "content": "no"},
+        {"type": "session:abort", "reason": "enough"},
+        {"type": "session:abort"},
+    ]
+
+
+def test_abort_sets_the_status_before_listeners_hear_and_leaves_the_session_active():
+    hub, statuses = SessionHub(session_id="s"), list[str]()
+    hub.subscribe(lambda _: statuses.append(hub.status), "session:abort")
+    hub.start_session()
+    hub.abort("enough")
+    assert statuses == ["aborted"]
+    assert hub.session_active
+    assert hub.signal.fired
+    assert hub.signal.reason == "enough"
+
+
+def test_a_reply_without_content_is_refused():
+    with pytest.raises(UsageError, match="content"):
+        SessionHub().reply("p", {"contents": "yes"})
+
+
+def test_a_status_that_does_not_exist_is_refused_with_the_nearest():
+    with pytest.raises(UsageError, match="'running'"):
+        SessionHub().set_status("runing")  # pyright: ignore[reportArgumentType] - on purpose
+
+
+def test_a_session_is_paused_once_and_resumed_with_a_message():
+    hub = SessionHub(session_id="s")
+    seen = hear(hub)
+    hub.start_session()
+    hub.set_status("running")
+    hub.abort("wait", resumable=True, node="n1")
+    hub.abort("wait", resumable=True, node="n1")
+    assert hub.status == "paused"
+    assert hub.signal.fired
+    hub.resume("s", "go on")
+    assert hub.status == "running"
+    assert not hub.signal.fired
+    assert hub.paused is not None
+    hub.forget_paused("s")
+    hub.forget_paused("s")
+    assert hub.paused is None
+    assert payloads(seen) == [
+        {"type": "flow:paused", "sessionId": "s", "nodeId": "n1", "reason": "wait"},
+        {"type": "session:message", "content": "go on"},
+        {"type": "flow:resumed", "sessionId": "s", "nodeId": "n1", "injectedMessages": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    "status, session, message, kind, what",
+    [
+        ("paused", "s", " ", UsageError, "needs a message"),
+        ("running", "t", "", UsageError, "needs a message"),
+        ("running", "t", "go", RunError, "already running"),
+        ("paused", "t", "go", UsageError, "did you mean|no session 't' is paused"),
+    ],
+)
+def test_resuming_refuses_in_this_order_and_tells_nothing(
+    status: Any, session: str, message: str, kind: type[OffbookError], what: str
+):
+    hub = SessionHub(session_id="s")
+    hub.start_session()
+    hub.abort(resumable=True)
+    hub.set_status(status)
+    seen = hear(hub)
+    with pytest.raises(kind, match=what):
+        hub.resume(session, message)
+    assert seen == []
+
+
+def test_a_paused_session_can_still_be_ended():
+    hub = SessionHub(session_id="s")
+    hub.start_session()
+    hub.abort(resumable=True)
+    hub.abort("enough")
+    assert hub.status == "aborted"
+
+
+async def test_a_message_to_a_run_reaches_its_inbox_without_a_session_and_tells_nothing():
+    hub = SessionHub(session_id="s")
+    seen = hear(hub)
+    inbox = hub.open_inbox("run-0")
+    hub.send_to_run("run-0", "hello")
+    hub.send_to_run("run-1", "nobody")
+    assert await inbox.pop() == "hello"
+    assert seen == []
+
+
+def count(event: Event, state: dict[str, int]) -> None:
+    state[event.event] = state.get(event.event, 0) + 1
+
+
+def test_a_channel_hears_between_start_and_stop():
+    hub, moments = SessionHub(), list[str]()
+    seen = hear(hub)
+
+    def started(state: object) -> None:
+        moments.append("start")
+
+    def completed(state: object) -> None:
+        moments.append("complete")
+
+    hub.register_channel(
+        Channel(
+            "counter",
+            {"tick*": count},
+            on_start=started,
+            on_complete=completed,
+        )
+    )
+    hub.emit("tick1")
+    hub.start()
+    hub.start()
+    hub.emit("tick2")
+    hub.stop()
+    hub.stop()
+    hub.emit("tick3")
+    assert hub.channels.state("counter") == {"tick2": 1}
+    assert moments == ["start", "complete"]
+    assert payloads(seen)[0] == {"type": "channel:registered", "name": "counter"}
+
+
+def test_a_channel_registered_late_starts_at_once():
+    hub = SessionHub()
+    hub.start()
+    hub.register_channel(Channel("late", {"*": count}))
+    hub.emit("tick")
+    assert hub.channels.state("late")["tick"] == 1
+
+
+@pytest.mark.parametrize("name", ["", " ", "twice"])
+def test_a_channel_needs_a_name_of_its_own(name: str):
+    hub = SessionHub()
+    hub.register_channel(Channel("twice", {}))
+    with pytest.raises(UsageError, match="channel"):
+        hub.register_channel(Channel(name, {}))
+
+
+def boom(*_: object) -> None:
+    raise ValueError("broken channel")
+
+
+async def boom_later(*_: object) -> None:
+    raise ValueError("broken channel")
+
+
+@pytest.mark.parametrize("handler", [boom, boom_later])
+async def test_a_handler_that_raises_is_told_and_the_others_go_on(handler: Any):
+    hub = SessionHub()
+    seen = hear(hub)
+    hub.register_channel(Channel("bad", {"tick": handler}))
+    hub.register_channel(Channel("good", {"tick": count}))
+    hub.start()
+    hub.emit("tick")
+    await hub.idle()
+    assert hub.channels.state("good") == {"tick": 1}
+    assert {"type": "channel:error", "name": "bad", "error": "ValueError: broken channel"} in (
+        payloads(seen)
+    )
+    with pytest.raises(ValueError, match="broken channel"):
+        hub.raise_errors()
+
+
+def test_a_channel_that_cannot_start_does_not_run():
+    hub, states = SessionHub(allow_errors=True), list[object]()
+    hub.register_channel(Channel("bad", {"tick": count}, on_start=boom, on_complete=states.append))
+    hub.start()
+    hub.emit("tick")
+    hub.stop()
+    assert hub.channels.state("bad") == {}
+    assert states == []
+    assert len(hub.errors) == 1
+
+
+def test_a_channel_that_fails_at_its_end_is_told():
+    hub = SessionHub(allow_errors=True)
+    seen = hear(hub)
+    hub.register_channel(Channel("bad", {"tick": count}, on_complete=boom))
+    hub.start()
+    hub.stop()
+    assert seen[-1].event == "channel:error"
+
+
+PATIENCE = 5.0
+
+
+async def test_an_inbox_serves_whoever_waits_longest_first():
+    inbox = Inbox()
+    tasks = [asyncio.create_task(inbox.pop()) for _ in range(2)]
+    await asyncio.sleep(0)
+    inbox.push("one")
+    inbox.push("two")
+    inbox.push("three")
+    assert await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE) == ["one", "two"]
+    assert inbox.drain() == ["three"]
+    assert inbox.drain() == []
+
+
+async def test_an_inbox_yields_even_when_a_message_is_there():
+    inbox, order = Inbox(), list[str]()
+    inbox.push("one")
+
+    async def take() -> None:
+        async for message in inbox:
+            order.append(message)
+            return
+
+    task = asyncio.create_task(take())
+    await asyncio.sleep(0)
+    order.append("another's turn")
+    await asyncio.wait_for(task, PATIENCE)
+    assert order == ["another's turn", "one"]
+
+
+async def test_a_message_for_a_reader_that_was_cancelled_is_not_lost():
+    inbox = Inbox()
+    task = asyncio.create_task(inbox.pop())
+    await asyncio.sleep(0)
+    inbox.push("one")
+    task.cancel()
+    await asyncio.wait([task])
+    task = asyncio.create_task(inbox.pop())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    inbox.push("two")
+    assert inbox.drain() == ["one", "two"]
