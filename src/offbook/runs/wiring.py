@@ -48,8 +48,10 @@ def make_inprocess_endpoint(
     from offbook.exchange.providers import dialect_detector
     from offbook.sources.server.endpoint import Endpoint
 
-    recognise = dialect_detector(rules_except(lenient))
-    return Endpoint(source, url="", recognise=recognise, hub=hub, tools=tools, mocked=mocked)
+    detect_dialect = dialect_detector(rules_except(lenient))
+    return Endpoint(
+        source, url="", detect_dialect=detect_dialect, hub=hub, tools=tools, mocked=mocked
+    )
 
 
 @cache
