@@ -51,7 +51,7 @@ _FIRST_DASH = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*( *)- ")
 _TOP_LEVEL_KEY = re.compile(rb"^[^\s#]", re.MULTILINE)
 _BLANK = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(?:#[^\n]*)?")
 _REDACTION_FIELD = re.compile(r"redactions\.?(patterns|paths|presets)?(?:\['(.*)'\])?")
-_FIX = "compare it with docs/record-replay.md, or record it again"
+_FIX = "compare it with docs/guides/record-replay.md, or record it again"
 
 
 class ItemsSpan(msgspec.Struct, frozen=True):
