@@ -40,8 +40,8 @@ def offbook(request: pytest.FixtureRequest) -> Iterator[Offbook]:
     They end with the test, in plain and in `async def` tests alike. `offbook.cassette()` is a
     source for them: what was recorded with `--offbook-record`.
     """
-    from pytest_offbook.rehearsals import blame, watch_test
+    from pytest_offbook.rehearsals import open_offbook, raise_errors
 
-    opened = watch_test(request)
+    opened = open_offbook(request)
     yield opened
-    blame(opened.close())
+    raise_errors(opened.close())

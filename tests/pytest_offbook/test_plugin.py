@@ -227,7 +227,7 @@ async def test_it(offbook):
     )
     outcome.assert_outcomes(failed=1)
     outcome.stdout.fnmatch_lines(
-        ["E*assert 1 == 2", "*also, when its rehearsals ended: UsageError: a run was never*"]
+        ["E*assert 1 == 2", "*also, when the rehearsal was closed: UsageError: a run was never*"]
     )
 
 

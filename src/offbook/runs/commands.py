@@ -150,7 +150,7 @@ class Service:
         self._pacing = pacing
         self._hub = hub
         self._runs: dict[str, tuple[Endpoint, ModelSource]] = {}
-        self.server = Server(port=port, lenient=lenient, spare=self._begin)
+        self.server = Server(port=port, lenient=lenient, on_unknown_run=self._begin)
 
     def __enter__(self) -> Self:
         self.server.launch()
