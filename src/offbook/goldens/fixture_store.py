@@ -44,6 +44,8 @@ class Problem(NamedTuple):
         return f"{self.path}:{self.line}: {self.what}{hint}"
 
 
+# omit_defaults: lines stay short, and the hash of a recording does not change when a later version
+# adds a field
 class GoldenFixture(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -187,6 +189,7 @@ def sidecar_path(path: Path) -> Path:
 def read_sidecar(path: Path) -> Sidecar:
     """Return the rule of a fixture file: its sidecar, else its manifest entry, else `exact`."""
     sidecar = sidecar_path(path)
+    # an invalid sidecar raises: without it the file would be compared by another rule
     if sidecar.is_file():
         return read_document(sidecar, Sidecar)
     for folder in path.parents[:MANIFEST_LEVELS]:
@@ -202,7 +205,8 @@ def write_fixture(path: Path, fixture: GoldenFixture, rule: MatchRule) -> list[P
     sidecar = sidecar_path(path)
     rule_json = msgspec.json.encode(rule)
     write_atomic(path, msgspec.json.encode(fixture) + b"\n")
-    if rule_json == b"{}":
+    if rule_json == b"{}":  # all defaults
+        # a sidecar of an older recording would change how this one is compared
         sidecar.unlink(missing_ok=True)
         return [path]
     write_atomic(sidecar, msgspec.json.format(rule_json, indent=2) + b"\n")
@@ -260,5 +264,6 @@ class FixtureStore:
         """Return a hash of all golden files, to detect a test run that changes one."""
         digest = sha256()
         for path in sorted((self.root / "golden").glob("*/*")):
+            # the name too: a renamed file is a change
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()

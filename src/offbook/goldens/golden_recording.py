@@ -72,7 +72,9 @@ async def record(
     steps, observation = await play_scenario(registry.find(component), definition)
     if not steps:
         raise UsageError(f"the scenario {name!r} has no steps to record")
+    # a state may contain objects that JSON cannot represent
     state = msgspec.to_builtins(observation.state, enc_hook=repr)
+    # null means "not compared" in a fixture, so it is not recorded
     expect = {"events": observation.events}
     expect |= {key: value for key, value in state.items() if value is not None}
     now = datetime.fromtimestamp(clock.millis() / 1000, UTC)
@@ -116,6 +118,7 @@ def find_problems(store: FixtureStore, path: Path) -> Iterator[Problem]:
         elif fixture.metadata["provenance"] != provenance_digest(fixture, scenario.rule):
             yield Problem(path, line, "edited after it was recorded")
         for field, text in _strings(msgspec.to_builtins(fixture), "$"):
+            # the name of a field is enough: a password may look like any word
             if is_secret_name(field.rpartition(".")[2]) or hide_secrets(text) != text:
                 yield Problem(path, line, f"contains a secret at {field}")
             elif HOME_PATH.search(text):
@@ -154,6 +157,7 @@ async def promote(
             f"cannot promote {name}:\n" + "\n".join(f"  {problem}" for problem in problems),
             hint=f"record it again: offbook golden record {name.replace('/', ' ')}",
         )
+    # the same content is the same recording, which needs no --replace
     if golden.is_file() and not replace and golden.read_bytes() != scratch.read_bytes():
         raise UsageError(
             f"a different golden {name} exists",

@@ -56,6 +56,7 @@ class ScenarioPlayer:
     def __init__(
         self, component_class: type[Component], session_id: str, scenario: str, rule: MatchRule
     ) -> None:
+        # timestamps and durations are the same in every run
         self.hub = SessionHub(FrozenClock(), session_id=session_id)
         self.component = component_class(self.hub, scenario)
         self._rule = rule
@@ -68,7 +69,7 @@ class ScenarioPlayer:
         """Call the method of a step. The caller awaits the result if it is awaitable."""
         self._running_steps.append(method)
         result = getattr(self.component, method)(**arguments)
-        if not isawaitable(result):
+        if not isawaitable(result):  # steps may be plain or async methods
             self._finish_step(method)
             return result
 
@@ -145,6 +146,7 @@ async def replay_all(
     for scenario in scenarios:
         try:
             replays.append(await replay(scenario, find_component(scenario.component)))
+        # an exception of a listener is not caught: it is a bug, not a difference
         except (UsageError, RunError) as error:
             replays.append(GoldenReplay(scenario, [str(error)]))
     return replays
@@ -163,6 +165,7 @@ def diff_scenario(scenario: GoldenScenario, observation: Observation) -> list[st
             hint = did_you_mean(key, {*observation.state, "events"})
             differences.append(f"the component does not report {key!r}: {hint}")
         else:
+            # converted as in a recording
             actual = msgspec.to_builtins(observation.state[key], enc_hook=repr)
             differences += [f"{key}{difference}" for difference in diff_values(value, actual)]
     return differences

@@ -76,6 +76,7 @@ Specs are the files tests/specs/COMPONENT.test-spec.md.
 @click.pass_context
 def golden(context: click.Context, root: Path | None) -> None:
     """Record, review and check golden fixtures and test specs."""
+    # like git: commands work in every folder of the project
     context.obj = Project((root or find_root(Path.cwd())).resolve())
 
 
@@ -101,7 +102,7 @@ def record_command(project: Project, component: str, name: str) -> None:
 def list_command(project: Project, *, as_json: bool) -> None:
     """List the golden and scratch fixtures."""
     listed = {kind: project.fixtures.scenarios(kind) for kind in KINDS}
-    if as_json:
+    if as_json:  # these keys are a promise to scripts
         print_json(
             {
                 kind: [
@@ -147,7 +148,7 @@ def diff_command(project: Project, name: str) -> int:
     old, new = (project.relative(path) for path in paths)
     lines = list(unified_diff(before, after, old, new, lineterm=""))
     click.echo("\n".join(lines) if lines else f"{name}: no difference")
-    return int(bool(lines))
+    return int(bool(lines))  # like diff(1)
 
 
 def _indented(path: Path) -> str:
@@ -244,6 +245,7 @@ def check_specs_command(project: Project, *, ran: bool) -> int:
         hint = "offbook golden spec new COMPONENT"
         raise UsageError("no specs to check", where=str(project.root), hint=hint)
     problems = list(check_static(project))
+    # a replay of a missing or broken file would report the same problem again
     if not problems:
         problems = asyncio.run(check_replay(project))
     results = SpecResults.read(project.root)

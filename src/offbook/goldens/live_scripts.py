@@ -126,7 +126,7 @@ async def play_scenario(
     async def run_function() -> None:
         result = definition.function(recorder)
         if not isawaitable(result):
-            return
+            return  # a plain function cannot be interrupted, so it has no timeout
         try:
             async with asyncio.timeout(definition.timeout):
                 await result
@@ -178,7 +178,7 @@ class ComponentRegistry:
                 and value.__module__ == module.__name__  # not an imported base class
             ]
             if classes:
-                return classes[-1]
+                return classes[-1]  # base classes are defined before it
         if name in BUILTIN_COMPONENTS:
             return _import_component(BUILTIN_COMPONENTS[name])
         for entry in entry_points(group=ENTRY_POINT_GROUP):
@@ -219,6 +219,7 @@ class ComponentRegistry:
                 hint=f"write it with @scenario; {did_you_mean(component, self.script_names())}",
             )
         module = module_from_spec(spec)
+        # annotations and pickles of the script are resolved through sys.modules
         sys.modules[module.__name__] = module
         try:
             run_source(module, path)

@@ -46,6 +46,7 @@ class Project:
     def relative(self, path: Path) -> str:
         """Return a path relative to the root, or unchanged if it is outside."""
         return (
+            # specs name files with forward slashes on every system
             path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
         )
 
@@ -55,6 +56,7 @@ def find_root(start: Path) -> Path:
 
     It is the nearest folder with fixtures, specs, a pyproject.toml or a .git, else `start`.
     """
+    # the nearest folder wins: a package of a monorepo has its own fixtures
     for folder in (start, *start.parents):
         if (folder / FIXTURES).is_dir() or (folder / SPECS).is_dir():
             return folder
@@ -83,6 +85,7 @@ class Goldens:
                 replays = pool.submit(run).result()
         else:
             replays = run()
+        # noted also if it differs: the test did use the golden
         self._on_replay(name)
         differing = [replay.render() for replay in replays if not replay.ok]
         if differing:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SPEC_SUFFIX = ".test-spec.md"
+# the status Complete requires that every checkbox is ticked: see check_completeness
 STATUSES = ("Draft", "In Progress", "Complete")
 TITLE = re.compile(r"# (.+) Test Specification$")
 REQUIREMENT = re.compile(r"### (R\d+): (.+)$")
@@ -148,6 +149,7 @@ class _SpecParser:
         known = SECTIONS + OPTIONAL_SECTIONS
         if name not in known:
             self.add_problem(number, f"unknown section {name!r}", did_you_mean(name, known))
+        # opened even if unknown: its fields do not belong to the section before it
         self.section = name
         self.spec.sections[name] = number
         self.fields = {LIVE: self.spec.live, UNITS: self.spec.units}.get(name, {})
@@ -159,7 +161,7 @@ class _SpecParser:
             self.add_problem(number, f"invalid requirement {line!r}", "write '### R1: name'")
             return
         expected = f"R{len(self.spec.requirements) + 1}"
-        if match[1] != expected:
+        if match[1] != expected:  # numbers without gaps: a deleted requirement shows
             self.add_problem(number, f"expected requirement {expected}, got {match[1]}")
         requirement = Requirement(match[1], match[2], number)
         self.spec.requirements.append(requirement)
@@ -174,6 +176,7 @@ class _SpecParser:
             self.add_problem(number, f"unknown field {name!r}", did_you_mean(name, known))
         if name in self.fields:
             self.add_problem(number, f"duplicate field {name!r}")
+        # values are often written as code or in quotes
         self.items = []
         self.fields[name] = SpecField(value.strip().strip('`"'), number, self.items)
 

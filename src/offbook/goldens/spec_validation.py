@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from offbook.goldens.project import Project
 
-RESULTS_FILE = ".offbook/outcomes.json"
+RESULTS_FILE = ".offbook/outcomes.json"  # of one machine, so git ignores it
 
 
 class SpecResult(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class SpecResults:
             content = (root / RESULTS_FILE).read_bytes()
             files = msgspec.json.decode(content, type=dict[str, TestFileResults])
         except (OSError, msgspec.MsgspecError):
-            files = {}
+            files = {}  # the next test run writes it again
         return cls(root, files)
 
     def write(self) -> None:
@@ -75,6 +75,7 @@ class SpecResults:
         """Add the result of a test."""
         digest = self._digest(file)
         results = self._files.get(file)
+        # results of an older version of the file say nothing about this one
         if results is None or results.digest != digest:
             results = self._files[file] = TestFileResults(digest)
         results.tests[test] = result
@@ -87,6 +88,7 @@ class SpecResults:
         return {
             name: result
             for name, result in results.tests.items()
+            # TestTill::test_it[a] is a result of test_it
             if name.partition("[")[0].rpartition("::")[2] == test
         }
 
@@ -108,7 +110,7 @@ class SpecResults:
         try:
             return sha256((self._root / file).read_bytes()).hexdigest()
         except OSError:
-            return ""
+            return ""  # equal to no digest of a file
 
 
 class CoverageRow(NamedTuple):
@@ -141,7 +143,7 @@ def check_static(project: Project) -> Iterator[Problem]:
             yield Problem(path, 1, "no requirement names this golden")
         try:
             yield from find_problems(project.fixtures, path)
-        except OffbookError as error:
+        except OffbookError as error:  # the problems of other files are reported as well
             yield Problem(path, 1, str(error))
     for path in project.fixtures.orphan_sidecars():
         yield Problem(path, 1, "the fixture of this sidecar does not exist")
@@ -213,6 +215,7 @@ def check_completeness(project: Project, results: SpecResults) -> Iterator[Probl
             requirement = row.requirement
             what = f"{requirement.id}: test {row.state}"
             yield Problem(row.spec.path, requirement.line, what)
+    # a golden that no test uses is dead weight, or its test is missing
     replayed = results.replayed_goldens()
     for path in project.fixtures.paths():
         if f"{path.parent.name}/{path.stem}" not in replayed:

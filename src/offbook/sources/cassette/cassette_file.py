@@ -187,7 +187,7 @@ KEPT = 8
 PRIVATE_MODE = 0o600
 _HEX = re.compile(r"sha256:[0-9a-f]{64}")
 _RULE = re.compile(r"redactions\.?(patterns|paths|presets)?(?:\['(.*)'\])?")
-_MEND = "compare it with docs/record-replay.md, or record it anew"
+_MEND = "compare it with docs/guides/record-replay.md, or record it anew"
 
 
 class CassetteFile:

@@ -234,9 +234,9 @@ def _list_steps(steps: Sequence[Step]) -> list[str]:
 
 def describe_request(request: Request) -> str:
     """Render the newest message of a request in one line."""
-    if not request.fresh:  # the model spoke last, as in a request to continue its message
+    if not request.new_messages:  # the model spoke last, as in a request to continue its message
         return "a request with nothing new in it"
-    message = request.fresh[-1]
+    message = request.new_messages[-1]
     if message.results:
         result = message.results[-1]
         kind = "an error" if result.is_error else "a result"
