@@ -68,7 +68,9 @@ class Cassettes:
             )
         strict = options.get("strict", True)
         again = "pytest --offbook-record, for this test"
-        replay = Cassette(path, strict=strict, redactions=redactions, roots=roots, again=again)
+        replay = Cassette(
+            path, strict=strict, redactions=redactions, roots=roots, record_command=again
+        )
         self._replays[path] = replay
         return replay
 

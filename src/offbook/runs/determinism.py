@@ -207,7 +207,7 @@ def _read_pass(
     return PassResult(
         number,
         done.code,
-        tuple(printed.tidy(line) for line in done.output.splitlines()),
+        tuple(printed.clean_text(line) for line in done.output.splitlines()),
         tuple(_tell(normal, event) for event in events),
     )
 
@@ -220,7 +220,7 @@ def _tell(normal: Normalizer, event: Event) -> str:
     if not event.event.startswith(PAYLOADS):
         return event.event
     data = {name: held for name, held in event.data.items() if name not in IGNORED}
-    return f"{event.event} {collapse_whitespace(normal.tidy(_dump(data)))}"
+    return f"{event.event} {collapse_whitespace(normal.clean_text(_dump(data)))}"
 
 
 def _dump(value: Any) -> str:
