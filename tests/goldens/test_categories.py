@@ -12,17 +12,10 @@ OFF = [
 ]
 ON = [*OFF, "-o", "offbook_categories=true"]
 
-<<<<<<< HEAD
-BROKEN = {
-    "opens a socket": (
-        "import socket\n    with socket.socket() as it: it.connect(('127.0.0.1', 9))",
-        r"test_it\.py:6 in test_it: a test that only replays connected to the network",
-=======
 VIOLATIONS = {
     "socket": (
         "import socket\n    with socket.socket() as client: client.connect(('127.0.0.1', 9))",
         r"test_it\.py:6 in test_it: .*network",
->>>>>>> main
     ),
     "file": (
         "x = 1\n    open('left-behind.txt', 'w').close()",
