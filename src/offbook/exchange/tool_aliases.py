@@ -55,8 +55,8 @@ def parse_tool_aliases(
             found[word] = name
         else:
             raise UsageError(
-                f"names: {word!r} is {name!r}, which is no name of a tool",
-                hint=f'write names={{{word!r}: "…"}} or names={{{word!r}: Name("…", {{…}})}}',
+                f"tool_aliases[{word!r}]: expected a tool name or a ToolAlias, got {name!r}",
+                hint=f'write tool_aliases={{{word!r}: "…"}}, or ToolAlias("…", {{…}})',
             )
     return found
 

@@ -34,8 +34,8 @@ def command(*, as_json: bool) -> None:
 
 def _describe(finding: InstalledTool) -> str:
     if finding.installed is None:
-        state = "does not run" if finding.place else "is missing"
-        return f"{state}; {finding.tested} was tested: {finding.do}"
+        state = "does not run" if finding.path else "is missing"
+        return f"{state}; {finding.tested} was tested: {finding.fix}"
     if finding.installed == finding.tested:
         return f"{finding.installed}, as tested"
     return f"{finding.installed}; {finding.tested} was tested"

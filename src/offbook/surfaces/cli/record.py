@@ -99,7 +99,7 @@ def _record(  # noqa: PLR0913 - one for each option
             recording, command_, hub=hub, deadline=deadline, echo=not as_json
         )
     if as_json:
-        print_json({**msgspec.to_builtins(summary), "exit_code": done.code})
+        print_json({**msgspec.to_builtins(summary), "exit_code": done.exit_code})
     else:
         cost = "unknown" if summary.cost_dollars is None else f"${summary.cost_dollars:.4f}"
         kept = "interrupted: kept" if summary.interrupted else "recorded"
@@ -108,9 +108,9 @@ def _record(  # noqa: PLR0913 - one for each option
             f"({summary.total_tokens} tokens, cost {cost})",
             err=True,
         )
-    if done.failure is not None:
-        raise done.failure
-    return int(done.code != 0)
+    if done.failures:
+        raise done.failures[0]
+    return int(done.exit_code != 0)
 
 
 def _renew(
@@ -133,7 +133,7 @@ def _renew(
             hint="nothing was changed",
         )
     click.echo(f"offbook: recorded interaction {number} of {cassette} again", err=True)
-    return int(done.code != 0)
+    return int(done.exit_code != 0)
 
 
 def _read_price(text: str) -> tuple[str, float, float]:

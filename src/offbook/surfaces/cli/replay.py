@@ -104,12 +104,12 @@ def _replay(  # noqa: PLR0913 - one for each option
         if verdict is not None:
             hub.emit_verdict(verdict)
     if as_json:
-        print_json({**msgspec.to_builtins(summary), "exit_code": done.code})
+        print_json({**msgspec.to_builtins(summary), "exit_code": done.exit_code})
     if verdict is not None and verdict.message:
         click.echo(f"offbook: {verdict.message}", err=True)
     elif not as_json:
         told = f"replayed {summary.interactions_replayed} interactions, cost $0.00"
         click.echo(f"offbook: {told}", err=True)
-    if done.failure is not None and replay.failure is None:
-        raise done.failure
-    return int(done.code != 0 or (verdict is not None and not verdict.holds))
+    if done.failures and replay.failure is None:
+        raise done.failures[0]
+    return int(done.exit_code != 0 or (verdict is not None and not verdict.holds))

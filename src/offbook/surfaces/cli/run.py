@@ -126,7 +126,7 @@ def _serve(
     trace: Path | None,
     deadline: float,
 ) -> int:
-    from offbook.runs.commands import Service, raise_failures, serve_command
+    from offbook.runs.commands import Service, raise_failures
     from offbook.runs.run_files import record_trace
     from offbook.sources.loading import open_source
 
@@ -135,13 +135,13 @@ def _serve(
         record_trace(trace, subject=str(playbook)) as hub,
         Service(make, hub, lenient=lenient) as service,
     ):
-        outcome = serve_command(service, words, deadline=deadline)
-        for remark in service.remarks(used=True):
-            click.echo(f"offbook: {remark}", err=True)
-    raise_failures(outcome.complaints)
-    if outcome.code:
-        click.echo(f"offbook: the command failed with exit code {outcome.code}", err=True)
-    return int(outcome.code != 0)
+        result = service.run(words, deadline=deadline)
+        for warning in service.warnings(after_run=True):
+            click.echo(f"offbook: {warning}", err=True)
+    raise_failures(result.failures)
+    if result.exit_code:
+        click.echo(f"offbook: the command failed with exit code {result.exit_code}", err=True)
+    return int(result.exit_code != 0)
 
 
 def _record(
@@ -162,6 +162,6 @@ def _record(
     with record_trace(trace, subject=words[0]) as hub:
         done = record_answers(recording, words, hub=hub, deadline=deadline)
     click.echo(f"offbook: recorded {len(recording.lines)} mocks in {record_mocks}", err=True)
-    if done.failure is not None:
-        raise done.failure
-    return int(done.code != 0)
+    if done.failures:
+        raise done.failures[0]
+    return int(done.exit_code != 0)

@@ -78,14 +78,14 @@ def command(
         record_trace(trace, subject=str(file)) as hub,
         Service(make, hub, port=port, pacing=pacing, lenient=lenient) as service,
     ):
-        for remark in service.remarks():
-            click.echo(f"offbook: {remark}", err=True)
+        for warning in service.warnings():
+            click.echo(f"offbook: {warning}", err=True)
         click.echo(f"{file} is served; Ctrl-C stops it\n")
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
                 click.echo(f"export {name}={value}")
         _wait()
-    raise_failures(service.complaints(strict=False))
+    raise_failures(service.failures(strict=False))
     return 0
 
 
