@@ -50,9 +50,13 @@ def test_a_broken_client_is_distinguished_from_a_missing_one(
     assert not exit_.value.code
     output = capsys.readouterr().out
     assert re.search(
-        r"^Codex +does not run; \S+ was tested: reinstall it: npm install", output, re.MULTILINE
+        r"^Codex +does not run; tested with \S+; fix: reinstall it: npm install",
+        output,
+        re.MULTILINE,
     )
-    assert re.search(r"^Gemini CLI +is missing; \S+ was tested: npm install", output, re.MULTILINE)
+    assert re.search(
+        r"^Gemini CLI +not installed; tested with \S+; fix: npm install", output, re.MULTILINE
+    )
     assert re.search(rf"^openai +{re.escape(version('openai'))}", output, re.MULTILINE)
 
 

@@ -115,7 +115,7 @@ async def test_flakiness_is_in_every_report(
         ("exit_code", "exit_cod", 6, "did you mean 'exit_code'"),
         ("expected: 0", "expcted: 0", 6, "did you mean 'expected'"),
         ("assert:\n  - type: exit_code\n    expected: 0\n", "assert: []\n", 5, "no assertions"),
-        ("run:", "run: [", 3, "not good YAML"),
+        ("run:", "run: [", 3, "invalid YAML"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(

@@ -110,7 +110,7 @@ def test_workspaces_are_listed_and_removed_by_name(flow: Path, workspace_command
         (("run", "flow", "--task", "x"), "needs mock_responses"),
         (("diff", "flow", "befor"), "there is no snapshot 'befor'"),
         (("snapshot", "flow", "--id", "../x"), "no name for a snapshot"),
-        (("assert", "flow", "{oops"), "assertions: this is not good JSON"),
+        (("assert", "flow", "{oops"), "assertions: invalid JSON"),
         (("assert", "flow", "no-such.yaml"), "no-such.yaml: cannot be read"),
         (("inspect", "flow", "--filter", '{"topic": []}'), "did you mean 'topics'"),
         (("inspect", "flow", "--filter", "[]"), "filter is an object, not list"),

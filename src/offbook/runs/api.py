@@ -95,21 +95,23 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     """
     require_bools(auto_assert=auto_assert)
     if isinstance(subject, type) or not isinstance(subject, Subject):
-        # A misspelled option of drive() would reach the framework, and fail there during the run.
-        for option in options:
-            if close := get_close_matches(option, DRIVE_OPTIONS, n=1, cutoff=0.8):
-                hint = f"did you mean {close[0]!r}?"
-                raise UsageError(f"drive() has no option {option!r}", hint=hint)
         # Imported here: a session does not need the frameworks.
         from offbook.subjects.frameworks.framework import wrap_agent
 
-        wrapped = None if isinstance(subject, type) else wrap_agent(subject, mock_tools, options)
+        wrapped = None
+        if not isinstance(subject, type):
+            wrapped = wrap_agent(subject, mock_tools, options, DRIVE_OPTIONS)
         if wrapped is None:
             kind = repr(subject) if isinstance(subject, type) else f"a {type(subject).__name__}"
             raise UsageError(
                 f"cannot drive {kind}",
                 hint="pass an agent of a framework, a function of the prompt, or a Subject",
             )
+        # A framework that accepts any option would fail on a misspelled one during the run.
+        for option in options if wrapped.adapter.option_names() is None else ():
+            if close := get_close_matches(option, DRIVE_OPTIONS, n=1, cutoff=0.8):
+                hint = f"did you mean {close[0]!r}?"
+                raise UsageError(f"drive() has no option {option!r}", hint=hint)
         subject = wrapped
     elif options:
         option = next(iter(options))

@@ -8,20 +8,13 @@ serve      a server for commands that are started elsewhere, or for one that we 
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-import uuid
-from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, RunError, UsageError
+from offbook.errors import RunError, UsageError
 from offbook.exchange.providers import add_client_arguments
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette
@@ -29,11 +22,11 @@ from offbook.sources.mocks.mock_file import lint_mocks
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import Playbook
 from offbook.sources.server.server import Server
-from offbook.subjects.process import GRACE, PROCESS_MARK, end_tree
+from offbook.subjects.process import INTERRUPTED, run_foreground
 from offbook.trace.events import RUN_END, RUN_START
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from offbook.exchange.model import ModelSource
@@ -45,7 +38,6 @@ if TYPE_CHECKING:
 
 DEADLINE = 600.0
 MAX_OUTPUT = 64 * 1024
-INTERRUPTED = 130
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -55,97 +47,6 @@ class CommandResult(msgspec.Struct, frozen=True):
     output: str = ""
     duration_ms: int = 0
     failures: tuple[BaseException, ...] = ()
-
-
-def run_command(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    deadline: float,
-    *,
-    max_output: int = 0,
-    echo: bool = True,
-    cwd: Path | None = None,
-) -> tuple[int, str]:
-    """Run a command and everything that it starts; return its exit code and its output.
-
-    Without `max_output` the output goes to the terminal only. An interrupt (Ctrl-C, SIGTERM) ends
-    the command with exit code 130.
-    """
-    mark = uuid.uuid4().hex
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the user's own command
-            command,
-            # Descendants inherit the mark: they are found by it after they left the group.
-            env={**environment, PROCESS_MARK: mark},
-            cwd=cwd,
-            stdout=subprocess.PIPE if max_output else None,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise UsageError(f"cannot start the command: {error.strerror}", where=command[0]) from error
-    chunks: list[bytes] = []
-    # A thread reads the output: the command would block on a full pipe.
-    reader = threading.Thread(
-        target=_copy_output, args=(process.stdout, chunks, max_output, echo), daemon=True
-    )
-    reader.start()
-    try:
-        with _sigterm_as_interrupt():
-            exit_code = process.wait(deadline)
-    except subprocess.TimeoutExpired as error:
-        raise DeadlineExceeded(
-            f"the command was still running after {deadline:g} s", where=command[0]
-        ) from error
-    except KeyboardInterrupt:
-        exit_code = INTERRUPTED
-        # The terminal sends Ctrl-C to our session only: pass it on, with time to clean up.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.wait(GRACE)
-    finally:
-        asyncio.run(end_tree(process.pid, mark))
-        process.wait()
-        reader.join(1)
-        if process.stdout is not None:
-            process.stdout.close()
-    return exit_code, b"".join(chunks).decode(errors="replace")
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Generator[None]:
-    # Python allows signal handlers in the main thread only.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _copy_output(
-    pipe: IO[bytes] | None,
-    chunks: list[bytes],
-    max_output: int,
-    echo: bool,  # noqa: FBT001 - the target of a thread
-) -> None:
-    """Print the output of a command and keep its beginning."""
-    kept = dropped = 0
-    while pipe is not None and (chunk := os.read(pipe.fileno(), 8192)):
-        if echo:
-            sys.stdout.buffer.write(chunk)
-            sys.stdout.buffer.flush()
-        chunks.append(chunk[: max_output - kept])
-        kept += len(chunks[-1])
-        dropped += len(chunk) - len(chunks[-1])
-    if dropped:
-        chunks.append(f"\n… {dropped:,} more bytes were printed\n".encode())
 
 
 def run_with_source(
@@ -165,8 +66,8 @@ def run_with_source(
         endpoint = server.mount(source, run="", hub=hub)
         env = {**(os.environ if environment is None else environment), **endpoint.variables}
         words = add_client_arguments(command, endpoint.url)
-        exit_code, output = run_command(
-            words, env, deadline, max_output=max_output, echo=echo, cwd=cwd
+        exit_code, output = run_foreground(
+            words, env, deadline, keep=max_output, echo=echo, cwd=cwd
         )
         failures = () if endpoint.failure is None else (endpoint.failure,)
     duration = round((time.perf_counter() - started) * 1000)
@@ -249,7 +150,7 @@ class Service:
         self._pacing = pacing
         self._hub = hub
         self._runs: dict[str, tuple[Endpoint, ModelSource]] = {}
-        self.server = Server(port=port, lenient=lenient, spare=self._start_run)
+        self.server = Server(port=port, lenient=lenient, on_unknown_run=self._start_run)
 
     def __enter__(self) -> Self:
         self.server.launch()
@@ -270,7 +171,7 @@ class Service:
         """Run a command with this service as its model; the script must be used completely."""
         self._hub.emit(RUN_START, {"subject": command[0], "command": list(command)})
         words = add_client_arguments(command, self.endpoint.url)
-        exit_code, _ = run_command(words, {**os.environ, **self.endpoint.variables}, deadline)
+        exit_code, _ = run_foreground(words, {**os.environ, **self.endpoint.variables}, deadline)
         failures = tuple(self.failures(strict=True))
         self._hub.emit(RUN_END, {"ok": exit_code == 0 and not failures, "exit": exit_code})
         return CommandResult(exit_code, failures=failures)

@@ -106,7 +106,7 @@ class Wiring:
         return Endpoint(
             self._source,
             url="",
-            recognise=dialect_detector(rules_except(self._lenient)),
+            detect_dialect=dialect_detector(rules_except(self._lenient)),
             hub=self._hub,
             tools=tools,
             mocked=mocked,

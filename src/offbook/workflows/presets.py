@@ -8,7 +8,8 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from offbook.files import convert, parse_json, parse_yaml, read_text
+from offbook.files import convert, parse_json, read_text
+from offbook.yaml_files import parse_yaml
 
 PROMISE = "LOOP_COMPLETE"
 RALPH = "ralph"

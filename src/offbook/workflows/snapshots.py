@@ -62,7 +62,7 @@ def snapshot(
 def store_snapshot(workspace: Workspace, name: str, taken: Snapshot) -> None:
     """Write a snapshot, whole or not at all."""
     place = workspace.place(f"{SNAPSHOT_FOLDER}/{name}.json")
-    write_atomic(place, msgspec.json.format(msgspec.json.encode(taken)), lasting=False)
+    write_atomic(place, msgspec.json.format(msgspec.json.encode(taken)), durable=False)
 
 
 def load_snapshot(workspace: Workspace, name: str) -> Snapshot:

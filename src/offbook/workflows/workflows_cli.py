@@ -40,7 +40,7 @@ BACKENDS_HELP = "claude, codex, gemini, kiro, pi, playbook or command."
 PLAYBOOK_HELP = "Model of the agent: a playbook, mocks or a cassette."
 
 
-@click.group("scenario")
+@click.group("scenario", epilog="\b\nExample:\n  offbook scenario run scenarios/ --jobs 4")
 def scenario() -> None:
     """Run scenario files."""
 
@@ -129,7 +129,11 @@ def run_scenario_files(
     return int(failed > 0 or (fail_on_flaky and flaky > 0))
 
 
-@click.group("workspace")
+@click.group(
+    "workspace",
+    epilog="\b\nExample:\n  offbook workspace setup flow\n"
+    "  offbook workspace run flow --task 'Add error handling' --mock-responses answers.yaml",
+)
 def workspace() -> None:
     """Set up workspaces, run the loop in them and check the results."""
 

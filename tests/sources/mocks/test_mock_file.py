@@ -20,7 +20,7 @@ def parse_single(text: str) -> Mock:
 @pytest.mark.parametrize(
     "text,line,message",
     [
-        ('{"text": "a"}\n\n{"text": ', 3, "not good JSON"),
+        ('{"text": "a"}\n\n{"text": ', 3, "invalid JSON"),
         ('{"txt": "a"}', 1, "did you mean 'text'"),
         ('{"text": 5}', 1, "Expected `str`"),
         ('{"input_tokens": "x"}', 1, "input_tokens"),

@@ -89,7 +89,7 @@ def test_a_python_file_may_import_its_neighbours(tmp_path: Path):
         ("a.yaml", "", ["a playbook must be a list", "got an empty file", "write - {when"]),
         ("a.yaml", "when: hi\ndo: [{say: a}]", ["a playbook must be a list", "got dict"]),
         ("a.json", '{"when": "hi"}', ["a playbook must be a list", "got dict"]),
-        ("a.json", "[{", ["not good JSON"]),
+        ("a.json", "[{", ["invalid JSON"]),
     ],
 )
 def test_an_invalid_file_is_rejected_with_its_path_and_a_fix(

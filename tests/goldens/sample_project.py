@@ -1,4 +1,4 @@
-"""A small project with everything in its place, for tests to break."""
+"""A small complete project that tests change in one place."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from offbook.goldens import Component, scenario, step
 
 
 class Till(Component):
-    """Counts what lies in its drawer."""
+    """Counts the coins in its drawer."""
 
     coins = 0
 
@@ -31,7 +31,7 @@ class Till(Component):
 
 @scenario()
 async def open_drawer(till):
-    """The drawer opens with what was put in."""
+    """The drawer opens with the coins that were put in."""
     till.put(1)
     till.put(coins=2)
     await till.open_drawer()
@@ -42,6 +42,11 @@ TEST = """import pytest
 @pytest.mark.replay
 def test_the_drawer_opens(goldens):
     goldens.replay("till/open-drawer")
+"""
+
+PYTEST_INI = """[pytest]
+asyncio_default_fixture_loop_scope = function
+offbook_categories = true
 """
 
 SPEC = """# Till Test Specification
@@ -83,24 +88,25 @@ A till.
 """
 
 
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
 def make_project(root: Path) -> Path:
-    """A component with a spec, a golden that was recorded, a test and a live script."""
-    write(root / "scripts" / "live" / "till_live.py", LIVE)
-    write(root / "tests" / "replay" / "test_till.py", TEST)
-    write(root / "tests" / "specs" / "till.test-spec.md", SPEC)
+    """Create a component with a spec, a recorded golden, a test and a live script."""
+    files = {
+        "pytest.ini": PYTEST_INI,
+        "scripts/live/till_live.py": LIVE,
+        "tests/replay/test_till.py": TEST,
+        "tests/specs/till.test-spec.md": SPEC,
+    }
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     project = Project(root)
-    record_one(project, "till", "open-drawer")
-    asyncio.run(promote(project.library, "till/open-drawer", project.registry.find))
+    record_scenario(project, "till", "open-drawer")
+    asyncio.run(promote(project.fixtures, "till/open-drawer", project.registry.find))
     return root
 
 
-def record_one(project: Project, component: str, name: str) -> Path:
-    """Record as from a shell, where no test runs; what was written."""
-    clock = FrozenClock()
-    done = asyncio.run(record(project.library, project.registry, component, name, clock, {}))
-    return done.written[0]
+def record_scenario(project: Project, component: str, name: str) -> Path:
+    """Record with an empty environment, as outside of a test run. Return the fixture file."""
+    work = record(project.fixtures, project.registry, component, name, FrozenClock(), {})
+    return asyncio.run(work).written[0]

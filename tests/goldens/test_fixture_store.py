@@ -1,4 +1,4 @@
-"""Fixture files: what is in them is understood, what is wrong with them is told with its line."""
+"""Fixture files are read and written; errors name the file and the line."""
 
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,18 @@ GOOD: dict[str, Any] = {
 }
 
 
-def spell(*changes: dict[str, Any]) -> str:
+def to_jsonl(*changes: dict[str, Any]) -> str:
     return "".join(msgspec.json.encode({**GOOD, **change}).decode() + "\n" for change in changes)
 
 
-def without(key: str) -> str:
+def fixture_without(key: str) -> str:
     return msgspec.json.encode({k: v for k, v in GOOD.items() if k != key}).decode() + "\n"
 
 
-def test_a_file_may_hold_several_scenarios(tmp_path: Path):
+def test_file_may_have_several_scenarios(tmp_path: Path):
     path = tmp_path / "basic.jsonl"
-    path.write_text(spell({}, {"scenario": "basic-2"}, {"scenario": "basic-3"}) + "\n")
-    assert [(one.fixture.scenario, one.line) for one in read_scenarios(path)] == [
+    path.write_text(to_jsonl({}, {"scenario": "basic-2"}, {"scenario": "basic-3"}) + "\n")
+    assert [(each.fixture.scenario, each.line) for each in read_scenarios(path)] == [
         ("basic", 1),
         ("basic-2", 2),
         ("basic-3", 3),
@@ -38,23 +38,23 @@ def test_a_file_may_hold_several_scenarios(tmp_path: Path):
 
 
 BROKEN = {
-    "nothing": ("", 1, "the fixture is empty"),
-    "blank lines": ("\n\n", 1, "the fixture is empty"),
-    "bad JSON": (spell({}) + "{oops\n", 2, "not good JSON"),
-    "half a line": (spell({}) + spell({})[:40], 2, "not good JSON"),
-    "no expect": (spell({}) + without("expect"), 2, "missing required field `expect`"),
-    "no steps": (without("steps"), 1, "missing required field `steps`"),
-    "no session": (without("sessionId"), 1, "missing required field `sessionId`"),
-    "an unknown key": (spell({"senario": "x"}), 1, "did you mean 'scenario'"),
-    "a step without a type": (spell({"steps": [{"typ": "send"}]}), 1, "step 1 has no type"),
-    "a step that is no object": (spell({"steps": ["send"]}), 1, "Expected `object`"),
-    "the same name twice": (spell({}, {}), 2, "a second scenario is called 'basic'"),
-    "a list": ("[]\n", 1, "Expected `object`"),
+    "empty": ("", 1, "empty fixture file"),
+    "blank lines": ("\n\n", 1, "empty fixture file"),
+    "bad JSON": (to_jsonl({}) + "{oops\n", 2, "invalid JSON"),
+    "torn line": (to_jsonl({}) + to_jsonl({})[:40], 2, "invalid JSON"),
+    "no expect": (to_jsonl({}) + fixture_without("expect"), 2, "missing required field `expect`"),
+    "no steps": (fixture_without("steps"), 1, "missing required field `steps`"),
+    "no session": (fixture_without("sessionId"), 1, "missing required field `sessionId`"),
+    "unknown key": (to_jsonl({"senario": "x"}), 1, "did you mean 'scenario'"),
+    "step without type": (to_jsonl({"steps": [{"typ": "send"}]}), 1, "step 1 has no type"),
+    "step is not an object": (to_jsonl({"steps": ["send"]}), 1, "Expected `object`"),
+    "duplicate name": (to_jsonl({}, {}), 2, "duplicate scenario 'basic'"),
+    "list": ("[]\n", 1, "Expected `object`"),
 }
 
 
 @pytest.mark.parametrize("text, line, message", BROKEN.values(), ids=BROKEN)
-def test_what_is_wrong_is_told_with_file_and_line(
+def test_invalid_file_is_reported_with_file_and_line(
     tmp_path: Path, text: str, line: int, message: str
 ):
     path = tmp_path / "basic.jsonl"
@@ -65,15 +65,15 @@ def test_what_is_wrong_is_told_with_file_and_line(
     assert (raised.value.path, raised.value.line) == (str(path), line)
 
 
-def test_a_fixture_of_the_future_is_refused_politely(tmp_path: Path):
+def test_newer_version_is_refused(tmp_path: Path):
     path = tmp_path / "basic.jsonl"
-    path.write_text(spell({"version": 2}))
+    path.write_text(to_jsonl({"version": 2}))
     with pytest.raises(FutureVersion, match="upgrade Offbook"):
         read_scenarios(path)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path):
-    with pytest.raises(FormatError, match="cannot be read"):
+def test_missing_file_is_reported(tmp_path: Path):
+    with pytest.raises(FormatError, match=r"none\.jsonl"):
         read_scenarios(tmp_path / "none.jsonl")
 
 
@@ -81,15 +81,15 @@ def rule_of(path: Path) -> MatchRule:
     return read_scenarios(path)[0].rule
 
 
-def test_without_a_sidecar_a_fixture_is_compared_exactly(tmp_path: Path):
+def test_rule_is_exact_without_sidecar(tmp_path: Path):
     path = tmp_path / "basic.jsonl"
-    path.write_text(spell({}))
+    path.write_text(to_jsonl({}))
     assert rule_of(path) == MatchRule("exact", "*", None)
 
 
-def test_a_sidecar_says_how_a_file_is_compared_and_each_scenario_of_it(tmp_path: Path):
+def test_sidecar_sets_rule_of_file_and_of_scenarios(tmp_path: Path):
     path = tmp_path / "basic.jsonl"
-    path.write_text(spell({}, {"scenario": "basic-2"}))
+    path.write_text(to_jsonl({}, {"scenario": "basic-2"}))
     path.with_name("basic.match.json").write_text(
         '{"match": "prefix", "filter": ["a:*"], "scenarios": {"basic-2": {"match": "subset"}}}'
     )
@@ -98,10 +98,10 @@ def test_a_sidecar_says_how_a_file_is_compared_and_each_scenario_of_it(tmp_path:
     assert second.rule == MatchRule("subset")
 
 
-def test_a_manifest_of_a_folder_above_counts_where_there_is_no_sidecar(tmp_path: Path):
+def test_manifest_of_parent_folder_applies_without_sidecar(tmp_path: Path):
     path = tmp_path / "golden" / "hub" / "basic.jsonl"
     path.parent.mkdir(parents=True)
-    path.write_text(spell({}))
+    path.write_text(to_jsonl({}))
     (tmp_path / "MANIFEST.json").write_text(
         '{"origin": "o", "fixtures": [{"file": "golden/hub/basic.jsonl", "match": "subset"}]}'
     )
@@ -116,12 +116,12 @@ def test_a_manifest_of_a_folder_above_counts_where_there_is_no_sidecar(tmp_path:
         ('{"match": "roughly"}', "Invalid enum value"),
         ('{"mach": "exact"}', "did you mean 'match'"),
         ('{"scenarios": {"basik": {}}}', "did you mean 'basic'"),
-        ("", "not good JSON"),
+        ("", "invalid JSON"),
     ],
 )
-def test_what_is_wrong_with_a_sidecar_is_told(tmp_path: Path, text: str, message: str):
+def test_invalid_sidecar_is_reported(tmp_path: Path, text: str, message: str):
     path = tmp_path / "basic.jsonl"
-    path.write_text(spell({}))
+    path.write_text(to_jsonl({}))
     path.with_name("basic.match.json").write_text(text)
     with pytest.raises(FormatError, match=message) as raised:
         read_scenarios(path)
@@ -151,10 +151,10 @@ JSON = st.recursive(
         unsubscribe_after_step=st.none() | st.integers(0, 9),
     ),
 )
-def test_what_is_written_is_read_again(
+def test_written_fixture_is_read_unchanged(
     tmp_path_factory: pytest.TempPathFactory, fixture: GoldenFixture, rule: MatchRule
 ):
     path = tmp_path_factory.mktemp("f") / "basic.jsonl"
     write_fixture(path, fixture, rule)
-    (found,) = read_scenarios(path)
-    assert (found.fixture, found.rule) == (fixture, rule)
+    (scenario,) = read_scenarios(path)
+    assert (scenario.fixture, scenario.rule) == (fixture, rule)
