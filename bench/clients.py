@@ -99,7 +99,7 @@ class Script:
 
     async def reply(self, request: Request, /) -> Reply:
         """The next of the two."""
-        if request.fresh and request.fresh[-1].role == "tool":
+        if request.new_messages and request.new_messages[-1].role == "tool":
             return Reply((Text(SAID),), model=request.model)
         return Reply((ToolCall("call_1", "weather", {"city": "Rome"}),), "tool_use")
 

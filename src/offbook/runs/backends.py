@@ -284,10 +284,10 @@ class _ServedBackend:
         endpoint = serve_source(self._source, self._stage.hub, tools=True)
         worn = _HatSource(self._told, hat)
         endpoint.source = words = AliasedSource(worn, given={}, known=self._names)
-        words.expect(self._called)
+        words.activate(self._called)
         try:
             stage = msgspec.structs.replace(
-                self._stage, endpoint=endpoint.url, to_script_call=words.told
+                self._stage, endpoint=endpoint.url, to_script_call=words.original_call
             )
             acted = await self._start(stage).act(hat, prompt, seconds)
         finally:

@@ -84,7 +84,7 @@ class Cassettes:
             strict=options.get("strict", True),
             redactions=redactions,
             roots=roots,
-            again="pytest --offbook-record, for this test",
+            record_command="pytest --offbook-record, for this test",
         )
         self._replays[path] = replay
         return replay

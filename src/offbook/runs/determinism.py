@@ -204,7 +204,7 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
     return PassResult(
         number,
         result.exit_code,
-        tuple(output.tidy(line) for line in result.output.splitlines()),
+        tuple(output.clean_text(line) for line in result.output.splitlines()),
         tuple(
             _render_event(events, event)
             for path in sorted(traces.iterdir())
@@ -219,7 +219,7 @@ def _render_event(normalizer: Normalizer, event: Event) -> str:
         return event.event
     data = {name: value for name, value in event.data.items() if name not in IGNORED_FIELDS}
     text = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode(data).decode()
-    return f"{event.event} {collapse_whitespace(normalizer.tidy(text))}"
+    return f"{event.event} {collapse_whitespace(normalizer.clean_text(text))}"
 
 
 def _compare(first: PassResult, other: PassResult) -> Divergence | None:

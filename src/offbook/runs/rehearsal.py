@@ -328,8 +328,8 @@ class Rehearsal:
             raise PlaybookError("the script has no turn", hint='write run(when("…", […]))')
         tools = self.subject.tools()
         if (aliased := self._wiring.aliased) is not None:
-            aliased.expect(list_called_tools(items))
-            tools = None if tools is None else {*tools, *aliased.words}
+            aliased.activate(list_called_tools(items))
+            tools = None if tools is None else {*tools, *aliased.aliases}
         validate(items, tools=tools, commands=self.subject.commands())
         self.playbook.load(*items)
         return [*turns]

@@ -89,7 +89,7 @@ class Wiring:
         if self._endpoint is not None:
             self._endpoint.source = aliased
         self.aliased = aliased
-        return RunContext(aliased, self._hub, cwd, url, aliased.told)
+        return RunContext(aliased, self._hub, cwd, url, aliased.original_call)
 
     def _create_endpoint(self, *, tools: bool) -> Endpoint:
         if self._subject.model_access == "endpoint":

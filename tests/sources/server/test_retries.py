@@ -79,7 +79,7 @@ def without_caches() -> Generator[None]:
     """Parse every head and render every reply without a cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HeadCache, "find", find_nothing)
-        patch.setattr(chat_stream, "_draft_text", chat_stream._draft_text.__wrapped__)  # pyright: ignore[reportPrivateUsage] - without its cache
+        patch.setattr(chat_stream, "_text_template", chat_stream._text_template.__wrapped__)  # pyright: ignore[reportPrivateUsage] - without its cache
         yield
 
 

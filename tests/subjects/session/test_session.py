@@ -353,7 +353,7 @@ def test_the_model_is_offered_the_active_tools_only():
 
     with session(extensions=[extension]) as t:
         t.run(when("x", [call("only"), say("ok")]))
-        assert [request.offered for request in requests(t)] == [
+        assert [request.tool_names for request in requests(t)] == [
             ("only",),
             ("bash", "edit", "only", "read", "write"),
         ]

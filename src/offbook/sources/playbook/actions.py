@@ -97,8 +97,8 @@ class Role(msgspec.Struct, frozen=True):
         return (
             _matches(self.system, request.system)
             and _matches(self.model, request.model)
-            and _matches(self.first, request.first)
-            and (self.tools is None or set(self.tools) <= set(request.offered))
+            and _matches(self.first, request.first_prompt)
+            and (self.tools is None or set(self.tools) <= set(request.tool_names))
         )
 
     def mismatches(self, request: Request) -> list[tuple[str, object, object]]:
@@ -108,12 +108,12 @@ class Role(msgspec.Struct, frozen=True):
             for name, expected, text in (
                 ("system", self.system, request.system),
                 ("model", self.model, request.model),
-                ("first", self.first, request.first),
+                ("first", self.first, request.first_prompt),
             )
             if not _matches(expected, text)
         ]
-        if self.tools is not None and not set(self.tools) <= set(request.offered):
-            found.append(("tools", self.tools, request.offered))
+        if self.tools is not None and not set(self.tools) <= set(request.tool_names):
+            found.append(("tools", self.tools, request.tool_names))
         return found
 
 

@@ -232,9 +232,9 @@ def _list_steps(steps: Sequence[Step]) -> list[str]:
 
 def describe_request(request: Request) -> str:
     """Render the newest message of a request in one line."""
-    if not request.fresh:
+    if not request.new_messages:
         return "a request with nothing new in it"
-    message = request.fresh[-1]
+    message = request.new_messages[-1]
     if message.results:
         result = message.results[-1]
         kind = "an error" if result.is_error else "a result"

@@ -235,7 +235,7 @@ class Playbook:
 
         # 4. Following prompts: a tool result belongs to the conversation that made the call, so
         #    that conversations in parallel get their own steps.
-        new_messages = request.fresh
+        new_messages = request.new_messages
         for message in new_messages:
             for result in message.results:
                 owner = self._call_queues.pop(result.call_id, None)
@@ -275,7 +275,7 @@ class Playbook:
         """Pass the tool results in a request to the `.then()` callbacks that wait for them."""
         results = {
             result.call_id: result
-            for message in request.fresh
+            for message in request.new_messages
             for result in message.results
             if result.call_id in self._awaited_results
         }
@@ -303,11 +303,11 @@ class Playbook:
                 case Call(tool, params):
                     if callable(params):
                         params = await self._late_params(step, action)
-                    if request.tools and tool not in request.offered:
+                    if request.tools and tool not in request.tool_names:
                         raise ScriptMismatch(
                             f"step {step} calls a tool that the agent does not offer: {tool!r}",
                             where=step.place,
-                            hint=did_you_mean(tool, request.offered),
+                            hint=did_you_mean(tool, request.tool_names),
                         )
                     self._call_count += 1
                     call = ToolCall(f"playbook-tc-{self._call_count}", tool, dict(params))

@@ -179,7 +179,7 @@ class Endpoint:
             #    came early, the reply is encoded like any other.
             if self.relays and request.stream:
                 relay = Relay(self._reply(dialect, request))
-                if await relay.begins():
+                if await relay.has_early_events():
                     return HttpResponse(200, STREAM_HEADERS, live_chunks=self._follow(relay))
                 reply = await relay.reply
             else:
@@ -187,18 +187,18 @@ class Endpoint:
             response = dialect.encode(reply, request)
             if self._keeps_delays and reply.delays:
                 waits = _spread_delays(reply, response.chunks)
-                response = msgspec.structs.replace(response, waits=waits)
+                response = msgspec.structs.replace(response, chunk_delays=waits)
         except ModelError as error:
             if request is None:  # else the traced source has emitted it
                 self._emit_error(error)
-            response = dialect.refuse(error, request)
+            response = dialect.encode_error(error, request)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - pytest.fail() raises a BaseException
             self.failure = self.failure or error
             model_error = ModelError(_error_text(error), status=400)
             self._emit_error(model_error)
-            response = dialect.refuse(model_error, request)
+            response = dialect.encode_error(model_error, request)
             # Clients must not retry: the run has failed.
             headers = {**response.headers, "x-should-retry": "false"}
             response = msgspec.structs.replace(response, headers=headers)
@@ -209,14 +209,14 @@ class Endpoint:
     async def _reply(self, dialect: Dialect, request: Request) -> Reply:
         """Return the source's reply, with the id by which a later request may refer to it."""
         reply = await self.source.reply(request)
-        reply = msgspec.structs.replace(reply, id=dialect.identify(reply, request))
-        self._conversations.remember(reply.id, request, reply)
+        reply = msgspec.structs.replace(reply, id=dialect.reply_id(reply, request))
+        self._conversations.add(reply.id, request, reply)
         return reply
 
     async def _follow(self, relay: Relay) -> AsyncIterator[bytes]:
         """Yield the events of a stream as they arrive."""
         try:
-            async for event in relay.follow():
+            async for event in relay.events():
                 yield event
         except ModelError:
             return  # the provider's own error event was passed on
@@ -237,7 +237,7 @@ class Endpoint:
                 and earlier.messages == request.messages
                 and earlier.model == request.model
                 and earlier.system == request.system
-                and earlier.offered == request.offered
+                and earlier.tool_names == request.tool_names
             ):
                 self._undelivered = [
                     entry for entry in self._undelivered if entry[1] is not response
@@ -247,8 +247,8 @@ class Endpoint:
 
     def delays(self, response: HttpResponse) -> Iterable[float] | None:
         """Return the seconds before each chunk of a stream, or None for no delay."""
-        if response.waits:
-            return response.waits
+        if response.chunk_delays:
+            return response.chunk_delays
         if self._pacing is None:
             return None
         self._stream_count += 1

@@ -191,7 +191,7 @@ def _record_again(
 
     with Rerecording(file, number, live) as rerecording:
         result = run_with_source(rerecording, command, deadline=deadline)
-    if not rerecording.renewed:
+    if not rerecording.recorded:
         raise UsageError(
             f"the command never reached interaction {number}",
             where=str(file),
@@ -265,7 +265,7 @@ def replay(  # noqa: PLR0913 - one for each option
             cursor=cursor,
             hub=hub,
             timed=timed,
-            again=f"offbook record {shlex.join([str(file)])} --only {{number}} "
+            record_command=f"offbook record {shlex.join([str(file)])} --only {{number}} "
             f"-- {shlex.join(command)}",
         )
         if task:
