@@ -223,7 +223,7 @@ async def test_unused_interactions_fail_a_strict_replay(agent: dict[str, Any]):
 async def test_another_task_is_refused_up_front_with_both(agent: dict[str, Any]):
     make()
     await record("auth", "happy", TASK, **agent)
-    with pytest.raises(ReplayMismatch, match="the task is not the recorded one") as caught:
+    with pytest.raises(ReplayMismatch, match="the task differs from the recorded one") as caught:
         await replay("auth", "happy", "Do something else")
     assert TASK in str(caught.value)
     assert "Do something else" in str(caught.value)
@@ -253,7 +253,7 @@ async def test_wrong_calls_are_told_before_anything_runs(call: Any, told: str):
 async def test_a_cassette_is_not_overwritten_by_chance(agent: dict[str, Any]):
     make()
     await record("auth", "happy", TASK, **agent)
-    with pytest.raises(UsageError, match="there is a recording already"):
+    with pytest.raises(UsageError, match="already has a recording"):
         await record("auth", "happy", TASK, **agent)
     again = await record("auth", "happy", TASK, replace=True, **agent)
     assert again.interactions == 2

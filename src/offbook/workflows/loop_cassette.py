@@ -167,7 +167,7 @@ class CassetteBackend:
 
     async def act(self, hat: str, prompt: str, seconds: float) -> BackendResult:
         """What was answered then, or, where that is allowed, what is answered now."""
-        answered = self._replay.output(prompt, hat)
+        answered = self._replay.reply_to_prompt(prompt, hat)
         if answered is not None:
             self._leave(answered)
             return BackendResult(answered.output or "", answered.exit_code, cost_usd=0.0)
@@ -362,7 +362,7 @@ class RecordingBackend:
             duration_ms=round((time.perf_counter() - start) * 1000),
             files=changed,
         )
-        self._recording.output(prompt, answered, hat=hat)
+        self._recording.record_output(prompt, answered, hat=hat)
         return acted
 
 
