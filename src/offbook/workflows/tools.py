@@ -177,7 +177,9 @@ def inspect(
         raise UsageError(
             f"there is no format {format!r}", hint=did_you_mean(str(format), INSPECT_FORMATS)
         )
-    faults = [{"line": fault.line, "why": fault.reason, "text": fault.text} for fault in trace.faults]
+    faults = [
+        {"line": fault.line, "why": fault.reason, "text": fault.text} for fault in trace.faults
+    ]
     if faults:
         told["faults"] = faults
         told["truncated_tail"] = trace.faults[-1].torn
