@@ -108,15 +108,15 @@ def test_workspaces_are_listed_and_removed_by_name(flow: Path, workspace_command
     [
         (("run", "gone", "--task", "x", "--mock-responses", "[{}]"), "available: flow"),
         (("run", "flow", "--task", "x"), "needs mock_responses"),
-        (("diff", "flow", "befor"), "there is no snapshot 'befor'"),
-        (("snapshot", "flow", "--id", "../x"), "no name for a snapshot"),
+        (("diff", "flow", "befor"), "unknown snapshot 'befor'"),
+        (("snapshot", "flow", "--id", "../x"), "invalid snapshot name"),
         (("assert", "flow", "{oops"), "assertions: this is not good JSON"),
         (("assert", "flow", "no-such.yaml"), "no-such.yaml: cannot be read"),
         (("inspect", "flow", "--filter", '{"topic": []}'), "did you mean 'topics'"),
         (("inspect", "flow", "--filter", "[]"), "filter is an object, not list"),
         (("inspect", "flow", "--limit", "0"), "limit is 0"),
         (("report", "flow", "junit", "--output", "../x"), "leads out"),
-        (("cleanup", "../x"), "no name for a workspace"),
+        (("cleanup", "../x"), "invalid workspace name"),
         (("setup", "flow"), "exists already"),
         (("setup", "two", "--fixture", "x"), "is not NAME=VALUE"),
         (("setup", "two", "--fixture", "../x=y"), "leads out"),
@@ -192,7 +192,7 @@ def test_the_loop_is_recorded_and_replayed(workspaces: Path, workspace_command: 
     for words in (("record", "one"), ("replay", "one")):
         assert workspace_command(*words).code == 2
     no_agent = workspace_command("record", "one", "x", *options)
-    assert "no backend that can be recorded" in no_agent.err
+    assert "cannot be recorded" in no_agent.err
 
 
 def test_ctrl_c_stops_the_agent_and_keeps_the_session(workspaces: Path, workspace_command: Offbook):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.goldens.components import Component, step
 from offbook.goldens.session_hub import SessionHub
-from offbook.runs.backends import MockBackend
+from offbook.workflows.mock_backend import MockBackend
 from offbook.runs.run_files import make_temp_folder, remove_temp_folder
 from offbook.sources.playbook import Playbook
 from offbook.subjects.subject import RunContext

@@ -19,9 +19,9 @@ from offbook.capability import Capability, CommandEntry, lazy_names
 if TYPE_CHECKING:
     from offbook.workflows.evaluation import evaluate as evaluate
     from offbook.workflows.evaluation import evaluate_with_source as evaluate_with_source
-    from offbook.workflows.loop_cassette import record as record
-    from offbook.workflows.loop_cassette import replay as replay
-    from offbook.workflows.loop_run import run as run
+    from offbook.workflows.loop_tools import record as record
+    from offbook.workflows.loop_tools import replay as replay
+    from offbook.workflows.loop_tools import run as run
     from offbook.workflows.snapshots import diff as diff
     from offbook.workflows.snapshots import list_pending as list_pending
     from offbook.workflows.snapshots import review as review
@@ -65,8 +65,7 @@ __all__ = [
 __getattr__ = lazy_names(
     {
         "evaluation": "evaluate evaluate_with_source",
-        "loop_cassette": "record replay",
-        "loop_run": "run",
+        "loop_tools": "record replay run",
         "snapshots": "diff list_pending review snapshot",
         "tools": "check cleanup inspect report setup",
     },

@@ -31,7 +31,7 @@ from offbook.cli_options import (
 
 if TYPE_CHECKING:
     from offbook.checks.snapshot import SnapshotDiff
-    from offbook.workflows.loop_cassette import RecordResult, ReplayResult
+    from offbook.workflows.loop_tools import RecordResult, ReplayResult
     from offbook.workflows.scenario_runner import ScenarioResult
     from offbook.workflows.snapshots import PendingSnapshot
 
@@ -215,7 +215,7 @@ def run_in_workspace(
     **options: Any,
 ) -> int:
     """Run the loop on a task."""
-    from offbook.workflows.loop_run import run
+    from offbook.workflows.loop_tools import run
 
     def print_progress(_: float, total: float | None, message: str) -> None:
         click.echo(f"{message}, of {total:g} at most" if total else message, err=True)
@@ -286,7 +286,7 @@ def record_in_workspace(
 ) -> int:
     """Run the loop with a real agent and record a cassette in the workspace."""
     from offbook.trace.redaction import preset_for_command
-    from offbook.workflows.loop_cassette import record
+    from offbook.workflows.loop_tools import record
 
     result = record(
         workspace_id,
@@ -348,7 +348,7 @@ def replay_in_workspace(
     **options: Any,
 ) -> int:
     """Run the loop with the answers of a cassette of the workspace."""
-    from offbook.workflows.loop_cassette import replay
+    from offbook.workflows.loop_tools import replay
 
     result = replay(
         workspace_id,
