@@ -141,7 +141,7 @@ def peers(folder: Path, count: int) -> dict[str, float]:
 
 
 def _vcr_text(count: int) -> str:
-    from offbook.files import dump_yaml
+    from offbook.yaml_files import dump_yaml
 
     answer = {"id": "c", "object": "chat.completion", "choices": [{"message": {"content": ANSWER}}]}
     interactions = [
@@ -197,7 +197,7 @@ def sdk_costs(path: Path) -> tuple[float, float]:
     client = httpx2.Client(transport=httpx2.MockTransport(answer))
     mocked = openai.OpenAI(api_key="none", http_client=client)
     replayed = openai.OpenAI(api_key="none")
-    endpoint = Endpoint(Cassette(path), url="", recognise=detect_dialect)
+    endpoint = Endpoint(Cassette(path), url="", detect_dialect=detect_dialect)
     costs: tuple[list[float], list[float]] = ([], [])
     with block_network(), intercept(endpoint.answer):
         for number in range(1, CALLS + 1):

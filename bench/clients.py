@@ -99,7 +99,7 @@ class Script:
 
     async def reply(self, request: Request, /) -> Reply:
         """The next of the two."""
-        if request.fresh and request.fresh[-1].role == "tool":
+        if request.new_messages and request.new_messages[-1].role == "tool":
             return Reply((Text(SAID),), model=request.model)
         return Reply((ToolCall("call_1", "weather", {"city": "Rome"}),), "tool_use")
 
@@ -141,7 +141,7 @@ async def run_ours(agent: Agent[None, str]) -> float:
         recorder = Recorder(Path(folder) / "trace.jsonl", ts=0, subject="bench")
         stack.callback(recorder.close)
         hub.subscribe(recorder.record)
-        endpoint = Endpoint(Script(), url="", recognise=detect_dialect, hub=hub)
+        endpoint = Endpoint(Script(), url="", detect_dialect=detect_dialect, hub=hub)
         stack.enter_context(block_network())
         stack.enter_context(intercept(endpoint.answer))
         return await cost(lambda: agent.run(wonder()))
@@ -183,7 +183,7 @@ async def _record() -> Callable[[httpx2.Request], httpx2.Response]:
         {"role": "assistant", "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
     ]
-    endpoint = Endpoint(Script(), url="", recognise=detect_dialect)
+    endpoint = Endpoint(Script(), url="", detect_dialect=detect_dialect)
     with block_network(), intercept(endpoint.answer):
         for messages in (ask(wonder()), [*ask(wonder()), *after]):
             create = client.chat.completions.with_raw_response.create

@@ -56,21 +56,21 @@ def peak() -> float:
 
 def measure_replays(folder: Path) -> float:
     """The CPU seconds that 500 fixtures of ten steps take, reading them included."""
-    library = FixtureStore(folder)
+    store = FixtureStore(folder)
     context = {"sessionId": "s"}
     for number in range(500):
         names = [f"agent:{number}:{step}" for step in range(10)]
         steps = [{"type": "emit", "event": {"type": name, "n": number}} for name in names]
-        told = [{"event": {"type": name, "n": number}, "context": context} for name in names]
-        fixture = GoldenFixture("s", f"f{number}", steps, {"events": told, "status": "idle"})
-        path = library.place("golden", "hub", f"f{number}")
+        events = [{"event": {"type": name, "n": number}, "context": context} for name in names]
+        fixture = GoldenFixture("s", f"f{number}", steps, {"events": events, "status": "idle"})
+        path = store.fixture_path("golden", "hub", f"f{number}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.encode(fixture) + b"\n")
     began = time.process_time()
-    replayed = asyncio.run(replay_all(library.scenarios(), lambda _: Component))
+    replays = asyncio.run(replay_all(store.scenarios(), lambda _: Component))
     spent = time.process_time() - began
-    assert len(replayed) == 500
-    assert all(one.ok for one in replayed)
+    assert len(replays) == 500
+    assert all(replay.ok for replay in replays)
     return spent
 
 

@@ -68,7 +68,7 @@ def ours(client: openai.OpenAI, number: int) -> float:
         recorder = Recorder(Path(folder) / "trace.jsonl", ts=0, subject="bench")
         stack.callback(recorder.close)
         hub.subscribe(recorder.record)
-        endpoint = Endpoint(Turns(number), url="", recognise=detect_dialect, hub=hub)
+        endpoint = Endpoint(Turns(number), url="", detect_dialect=detect_dialect, hub=hub)
         stack.enter_context(block_network())
         stack.enter_context(intercept(endpoint.answer))
         return cost(client)
@@ -96,7 +96,7 @@ def main() -> int:
 
 def _answer(client: openai.OpenAI) -> tuple[dict[str, str], bytes]:
     """What our dialect answers, for the other side to answer too."""
-    endpoint = Endpoint(Turns(1), url="", recognise=detect_dialect)
+    endpoint = Endpoint(Turns(1), url="", detect_dialect=detect_dialect)
     with intercept(endpoint.answer):
         asked: Any = [{"role": "user", "content": "What is the capital of France?"}]
         raw = client.chat.completions.with_raw_response.create(model="gpt-5", messages=asked)

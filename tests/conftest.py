@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 # how long an example takes is the machine's matter, and no test asserts time
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("unhurried"), derandomize=True)
+settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=10)
 settings.register_profile("thorough", settings.get_profile("unhurried"), max_examples=3000)
 settings.load_profile("unhurried")
 

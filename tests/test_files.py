@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from offbook.errors import FormatError
-from offbook.files import copy_atomic, dump_yaml, parse_yaml, read_document, write_atomic
-
-JSON_VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
-)
-BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{name}: &{name} [{','.join([f'*{last}'] * 9)}]\n"
-    for last, name in zip("abcdefgh", "bcdefghi", strict=True)
-)
+from offbook.files import copy_atomic, read_document, write_atomic
 
 
 class Case(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,35 +19,6 @@ class Case(msgspec.Struct, forbid_unknown_fields=True):
 class Pack(msgspec.Struct, forbid_unknown_fields=True):
     title: str
     cases: list[Case] = []
-
-
-@given(st.dictionaries(st.text(), JSON_VALUES, min_size=1))
-def test_what_is_dumped_reads_back_the_same(value: dict[str, Any]):
-    assert parse_yaml(dump_yaml(value)) == value
-
-
-def test_long_texts_are_dumped_as_people_write_them():
-    assert dump_yaml({"output": "one\ntwo\n", "hat": "planner", "tokens": 1}) == (
-        "output: |\n  one\n  two\nhat: planner\ntokens: 1\n"
-    )
-
-
-@pytest.mark.parametrize(
-    "text, line, message",
-    [
-        ("a: [1,\nb: 2\n", 2, "not good YAML"),
-        ("a: 1\nb: 2\na: 3\n", 3, "duplicate"),
-        ("a: !!python/object:os.system x\n", None, "tag"),
-        (BOMB, 2, "alias"),
-    ],
-)
-def test_bad_yaml_is_refused_with_its_line(
-    tmp_path: Path, text: str, line: int | None, message: str
-):
-    with pytest.raises(FormatError, match=f"(?i){message}") as caught:
-        parse_yaml(text, tmp_path / "x.yaml")
-    assert caught.value.line == line
-    assert "x.yaml" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The scenarios of the hub, played on the real one: `offbook live hub`."""
+"""The scenarios of the hub, run on the real one: `offbook golden live hub`."""
 
 from typing import Any
 
@@ -7,18 +7,18 @@ from offbook.goldens import scenario
 START = {"type": "harness:start", "name": "test"}
 COMPLETE = {"type": "harness:complete", "success": True, "durationMs": 100}
 AGENT = {"type": "agent:start", "agentName": "planner", "runId": "run-1"}
-Hub = Any  # while a scenario is recorded, its hub knows the steps and nothing else
+Hub = Any  # a StepRecorder, which has the steps of the component and nothing else
 
 
 @scenario()
 def subscribe_basic(hub: Hub) -> None:
-    """A listener without a filter hears what is emitted."""
+    """A listener without a filter receives every event."""
     hub.emit(START)
 
 
 @scenario(filter="agent:*")
 def subscribe_filter(hub: Hub) -> None:
-    """A listener with a prefix hears that family only."""
+    """A listener with a prefix receives events with that prefix only."""
     hub.emit(AGENT)
     hub.emit(START)
     hub.emit({"type": "agent:tool:start", "tool": "bash"})
@@ -27,7 +27,7 @@ def subscribe_filter(hub: Hub) -> None:
 
 @scenario(filter=["agent:*", "harness:complete"])
 def subscribe_list(hub: Hub) -> None:
-    """A listener with a list hears what any of its members passes, once."""
+    """A listener with a list receives the events of any member, once."""
     hub.emit(AGENT)
     hub.emit(START)
     hub.emit(COMPLETE)
@@ -35,14 +35,14 @@ def subscribe_list(hub: Hub) -> None:
 
 @scenario(unsubscribe_after_step=1)
 def unsubscribe(hub: Hub) -> None:
-    """A listener that stopped hears no more."""
+    """An unsubscribed listener receives no more events."""
     hub.emit(START)
     hub.emit(COMPLETE)
 
 
 @scenario()
 def scoped_context(hub: Hub) -> None:
-    """Scopes nest shallowly, come back, and give way to an override."""
+    """Scopes nest shallowly, are restored, and are replaced by an override."""
     hub.enter_scope({"phase": {"name": "Planning", "number": 1}, "task": {"id": "t1"}})
     hub.emit({"type": "task:start", "taskId": "t1"})
     hub.enter_scope({"phase": {"name": "Review"}})
@@ -55,7 +55,7 @@ def scoped_context(hub: Hub) -> None:
 
 @scenario()
 def commands(hub: Hub) -> None:
-    """Commands are silent until the session starts, and told from then on."""
+    """Commands emit nothing before the session starts, and events after it."""
     hub.send("too early")
     hub.send_to("planner", "too early")
     hub.send_to_run("run-1", "too early")
@@ -71,7 +71,7 @@ def commands(hub: Hub) -> None:
 
 @scenario()
 def abort(hub: Hub) -> None:
-    """An aborted session says why, and stays active."""
+    """An aborted session has a reason and stays active."""
     hub.start_session()
     hub.set_status("running")
     hub.abort("user cancelled")
@@ -79,14 +79,14 @@ def abort(hub: Hub) -> None:
 
 @scenario()
 def status(hub: Hub) -> None:
-    """The status is what it was set to, and nothing is told."""
+    """The status is set without an event."""
     hub.start_session()
     hub.set_status("running")
 
 
 @scenario()
 def pause_resume(hub: Hub) -> None:
-    """A session is paused once, and goes on with a message."""
+    """A session is paused once and resumed with a message."""
     hub.start_session()
     hub.set_status("running")
     hub.abort(options={"resumable": True, "reason": "a question", "nodeId": "plan"})

@@ -1,5 +1,7 @@
-"""The public API is the list in public_names.txt: a change of it is seen in review."""
+"""The public API is the list in public_names.txt: a change of it shows in review."""
 
+import ast
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -8,10 +10,11 @@ import offbook
 
 GOLDEN = Path(__file__).with_name("public_names.txt")
 NAMES = GOLDEN.read_text().split()
+LAZY_MODULES = ["", "types", "goldens", "workflows"]
 
 
 def test_the_public_names_are_the_golden_list():
-    assert sorted(offbook.__all__) == NAMES, f"if this is meant, change {GOLDEN.name} with it"
+    assert sorted(offbook.__all__) == NAMES, f"if this is intended, change {GOLDEN.name} too"
 
 
 def test_the_golden_list_is_sorted_and_names_nothing_twice():
@@ -27,3 +30,34 @@ def test_a_public_name_resolves_and_is_listed(name: str):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = getattr(offbook, "no_such_name")  # noqa: B009 - pyright knows that it is not there
+
+
+def test_there_are_forty_names_at_most():
+    assert len(NAMES) <= 40
+
+
+@pytest.mark.parametrize("name", LAZY_MODULES)
+def test_the_stub_of_a_lazy_module_lists_the_names_of_the_module(name: str):
+    module = import_module(f"offbook.{name}".rstrip("."))
+    stub = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text())
+    listed = {
+        alias.asname or ""
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert listed - {""} == set(module.__all__) - {"CAPABILITY", "__version__"}
+
+
+@pytest.mark.parametrize("name", LAZY_MODULES)
+def test_every_name_of_a_lazy_module_resolves(name: str):
+    module = import_module(f"offbook.{name}".rstrip("."))
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_every_exception_is_public():
+    module = import_module("offbook.errors")
+    errors = {
+        n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Exception)
+    }
+    assert not [name for name in errors if name.startswith("_")]

@@ -1,4 +1,4 @@
-"""Assertions judge a run without a stop, and never pass on nothing."""
+"""All assertions are evaluated, and none passes without data."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.fixture
-def evidence(tmp_path: Path) -> CheckContext:
+def context(tmp_path: Path) -> CheckContext:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("def main(): ...\n")
     (tmp_path / "raw.bin").write_bytes(b"\xff\xfe\x00")
@@ -183,35 +183,35 @@ def evidence(tmp_path: Path) -> CheckContext:
 
 
 @pytest.mark.parametrize("kind, fields, status", CASES)
-def test_each_assertion_holds_or_not(
-    evidence: CheckContext, kind: str, fields: dict[str, Any], status: str
+def test_each_assertion_has_the_expected_status(
+    context: CheckContext, kind: str, fields: dict[str, Any], status: str
 ):
-    [verdict] = evaluate_all([{"type": kind, **fields}], evidence)
+    [verdict] = evaluate_all([{"type": kind, **fields}], context)
     assert verdict.status == status, verdict
     assert status == "pass" or verdict.message
 
 
-def test_every_type_is_in_the_table_once_as_a_pass_and_once_as_a_failure():
+def test_every_type_has_a_passing_and_a_failing_case():
     assert {kind for kind, _, status in CASES if status == "pass"} == set(ASSERTIONS)
     assert {kind for kind, _, status in CASES if status == "fail"} == set(ASSERTIONS)
 
 
 @pytest.mark.parametrize("kind, fields, status", [c for c in CASES if c[2] != "error"])
-def test_nothing_to_look_at_is_never_a_pass(kind: str, fields: dict[str, Any], status: str):
+def test_an_empty_trace_is_no_data_and_never_a_pass(kind: str, fields: dict[str, Any], status: str):
     [verdict] = evaluate_all([{"type": kind, **fields}], CheckContext([]))
     assert not verdict.holds
     assert verdict.status == "no_data"
 
 
-def test_rows_without_a_time_do_not_tell_how_long_it_took(tmp_path: Path):
+def test_events_without_a_timestamp_have_no_duration(tmp_path: Path):
     (tmp_path / "events.jsonl").write_text('{"topic":"task.start"}\n{"topic":"build.done"}\n')
-    evidence = CheckContext(Trace(tmp_path / "events.jsonl"))
-    [verdict] = evaluate_all([{"type": "duration", "max_secs": 60}], evidence)
+    context = CheckContext(Trace(tmp_path / "events.jsonl"))
+    [verdict] = evaluate_all([{"type": "duration", "max_secs": 60}], context)
     assert verdict.status == "no_data"
 
 
-def test_all_are_judged_although_one_fails_and_one_is_wrong(evidence: CheckContext):
-    found = evaluate_all(
+def test_all_are_evaluated_although_one_fails_and_one_is_invalid(context: CheckContext):
+    verdicts = evaluate_all(
         [
             {"type": "exit_code", "expected": 0},
             {"type": "exit_code", "expected": 3},
@@ -219,9 +219,9 @@ def test_all_are_judged_although_one_fails_and_one_is_wrong(evidence: CheckConte
             "exit_code",
             {"type": "exit_code", "expected": 0},
         ],
-        evidence,
+        context,
     )
-    assert [verdict.status for verdict in found] == ["pass", "fail", "error", "error", "pass"]
+    assert [verdict.status for verdict in verdicts] == ["pass", "fail", "error", "error", "pass"]
 
 
 @pytest.mark.parametrize(
@@ -233,14 +233,14 @@ def test_all_are_judged_although_one_fails_and_one_is_wrong(evidence: CheckConte
         ({"type": "exit_code", "expected": "zero"}, "Expected `int`"),
     ],
 )
-def test_a_wrong_assertion_is_told_with_the_nearest_right_one(raw: dict[str, Any], message: str):
+def test_an_invalid_assertion_suggests_the_nearest_valid_one(raw: dict[str, Any], message: str):
     with pytest.raises(UsageError, match=message):
         parse_assertion(raw)
 
 
-def test_a_failed_sequence_of_tools_shows_both_sides(evidence: CheckContext):
-    wanted = ["find", {"tool": "rm", "input": {"path": "/tmp"}}]  # noqa: S108 - only a text
-    [verdict] = evaluate_all([{"type": "tool_sequence", "tools": wanted}], evidence)
+def test_a_failed_tool_sequence_shows_expected_and_actual_calls(context: CheckContext):
+    tools = ["find", {"tool": "rm", "input": {"path": "/tmp"}}]  # noqa: S108 - only a text
+    [verdict] = evaluate_all([{"type": "tool_sequence", "tools": tools}], context)
     assert verdict.message.split("\n") == [
         "the calls differ:",
         "  expected            | actual",
@@ -253,25 +253,25 @@ def test_a_failed_sequence_of_tools_shows_both_sides(evidence: CheckContext):
     assert verdict.context["diff"] == verdict.message.split("\n")[1:]
 
 
-def called(number: int, tool: str, **given: Any) -> Event:
-    return make("tool.call", tool=tool, input=given, call_id=str(number), step=0)
+def tool_call(number: int, tool: str, **arguments: Any) -> Event:
+    return make("tool.call", tool=tool, input=arguments, call_id=str(number), step=0)
 
 
-def answered(number: int, tool: str) -> Event:
-    told: dict[str, Any] = {
+def tool_result(number: int, tool: str) -> Event:
+    fields: dict[str, Any] = {
         "content": [],
         "is_error": False,
         "details": None,
         "mocked": False,
         "step": 0,
     }
-    return make("tool.result", tool=tool, call_id=str(number), **told)
+    return make("tool.result", tool=tool, call_id=str(number), **fields)
 
 
 WORK = [
-    *(called(1, "find", id=7), answered(1, "find")),
-    *(called(2, "refund", id=7), answered(2, "refund")),
-    called(3, "refund", id=8),
+    *(tool_call(1, "find", id=7), tool_result(1, "find")),
+    *(tool_call(2, "refund", id=7), tool_result(2, "refund")),
+    tool_call(3, "refund", id=8),
     *(iteration(1, "planner"), publish("task.start"), iteration(2, "critic"), publish("a.b")),
 ]
 DIFFS: dict[str, tuple[dict[str, Any], str]] = {
@@ -296,7 +296,7 @@ DIFFS: dict[str, tuple[dict[str, Any], str]] = {
         {"type": "tool_called", "tool": "refnd"},
         """'refnd' was never called; did you mean 'refund', 'find'?
   expected | actual
-  … 1 more, as they should be
+  … 1 more as expected
            | refund({"id":7})
            | refund({"id":8})
 - refnd    |""",
@@ -335,7 +335,7 @@ DIFFS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "events": (
         {"type": "event_sequence", "topics": ["task.start", "build.done"]},
-        """'build.done' did not come after 'task.start':
+        """'build.done' was not published after 'task.start':
   expected   | actual
 = task.start | task.start
              | a.b
@@ -344,39 +344,39 @@ DIFFS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("raw, told", DIFFS.values(), ids=DIFFS)
-def test_every_failed_trajectory_shows_both_sides(raw: dict[str, Any], told: str):
+@pytest.mark.parametrize("raw, message", DIFFS.values(), ids=DIFFS)
+def test_a_failed_assertion_shows_expected_and_actual_steps(raw: dict[str, Any], message: str):
     [verdict] = evaluate_all([raw], CheckContext(WORK))
-    assert (verdict.status, verdict.message) == ("fail", told)
-    assert verdict.context["diff"] == told.split("\n")[1:]
+    assert (verdict.status, verdict.message) == ("fail", message)
+    assert verdict.context["diff"] == message.split("\n")[1:]
 
 
-def test_what_holds_has_nothing_to_show():
-    holding = [
+def test_a_passing_assertion_has_no_diff():
+    passing = [
         {"type": "tool_sequence", "tools": ["find", "refund", "refund"]},
         {"type": "tool_called", "tool": "find"},
         {"type": "hat_sequence", "hats": ["planner", "critic"]},
     ]
-    for verdict in evaluate_all(holding, CheckContext(WORK)):
+    for verdict in evaluate_all(passing, CheckContext(WORK)):
         assert (verdict.status, verdict.message) == ("pass", "")
         assert "diff" not in verdict.context
 
 
-def test_a_failed_transition_lists_those_there_were(evidence: CheckContext):
-    [verdict] = evaluate_all([{"type": "hat_transition", "from": "a", "to": "b"}], evidence)
+def test_a_failed_transition_lists_the_actual_transitions(context: CheckContext):
+    [verdict] = evaluate_all([{"type": "hat_transition", "from": "a", "to": "b"}], context)
     assert verdict.context == {"transitions": ["planner -> builder"]}
 
 
-def write(events: list[Event], path: Path) -> Trace:
+def write_trace(events: list[Event], path: Path) -> Trace:
     path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
     return Trace(path)
 
 
-def test_a_file_is_judged_as_its_events_are_and_read_once(
-    evidence: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_trace_file_gives_the_same_verdicts_and_is_read_once(
+    context: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    asked: list[dict[str, Any]] = [{"type": kind, **fields} for kind, fields, _ in CASES]
-    trace = write(RUN, tmp_path / ".agent" / "run.jsonl")
+    assertions: list[dict[str, Any]] = [{"type": kind, **fields} for kind, fields, _ in CASES]
+    trace = write_trace(RUN, tmp_path / ".agent" / "run.jsonl")
     readings: list[Path] = []
     pick = Trace.pick
 
@@ -385,7 +385,9 @@ def test_a_file_is_judged_as_its_events_are_and_read_once(
         return pick(self, *args, **options)
 
     monkeypatch.setattr(Trace, "pick", count)
-    assert evaluate_all(asked, CheckContext(trace, tmp_path)) == evaluate_all(asked, evidence)
+    assert evaluate_all(assertions, CheckContext(trace, tmp_path)) == evaluate_all(
+        assertions, context
+    )
     assert readings == [trace.path]
 
 
@@ -404,7 +406,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("kind, fields, status", [c for c in CASES if c[2] != "error"])
-def test_events_that_are_not_what_they_should_be_break_no_assertion(
+def test_malformed_events_do_not_break_an_assertion(
     tmp_path: Path, kind: str, fields: dict[str, Any], status: str
 ):
     if "path" in fields or kind in {"scratchpad_contains", "snapshot_matches"}:
@@ -415,16 +417,16 @@ def test_events_that_are_not_what_they_should_be_break_no_assertion(
 
 
 @pytest.mark.parametrize(
-    "pattern, told", [("[", "does not compile"), ("(a|aa)+$", "runs away: no answer within")]
+    "pattern, message", [("[", "does not compile"), ("(a|aa)+$", "runs away: no answer within")]
 )
-def test_a_pattern_that_cannot_be_answered_stops_no_other_assertion(
-    evidence: CheckContext, monkeypatch: pytest.MonkeyPatch, pattern: str, told: str
+def test_an_invalid_or_slow_pattern_does_not_stop_other_assertions(
+    context: CheckContext, monkeypatch: pytest.MonkeyPatch, pattern: str, message: str
 ):
     monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.01)
     events = [publish("build.done", "a" * 60 + "!"), *RUN]
-    wanted = {"type": "event_occurred", "topic": "build.done", "payload_pattern": pattern}
-    found = evaluate_all(
-        [wanted, {"type": "exit_code", "expected": 0}], CheckContext(events, evidence.root)
+    assertion = {"type": "event_occurred", "topic": "build.done", "payload_pattern": pattern}
+    verdicts = evaluate_all(
+        [assertion, {"type": "exit_code", "expected": 0}], CheckContext(events, context.root)
     )
-    assert [verdict.status for verdict in found] == ["error", "pass"]
-    assert told in found[0].message
+    assert [verdict.status for verdict in verdicts] == ["error", "pass"]
+    assert message in verdicts[0].message

@@ -1,4 +1,4 @@
-"""A judge reasons before it scores, and only an answer that counts is a score."""
+"""A judge reasons before it scores, and only a valid answer is a score."""
 
 import pytest
 from hypothesis import given
@@ -24,50 +24,50 @@ PLAN = Evaluation("plan_quality", "scratchpad")
 
 
 class Answers:
-    """A source that gives these answers, and remembers the questions."""
+    """A source that returns these answers and records the requests."""
 
     def __init__(self, *texts: str) -> None:
         self._texts = list(texts)
-        self.asked: list[Request] = []
+        self.requests: list[Request] = []
 
     async def reply(self, request: Request, /) -> Reply:
-        self.asked.append(request)
+        self.requests.append(request)
         return Reply((Text(self._texts.pop(0)),))
 
 
 @pytest.mark.parametrize("text", [GOOD, f"```json\n{GOOD}\n```", f"  {GOOD}\n"])
-def test_an_answer_with_reasoning_and_score_counts(text: str):
+def test_an_answer_with_reasoning_and_score_is_valid(text: str):
     assert parse_judgement(text) == Judgement("level 4: clear", 4)
 
 
 @pytest.mark.parametrize(
-    "text, why",
+    "text, problem",
     [
-        ("I would give it a 5.", "no JSON object"),
-        ("5", "no JSON object"),
-        ('{"score": 5}', "no reasoning"),
-        ('{"reasoning": " ", "score": 5}', "no reasoning"),
-        ('{"score": 5, "reasoning": "good"}', "before its reasoning"),
-        ('{"reasoning": "good", "score": "4/5"}', "no whole number"),
-        ('{"reasoning": "good", "score": 7}', "no whole number"),
-        ('{"reasoning": "good", "score": 0}', "no whole number"),
-        ('{"reasoning": "good", "score": 4.5}', "no whole number"),
-        ('{"reasoning": "good", "score": true}', "no whole number"),
-        ('{"reasoning": "good", "score": NaN}', "no JSON object"),
-        ('{"reasoning": "good"}', "no whole number"),
+        ("I would give it a 5.", "expected a JSON object"),
+        ("5", "expected a JSON object"),
+        ('{"score": 5}', "reasoning is missing"),
+        ('{"reasoning": " ", "score": 5}', "reasoning is missing"),
+        ('{"score": 5, "reasoning": "good"}', "before the score"),
+        ('{"reasoning": "good", "score": "4/5"}', "a whole number"),
+        ('{"reasoning": "good", "score": 7}', "a whole number"),
+        ('{"reasoning": "good", "score": 0}', "a whole number"),
+        ('{"reasoning": "good", "score": 4.5}', "a whole number"),
+        ('{"reasoning": "good", "score": true}', "a whole number"),
+        ('{"reasoning": "good", "score": NaN}', "expected a JSON object"),
+        ('{"reasoning": "good"}', "a whole number"),
     ],
 )
-async def test_what_does_not_count_is_asked_for_again_then_an_error(text: str, why: str):
+async def test_an_invalid_answer_is_requested_again_and_finally_an_error(text: str, problem: str):
     once = Answers(text, GOOD)
     assert (await ask_judge(Judge(once), PLAN, "1. do it")).score == 4
-    assert why in once.asked[1].prompt
+    assert problem in once.requests[1].prompt
     always = Answers(text, text, text, GOOD)
-    with pytest.raises(JudgeError, match="gave no score"):
+    with pytest.raises(JudgeError, match="gave no valid score"):
         await ask_judge(Judge(always), PLAN, "1. do it")
-    assert len(always.asked) == 3
+    assert len(always.requests) == 3
 
 
-def test_the_prompt_holds_all_that_is_to_be_known():
+def test_the_prompt_has_all_sections_and_is_reproducible():
     evaluation = Evaluation(
         "custom",
         "output",
@@ -82,9 +82,9 @@ def test_the_prompt_holds_all_that_is_to_be_known():
 
 
 @given(st.text())
-def test_what_is_judged_cannot_end_its_quotation(artefact: str):
-    mark = write_prompt(PLAN, artefact).rstrip().rsplit("\n", 1)[-1]
-    assert mark not in artefact
+def test_an_artefact_cannot_close_its_quotation(artefact: str):
+    marker = write_prompt(PLAN, artefact).rstrip().rsplit("\n", 1)[-1]
+    assert marker not in artefact
 
 
 @pytest.mark.parametrize(
@@ -97,30 +97,30 @@ def test_what_is_judged_cannot_end_its_quotation(artefact: str):
         ("safety", 5),
     ],
 )
-def test_the_thresholds_are_those_of_the_table(criterion: str, threshold: int):
-    assert Evaluation(criterion, "output").enough == threshold
-    assert Evaluation(criterion, "output", threshold=2).enough == 2
+def test_each_criterion_has_its_default_threshold(criterion: str, threshold: int):
+    assert Evaluation(criterion, "output").passing_score == threshold
+    assert Evaluation(criterion, "output", threshold=2).passing_score == 2
     assert len(CRITERIA) == 5
 
 
 @pytest.mark.parametrize(
-    "raw, told",
+    "raw, message",
     [
         ({"criterion": "plan_qualty"}, "did you mean 'plan_quality'"),
-        ({"criterion": "custom"}, "a custom criterion has a custom_prompt"),
-        ({"criterion": "safety", "custom_prompt": "?"}, "and no other has"),
-        ({"criterion": "safety", "rubric": {"6": "x"}}, "levels from 1 to 5"),
-        ({"criterion": "safety", "threshold": 6}, "threshold is from 1 to 5"),
+        ({"criterion": "custom"}, "custom_prompt is required"),
+        ({"criterion": "safety", "custom_prompt": "?"}, "only for it"),
+        ({"criterion": "safety", "rubric": {"6": "x"}}, "rubric levels from 1 to 5"),
+        ({"criterion": "safety", "threshold": 6}, "expected a threshold from 1 to 5"),
         ({"criterion": "safety", "treshold": 3}, "did you mean 'threshold'"),
     ],
 )
-def test_a_wrong_evaluation_is_refused(raw: dict[str, object], told: str):
-    with pytest.raises(FormatError, match=told):
+def test_an_invalid_evaluation_is_rejected(raw: dict[str, object], message: str):
+    with pytest.raises(FormatError, match=message):
         convert({"target": "output", **raw}, Evaluation)
 
 
-def test_a_model_does_not_judge_itself():
+def test_a_model_must_not_judge_itself():
     reject_self_judging("haiku", ["sonnet"])
     reject_self_judging("", [""])
-    with pytest.raises(UsageError, match="is the model that is tested"):
+    with pytest.raises(UsageError, match="is also the tested model"):
         reject_self_judging("Haiku", ["haiku"])

@@ -1,4 +1,4 @@
-"""What was written is searched as it comes, and found as in the whole of it."""
+"""Output is searched block by block, with the same result as a search of the whole text."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ PATTERNS = [
     *["^b", "c$", r"a\sb", "a[^b]c", "(?s)a.*c", "(?m)^c", r"(?<=a)b", r"b(?!c)", r"\Ab", r"(a)\1"],
     *["^$", r"\A\Z"],
 ]
-pieces = st.lists(st.text(st.sampled_from("abcé \n"), max_size=5), max_size=30)
+chunk_lists = st.lists(st.text(st.sampled_from("abcé \n"), max_size=5), max_size=30)
 
 
-def tell(text: str) -> Event:
+def output(text: str) -> Event:
     return Event(1, "process.output", {"stream": "stdout", "text": text})
 
 
-@given(pieces, st.sampled_from(PATTERNS), st.sampled_from([0, 1, 7, 10_000]))
-def test_a_pattern_is_found_in_pieces_where_it_is_found_in_the_whole(
-    told: list[str], pattern: str, size: int
+@given(chunk_lists, st.sampled_from(PATTERNS), st.sampled_from([0, 1, 7, 10_000]))
+def test_a_search_of_chunks_finds_what_a_search_of_the_whole_finds(
+    chunks: list[str], pattern: str, size: int
 ):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collectors, "BLOCK", size)
-        written = OutputMatch("stdout", pattern)
-        for piece in told:
-            written.hear(tell(piece))
-        whole = "".join(told)
-        assert written.fits is (whole != "" and re.search(pattern, whole) is not None)
-        assert written.tail == whole[-collectors.TAIL :]
+        patch.setattr(collectors, "BLOCK_SIZE", size)
+        match = OutputMatch("stdout", pattern)
+        for chunk in chunks:
+            match.on_event(output(chunk))
+        whole = "".join(chunks)
+        assert match.matched is (whole != "" and re.search(pattern, whole) is not None)
+        assert match.tail == whole[-collectors.TAIL_LENGTH :]
 
 
 @pytest.mark.parametrize(
@@ -51,23 +51,23 @@ def test_a_pattern_is_found_in_pieces_where_it_is_found_in_the_whole(
         ("^needle", 14_000),
     ],
 )
-def test_no_more_is_kept_than_may_become_a_match(pattern: str, kept: int):
+def test_only_text_that_can_become_a_match_is_kept(pattern: str, kept: int):
     text = "line of words\n" * 1000
     assert len(text) - compile_pattern(pattern).reach(text)[1] == kept
 
 
-def test_what_is_wrong_with_a_pattern_is_told_when_it_is_asked():
-    written = OutputMatch("stdout", "[")
-    written.hear(tell("a"))
+def test_an_invalid_pattern_is_raised_when_the_result_is_read():
+    match = OutputMatch("stdout", "[")
+    match.on_event(output("a"))
     with pytest.raises(UsageError, match=r"stdout_contains\.pattern"):
-        _ = written.fits
+        _ = match.matched
 
 
 @pytest.mark.parametrize(
     "data", [{"text": 5}, {"stream": "stderr", "text": "a"}, {"stream": None, "text": "a"}, {}]
 )
-def test_what_was_written_elsewhere_does_not_count(data: dict[str, Any]):
-    written = OutputMatch("stdout", "a")
-    written.hear(Event(1, "process.output", data))
-    assert not written.fits
-    assert not written.tail
+def test_other_streams_and_malformed_events_are_ignored(data: dict[str, Any]):
+    match = OutputMatch("stdout", "a")
+    match.on_event(Event(1, "process.output", data))
+    assert not match.matched
+    assert not match.tail

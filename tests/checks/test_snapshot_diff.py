@@ -1,73 +1,57 @@
-"""Texts are compared by the line, with as few that differ as there can be."""
+"""Texts are compared by line, and the result is a diff as git prints it."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-from functools import cache
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks import snapshot
-from offbook.checks.snapshot import (
-    Snapshot,
-    compare_snapshots,
-    match_lines,
-    pair_lines,
-    split_lines,
-)
+from offbook.checks.snapshot import diff_texts, split_lines
 
-texts = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=9)
-
-
-def longest(before: list[str], after: list[str]) -> int:
-    """How many lines can be paired, by the book."""
-
-    @cache
-    def count(a: int, b: int) -> int:
-        if a == len(before) or b == len(after):
-            return 0
-        if before[a] == after[b]:
-            return 1 + count(a + 1, b + 1)
-        return max(count(a + 1, b), count(a, b + 1))
-
-    return count(0, 0)
+texts = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=9).map("\n".join)
 
 
 @given(texts, texts)
-def test_as_many_lines_are_paired_as_can_be(before: list[str], after: list[str]):
-    pairs = pair_lines(before, after)
-    assert pairs is not None
-    assert all(before[a] == after[b] for a, b in pairs)
-    assert pairs == sorted(set(pairs))
-    assert len({a for a, _ in pairs}) == len({b for _, b in pairs}) == longest(before, after)
+def test_the_hunks_turn_one_text_into_the_other(before: str, after: str):
+    diff = diff_texts(before, after)
+    old, new = split_lines(before), split_lines(after)
+    changed = [line for hunk in diff.hunks for line in hunk.content.split("\n")]
+    removed = [line for line in changed if line.startswith("-")]
+    added = [line for line in changed if line.startswith("+")]
+    assert (len(added), len(removed)) == (diff.additions, diff.deletions)
+    assert len(old) - diff.deletions == len(new) - diff.additions
+    for hunk in diff.hunks:
+        lines = [line for line in hunk.content.split("\n") if line[:1] in {"+", " "}]
+        shown = [line[1:] for line in lines]
+        assert shown == [line.removesuffix("\n") for line in new[hunk.start - 1 : hunk.end]]
 
 
-@given(texts, texts)
-def test_what_is_told_to_be_done_makes_one_the_other(before: list[str], after: list[str]):
-    made: list[str] = []
-    for _, a, b, c, d in match_lines(before, after).get_opcodes():
-        made += before[a:b] if before[a:b] == after[c:d] else after[c:d]
-    assert made == after
+@given(texts)
+def test_equal_texts_have_no_hunks(text: str):
+    diff = diff_texts(text, text)
+    assert (diff.additions, diff.deletions, diff.hunks) == (0, 0, [])
 
 
-def test_texts_that_have_little_in_common_are_compared_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(snapshot, "MOST", 3)
-    before, after = list("abcdefgh"), list("ijklmnoh")
-    assert pair_lines(before, after) is None
-    assert match_lines(before, after).get_opcodes()[-1] == ("equal", 7, 8, 7, 8)
+def test_a_long_file_with_many_repeated_lines_is_compared_in_time():
+    lines = ["repeated\n" if number % 3 else f"{number}\n" for number in range(30_000)]
+    before = "".join(["first\n", *lines, "last\n"])
+    after = "".join(["second\n", *lines, "end\n"])
+    started = time.perf_counter()
+    diff = diff_texts(before, after)
+    assert (diff.additions, diff.deletions) == (2, 2)
+    assert time.perf_counter() - started < 10
 
 
 @given(st.text(st.sampled_from("ab\n\r\f\x85\u2028")))
-def test_nothing_but_a_line_feed_ends_a_line(text: str):
-    found = split_lines(text)
-    assert "".join(found) == text
-    assert all("\n" not in line[:-1] and line for line in found)
+def test_only_a_line_feed_ends_a_line(text: str):
+    lines = split_lines(text)
+    assert "".join(lines) == text
+    assert all("\n" not in line[:-1] and line for line in lines)
 
 
 CASES = [
@@ -89,11 +73,11 @@ def test_lines_are_counted_as_git_counts_them(tmp_path: Path, old: str, new: str
     for name, text in (("old", old), ("new", new)):
         (tmp_path / name).write_bytes(text.encode())
     command = ["git", "diff", "--no-index", "--numstat", "--text", "old", "new"]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    found = compare_snapshots(Snapshot({"f": old}), Snapshot({"f": new})).diffs["f"]
-    assert [str(found.additions), str(found.deletions)] == told.stdout.split()[:2]
+    git = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    diff = diff_texts(old, new)
+    assert [str(diff.additions), str(diff.deletions)] == git.stdout.split()[:2]
 
 
-def test_a_last_line_without_an_end_is_told_as_git_tells_it():
-    found = compare_snapshots(Snapshot({"f": "a\n"}), Snapshot({"f": "a"})).diffs["f"]
-    assert found.hunks[0].content == "-a\n+a\n\\ No newline at end of file"
+def test_a_missing_newline_at_the_end_is_marked_as_git_marks_it():
+    diff = diff_texts("a\n", "a")
+    assert diff.hunks[0].content == "-a\n+a\n\\ No newline at end of file"

@@ -1,4 +1,4 @@
-"""A trajectory is compared with what was wanted, pairing calls optimally."""
+"""Actual tool calls are compared with the expected ones, with an optimal pairing."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks.alignment import render_rows
+from offbook.checks.alignment import align_in_any_order, render_rows
 from offbook.checks.tool_calls import (
     ActualCall,
     ExpectedCall,
     Mode,
-    compare_calls,
+    compare_tool_calls,
     contains,
-    pair_calls,
 )
 
 A, B, C = ActualCall("a", {}), ActualCall("b", {}), ActualCall("c", {})
 
 
-def wishes(names: str) -> list[ExpectedCall]:
+def expect(names: str) -> list[ExpectedCall]:
     return [ExpectedCall(name) for name in names]
 
 
 @pytest.mark.parametrize(
-    "mode, actual, wanted, holds",
+    "mode, actual, expected, ok",
     [
         ("exact", [A, B], "ab", True),
         ("exact", [B, A], "ab", False),
@@ -43,41 +42,38 @@ def wishes(names: str) -> list[ExpectedCall]:
         ("superset", [A, C], "ab", False),
     ],
 )
-def test_each_mode_means_what_it_says(
-    mode: Mode, actual: list[ActualCall], wanted: str, holds: bool
-):  # noqa: FBT001 - a column
-    assert compare_calls(actual, wishes(wanted), mode).holds is holds
+def test_each_mode_compares_as_documented(
+    mode: Mode,
+    actual: list[ActualCall],
+    expected: str,
+    ok: bool,  # noqa: FBT001 - a column
+):
+    assert compare_tool_calls(actual, expect(expected), mode).ok is ok
 
 
-def test_overlapping_wishes_are_paired_where_a_greedy_matcher_fails():
+def test_overlapping_expectations_are_paired_where_a_greedy_matcher_fails():
     wide, narrow = ExpectedCall("s", {"a": 1}), ExpectedCall("s", {"a": 1, "b": 2})
     actual = [ActualCall("s", {"a": 1, "b": 2}), ActualCall("s", {"a": 1})]
-    assert compare_calls(actual, [wide, narrow], "any_order").holds
-    assert compare_calls(actual, [narrow, wide], "any_order").holds
-
-
-def wants(numbers: set[int]) -> ExpectedCall:
-    def fits(given_: dict[str, int]) -> bool:
-        return given_["n"] in numbers
-
-    return ExpectedCall("t", fits)
+    assert compare_tool_calls(actual, [wide, narrow], "any_order").ok
+    assert compare_tool_calls(actual, [narrow, wide], "any_order").ok
 
 
 @given(st.lists(st.sets(st.integers(0, 3)), max_size=4), st.integers(0, 4))
-def test_the_pairing_is_the_largest_there_is(wanted: list[set[int]], calls: int):
-    seats = [*range(calls), *([None] * len(wanted))]
-    orders = permutations(seats, len(wanted))
-    best = max(sum(n in fits for n, fits in zip(order, wanted, strict=True)) for order in orders)
-    did = [ActualCall("t", {"n": n}) for n in range(calls)]
-    found = pair_calls(did, [wants(fits) for fits in wanted], ordered=False)
-    assert len({a for a, _ in found}) == len({w for _, w in found}) == len(found)
-    assert len(found) == best
+def test_the_unordered_pairing_is_the_largest_possible(expected: list[set[int]], calls: int):
+    choices = [*range(calls), *([None] * len(expected))]
+    orders = permutations(choices, len(expected))
+    best = max(
+        sum(n in accepted for n, accepted in zip(order, expected, strict=True)) for order in orders
+    )
+    pairs = align_in_any_order(calls, len(expected), lambda a, e: a in expected[e])
+    assert len({a for a, _ in pairs}) == len({e for _, e in pairs}) == len(pairs)
+    assert len(pairs) == best
 
 
-def test_a_failure_shows_both_sides_step_by_step():
+def test_a_failure_shows_expected_and_actual_calls_step_by_step():
     actual = [ActualCall("find", {"id": 7}), ActualCall("log", {}), ActualCall("refund", {"id": 8})]
-    wanted = [ExpectedCall("find"), ExpectedCall("refund", {"id": 7}), ExpectedCall("mail")]
-    assert render_rows(compare_calls(actual, wanted, "exact").rows) == [
+    expected = [ExpectedCall("find"), ExpectedCall("refund", {"id": 7}), ExpectedCall("mail")]
+    assert render_rows(compare_tool_calls(actual, expected, "exact").rows) == [
         "  expected         | actual",
         '= find             | find({"id":7})',
         "+                  | log({})",
@@ -87,21 +83,21 @@ def test_a_failure_shows_both_sides_step_by_step():
     ]
 
 
-def test_where_others_may_come_only_what_is_missing_is_marked():
-    wanted = [ExpectedCall("b"), ExpectedCall("d")]
-    assert [row.sign for row in compare_calls([A, B, C], wanted, "in_order").rows] == [
+def test_extra_calls_are_marked_only_in_modes_that_forbid_them():
+    expected = [ExpectedCall("b"), ExpectedCall("d")]
+    assert [row.sign for row in compare_tool_calls([A, B, C], expected, "in_order").rows] == [
         " ",
         "=",
         " ",
         "-",
     ]
-    assert [row.sign for row in compare_calls([C, B, A], wanted, "superset").rows] == [
+    assert [row.sign for row in compare_tool_calls([C, B, A], expected, "superset").rows] == [
         " ",
         "=",
         " ",
         "-",
     ]
-    assert [row.sign for row in compare_calls([C, B, A], wanted, "subset").rows] == [
+    assert [row.sign for row in compare_tool_calls([C, B, A], expected, "subset").rows] == [
         "+",
         "=",
         "+",
@@ -114,7 +110,7 @@ def small(given_: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "wish, given_, notes",
+    "expected, given_, notes",
     [
         (
             ExpectedCall("t", {"a": {"b": [1, 2]}}),
@@ -127,7 +123,7 @@ def small(given_: dict[str, Any]) -> bool:
         (ExpectedCall("t", {"a": True}), {"a": 1}, [".a: expected true, got 1"]),
         (ExpectedCall("t", {}, "exact"), {"a": 1}, [".a: expected nothing, got 1"]),
         (ExpectedCall("t", {"a": "^x"}, "pattern"), {"a": "yx"}, ['.a: expected "^x", got "yx"']),
-        (ExpectedCall("t", small), {"n": 3}, ["input: small says no"]),
+        (ExpectedCall("t", small), {"n": 3}, ["input: small returned False"]),
         (ExpectedCall("t", small), {}, ["input: small raised KeyError('n')"]),
         (
             ExpectedCall("t", {"a": "x" * 99 + "one"}),
@@ -136,12 +132,12 @@ def small(given_: dict[str, Any]) -> bool:
         ),
     ],
 )
-def test_the_places_that_differ_are_told(
-    wish: ExpectedCall, given_: dict[str, Any], notes: list[str]
+def test_differences_name_their_path(
+    expected: ExpectedCall, given_: dict[str, Any], notes: list[str]
 ):
-    did = ActualCall("t", given_)
-    assert not wish.fits(did)
-    assert list(wish.differences(did)) == notes
+    call = ActualCall("t", given_)
+    assert not expected.matches(call)
+    assert list(expected.differences(call)) == notes
 
 
 json_values = st.recursive(
@@ -153,36 +149,39 @@ objects = st.dictionaries(st.sampled_from("xy"), json_values, max_size=2)
 
 
 @given(objects, objects, st.sampled_from(["exact", "partial", "pattern", "ignore"]))
-def test_a_call_fits_where_no_place_differs(given_: Any, wanted: Any, args: Any):
-    wish, did = ExpectedCall("t", wanted, args), ActualCall("t", given_)
-    assert wish.fits(did) is not bool(wish.differences(did))
+def test_a_call_matches_exactly_when_there_are_no_differences(given_: Any, fields: Any, args: Any):
+    expected, call = ExpectedCall("t", fields, args), ActualCall("t", given_)
+    assert expected.matches(call) is not bool(expected.differences(call))
 
 
 @given(
     st.lists(st.sampled_from([A, B, C]), max_size=6), st.lists(st.sampled_from("abc"), max_size=5)
 )
-def test_every_call_and_every_wish_has_one_place(actual: list[ActualCall], wanted: list[str]):
+def test_every_call_and_every_expectation_has_one_row(
+    actual: list[ActualCall], expected: list[str]
+):
     for mode in ("exact", "in_order", "any_order", "subset", "superset"):
-        found = compare_calls(actual, wishes("".join(wanted)), mode)
-        assert [row.actual for row in found.rows if row.actual] == [str(did) for did in actual]
-        assert sorted(row.expected for row in found.rows if row.expected) == sorted(wanted)
-        assert found.holds is all(
-            row.fits or (mode == "subset" and row.sign == "-") for row in found.rows
+        comparison = compare_tool_calls(actual, expect("".join(expected)), mode)
+        rows = comparison.rows
+        assert [row.actual for row in rows if row.actual] == [str(call) for call in actual]
+        assert sorted(row.expected for row in rows if row.expected) == sorted(expected)
+        assert comparison.ok is all(
+            row.ok or (mode == "subset" and row.sign == "-") for row in rows
         )
 
 
-def test_of_a_long_stretch_in_which_all_is_right_only_the_ends_are_shown():
-    wanted = [ExpectedCall("a") for _ in range(9)]
-    rows = render_rows(compare_calls([A] * 8, wanted, "exact").rows)
+def test_a_long_stretch_without_a_difference_is_shortened():
+    expected = [ExpectedCall("a") for _ in range(9)]
+    rows = render_rows(compare_tool_calls([A] * 8, expected, "exact").rows)
     assert rows[1:] == [
-        "  … 6 more, as they should be",
+        "  … 6 more as expected",
         *["= a        | a({})"] * 2,
         "- a        |",
     ]
 
 
 @pytest.mark.parametrize(
-    "given_, wanted, patterns, holds",
+    "given_, fields, patterns, ok",
     [
         ({"a": 1, "b": 2}, {"a": 1}, False, True),
         ({"a": {"x": 1, "y": 2}}, {"a": {"y": 2}}, False, True),
@@ -196,5 +195,5 @@ def test_of_a_long_stretch_in_which_all_is_right_only_the_ends_are_shown():
         ({}, {"a": None}, False, False),
     ],
 )
-def test_input_has_what_is_wanted_of_it(given_: Any, wanted: Any, patterns: bool, holds: bool):  # noqa: FBT001 - columns
-    assert contains(given_, wanted, patterns=patterns) is holds
+def test_input_contains_the_expected_fields(given_: Any, fields: Any, patterns: bool, ok: bool):  # noqa: FBT001 - columns
+    assert contains(given_, fields, patterns=patterns) is ok

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import offbook.exchange.messages
 from offbook.exchange.messages import (
     EMPTY_DIGEST,
     History,
@@ -16,7 +17,7 @@ from offbook.exchange.messages import (
     extend_digest,
     user,
 )
-from tests.exchange.conversations import conversations, messages
+from tests.exchange.strategies import conversations, messages
 
 
 @given(conversations, st.lists(conversations, max_size=5), st.data())
@@ -75,7 +76,7 @@ def test_going_on_shares_what_is_there(monkeypatch: pytest.MonkeyPatch):
         hashed.append(message)
         return extend_digest(before, message)
 
-    monkeypatch.setattr(messages, "extend_digest", count)
+    monkeypatch.setattr(offbook.exchange.messages, "extend_digest", count)
     first.plus(user("two")).digest()
     assert hashed == [user("two")]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from offbook.exchange.messages import Message, Text, Thinking, ToolCall, ToolResult, user
 from offbook.exchange.model import Reply, Request, Tool
-from tests.exchange.conversations import messages
+from tests.exchange.strategies import messages
 
 
 @given(messages)
@@ -58,7 +58,7 @@ def test_what_is_fresh_in_a_request_came_after_the_model_spoke(
     from offbook.exchange.messages import History
 
     request = Request(History(conversation(*roles)))
-    assert [message.text for message in request.fresh] == fresh
+    assert [message.text for message in request.new_messages] == fresh
 
 
 def test_a_request_knows_its_first_and_its_latest_prompt_and_the_tools_offered():
@@ -68,5 +68,5 @@ def test_a_request_knows_its_first_and_its_latest_prompt_and_the_tools_offered()
         History([user("first"), *conversation("assistant"), user("latest")]),
         tools=(Tool("bash"), Tool("read")),
     )
-    assert (request.first, request.prompt) == ("first", "latest")
-    assert request.offered == ("bash", "read")
+    assert (request.first_prompt, request.prompt) == ("first", "latest")
+    assert request.tool_names == ("bash", "read")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import ModelError
+from offbook.exchange.dialects import conversations
 from offbook.exchange.dialects.chat import Chat
 from offbook.exchange.dialects.chat.chat_wire import OPTIONS
 from offbook.exchange.dialects.conversations import ConversationStore, PrefixCache
@@ -16,12 +17,12 @@ from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.dialects.responses import Responses
 from offbook.exchange.messages import History, Text, user
 from offbook.exchange.model import Reply, Request
-from tests.exchange.dialects import openai_conversations as conversations
+from tests.exchange.dialects import openai_strategies as strategies
 
 KEYS = {"chat": "messages", "responses": "input"}
 requests = {
-    "chat": conversations.requests(responses=False, options=OPTIONS[:4]),
-    "responses": conversations.requests(responses=True, options=OPTIONS[-3:]),
+    "chat": strategies.requests(responses=False, options=OPTIONS[:4]),
+    "responses": strategies.requests(responses=True, options=OPTIONS[-3:]),
 }
 
 
@@ -49,7 +50,7 @@ def test_a_conversation_that_grows_is_read_as_if_it_were_new(
     make = Chat if name == "chat" else Responses
     dialect = make(frozenset())
     request = data.draw(requests[name])
-    whole = json.loads(dialect.ask(request, "http://127.0.0.1/v1", "key").body)
+    whole = json.loads(dialect.build_request(request, "http://127.0.0.1/v1", "key").body)
     items = whole.pop(KEYS[name])
     for length in data.draw(st.lists(st.integers(1, len(items)), max_size=5)):
         grown: dict[str, Any] = {KEYS[name]: items[:length]}
@@ -67,14 +68,14 @@ def body_of(*items: Any, **more: Any) -> bytes:
 def test_what_is_known_is_left_out() -> None:
     known: PrefixCache[str] = PrefixCache(find_items)
     first = body_of({"a": 1}, {"a": 2})
-    known.keep(first, first, "two")
+    known.add(first, first, "two")
     grown = body_of({"a": 1}, {"a": 2}, {"a": 3})
-    found = known.recall(grown)
+    found = known.find(grown)
     assert found is not None
     assert found[0].state == "two"
     assert json.loads(found[1]) == {"model": "m", "items": [{"a": 3}], "last": 1}
-    known.keep(grown, found[1], "three", found[0])
-    again = known.recall(grown)
+    known.add(grown, found[1], "three", found[0])
+    again = known.find(grown)
     assert again is not None
     assert again[0].state == "three"
     assert json.loads(again[1])["items"] == []
@@ -92,22 +93,22 @@ def test_what_is_known_is_left_out() -> None:
 def test_what_is_not_the_same_is_not_known(body: bytes) -> None:
     known: PrefixCache[str] = PrefixCache(find_items)
     first = body_of({"a": 1}, {"a": 2})
-    known.keep(first, first, "two")
-    assert known.recall(body) is None
+    known.add(first, first, "two")
+    assert known.find(body) is None
 
 
 @pytest.mark.parametrize("body", [body_of(), b'{"items": [  ]}', b'{"items": "text"}', b"{}"])
 def test_nothing_is_not_worth_keeping(body: bytes) -> None:
     known: PrefixCache[str] = PrefixCache(find_items)
-    known.keep(body, body, "nothing")
-    assert known.recall(body) is None
+    known.add(body, body, "nothing")
+    assert known.find(body) is None
 
 
 def test_the_same_words_elsewhere_are_not_taken_for_the_array() -> None:
     known: PrefixCache[str] = PrefixCache(find_items)
     body = body_of({"a": 1}, copy=[{"a": 1}])
-    known.keep(body, body, "one")
-    assert known.recall(body) is None
+    known.add(body, body, "one")
+    assert known.find(body) is None
 
 
 def test_the_latest_are_kept_and_no_more_than_there_is_room_for(
@@ -117,12 +118,12 @@ def test_the_latest_are_kept_and_no_more_than_there_is_room_for(
     known: PrefixCache[int] = PrefixCache(find_items)
     bodies = [body_of({"a": number}) for number in range(5)]
     for number, body in enumerate(bodies):
-        known.keep(body, body, number)
-    assert [known.recall(body) is not None for body in bodies] == [False, False, True, True, True]
+        known.add(body, body, number)
+    assert [known.find(body) is not None for body in bodies] == [False, False, True, True, True]
     monkeypatch.setattr(conversations, "MAX_PREFIX_BYTES", 60)
     last = body_of({"a": 9})
-    known.keep(last, last, 9)
-    assert [known.recall(body) is not None for body in (*bodies, last)] == [False] * 5 + [True]
+    known.add(last, last, 9)
+    assert [known.find(body) is not None for body in (*bodies, last)] == [False] * 5 + [True]
 
 
 def test_an_error_names_its_place_in_the_whole_body() -> None:
@@ -139,7 +140,7 @@ def test_an_error_names_its_place_in_the_whole_body() -> None:
 
 def test_going_on_from_a_kept_response_forgets_what_was_read_here() -> None:
     dialect, threads = Responses(frozenset()), ConversationStore()
-    threads.remember("resp_1", Request(History([user("Before")])), Reply((Text("Hi"),)))
+    threads.add("resp_1", Request(History([user("Before")])), Reply((Text("Hi"),)))
     body: dict[str, Any] = {"input": [{"role": "user", "content": "Hello"}], "model": "m"}
     dialect.decode(HttpRequest("POST", "/v1", {}, json.dumps(body).encode()), threads)
     body["input"].append({"role": "user", "content": "Again"})

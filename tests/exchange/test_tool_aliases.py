@@ -29,7 +29,7 @@ class Asked:
 
 def translated(source: Asked, *called: str, given: ToolAliases | None = None) -> AliasedSource:
     words = AliasedSource(source, given=given or {}, known={"shell": SHELL})
-    words.expect(called)
+    words.activate(called)
     return words
 
 
@@ -42,8 +42,8 @@ async def test_the_agent_hears_its_own_names_and_the_source_those_of_the_script(
     words = translated(source, "shell")
     reply = await words.reply(Request(tools=(Tool("exec"), Tool("read"))))
     assert reply.calls == (OWN,)
-    assert source.requests[0].offered == ("shell", "read")
-    assert words.told(OWN) == CALL
+    assert source.requests[0].tool_names == ("shell", "read")
+    assert words.original_call(OWN) == CALL
 
 
 async def test_what_comes_back_is_as_the_script_said_it():
@@ -74,7 +74,7 @@ async def test_names_that_nobody_needs_are_left_alone(
 ):
     source = Asked()
     await translated(source, *called).reply(Request(tools=tuple(map(Tool, offered))))
-    assert source.requests[0].offered == seen
+    assert source.requests[0].tool_names == seen
 
 
 async def test_a_word_that_the_agent_offers_itself_is_its_own():
@@ -90,7 +90,7 @@ def test_a_name_may_lead_to_a_word_that_the_agent_knows():
 
 
 def test_what_is_no_name_is_refused():
-    with pytest.raises(UsageError, match="names: 'shell' is 7, which is no name of a tool"):
+    with pytest.raises(UsageError, match="names: expected a tool name for 'shell', got 7"):
         drive(AgentSession(), names={"shell": 7})  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
 
 

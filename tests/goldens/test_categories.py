@@ -1,4 +1,4 @@
-"""The markers unit, replay and live keep what they promise."""
+"""The limits of tests marked `unit` and `replay`, and the conditions of `live` tests."""
 
 import re
 
@@ -6,29 +6,32 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-SCOPE = ["-o", "asyncio_default_fixture_loop_scope=function"]
-QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *SCOPE, "-rA"]
+OFF = [
+    *("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-rA"),
+    *("-o", "asyncio_default_fixture_loop_scope=function"),
+]
+ON = [*OFF, "-o", "offbook_categories=true"]
 
-BROKEN = {
-    "opens a socket": (
-        "import socket\n    with socket.socket() as it: it.connect(('127.0.0.1', 9))",
-        r"test_it\.py:6 in test_it: a test that only replays reached for the network",
+VIOLATIONS = {
+    "socket": (
+        "import socket\n    with socket.socket() as client: client.connect(('127.0.0.1', 9))",
+        r"test_it\.py:6 in test_it: .*network",
     ),
-    "writes a file": (
+    "file": (
         "x = 1\n    open('left-behind.txt', 'w').close()",
-        r"test_it\.py:6 in test_it: a test that only replays wrote the file .*left-behind\.txt",
+        r"test_it\.py:6 in test_it: .*left-behind\.txt",
     ),
-    "starts a process": (
+    "process": (
         "import subprocess\n    subprocess.run(['true'])",
-        r"test_it\.py:6 in test_it: a test that only replays started a process",
+        r"test_it\.py:6 in test_it: .*process",
     ),
-    "sleeps": (
+    "time": (
         "import time\n    time.sleep(0.3)",
-        r"test_it\.py:6: a \w+ test took 0\.\d+ s, more than 0\.05 s",
+        r"test_it\.py:6: the \w+ test took 0\.\d+ s, more than 0\.05 s",
     ),
-    "swallows what it broke": (
+    "caught": (
         "try: open('left-behind.txt', 'w').close()\n    except BaseException: pass",
-        r"test_it\.py:5 in test_it: a test that only replays wrote the file",
+        r"test_it\.py:5 in test_it: .*left-behind\.txt",
     ),
 }
 
@@ -42,45 +45,45 @@ def test_it():
 
 
 @pytest.mark.parametrize("marker", ["unit", "replay"])
-@pytest.mark.parametrize("code, message", BROKEN.values(), ids=BROKEN)
-def test_a_broken_promise_fails_with_its_line(
+@pytest.mark.parametrize("code, message", VIOLATIONS.values(), ids=VIOLATIONS)
+def test_violation_fails_with_its_line(
     pytester: pytest.Pytester, marker: str, code: str, message: str
 ):
     pytester.makepyfile(test_it=TEST.format(marker=marker, code=code))
-    result = pytester.runpytest_inprocess(*QUIET)
+    result = pytester.runpytest_inprocess(*ON)
     result.assert_outcomes(failed=1)
     assert re.search(message, result.stdout.str())
     assert not (pytester.path / "left-behind.txt").exists()
 
 
-@pytest.mark.parametrize("code", [code for code, _ in BROKEN.values() if "sleep" not in code])
-def test_without_the_marker_nobody_minds(pytester: pytest.Pytester, code: str):
-    safe = code.replace("it.connect(('127.0.0.1', 9))", "pass")
+@pytest.mark.parametrize("code", [code for code, _ in VIOLATIONS.values() if "sleep" not in code])
+def test_unmarked_test_has_no_limits(pytester: pytest.Pytester, code: str):
+    safe = code.replace("client.connect(('127.0.0.1', 9))", "pass")
     pytester.makepyfile(test_it=f"def test_it():\n    {safe}\n")
-    pytester.runpytest_inprocess(*QUIET, "-Wignore").assert_outcomes(passed=1)
+    pytester.runpytest_inprocess(*ON, "-Wignore").assert_outcomes(passed=1)
 
 
-def test_its_own_temporary_folders_are_free_and_go_with_it(pytester: pytest.Pytester):
+def test_temporary_folders_are_allowed_and_removed(pytester: pytest.Pytester):
     pytester.makepyfile(
         test_it="""
         import pytest, tempfile
         from pathlib import Path
-        MADE = []
+        PATHS = []
 
         @pytest.mark.replay
         def test_it(tmp_path):
             (tmp_path / "a").write_text("x")
             with tempfile.NamedTemporaryFile("w", delete=False) as file:
                 file.write("x")
-            MADE.append(Path(file.name))
-            assert MADE[0].exists()
+            PATHS.append(Path(file.name))
+            assert PATHS[0].exists()
 
-        def test_gone():
-            assert not MADE[0].exists()
-            assert tempfile.tempdir != str(MADE[0].parent)
+        def test_removed():
+            assert not PATHS[0].exists()
+            assert tempfile.tempdir != str(PATHS[0].parent)
         """
     )
-    pytester.runpytest_inprocess(*QUIET).assert_outcomes(passed=2)
+    pytester.runpytest_inprocess(*ON).assert_outcomes(passed=2)
 
 
 LIVE = """
@@ -101,7 +104,7 @@ def test_it():
         (["--offbook-live"], "k", "passed", ""),
     ],
 )
-def test_a_live_test_runs_only_when_asked_for_and_able(
+def test_live_test_needs_the_option_and_its_variables(
     pytester: pytest.Pytester,
     monkeypatch: pytest.MonkeyPatch,
     options: list[str],
@@ -111,6 +114,43 @@ def test_a_live_test_runs_only_when_asked_for_and_able(
 ):
     monkeypatch.setenv("OFFBOOK_TEST_KEY", key)
     pytester.makepyfile(test_it=LIVE)
-    result = pytester.runpytest_inprocess(*QUIET, *options)
+    result = pytester.runpytest_inprocess(*ON, *options)
     result.assert_outcomes(**{outcome: 1})
     assert reason in result.stdout.str()
+
+
+FOREIGN_MARKERS = """
+[pytest]
+markers =
+    unit: checks one class
+    replay: reads recorded traffic and writes a report
+    live: runs against the staging server
+"""
+
+
+def test_markers_of_a_project_without_the_setting_are_not_changed(pytester: pytest.Pytester):
+    pytester.makeini(FOREIGN_MARKERS)
+    pytester.makepyfile(
+        test_it="""
+        import subprocess, time
+        import pytest
+
+        @pytest.mark.unit
+        def test_unit():
+            subprocess.run(["true"], check=True)
+            time.sleep(0.2)
+
+        @pytest.mark.replay
+        def test_replay():
+            open("report.txt", "w").close()
+
+        @pytest.mark.live
+        def test_live():
+            pass
+        """
+    )
+    pytester.runpytest_inprocess(*OFF, "--strict-markers").assert_outcomes(passed=3)
+    assert (pytester.path / "report.txt").exists()
+    markers = pytester.runpytest_inprocess(*OFF, "--markers").stdout.str()
+    assert "@pytest.mark.unit: checks one class" in markers
+    assert "@pytest.mark.unit(budget" not in markers

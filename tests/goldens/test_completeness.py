@@ -1,15 +1,14 @@
-"""A whole run of a project with specs tells which requirements nobody showed."""
+"""A complete test run fails if a requirement of a spec has no passing test."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.goldens.projects import make_project
+from tests.goldens.sample_project import PYTEST_INI, make_project
 
 pytest_plugins = ["pytester"]
 
-SCOPE = ["-o", "asyncio_default_fixture_loop_scope=function"]
-QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *SCOPE]
+QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
 
 
 def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
@@ -22,41 +21,41 @@ def project(pytester: pytest.Pytester) -> Path:
     return make_project(pytester.path)
 
 
-def test_a_complete_project_is_green(project: Path, pytester: pytest.Pytester):
+def test_complete_project_passes(project: Path, pytester: pytest.Pytester):
     result = run(pytester)
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.OK
     assert "test specs" not in result.stdout.str()
 
 
-def test_it_is_green_under_xdist_too(project: Path, pytester: pytest.Pytester):
+def test_complete_project_passes_under_xdist(project: Path, pytester: pytest.Pytester):
     result = pytester.runpytest_subprocess(*QUIET, "-n", "1")
     assert result.ret == pytest.ExitCode.OK
     assert (project / ".offbook" / "outcomes.json").is_file()
 
 
 BROKEN = {
-    "a test that replays nothing": (
+    "test without replay": (
         "def test_the_drawer_opens(): pass",
-        "R1: its test passed without replaying till/open-drawer",
+        "R1: test passed without replaying till/open-drawer",
     ),
-    "a test that is skipped": (
+    "skipped test": (
         "import pytest\ndef test_the_drawer_opens(): pytest.skip()",
-        "R1: its test skipped, not passed",
+        "R1: test skipped, not passed",
     ),
-    "a test that is gone": (
+    "missing test": (
         "def test_something_else(): pass",
-        "R1: there is no test_the_drawer_opens in tests/replay/test_till.py",
+        "R1: no test test_the_drawer_opens in tests/replay/test_till.py",
     ),
-    "a test that is not collected": (
+    "test not collected": (
         "class Till:\n  def test_the_drawer_opens(self): pass",
-        "R1: its test has not run",
+        "R1: test did not run",
     ),
 }
 
 
 @pytest.mark.parametrize("code, message", BROKEN.values(), ids=BROKEN)
-def test_a_requirement_that_nobody_showed_fails_the_run(
+def test_requirement_without_passing_test_fails_the_run(
     project: Path, pytester: pytest.Pytester, code: str, message: str
 ):
     (project / "tests" / "replay" / "test_till.py").write_text(code)
@@ -66,26 +65,24 @@ def test_a_requirement_that_nobody_showed_fails_the_run(
     assert message in result.stdout.str()
 
 
-def test_a_run_of_some_tests_claims_nothing_of_the_others(project: Path, pytester: pytest.Pytester):
+def test_completeness_needs_a_run_of_all_tests(project: Path, pytester: pytest.Pytester):
     (project / "tests" / "test_other.py").write_text("def test_other(): pass\n")
     assert run(pytester, "-k", "other").ret == pytest.ExitCode.OK
     assert run(pytester, "tests/test_other.py").ret == pytest.ExitCode.OK
 
 
-def test_a_golden_that_nobody_uses_fails_the_run(project: Path, pytester: pytest.Pytester):
+def test_unused_golden_fails_the_run(project: Path, pytester: pytest.Pytester):
     golden = project / "fixtures" / "golden" / "till"
     other = golden / "unused.jsonl"
     other.write_bytes((golden / "open-drawer.jsonl").read_bytes())
     result = run(pytester)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*unused.jsonl:1: no requirement names this golden*"])
-    result.stdout.fnmatch_lines(["*unused.jsonl:1: no test that passed has replayed*"])
+    result.stdout.fnmatch_lines(["*unused.jsonl:1: no passing test replays this golden*"])
 
 
-def test_a_golden_that_changes_while_tests_run_fails_the_run(
-    project: Path, pytester: pytest.Pytester
-):
-    (project / "tests" / "test_vandal.py").write_text(
+def test_golden_that_changes_during_the_run_fails_it(project: Path, pytester: pytest.Pytester):
+    (project / "tests" / "test_changes_golden.py").write_text(
         "from pathlib import Path\n"
         "def test_it():\n"
         "    golden = Path(__file__).parents[1] / 'fixtures/golden/till/open-drawer.jsonl'\n"
@@ -93,12 +90,10 @@ def test_a_golden_that_changes_while_tests_run_fails_the_run(
     )
     result = run(pytester)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*a golden changed while the tests ran*"])
+    result.stdout.fnmatch_lines(["*a golden changed during the test run*"])
 
 
-def test_a_golden_that_differs_fails_its_test_with_file_and_line(
-    project: Path, pytester: pytest.Pytester
-):
+def test_difference_fails_the_test_with_file_and_line(project: Path, pytester: pytest.Pytester):
     golden = project / "fixtures" / "golden" / "till" / "open-drawer.jsonl"
     golden.write_text(golden.read_text().replace('"coins":3', '"coins":4'))
     result = run(pytester)
@@ -107,8 +102,8 @@ def test_a_golden_that_differs_fails_its_test_with_file_and_line(
     result.stdout.fnmatch_lines(["*events?0?.event.coins: expected 4, got 3*"])
 
 
-def test_an_async_test_may_replay_as_well(project: Path, pytester: pytest.Pytester):
+def test_async_test_may_replay(project: Path, pytester: pytest.Pytester):
     test = project / "tests" / "replay" / "test_till.py"
     test.write_text(test.read_text().replace("def test_", "async def test_"))
-    pytester.makeini("[pytest]\nasyncio_mode = auto\n")
+    (project / "pytest.ini").write_text(PYTEST_INI + "asyncio_mode = auto\n")
     run(pytester).assert_outcomes(passed=1)

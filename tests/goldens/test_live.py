@@ -1,4 +1,4 @@
-"""Live: the scenarios on the real thing, against what the replays expect."""
+"""`check_live` runs scenarios on the real component and compares them with the goldens."""
 
 import asyncio
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from offbook.goldens.project import Project, check_live
-from tests.goldens.projects import LIVE, make_project
+from tests.goldens.sample_project import LIVE, make_project
 
 
 @pytest.fixture
@@ -14,56 +14,55 @@ def root(tmp_path: Path) -> Path:
     return make_project(tmp_path)
 
 
-def test_what_is_as_recorded_passes(root: Path):
-    assert tell(root, LIVE) == ["passed  till/open-drawer"]
+def test_scenario_as_recorded_passes(root: Path):
+    assert live_lines(root, LIVE) == ["passed  till/open-drawer"]
 
 
-def tell(root: Path, script: str) -> list[str]:
+def live_lines(root: Path, script: str) -> list[str]:
     (root / "scripts" / "live" / "till_live.py").write_text(script)
-    shown = asyncio.run(check_live(Project(root), "till", {}))
-    return [line for one in shown for line in one.tell().splitlines()]
+    results = asyncio.run(check_live(Project(root), "till", {}))
+    return [line for result in results for line in result.render().splitlines()]
 
 
 FAILING = {
-    "another result": (LIVE.replace("till.put(1)", "till.put(7)"), "coins: expected 3, got 9"),
+    "other result": (LIVE.replace("till.put(1)", "till.put(7)"), "coins: expected 3, got 9"),
     "other steps": (
         LIVE.replace("till.put(1)\n", "till.put(0)\n    till.put(1)\n"),
-        "the steps of the golden are not those of the scenario",
+        "the golden has other steps than the scenario",
     ),
-    "another way of comparing": (
+    "other match rule": (
         LIVE.replace("@scenario()", "@scenario(match='prefix')"),
-        "the golden is compared otherwise",
+        "the golden has another match rule",
     ),
-    "an error of the real thing": (
+    "exception of the component": (
         LIVE.replace("self.coins += coins", "raise OSError('stuck')"),
-        "it raised OSError: stuck",
+        "raised OSError: stuck",
     ),
-    "an error of ours": (LIVE.replace("till.put(1)", "till.pot(1)"), "'pot' is no step"),
-    "a golden without a scenario": (
+    "not a step": (LIVE.replace("till.put(1)", "till.pot(1)"), "'pot' is not a step"),
+    "golden without scenario": (
         LIVE.replace("@scenario()", "@scenario('other')"),
-        "nothing shows that it is real",
+        "the golden has no scenario in scripts/live/till_live.py",
     ),
-    "a scenario without a golden": (
+    "scenario without golden": (
         LIVE.replace("@scenario()", "@scenario('other')"),
-        "offbook fixture record till other",
+        "offbook golden record till other",
     ),
 }
 
 
 @pytest.mark.parametrize("script, message", FAILING.values(), ids=FAILING)
-def test_what_is_not_fails_and_says_why(root: Path, script: str, message: str):
-    told = tell(root, script)
-    assert any(message in line for line in told), told
-    assert told[0].startswith("failed")
+def test_difference_fails_with_reason(root: Path, script: str, message: str):
+    lines = live_lines(root, script)
+    assert any(message in line for line in lines), lines
+    assert lines[0].startswith("failed")
 
 
-def test_without_credentials_it_is_skipped_with_the_reason_and_not_passed(root: Path):
+def test_scenario_without_credentials_is_skipped_with_reason(root: Path):
     script = LIVE.replace("@scenario()", "@scenario(needs=['TILL_KEY'])")
-    assert tell(root, script) == ["skipped till/open-drawer", "  TILL_KEY is not set"]
+    assert live_lines(root, script) == ["skipped till/open-drawer", "  TILL_KEY is not set"]
 
 
-def test_a_script_without_scenarios_and_goldens_proves_nothing(root: Path):
+def test_script_without_scenarios_fails(root: Path):
     (root / "fixtures" / "golden" / "till" / "open-drawer.jsonl").unlink()
-    told = tell(root, "x = 1\n")
-    assert told[0] == "failed  till"
-    assert "it proves nothing" in told[1]
+    lines = live_lines(root, "x = 1\n")
+    assert lines == ["failed  till", "  scripts/live/till_live.py has no scenario"]

@@ -1,4 +1,4 @@
-"""Comparing events: exactly, as a beginning, as a part."""
+"""Events are compared exactly, as a prefix, or as a subset."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def event(kind: str, **more: Any) -> dict[str, Any]:
 
 A, B, C = event("a"), event("b"), event("c")
 
-HOLDS: list[tuple[MatchMode, list[Any], list[Any]]] = [
+MATCHING: list[tuple[MatchMode, list[Any], list[Any]]] = [
     ("exact", [], []),
     ("exact", [A, B], [A, B]),
     ("exact", [{"context": {"sessionId": "s"}, "event": {"type": "a"}}], [A]),
@@ -24,30 +24,37 @@ HOLDS: list[tuple[MatchMode, list[Any], list[Any]]] = [
     ("subset", [event("a")], [event("a", more=1)]),
     ("subset", [event("a", deep={"x": 1})], [event("a", deep={"x": 1, "y": 2})]),
 ]
-DIFFERS: list[tuple[MatchMode, list[Any], list[Any], str]] = [
-    ("exact", [A], [A, B], 'events[1]: expected nothing more, got {"context"'),
+DIFFERING: list[tuple[MatchMode, list[Any], list[Any], str]] = [
+    ("exact", [A], [A, B], 'events[1]: expected no more events, got {"context"'),
     ("exact", [A, B], [A], "events[1]: expected"),
     ("exact", [A, B], [B, A], 'events[0].event.type: expected "a", got "b"'),
     ("exact", [event("a", n=1)], [event("a", n=True)], "events[0].event.n: expected 1, got true"),
     ("exact", [event("a", n=1)], [event("a", n=1.0)], "events[0].event.n: expected 1, got 1.0"),
-    ("exact", [event("a", n=None)], [A], "events[0].event.n: expected null, but it is not there"),
-    ("exact", [A], [event("a", n=2)], "events[0].event.n: expected nothing, got 2"),
+    ("exact", [event("a", n=None)], [A], "events[0].event.n: expected null, got no such field"),
+    ("exact", [A], [event("a", n=2)], "events[0].event.n: expected no such field, got 2"),
     ("prefix", [A, B], [A], "events[1]: expected"),
-    ("prefix", [A], [event("a", n=1)], "events[0].event.n: expected nothing"),
-    ("subset", [C, A], [A, B, C], 'nothing like {"context":{"sessionId":"s"},"event":{"type":"a"'),
-    ("subset", [event("a", n=1)], [A], 'among ["a"]'),
+    ("prefix", [A], [event("a", n=1)], "events[0].event.n: expected no such field"),
+    (
+        "subset",
+        [C, A],
+        [A, B, C],
+        'events[1]: expected {"context":{"sessionId":"s"},"event"',
+    ),
+    ("subset", [event("a", n=1)], [A], 'in order, got ["a"]'),
     ("subset", [A, A], [A], "events[1]"),
 ]
 
 
-@pytest.mark.parametrize("match, expected, actual", HOLDS)
-def test_what_is_as_expected_holds(match: MatchMode, expected: list[Any], actual: list[Any]):
+@pytest.mark.parametrize("match, expected, actual", MATCHING)
+def test_matching_events_have_no_difference(
+    match: MatchMode, expected: list[Any], actual: list[Any]
+):
     assert compare_events(expected, actual, match) == []
 
 
-@pytest.mark.parametrize("match, expected, actual, told", DIFFERS)
-def test_what_is_not_is_told_with_its_place(
-    match: MatchMode, expected: list[Any], actual: list[Any], told: str
+@pytest.mark.parametrize("match, expected, actual, message", DIFFERING)
+def test_difference_is_reported_with_its_path(
+    match: MatchMode, expected: list[Any], actual: list[Any], message: str
 ):
-    found = compare_events(expected, actual, match)
-    assert any(told in line for line in found), found
+    differences = compare_events(expected, actual, match)
+    assert any(message in line for line in differences), differences

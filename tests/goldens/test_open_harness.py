@@ -1,4 +1,4 @@
-"""The goldens of another project, unchanged, each in the mode that its manifest gives."""
+"""The goldens of the Open Harness project replay unchanged, in the mode of their manifest."""
 
 import asyncio
 import shutil
@@ -17,20 +17,20 @@ pytestmark = pytest.mark.external
 
 
 class GoldenHarness(Harness):
-    """The code that these fixtures only name."""
+    """The code of the harness that the fixtures name."""
 
-    def begin(self, given: dict[str, Any]) -> Any:
-        begun = {"factory": {"count": given.get("value")}, "run-lifecycle": {"initialized": True}}
-        return begun.get(self.scenario, {})
+    def create_state(self, input: dict[str, Any]) -> Any:  # noqa: A002 - as in Harness
+        states = {"factory": {"count": input.get("value")}, "run-lifecycle": {"initialized": True}}
+        return states.get(self.scenario, {})
 
-    async def work(self) -> Any:
+    async def execute(self) -> Any:
         return {"result": "success"}
 
 
 class GoldenAgent(Harness):
-    """Two runs of one agent; each is sent a message as soon as it has started."""
+    """Two runs of one agent; each gets a message when it has started."""
 
-    async def work(self) -> Any:
+    async def execute(self) -> Any:
         async def receive(run_id: str, inbox: Inbox) -> dict[str, str]:
             self.hub.send_to_run(run_id, f"message:{run_id}")
             return {"runId": run_id, "message": await inbox.pop()}
@@ -39,7 +39,7 @@ class GoldenAgent(Harness):
         return {"runIds": [result["runId"] for result in results], "results": results}
 
 
-KINDS: dict[str, type[Component]] = {
+COMPONENTS: dict[str, type[Component]] = {
     "hub": Component,
     "harness": GoldenHarness,
     "agent": GoldenAgent,
@@ -51,18 +51,20 @@ def data(shared_data: Path) -> Path:
     return shared_data / "open-harness"
 
 
-async def test_every_golden_replays_as_recorded(data: Path):
+async def test_all_goldens_replay_as_recorded(data: Path):
     scenarios = FixtureStore(data).scenarios()
     listed = msgspec.json.decode((data / "MANIFEST.json").read_bytes())["fixtures"]
     assert len(scenarios) == len(listed) >= 11
-    replayed = await replay_all(scenarios, KINDS.__getitem__)
-    assert [one.tell() for one in replayed if not one.ok] == []
-    modes = {str(one.scenario.path.relative_to(data)): one.scenario.rule.match for one in replayed}
-    assert modes == {one["file"]: one["match"] for one in listed}
+    replays = await replay_all(scenarios, COMPONENTS.__getitem__)
+    assert [replay.render() for replay in replays if not replay.ok] == []
+    modes = {
+        str(each.scenario.path.relative_to(data)): each.scenario.rule.match for each in replays
+    }
+    assert modes == {entry["file"]: entry["match"] for entry in listed}
 
 
 @pytest.mark.parametrize("name", ["subscribe-filter", "unsubscribe", "pause-resume-full"])
-async def test_without_its_manifest_a_golden_is_compared_exactly_and_differs(
+async def test_golden_differs_when_compared_exactly_without_manifest(
     data: Path, tmp_path: Path, name: str
 ):
     path = tmp_path / "hub" / f"{name}.jsonl"
@@ -74,9 +76,7 @@ async def test_without_its_manifest_a_golden_is_compared_exactly_and_differs(
 
 
 @pytest.mark.parametrize("name", ["subscribe-filter", "unsubscribe"])
-async def test_as_a_beginning_those_two_hold_without_their_sidecar(
-    data: Path, tmp_path: Path, name: str
-):
+async def test_golden_matches_as_prefix_with_sidecar(data: Path, tmp_path: Path, name: str):
     path = tmp_path / "hub" / f"{name}.jsonl"
     path.parent.mkdir()
     shutil.copy(data / "golden" / "hub" / f"{name}.jsonl", path)

@@ -1,4 +1,4 @@
-"""Recording and promoting: only from real runs, only to scratch, only what can be relied on."""
+"""Recordings come from real runs and go to scratch; only unedited ones become golden."""
 
 import asyncio
 from pathlib import Path
@@ -9,9 +9,9 @@ import pytest
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import OffbookError, RunError, UsageError
 from offbook.goldens.fixture_store import read_scenarios
-from offbook.goldens.golden_recording import find_complaints, promote, record
+from offbook.goldens.golden_recording import find_problems, promote, record
 from offbook.goldens.project import Project
-from tests.goldens.projects import LIVE, make_project, record_one
+from tests.goldens.sample_project import LIVE, make_project, record_scenario
 
 
 @pytest.fixture
@@ -19,20 +19,20 @@ def project(tmp_path: Path) -> Project:
     return Project(make_project(tmp_path))
 
 
-def promote_one(project: Project, name: str, *, replace: bool = False) -> list[Path]:
-    return asyncio.run(promote(project.library, name, project.registry.find, replace=replace))
+def promote_scenario(project: Project, name: str, *, replace: bool = False) -> list[Path]:
+    return asyncio.run(promote(project.fixtures, name, project.registry.find, replace=replace))
 
 
-def test_a_recording_has_the_steps_and_the_events_of_one_run(project: Project):
-    path = record_one(project, "till", "open-drawer")
-    (one,) = read_scenarios(path)
+def test_recording_has_steps_and_events_of_one_run(project: Project):
+    path = record_scenario(project, "till", "open-drawer")
+    (scenario,) = read_scenarios(path)
     assert path == project.root / "fixtures/scratch/till/open-drawer.jsonl"
-    assert one.fixture.steps == [
+    assert scenario.fixture.steps == [
         {"type": "put", "coins": 1},
         {"type": "put", "coins": 2},
         {"type": "openDrawer"},
     ]
-    assert one.fixture.expect == {
+    assert scenario.fixture.expect == {
         "events": [
             {
                 "event": {"type": "till:open", "coins": 3},
@@ -43,70 +43,71 @@ def test_a_recording_has_the_steps_and_the_events_of_one_run(project: Project):
         "sessionActive": False,
         "coins": 3,
     }
-    assert one.fixture.metadata["recordedAt"] == "2023-11-14T22:13:20.000Z"
-    assert one.fixture.metadata["description"] == "The drawer opens with what was put in."
+    assert scenario.fixture.metadata["recordedAt"] == "2023-11-14T22:13:20.000Z"
+    description = "The drawer opens with the coins that were put in."
+    assert scenario.fixture.metadata["description"] == description
 
 
-def test_recording_never_touches_a_golden(project: Project):
-    golden = project.library.find("golden", "till/open-drawer")
+def test_recording_does_not_change_the_golden(project: Project):
+    golden = project.fixtures.find("golden", "till/open-drawer")
     before = golden.read_bytes()
     write_live(project, LIVE.replace("till.put(1)", "till.put(7)"))
-    record_one(project, "till", "open-drawer")
+    record_scenario(project, "till", "open-drawer")
     assert golden.read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["PYTEST_CURRENT_TEST", "PYTEST_VERSION"])
-async def test_nothing_is_recorded_in_a_test_run(project: Project, name: str):
+async def test_recording_is_refused_in_a_test_run(project: Project, name: str):
     clock = FrozenClock()
-    work = record(project.library, project.registry, "till", "open-drawer", clock, {name: "x"})
-    with pytest.raises(UsageError, match="this is a test run"):
+    work = record(project.fixtures, project.registry, "till", "open-drawer", clock, {name: "x"})
+    with pytest.raises(UsageError, match="cannot record in a test run"):
         await work
-    assert project.library.paths("scratch") == []
+    assert project.fixtures.paths("scratch") == []
 
 
-async def test_this_very_test_run_is_recognised(project: Project):
-    with pytest.raises(UsageError, match="this is a test run"):
-        await record(project.library, project.registry, "till", "open-drawer", FrozenClock())
+async def test_recording_is_refused_in_this_test_run(project: Project):
+    with pytest.raises(UsageError, match="cannot record in a test run"):
+        await record(project.fixtures, project.registry, "till", "open-drawer", FrozenClock())
 
 
 def write_live(project: Project, text: str) -> Project:
-    """Another live script in the place of the present one."""
+    """Replace the live script of the till."""
     project.registry.script_path("till").write_text(text)
     project.registry = Project(project.root).registry
     return project
 
 
-PLAY = LIVE[: LIVE.index("    till.put(1)")]
+HEAD = LIVE[: LIVE.index("    till.put(1)")]
 UNRECORDABLE = {
-    "a name that is not there": (LIVE, "open-drawr", "did you mean 'open-drawer'"),
-    "a path for a name": (LIVE, "../golden", "is no name for a fixture"),
-    "something that is no step": (
-        PLAY + "    till.steal(1)\n",
+    "unknown name": (LIVE, "open-drawr", "did you mean 'open-drawer'"),
+    "path as a name": (LIVE, "../golden", "invalid fixture name '../golden'"),
+    "not a step": (
+        HEAD + "    till.steal(1)\n",
         "open-drawer",
-        "'steal' is no step, so a replay could not repeat it",
+        "'steal' is not a step, so a replay cannot repeat it",
     ),
-    "nothing done": (PLAY + "    pass\n", "open-drawer", "did nothing"),
-    "a step that was not awaited": (
-        PLAY + "    forgotten = till.open_drawer()\n    forgotten.close()\n",
+    "no steps": (HEAD + "    pass\n", "open-drawer", "has no steps to record"),
+    "step not awaited": (
+        HEAD + "    forgotten = till.open_drawer()\n    forgotten.close()\n",
         "open-drawer",
-        "the step 'open_drawer' did not come to its end",
+        "the step 'open_drawer' was not awaited",
     ),
-    "a key that is missing": (
+    "missing variable": (
         LIVE.replace("@scenario()", "@scenario(needs=['TILL_KEY'])"),
         "open-drawer",
         "needs TILL_KEY",
     ),
-    "a script that does not load": (
+    "script raises": (
         "x = 1\nraise ValueError('late')\n",
         "open-drawer",
         "till_live.py:2: the live script raised ValueError: late",
     ),
-    "a script with a typo": (
+    "script with a syntax error": (
         "x = 1\ndef f(:\n",
         "open-drawer",
         "till_live.py:2: the live script raised SyntaxError",
     ),
-    "too long": (
+    "timeout": (
         LIVE.replace("@scenario()", "@scenario(timeout=0.01)").replace(
             "    till.put(1)", "    import asyncio\n    await asyncio.Event().wait()"
         ),
@@ -119,33 +120,33 @@ UNRECORDABLE = {
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("script, name, message", UNRECORDABLE.values(), ids=UNRECORDABLE)
-def test_what_cannot_be_recorded_says_why(project: Project, script: str, name: str, message: str):
+def test_recording_error_names_the_reason(project: Project, script: str, name: str, message: str):
     write_live(project, script)
     with pytest.raises(OffbookError) as raised:
-        record_one(project, "till", name)
+        record_scenario(project, "till", name)
     assert message in str(raised.value)
-    assert project.library.paths("scratch") == []
+    assert project.fixtures.paths("scratch") == []
 
 
-def test_promoting_moves_a_recording_and_its_sidecar(project: Project):
+def test_promotion_moves_recording_and_sidecar(project: Project):
     write_live(project, LIVE.replace("@scenario()", "@scenario(match='prefix')"))
-    record_one(project, "till", "open-drawer")
-    written = promote_one(project, "till/open-drawer", replace=True)
+    record_scenario(project, "till", "open-drawer")
+    written = promote_scenario(project, "till/open-drawer", replace=True)
     assert [path.name for path in written] == ["open-drawer.match.json", "open-drawer.jsonl"]
-    assert project.library.paths("scratch") == []
-    (golden,) = project.library.scenarios()
+    assert project.fixtures.paths("scratch") == []
+    (golden,) = project.fixtures.scenarios()
     assert golden.rule.match == "prefix"
 
 
-def test_a_golden_that_is_there_is_replaced_only_when_asked_to(project: Project):
-    golden = project.library.find("golden", "till/open-drawer")
+def test_existing_golden_is_replaced_only_with_replace(project: Project):
+    golden = project.fixtures.find("golden", "till/open-drawer")
     before = golden.read_bytes()
     write_live(project, LIVE.replace("till.put(1)", "till.put(7)"))
-    record_one(project, "till", "open-drawer")
+    record_scenario(project, "till", "open-drawer")
     with pytest.raises(UsageError, match="--replace"):
-        promote_one(project, "till/open-drawer")
+        promote_scenario(project, "till/open-drawer")
     assert golden.read_bytes() == before
-    promote_one(project, "till/open-drawer", replace=True)
+    promote_scenario(project, "till/open-drawer", replace=True)
     assert golden.read_bytes() != before
 
 
@@ -156,64 +157,62 @@ def change(path: Path, before: str, after: str) -> None:
 
 
 TAMPERED = {
-    "another name": ('"scenario":"open-drawer"', '"scenario":"other"', "is called 'other'"),
-    "another result": ('"coins":3', '"coins":4', "edited by hand since it was recorded"),
-    "another date": ('"recordedAt":"2023', '"recordedAt":"2024', "edited by hand"),
+    "other name": ('"scenario":"open-drawer"', '"scenario":"other"', "is named 'other'"),
+    "other result": ('"coins":3', '"coins":4', "edited after it was recorded"),
+    "other date": ('"recordedAt":"2023', '"recordedAt":"2024', "edited after"),
     "no date": ('"recordedAt":', '"recorded":', "recordedAt is missing"),
-    "no provenance": ('"provenance":', '"source":', "made by hand"),
-    "a secret": ('"component":"till"', f'"component":"sk-{"a1B2" * 12}"', "a secret at $.meta"),
-    "a secret field": ('"component":"till"', '"password":"hunter2hunter2"', "a secret at $.meta"),
-    "a home": ('"component":"till"', '"component":"/home/ada/till"', "a personal path at $.meta"),
-    "a Mac's home": ('"component":"till"', '"component":"/Users/ada/x"', "a personal path"),
-    "what does not replay": ('"coins":2', '"coins":5', "expected 3, got 6"),
+    "no provenance": ('"provenance":', '"source":', "metadata.provenance is missing"),
+    "secret": ('"component":"till"', f'"component":"sk-{"a1B2" * 12}"', "a secret at $.meta"),
+    "secret field": ('"component":"till"', '"password":"hunter2hunter2"', "a secret at $.meta"),
+    "home folder": ('"component":"till"', '"component":"/home/ada/till"', "home folder at $.meta"),
+    "home folder on macOS": ('"component":"till"', '"component":"/Users/ada/x"', "home folder at"),
+    "other result of the replay": ('"coins":2', '"coins":5', "expected 3, got 6"),
 }
 
 
 @pytest.mark.parametrize("before, after, message", TAMPERED.values(), ids=TAMPERED)
-def test_what_was_tampered_with_is_not_promoted(
-    project: Project, before: str, after: str, message: str
-):
-    path = record_one(project, "till", "open-drawer")
+def test_edited_recording_is_not_promoted(project: Project, before: str, after: str, message: str):
+    path = record_scenario(project, "till", "open-drawer")
     change(path, before, after)
     with pytest.raises(RunError) as raised:
-        promote_one(project, "till/open-drawer", replace=True)
+        promote_scenario(project, "till/open-drawer", replace=True)
     assert message in str(raised.value)
     assert f"{path}:1" in str(raised.value)
     assert path.exists()
 
 
-def test_a_sidecar_that_was_changed_is_seen(project: Project):
-    path = record_one(project, "till", "open-drawer")
+def test_edited_sidecar_is_detected(project: Project):
+    path = record_scenario(project, "till", "open-drawer")
     path.with_name("open-drawer.match.json").write_text('{"match": "subset"}')
-    with pytest.raises(RunError, match="edited by hand"):
-        promote_one(project, "till/open-drawer", replace=True)
+    with pytest.raises(RunError, match="edited after it was recorded"):
+        promote_scenario(project, "till/open-drawer", replace=True)
 
 
-def test_a_copy_under_another_name_is_not_promoted(project: Project):
+def test_copy_under_another_name_is_not_promoted(project: Project):
     copied = LIVE + '\n\n@scenario("other")\nasync def other(till):\n    await open_drawer(till)\n'
     write_live(project, copied)
-    record_one(project, "till", "other")
-    with pytest.raises(RunError, match="it is a copy of till/open-drawer"):
-        promote_one(project, "till/other")
+    record_scenario(project, "till", "other")
+    with pytest.raises(RunError, match="duplicate of till/open-drawer"):
+        promote_scenario(project, "till/other")
 
 
-def test_a_golden_that_was_edited_is_flagged(project: Project):
-    path = project.library.find("golden", "till/open-drawer")
-    assert list(find_complaints(project.library, path)) == []
+def test_edited_golden_is_detected(project: Project):
+    path = project.fixtures.find("golden", "till/open-drawer")
+    assert list(find_problems(project.fixtures, path)) == []
     change(path, '"coins":3', '"coins":4')
-    assert [one.what for one in find_complaints(project.library, path)] == [
-        "it was edited by hand since it was recorded"
+    assert [problem.what for problem in find_problems(project.fixtures, path)] == [
+        "edited after it was recorded"
     ]
 
 
-def test_a_name_that_is_not_there_is_told_with_the_nearest(project: Project):
-    record_one(project, "till", "open-drawer")
+def test_unknown_name_is_reported_with_a_suggestion(project: Project):
+    record_scenario(project, "till", "open-drawer")
     with pytest.raises(UsageError, match="did you mean 'till/open-drawer'"):
-        promote_one(project, "till/open-draw")
+        promote_scenario(project, "till/open-draw")
 
 
-def test_a_recording_replays_in_another_order_of_keys(project: Project):
-    path = project.library.find("golden", "till/open-drawer")
+def test_order_of_keys_is_not_an_edit(project: Project):
+    path = project.fixtures.find("golden", "till/open-drawer")
     whole = msgspec.json.decode(path.read_bytes())
     path.write_bytes(msgspec.json.encode(dict(sorted(whole.items()))) + b"\n")
-    assert list(find_complaints(project.library, path)) == []
+    assert list(find_problems(project.fixtures, path)) == []

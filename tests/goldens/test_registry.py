@@ -1,4 +1,4 @@
-"""Components are found by name: ours, of live scripts, of packages, by import path."""
+"""Components are found by name: built in, in live scripts, in packages, by import path."""
 
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -9,32 +9,32 @@ from offbook.errors import UsageError
 from offbook.goldens import live_scripts as home
 from offbook.goldens.components import Component, Harness
 from offbook.goldens.live_scripts import ComponentRegistry
-from tests.goldens.projects import make_project
+from tests.goldens.sample_project import make_project
 
 
-def test_our_own_are_there(tmp_path: Path):
+def test_builtin_components_are_found(tmp_path: Path):
     registry = ComponentRegistry(tmp_path)
     assert registry.find("hub") is Component
     assert registry.find("harness") is Harness
     assert registry.find("session").__name__ == "SessionComponent"
 
 
-def test_an_import_path_is_a_name_as_well(tmp_path: Path):
+def test_import_path_is_a_name(tmp_path: Path):
     assert ComponentRegistry(tmp_path).find("offbook.goldens.components:Harness") is Harness
 
 
-def test_the_class_of_a_live_script_is_found(tmp_path: Path):
+def test_class_of_a_live_script_is_found(tmp_path: Path):
     registry = ComponentRegistry(make_project(tmp_path) / "scripts" / "live")
     assert registry.find("till").__name__ == "Till"
     assert "till" in registry.names()
 
 
-def test_a_package_may_bring_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = "offbook.goldens.components:Harness"
-    brought = EntryPoint("door", place, "offbook.components")
+def test_component_of_a_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = "offbook.goldens.components:Harness"
+    entry = EntryPoint("door", path, "offbook.components")
 
     def entry_points(*, group: str) -> list[EntryPoint]:
-        return [brought] if group == "offbook.components" else []
+        return [entry] if group == "offbook.components" else []
 
     monkeypatch.setattr(home, "entry_points", entry_points)
     assert ComponentRegistry(tmp_path).find("door") is Harness
@@ -50,11 +50,11 @@ def test_a_package_may_bring_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("offbook.errors:UsageError", "is not a component"),
     ],
 )
-def test_what_is_not_there_is_told(tmp_path: Path, name: str, message: str):
+def test_unknown_component_is_reported(tmp_path: Path, name: str, message: str):
     with pytest.raises(UsageError, match=message):
         ComponentRegistry(tmp_path).find(name)
 
 
-def test_a_component_without_a_live_script_cannot_be_recorded(tmp_path: Path):
+def test_component_without_live_script_has_no_scenarios(tmp_path: Path):
     with pytest.raises(UsageError, match="has no live script"):
-        ComponentRegistry(tmp_path).takes("hub")
+        ComponentRegistry(tmp_path).scenarios("hub")

@@ -1,4 +1,4 @@
-"""Replaying: steps are done on a real component, and what comes is compared."""
+"""Replay runs the steps on a real component and compares the result."""
 
 from pathlib import Path
 from typing import Any
@@ -15,47 +15,49 @@ START = {"type": "startSession"}
 RUN: list[dict[str, Any]] = [{"type": "create", "name": "h", "input": {}}, {"type": "run"}]
 
 
-def make(
+def make_scenario(
     steps: list[dict[str, Any]], expect: dict[str, Any], rule: MatchRule | None = None
 ) -> GoldenScenario:
     fixture = GoldenFixture("s", "basic", steps, expect)
     return GoldenScenario(fixture, Path("golden/hub/basic.jsonl"), 3, rule or MatchRule())
 
 
-async def play(scenario: GoldenScenario, kind: type[Component] = Component) -> GoldenReplay:
-    (done,) = await replay_all([scenario], lambda _: kind)
-    return done
+async def replay_one(
+    scenario: GoldenScenario, component_class: type[Component] = Component
+) -> GoldenReplay:
+    (result,) = await replay_all([scenario], lambda _: component_class)
+    return result
 
 
-def told(kind: str, **data: Any) -> dict[str, Any]:
+def event(kind: str, **data: Any) -> dict[str, Any]:
     return {"event": {"type": kind, **data}, "context": {"sessionId": "s"}}
 
 
 STEPS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "emit": (
         [{"type": "emit", "event": {"type": "harness:start", "name": "test"}}],
-        {"events": [told("harness:start", name="test")]},
+        {"events": [event("harness:start", name="test")]},
     ),
     "emit with an override": (
         [{"type": "emit", "event": {"type": "a"}, "contextOverride": {"phase": {"name": "P"}}}],
-        {"events": [{**told("a"), "context": {"sessionId": "s", "phase": {"name": "P"}}}]},
+        {"events": [{**event("a"), "context": {"sessionId": "s", "phase": {"name": "P"}}}]},
     ),
     "emit with a null override": (
         [{"type": "emit", "event": {"type": "a"}, "contextOverride": None}],
-        {"events": [told("a")]},
+        {"events": [event("a")]},
     ),
     "startSession": ([START], {"events": [], "sessionActive": True}),
     "send": (
         [START, {"type": "send", "message": ""}],
-        {"events": [told("session:message", content="")]},
+        {"events": [event("session:message", content="")]},
     ),
     "sendTo": (
         [START, {"type": "sendTo", "agent": "a", "message": "m"}],
-        {"events": [told("session:message", content="m", agentName="a")]},
+        {"events": [event("session:message", content="m", agentName="a")]},
     ),
     "sendToRun": (
         [START, {"type": "sendToRun", "runId": "r", "message": "m"}],
-        {"events": [told("session:message", content="m", runId="r")]},
+        {"events": [event("session:message", content="m", runId="r")]},
     ),
     "reply": (
         [
@@ -66,18 +68,18 @@ STEPS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
                 "response": {"content": "yes", "choice": "y", "timestamp": "now"},
             },
         ],
-        {"events": [told("session:reply", promptId="p", content="yes", choice="y")]},
+        {"events": [event("session:reply", promptId="p", content="yes", choice="y")]},
     ),
     "abort": (
         [START, {"type": "abort", "reason": "enough"}],
-        {"events": [told("session:abort", reason="enough")], "status": "aborted"},
+        {"events": [event("session:abort", reason="enough")], "status": "aborted"},
     ),
     "setStatus": ([{"type": "setStatus", "status": "running"}], {"status": "running"}),
-    "nothing while inactive": (
+    "commands before startSession": (
         [{"type": "send", "message": "m"}, {"type": "abort"}],
         {"events": [], "status": "idle", "sessionActive": False},
     ),
-    "null asserts nothing": (
+    "null is not compared": (
         [START],
         {"events": [], "status": None, "sessionActive": None},
     ),
@@ -85,81 +87,82 @@ STEPS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("steps, expect", STEPS.values(), ids=STEPS)
-async def test_every_step_does_what_it_says(steps: list[dict[str, Any]], expect: dict[str, Any]):
-    assert (await play(make(steps, expect))).differences == []
+async def test_step_has_its_effect(steps: list[dict[str, Any]], expect: dict[str, Any]):
+    assert (await replay_one(make_scenario(steps, expect))).differences == []
 
 
 BROKEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
-    "an unknown step": (
+    "unknown step": (
         [{"type": "sned", "message": "m"}],
         {"events": []},
-        "golden/hub/basic.jsonl:3, step 1: there is no step 'sned'\ndid you mean 'send'",
+        "golden/hub/basic.jsonl:3, step 1: unknown step 'sned'\ndid you mean 'send'",
     ),
-    "a missing field": (
+    "missing field": (
         [START, {"type": "send"}],
         {"events": []},
-        "step 2: the step 'send' missing required field `message`",
+        "step 2: step 'send' missing required field `message`",
     ),
-    "an unknown field": (
+    "unknown field": (
         [{"type": "send", "mesage": "m", "message": "m"}],
         {"events": []},
         "did you mean 'message'",
     ),
-    "a field of another type": (
+    "wrong type of a field": (
         [{"type": "send", "message": 3}],
         {"events": []},
         "Expected `str`, got `int`",
     ),
-    "an event without a type": (
+    "event without type": (
         [{"type": "emit", "event": {"typ": "a"}}],
         {"events": []},
-        "an event needs a type",
+        "the event has no type",
     ),
-    "a step that raises": (
+    "step raises": (
         [{"type": "resume", "sessionId": "s", "message": "m"}],
         {"events": []},
         "resume raised UsageError: no session 's' is paused",
     ),
-    "another status": ([START], {"status": "running"}, 'status: expected "running", got "idle"'),
-    "an inactive session": ([], {"sessionActive": True}, "sessionActive: expected true, got false"),
-    "false is asserted": ([START], {"sessionActive": False}, "expected false, got true"),
-    "something that nobody tells": ([START], {"statu": "idle"}, "did you mean 'status'"),
-    "nothing expected": ([START], {"status": None}, "it proves nothing"),
-    "an event too many": (
+    "other status": ([START], {"status": "running"}, 'status: expected "running", got "idle"'),
+    "inactive session": ([], {"sessionActive": True}, "sessionActive: expected true, got false"),
+    "false is compared": ([START], {"sessionActive": False}, "expected false, got true"),
+    "unknown state": ([START], {"statu": "idle"}, "did you mean 'status'"),
+    "nothing expected": ([START], {"status": None}, "the fixture expects nothing"),
+    "one event more": (
         [{"type": "emit", "event": {"type": "a"}}],
         {"events": []},
-        "expected nothing more",
+        "expected no more events",
     ),
-    "a scope that is not open": ([{"type": "leaveScope"}], {"events": []}, "no scope is open"),
+    "no open scope": ([{"type": "leaveScope"}], {"events": []}, "no open scope to leave"),
 }
 
 
 @pytest.mark.parametrize("steps, expect, message", BROKEN.values(), ids=BROKEN)
-async def test_what_is_not_as_expected_is_told(
+async def test_difference_is_reported_with_file_and_line(
     steps: list[dict[str, Any]], expect: dict[str, Any], message: str
 ):
-    done = await play(make(steps, expect))
-    assert not done.ok
-    assert message in done.tell()
-    assert "golden/hub/basic.jsonl:3" in done.tell()
+    result = await replay_one(make_scenario(steps, expect))
+    assert not result.ok
+    assert message in result.render()
+    assert "golden/hub/basic.jsonl:3" in result.render()
 
 
-async def test_an_error_of_a_listener_fails_the_replay():
-    class Fragile(Component):
+async def test_exception_of_a_listener_fails_the_replay():
+    class WithBrokenListener(Component):
         async def open(self) -> None:
-            self.hub.subscribe(break_down)
+            self.hub.subscribe(fail)
 
-    def break_down(event: Event) -> None:
+    def fail(event: Event) -> None:
         raise ValueError("broken listener")
 
+    scenario = make_scenario([{"type": "emit", "event": {"type": "a"}}], {"events": []})
     with pytest.raises(ValueError, match="broken listener"):
-        await replay(make([{"type": "emit", "event": {"type": "a"}}], {"events": []}), Fragile)
+        await replay(scenario, WithBrokenListener)
 
 
-async def test_a_component_is_closed_whatever_happens():
+async def test_component_is_closed_after_an_exception():
     closed: list[str] = []
 
-    class Careful(Component):
+    class Exploding(Component):
         @step
         def explode(self) -> None:
             raise ValueError("boom")
@@ -167,77 +170,75 @@ async def test_a_component_is_closed_whatever_happens():
         async def close(self) -> None:
             closed.append("closed")
 
-    done = await play(make([{"type": "explode"}], {"events": []}), Careful)
-    assert "explode raised ValueError: boom" in done.tell()
+    result = await replay_one(make_scenario([{"type": "explode"}], {"events": []}), Exploding)
+    assert "explode raised ValueError: boom" in result.render()
     assert closed == ["closed"]
 
 
-async def test_time_stands_still_while_a_scenario_is_played():
+async def test_clock_is_frozen_during_a_scenario():
     class Timed(Harness):
-        async def work(self) -> Any:
+        async def execute(self) -> Any:
             return {"result": "success"}
 
     steps = [{"type": "create", "name": "h", "input": {"value": 1}}, {"type": "run"}]
     expect = {
         "events": [
-            told("harness:start", name="h"),
-            told("harness:complete", success=True, durationMs=0),
+            event("harness:start", name="h"),
+            event("harness:complete", success=True, durationMs=0),
         ],
         "status": "complete",
         "state": {"value": 1},
         "result": {"result": "success"},
     }
-    assert (await play(make(steps, expect), Timed)).differences == []
+    assert (await replay_one(make_scenario(steps, expect), Timed)).differences == []
 
 
-async def test_a_harness_tells_phases_and_tasks_outside_their_own_context():
+async def test_start_and_end_of_phases_and_tasks_are_outside_of_their_context():
     class Phased(Harness):
-        async def work(self) -> Any:
+        async def execute(self) -> Any:
             async def build() -> str:
                 return await self.task("t1", lambda: self.hub.emit("inside").event)
 
             return await self.phase("Plan", build)
 
-    steps = RUN
     inside = {"sessionId": "s", "phase": {"name": "Plan"}, "task": {"id": "t1"}}
     phase = {"sessionId": "s", "phase": {"name": "Plan"}}
     expect = {
         "events": [
-            told("phase:start", name="Plan"),
+            event("phase:start", name="Plan"),
             {"event": {"type": "task:start", "taskId": "t1"}, "context": phase},
             {"event": {"type": "inside"}, "context": inside},
             {
                 "event": {"type": "task:complete", "taskId": "t1", "result": "inside"},
                 "context": phase,
             },
-            told("phase:complete", name="Plan"),
+            event("phase:complete", name="Plan"),
         ]
     }
     rule = MatchRule(filter=["phase:*", "task:*", "inside"])
-    assert (await play(make(steps, expect, rule), Phased)).differences == []
+    assert (await replay_one(make_scenario(RUN, expect, rule), Phased)).differences == []
 
 
-async def test_a_harness_that_fails_tells_so_and_goes_back_to_idle():
+async def test_failing_harness_emits_its_end_and_becomes_idle():
     class Failing(Harness):
-        async def work(self) -> Any:
-            async def fall(run_id: str, inbox: Inbox) -> None:
-                raise ValueError("fell")
+        async def execute(self) -> Any:
+            async def fail(run_id: str, inbox: Inbox) -> None:
+                raise ValueError("no luck")
 
-            return await self.phase("Plan", lambda: self.agent("a", fall))
+            return await self.phase("Plan", lambda: self.agent("a", fail))
 
-    heard: list[str] = []
+    names: list[str] = []
 
-    class Heard(Failing):
+    class Observed(Failing):
         async def open(self) -> None:
-            self.hub.subscribe(lambda event: heard.append(event.event))
+            self.hub.subscribe(lambda event: names.append(event.event))
 
         async def close(self) -> None:
-            heard.append(self.hub.status)
+            names.append(self.hub.status)
 
-    steps = RUN
-    done = await play(make(steps, {"events": []}), Heard)
-    assert "ValueError: fell" in done.tell()
-    assert heard == [
+    result = await replay_one(make_scenario(RUN, {"events": []}), Observed)
+    assert "ValueError: no luck" in result.render()
+    assert names == [
         "harness:start",
         "phase:start",
         "agent:start",
@@ -249,16 +250,16 @@ async def test_a_harness_that_fails_tells_so_and_goes_back_to_idle():
     ]
 
 
-async def test_a_harness_is_created_before_it_runs():
-    done = await play(make([{"type": "run"}], {"events": []}), Harness)
-    assert "the step create comes first" in done.tell()
+async def test_run_needs_create_before_it():
+    result = await replay_one(make_scenario([{"type": "run"}], {"events": []}), Harness)
+    assert "add the step create before it" in result.render()
 
 
-def test_a_component_inherits_the_steps_of_the_hub():
-    class Own(Component):
+def test_component_inherits_the_steps_of_the_hub():
+    class Door(Component):
         @step
         def shut_door(self, slowly: bool = False) -> None:  # noqa: FBT001, FBT002 - a step's field
-            """Shut it."""
+            """Shut the door."""
 
-    assert {"shutDoor", "sendTo", "emit", "enterScope"} <= steps_of(Own).keys()
+    assert {"shutDoor", "sendTo", "emit", "enterScope"} <= steps_of(Door).keys()
     assert "shutDoor" not in steps_of(Component)

@@ -1,4 +1,4 @@
-"""The agent session as a component: what its steps refuse."""
+"""The steps of the session component check their input."""
 
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,22 @@ def prompt(*script: dict[str, Any]) -> dict[str, Any]:
 
 
 BROKEN: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "no session yet": ([prompt({"say": "Hi."})], "the step create comes first"),
-    "neither said nor called": ([CREATE, prompt({})], "either says something or calls a tool"),
-    "both": ([CREATE, prompt({"say": "x", "call": "bash"})], "either says something or calls"),
-    "an unknown action": ([CREATE, prompt({"sya": "x"})], "did you mean 'say'"),
-    "more than the agent asks for": (
-        [CREATE, prompt({"say": "Hi."}, {"say": "Never said."})],
+    "no session yet": ([prompt({"say": "Hi."})], "add the step create before it"),
+    "neither say nor call": ([CREATE, prompt({})], "either 'say' or 'call'"),
+    "both": ([CREATE, prompt({"say": "x", "call": "bash"})], "either 'say' or 'call'"),
+    "unknown action": ([CREATE, prompt({"sya": "x"})], "did you mean 'say'"),
+    "unused action": (
+        [CREATE, prompt({"say": "Hi."}, {"say": "Unused."})],
         "ScriptUnfinished",
     ),
-    "less than it asks for": ([CREATE, prompt({"call": "bash"})], "ScriptExhausted"),
+    "missing action": ([CREATE, prompt({"call": "bash"})], "ScriptExhausted"),
 }
 
 
 @pytest.mark.parametrize("steps, message", BROKEN.values(), ids=BROKEN)
-async def test_what_a_step_refuses_is_told_with_its_number(
-    steps: list[dict[str, Any]], message: str
-):
+async def test_invalid_step_is_reported_with_its_number(steps: list[dict[str, Any]], message: str):
     fixture = GoldenFixture("s", "x", steps, {"events": []})
     scenario = GoldenScenario(fixture, Path("golden/session/x.jsonl"), 1, MatchRule())
-    (done,) = await replay_all([scenario], lambda _: SessionComponent)
-    assert message in done.tell()
-    assert f"step {len(steps)}" in done.tell()
+    (result,) = await replay_all([scenario], lambda _: SessionComponent)
+    assert message in result.render()
+    assert f"step {len(steps)}" in result.render()

@@ -1,4 +1,4 @@
-"""The hub's protocol: envelopes, commands, pausing, channels, inboxes."""
+"""The session hub: envelopes, commands, pausing, channels and inboxes."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from offbook.goldens.session_hub import Channel, Inbox, SessionHub, event_envelo
 from offbook.trace.events import Event
 
 
-def hear(hub: SessionHub) -> list[Event]:
+def collect_events(hub: SessionHub) -> list[Event]:
     seen: list[Event] = []
     hub.subscribe(seen.append)
     return seen
@@ -22,9 +22,9 @@ def payloads(events: list[Event]) -> list[dict[str, Any]]:
     return [event_envelope(event)["event"] for event in events]
 
 
-def test_an_envelope_has_id_timestamp_context_and_event():
+def test_envelope_has_id_timestamp_context_and_event():
     hub = SessionHub(FrozenClock(1_766_916_000_000), session_id="record-1")
-    seen = hear(hub)
+    seen = collect_events(hub)
     hub.emit("harness:start", {"name": "test"})
     assert [event_envelope(event) for event in seen] == [
         {
@@ -46,9 +46,9 @@ def send_all(hub: SessionHub) -> None:
     hub.abort()
 
 
-def test_commands_are_silent_before_the_session_starts():
+def test_commands_emit_nothing_before_the_session_starts():
     hub = SessionHub(session_id="s")
-    seen = hear(hub)
+    seen = collect_events(hub)
     send_all(hub)
     hub.abort(resumable=True)
     assert seen == []
@@ -57,9 +57,9 @@ def test_commands_are_silent_before_the_session_starts():
     assert not hub.signal.fired
 
 
-def test_commands_of_an_active_session_have_exactly_these_payloads():
+def test_commands_of_an_active_session_have_exact_payloads():
     hub = SessionHub(session_id="s")
-    seen = hear(hub)
+    seen = collect_events(hub)
     hub.start_session()
     send_all(hub)
     assert payloads(seen) == [
@@ -73,7 +73,7 @@ def test_commands_of_an_active_session_have_exactly_these_payloads():
     ]
 
 
-def test_abort_sets_the_status_before_listeners_hear_and_leaves_the_session_active():
+def test_abort_sets_the_status_before_its_event_and_keeps_the_session_active():
     hub, statuses = SessionHub(session_id="s"), list[str]()
     hub.subscribe(lambda _: statuses.append(hub.status), "session:abort")
     hub.start_session()
@@ -84,19 +84,19 @@ def test_abort_sets_the_status_before_listeners_hear_and_leaves_the_session_acti
     assert hub.signal.reason == "enough"
 
 
-def test_a_reply_without_content_is_refused():
+def test_reply_without_content_is_refused():
     with pytest.raises(UsageError, match="content"):
         SessionHub().reply("p", {"contents": "yes"})
 
 
-def test_a_status_that_does_not_exist_is_refused_with_the_nearest():
+def test_unknown_status_is_refused_with_a_suggestion():
     with pytest.raises(UsageError, match="'running'"):
         SessionHub().set_status("runing")  # pyright: ignore[reportArgumentType] - on purpose
 
 
-def test_a_session_is_paused_once_and_resumed_with_a_message():
+def test_session_is_paused_once_and_resumed_with_a_message():
     hub = SessionHub(session_id="s")
-    seen = hear(hub)
+    seen = collect_events(hub)
     hub.start_session()
     hub.set_status("running")
     hub.abort("wait", resumable=True, node="n1")
@@ -126,20 +126,20 @@ def test_a_session_is_paused_once_and_resumed_with_a_message():
         ("paused", "t", "go", UsageError, "did you mean|no session 't' is paused"),
     ],
 )
-def test_resuming_refuses_in_this_order_and_tells_nothing(
+def test_invalid_resume_is_refused_without_an_event(
     status: Any, session: str, message: str, kind: type[OffbookError], what: str
 ):
     hub = SessionHub(session_id="s")
     hub.start_session()
     hub.abort(resumable=True)
     hub.set_status(status)
-    seen = hear(hub)
+    seen = collect_events(hub)
     with pytest.raises(kind, match=what):
         hub.resume(session, message)
     assert seen == []
 
 
-def test_a_paused_session_can_still_be_ended():
+def test_paused_session_can_be_aborted():
     hub = SessionHub(session_id="s")
     hub.start_session()
     hub.abort(resumable=True)
@@ -147,12 +147,12 @@ def test_a_paused_session_can_still_be_ended():
     assert hub.status == "aborted"
 
 
-async def test_a_message_to_a_run_reaches_its_inbox_without_a_session_and_tells_nothing():
+async def test_inbox_receives_messages_before_the_session_starts():
     hub = SessionHub(session_id="s")
-    seen = hear(hub)
+    seen = collect_events(hub)
     inbox = hub.open_inbox("run-0")
     hub.send_to_run("run-0", "hello")
-    hub.send_to_run("run-1", "nobody")
+    hub.send_to_run("run-1", "no inbox")
     assert await inbox.pop() == "hello"
     assert seen == []
 
@@ -161,15 +161,15 @@ def count(event: Event, state: dict[str, int]) -> None:
     state[event.event] = state.get(event.event, 0) + 1
 
 
-def test_a_channel_hears_between_start_and_stop():
-    hub, moments = SessionHub(), list[str]()
-    seen = hear(hub)
+def test_channel_receives_events_between_start_and_stop():
+    hub, calls = SessionHub(), list[str]()
+    seen = collect_events(hub)
 
     def started(state: object) -> None:
-        moments.append("start")
+        calls.append("start")
 
     def completed(state: object) -> None:
-        moments.append("complete")
+        calls.append("complete")
 
     hub.register_channel(
         Channel(
@@ -187,11 +187,11 @@ def test_a_channel_hears_between_start_and_stop():
     hub.stop()
     hub.emit("tick3")
     assert hub.channels.state("counter") == {"tick2": 1}
-    assert moments == ["start", "complete"]
+    assert calls == ["start", "complete"]
     assert payloads(seen)[0] == {"type": "channel:registered", "name": "counter"}
 
 
-def test_a_channel_registered_late_starts_at_once():
+def test_channel_registered_after_start_is_started():
     hub = SessionHub()
     hub.start()
     hub.register_channel(Channel("late", {"*": count}))
@@ -200,7 +200,7 @@ def test_a_channel_registered_late_starts_at_once():
 
 
 @pytest.mark.parametrize("name", ["", " ", "twice"])
-def test_a_channel_needs_a_name_of_its_own(name: str):
+def test_channel_needs_a_unique_name(name: str):
     hub = SessionHub()
     hub.register_channel(Channel("twice", {}))
     with pytest.raises(UsageError, match="channel"):
@@ -216,9 +216,9 @@ async def boom_later(*_: object) -> None:
 
 
 @pytest.mark.parametrize("handler", [boom, boom_later])
-async def test_a_handler_that_raises_is_told_and_the_others_go_on(handler: Any):
+async def test_exception_of_a_handler_is_an_event_and_the_others_run(handler: Any):
     hub = SessionHub()
-    seen = hear(hub)
+    seen = collect_events(hub)
     hub.register_channel(Channel("bad", {"tick": handler}))
     hub.register_channel(Channel("good", {"tick": count}))
     hub.start()
@@ -232,7 +232,7 @@ async def test_a_handler_that_raises_is_told_and_the_others_go_on(handler: Any):
         hub.raise_errors()
 
 
-def test_a_channel_that_cannot_start_does_not_run():
+def test_channel_whose_on_start_raises_does_not_run():
     hub, states = SessionHub(allow_errors=True), list[object]()
     hub.register_channel(Channel("bad", {"tick": count}, on_start=boom, on_complete=states.append))
     hub.start()
@@ -243,31 +243,31 @@ def test_a_channel_that_cannot_start_does_not_run():
     assert len(hub.errors) == 1
 
 
-def test_a_channel_that_fails_at_its_end_is_told():
+def test_exception_of_on_complete_is_an_event():
     hub = SessionHub(allow_errors=True)
-    seen = hear(hub)
+    seen = collect_events(hub)
     hub.register_channel(Channel("bad", {"tick": count}, on_complete=boom))
     hub.start()
     hub.stop()
     assert seen[-1].event == "channel:error"
 
 
-PATIENCE = 5.0
+TIMEOUT = 5.0
 
 
-async def test_an_inbox_serves_whoever_waits_longest_first():
+async def test_inbox_serves_waiting_readers_in_order():
     inbox = Inbox()
     tasks = [asyncio.create_task(inbox.pop()) for _ in range(2)]
     await asyncio.sleep(0)
     inbox.push("one")
     inbox.push("two")
     inbox.push("three")
-    assert await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE) == ["one", "two"]
+    assert await asyncio.wait_for(asyncio.gather(*tasks), TIMEOUT) == ["one", "two"]
     assert inbox.drain() == ["three"]
     assert inbox.drain() == []
 
 
-async def test_an_inbox_yields_even_when_a_message_is_there():
+async def test_inbox_yields_to_the_event_loop_even_with_a_message():
     inbox, order = Inbox(), list[str]()
     inbox.push("one")
 
@@ -278,12 +278,12 @@ async def test_an_inbox_yields_even_when_a_message_is_there():
 
     task = asyncio.create_task(take())
     await asyncio.sleep(0)
-    order.append("another's turn")
-    await asyncio.wait_for(task, PATIENCE)
-    assert order == ["another's turn", "one"]
+    order.append("other task")
+    await asyncio.wait_for(task, TIMEOUT)
+    assert order == ["other task", "one"]
 
 
-async def test_a_message_for_a_reader_that_was_cancelled_is_not_lost():
+async def test_message_for_a_cancelled_reader_is_not_lost():
     inbox = Inbox()
     task = asyncio.create_task(inbox.pop())
     await asyncio.sleep(0)

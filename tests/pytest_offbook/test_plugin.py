@@ -227,7 +227,7 @@ async def test_it(offbook):
     )
     outcome.assert_outcomes(failed=1)
     outcome.stdout.fnmatch_lines(
-        ["E*assert 1 == 2", "*also, when its rehearsals ended: UsageError: a run was never*"]
+        ["E*assert 1 == 2", "*also, when the rehearsal was closed: UsageError: a run was never*"]
     )
 
 
@@ -409,7 +409,7 @@ IMPORTED = """
 import sys
 
 def pytest_unconfigure(config):
-    print("imported:", "offbook" in sys.modules, "pytest_offbook.rehearsals" in sys.modules)
+    print("imported:", "offbook.runs" in sys.modules, "pytest_offbook.rehearsals" in sys.modules)
 """
 
 

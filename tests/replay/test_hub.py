@@ -1,43 +1,43 @@
-"""The hub does what it did when its goldens were recorded."""
+"""The hub replays its goldens as recorded."""
 
 import pytest
 
-from offbook.goldens.goldens_pytest import Goldens
+from offbook.goldens import Goldens
 
 pytestmark = pytest.mark.replay
 
 
-def test_a_listener_hears_what_is_emitted(goldens: Goldens):
+def test_listener_receives_emitted_events(goldens: Goldens):
     goldens.replay("hub/subscribe-basic")
 
 
-def test_a_prefix_passes_its_family_only(goldens: Goldens):
+def test_prefix_filter_selects_its_names_only(goldens: Goldens):
     goldens.replay("hub/subscribe-filter")
 
 
-def test_a_list_passes_what_any_member_does(goldens: Goldens):
+def test_list_filter_selects_the_names_of_any_member(goldens: Goldens):
     goldens.replay("hub/subscribe-list")
 
 
-def test_whoever_stopped_hears_no_more(goldens: Goldens):
+def test_unsubscribed_listener_receives_no_more_events(goldens: Goldens):
     goldens.replay("hub/unsubscribe")
 
 
-def test_scopes_nest_shallowly_and_come_back(goldens: Goldens):
+def test_scopes_nest_shallowly_and_are_restored(goldens: Goldens):
     goldens.replay("hub/scoped-context")
 
 
-def test_commands_are_silent_until_the_session_starts(goldens: Goldens):
+def test_commands_emit_nothing_before_the_session_starts(goldens: Goldens):
     goldens.replay("hub/commands")
 
 
-def test_an_aborted_session_says_why_and_stays_active(goldens: Goldens):
+def test_aborted_session_has_a_reason_and_stays_active(goldens: Goldens):
     goldens.replay("hub/abort")
 
 
-def test_the_status_is_what_it_was_set_to(goldens: Goldens):
+def test_status_is_set_without_an_event(goldens: Goldens):
     goldens.replay("hub/status")
 
 
-def test_a_session_is_paused_once_and_goes_on_with_a_message(goldens: Goldens):
+def test_session_is_paused_once_and_resumed_with_a_message(goldens: Goldens):
     goldens.replay("hub/pause-resume")

@@ -1,19 +1,19 @@
-"""The agent session does what it did when its goldens were recorded."""
+"""The agent session replays its goldens as recorded."""
 
 import pytest
 
-from offbook.goldens.goldens_pytest import Goldens
+from offbook.goldens import Goldens
 
 pytestmark = pytest.mark.replay
 
 
-def test_the_tools_that_the_model_calls_are_run(goldens: Goldens):
+def test_tools_called_by_the_model_run(goldens: Goldens):
     goldens.replay("session/tool-calls")
 
 
-def test_a_tool_that_fails_is_an_error_result(goldens: Goldens):
+def test_failing_tool_is_an_error_result(goldens: Goldens):
     goldens.replay("session/tool-error")
 
 
-def test_a_session_goes_on_where_it_stopped(goldens: Goldens):
+def test_session_continues_with_a_second_prompt(goldens: Goldens):
     goldens.replay("session/two-prompts")

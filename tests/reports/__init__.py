@@ -1,1 +1,1 @@
-"""Traces told to somebody."""
+"""Reports render the same results for people and for other programs."""

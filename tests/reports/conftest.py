@@ -1,4 +1,4 @@
-"""Reports are read with other people's parsers; those of npm are installed once into .venv."""
+"""Reference parsers for reports; those from npm are installed once into .venv."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PARSERS = ("tap-parser@18.3.4",)
 
 @pytest.fixture(scope="session")
 def npm_parsers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the parsers' commands; skipped where there is no npm to install them."""
+    """Return the folder with the commands of the parsers; skip the test without npm."""
     if shutil.which("npm") is None:
-        pytest.skip("npm is missing: no parser of TAP 14 can be installed")
+        pytest.skip("npm is missing, and the TAP parser is installed with it")
     home = Path(sys.prefix) / "offbook-npm" / "-".join(PARSERS).replace("@", "-")
     if not (home / "done").exists():
         fresh = tmp_path_factory.mktemp("npm")

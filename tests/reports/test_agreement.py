@@ -1,4 +1,4 @@
-"""One run, told three ways: the parsers of others find the same names and the same statuses."""
+"""Reference parsers read the same names and statuses from the three reports of a run."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.reports.test_formats import (
     from_junit,
     from_tap,
     jsonschema,
-    merged,
-    told,
+    names_and_statuses,
+    without_errors,
 )
 
-SIGNS = "\x00\x1b[31m# SKIP # TODO \\\"'<>&]]>🎭\u2028\ud800 ok 1 - \n  ---\n...Bail out!"
-texts = st.text(st.characters() | st.sampled_from(SIGNS), max_size=30) | st.sampled_from(
+SPECIAL_TEXT = "\x00\x1b[31m# SKIP # TODO \\\"'<>&]]>🎭\u2028\ud800 ok 1 - \n  ---\n...Bail out!"
+texts = st.text(st.characters() | st.sampled_from(SPECIAL_TEXT), max_size=30) | st.sampled_from(
     [
         "",
         " ",
@@ -52,22 +52,22 @@ texts = st.text(st.characters() | st.sampled_from(SIGNS), max_size=30) | st.samp
 )
 
 
-def judge(name: str, status: str, message: str, actual: str) -> Event:
+def verdict_event(name: str, status: str, message: str, actual: str) -> Event:
     data = {"check": name, "status": status, "message": message, "expected": "e", "actual": actual}
     return Event(1, "check.verdict", data)
 
 
 statuses = st.sampled_from(["pass", "fail", "no_data", "warn", "error"])
-verdicts = st.builds(judge, texts, statuses, texts, texts)
+verdicts = st.builds(verdict_event, texts, statuses, texts, texts)
 
 
-def agree(suite: Suite, commands: Path) -> None:
-    """Names and statuses are the same in all three, and no two names are."""
-    wanted = told(suite)
-    assert from_junit(JUnitReport().render(suite)) == wanted
-    assert from_ctrf(CtrfReport().render(suite)) == merged(wanted)
-    assert from_tap(TapReport().render(suite), commands) == merged(wanted)
-    names = [name for name, _ in wanted]
+def assert_reports_agree(suite: Suite, commands: Path) -> None:
+    """Assert that names and statuses are the same in all reports, and that names are unique."""
+    expected = names_and_statuses(suite)
+    assert from_junit(JUnitReport().render(suite)) == expected
+    assert from_ctrf(CtrfReport().render(suite)) == without_errors(expected)
+    assert from_tap(TapReport().render(suite), commands) == without_errors(expected)
+    names = [name for name, _ in expected]
     assert len(set(names)) == len(names)
 
 
@@ -77,17 +77,20 @@ def agree(suite: Suite, commands: Path) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(verdicts, min_size=1, max_size=40), st.booleans())
-def test_whatever_verdicts_say_the_three_reports_agree(
+def test_the_three_reports_agree_on_any_verdicts(
     npm_parsers: Path,
-    found: list[Event],
+    events: list[Event],
     flaky: bool,  # noqa: FBT001 - drawn
 ):
-    history = (Attempt(1, f"timeout {SIGNS}", "timeout"),) if flaky else ()
-    agree(collect_suite(found, f"suite {SIGNS}", trace="s.jsonl", history=history), npm_parsers)
+    history = (Attempt(1, f"timeout {SPECIAL_TEXT}", "timeout"),) if flaky else ()
+    assert_reports_agree(
+        collect_suite(events, f"suite {SPECIAL_TEXT}", trace="s.jsonl", history=history),
+        npm_parsers,
+    )
 
 
 class Judge:
-    """Finds the plan good, and everything else wanting."""
+    """A judge that gives the plan the best score and everything else the worst."""
 
     async def reply(self, request: Request, /) -> Reply:
         score = 5 if "plan" in request.prompt.lower() else 1
@@ -96,9 +99,9 @@ class Judge:
 
 @pytest.fixture
 async def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run that was checked and evaluated; some of it holds, some does not, some is wrong."""
+    """Run, check and evaluate a loop; some verdicts pass, some fail, some are errors."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    place = Path(setup("w", scratchpad="The plan is # TODO").workspace_path)
+    workspace = Path(setup("w", scratchpad="The plan is # TODO").workspace_path)
     await run("w", "Go", mock_responses=["\x1b[31mred\x1b[0m 🎭\nLOOP_COMPLETE"])
     check(
         "w",
@@ -112,15 +115,15 @@ async def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             {"type": "cost_within", "max_dollars": 1},
         ],
     )
-    wanted = [
+    evaluations = [
         {"criterion": "plan_quality", "target": "scratchpad"},
         {"criterion": "custom", "target": "output", "custom_prompt": "Is it calm?"},
     ]
-    await evaluate_with_source(Judge(), "w", wanted)
-    return place
+    await evaluate_with_source(Judge(), "w", evaluations)
+    return workspace
 
 
-def test_assertions_and_evaluations_of_a_run_are_told_together(judged: Path, npm_parsers: Path):
+def test_assertions_and_evaluations_of_a_run_are_reported_together(judged: Path, npm_parsers: Path):
     history = (Attempt(1, "timeout after 30 s", "timeout"),)
     suite = collect_suite(Trace(judged / "session.jsonl"), "w", history=history)
     statuses = [case.status for case in suite.cases]
@@ -128,7 +131,7 @@ def test_assertions_and_evaluations_of_a_run_are_told_together(judged: Path, npm
         *["passed", "passed", "failed", "failed", "failed", "error", "failed"],
         *["passed", "failed"],
     ]
-    agree(suite, npm_parsers)
+    assert_reports_agree(suite, npm_parsers)
     for format_ in ("junit", "tap", "ctrf", "json"):
         written = report("w", format_, "w", include_traces=True, history=history)
         text = Path(written.report_path).read_text(encoding="utf-8")
@@ -139,7 +142,7 @@ def test_assertions_and_evaluations_of_a_run_are_told_together(judged: Path, npm
 
 
 @pytest.mark.external
-def test_the_reports_of_a_run_are_valid_by_the_schemas(judged: Path, shared_data: Path):
+def test_the_reports_of_a_run_are_valid_according_to_the_schemas(judged: Path, shared_data: Path):
     junit = Path(report("w", "junit", "w", include_traces=True).report_path).read_bytes()
     schema = etree.XMLSchema(etree.parse(shared_data / JUNIT_XSD))
     assert schema.validate(etree.parse(io.BytesIO(junit))), schema.error_log
@@ -148,12 +151,12 @@ def test_the_reports_of_a_run_are_valid_by_the_schemas(judged: Path, shared_data
     jsonschema.Draft7Validator(published).validate(ctrf)
 
 
-def test_a_failing_point_fails_the_whole_for_the_parser_of_npm(judged: Path, npm_parsers: Path):
+def test_the_reference_tap_parser_fails_on_a_failed_case(judged: Path, npm_parsers: Path):
     written = Path(report("w", "tap", "w").report_path)
-    ended = subprocess.run(
+    process = subprocess.run(
         [npm_parsers / "tap-parser", "--strict"],
         input=written.read_bytes(),
         capture_output=True,
         check=False,
     )
-    assert ended.returncode == 1
+    assert process.returncode == 1

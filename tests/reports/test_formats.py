@@ -1,4 +1,4 @@
-"""The same results, told in every format, are read alike by other people's parsers."""
+"""Reference parsers read the same cases from every report format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from offbook.reports.ctrf import CtrfReport
 from offbook.reports.json_report import JsonReport
-from offbook.reports.junit import JUnitReport, clean
+from offbook.reports.junit import JUnitReport, remove_invalid
 from offbook.reports.report import Attempt, Case, Report, Suite, collect_suite
 from offbook.reports.tap import TapReport
 from offbook.trace.events import Event
@@ -47,7 +47,7 @@ SUITE = Suite(
     1_700_000_001_500,
     "session.jsonl",
 )
-# These have no types, or half of them: they are somebody else's, and only read here.
+# Imported by name, because these packages have incomplete types.
 etree: Any = import_module("lxml.etree")
 jsonschema: Any = import_module("jsonschema")
 JUnitXml: Any = import_module("junitparser").JUnitXml
@@ -56,16 +56,16 @@ CTRF_SCHEMA = "formats/ctrf-schema-0.0.npm-0.3.0.json"
 
 
 def flat(name: str) -> str:
-    """A name as far as every format can say it."""
+    """Return a name reduced to what every format can represent."""
     return re.sub(r"\s+", " ", re.sub(r"[\x00-\x08\x0e-\x1f]", "", name)).strip()
 
 
-def told(suite: Suite) -> list[tuple[str, str]]:
+def names_and_statuses(suite: Suite) -> list[tuple[str, str]]:
     return [(flat(case.name), case.status) for case in suite.cases]
 
 
 def from_junit(text: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    cases: list[tuple[str, str]] = []
     for suite in JUnitXml.fromstring(text.encode()):
         for case in suite:
             kinds = {type(result).__name__ for result in case.result}
@@ -78,45 +78,45 @@ def from_junit(text: str) -> list[tuple[str, str]]:
                 if "Skipped" in kinds
                 else "passed"
             )
-            found.append((flat(case.name), status))
-    return found
+            cases.append((flat(case.name), status))
+    return cases
 
 
 def from_tap(text: str, commands: Path) -> list[tuple[str, str]]:
-    """What the reference parser reads, in its strict mode."""
-    done = subprocess.run(
+    """Return the cases that the reference parser reads in its strict mode."""
+    process = subprocess.run(
         [commands / "tap-parser", "--strict", "-j", "0"],
         input=text.encode(),
         capture_output=True,
         check=False,
     )
-    found: list[tuple[str, str]] = []
-    for kind, *values in json.loads(done.stdout):
+    cases: list[tuple[str, str]] = []
+    for kind, *values in json.loads(process.stdout):
         value: Any = values[0] if values else None
         assert kind != "extra", value
         if kind == "complete":
             assert not [f for f in value["failures"] if f.get("tapError")]
         if kind == "assert":
             status = "skipped" if value.get("skip") else "passed" if value["ok"] else "failed"
-            found.append((flat(value["name"]), status))
-    return found
+            cases.append((flat(value["name"]), status))
+    return cases
 
 
 def from_ctrf(text: str) -> list[tuple[str, str]]:
     return [(flat(test["name"]), test["status"]) for test in json.loads(text)["results"]["tests"]]
 
 
-def merged(cases: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """TAP and CTRF have one word for a failure and an error."""
+def without_errors(cases: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the cases as TAP and CTRF report them: an error is a failure."""
     return [(name, "failed" if status == "error" else status) for name, status in cases]
 
 
-def test_junit_is_read_as_it_was_meant():
-    assert from_junit(JUnitReport().render(SUITE)) == told(SUITE)
+def test_a_junit_parser_reads_the_same_cases():
+    assert from_junit(JUnitReport().render(SUITE)) == names_and_statuses(SUITE)
 
 
 @pytest.mark.external
-def test_junit_is_valid_by_the_schema_of_jenkins(shared_data: Path):
+def test_junit_is_valid_according_to_the_schema_of_jenkins(shared_data: Path):
     schema = etree.XMLSchema(etree.parse(shared_data / JUNIT_XSD))
     document = etree.parse(
         io.BytesIO(JUnitReport().render(SUITE).encode()), etree.XMLParser(huge_tree=True)
@@ -124,16 +124,18 @@ def test_junit_is_valid_by_the_schema_of_jenkins(shared_data: Path):
     assert schema.validate(document), schema.error_log
 
 
-def test_tap_is_read_as_it_was_meant(npm_parsers: Path):
-    assert from_tap(TapReport().render(SUITE), npm_parsers) == merged(told(SUITE))
+def test_a_tap_parser_reads_the_same_cases(npm_parsers: Path):
+    assert from_tap(TapReport().render(SUITE), npm_parsers) == without_errors(
+        names_and_statuses(SUITE)
+    )
 
 
-def test_ctrf_is_read_as_it_was_meant():
-    assert from_ctrf(CtrfReport().render(SUITE)) == merged(told(SUITE))
+def test_ctrf_has_the_same_cases():
+    assert from_ctrf(CtrfReport().render(SUITE)) == without_errors(names_and_statuses(SUITE))
 
 
 @pytest.mark.external
-def test_ctrf_is_valid_by_its_schema_and_counts_right(shared_data: Path):
+def test_ctrf_is_valid_according_to_its_schema_and_the_totals_are_right(shared_data: Path):
     report = json.loads(CtrfReport().render(SUITE))
     jsonschema.Draft7Validator(json.loads((shared_data / CTRF_SCHEMA).read_text())).validate(report)
     summary = report["results"]["summary"]
@@ -151,14 +153,14 @@ def test_a_flaky_case_is_marked_in_every_format():
     assert json.loads(JsonReport().render(SUITE))["flaky"] is True
 
 
-def test_a_failure_carries_what_was_expected_and_what_came():
+def test_a_failure_has_the_expected_and_the_actual_value():
     for report in (JUnitReport(), TapReport(), CtrfReport(), JsonReport()):
         text = report.render(SUITE)
         assert "a" in text
         assert "expected" in text
 
 
-def test_nothing_checked_is_not_green_anywhere():
+def test_an_empty_suite_is_not_green_in_any_format():
     empty = Suite("empty", ())
     assert not empty.green
     assert 'tests="0"' in JUnitReport().render(empty)
@@ -167,7 +169,7 @@ def test_nothing_checked_is_not_green_anywhere():
     assert json.loads(JsonReport().render(empty))["green"] is False
 
 
-def test_two_verdicts_of_one_kind_have_names_of_their_own():
+def test_two_verdicts_of_one_kind_have_different_names():
     def verdict(status: str) -> Event:
         return Event(5, "check.verdict", {"check": "exit_code", "status": status})
 
@@ -181,15 +183,15 @@ def test_two_verdicts_of_one_kind_have_names_of_their_own():
 
 
 @given(st.text(), st.text())
-def test_junit_can_be_parsed_whatever_is_in_it(name: str, message: str):
+def test_junit_can_be_parsed_with_any_text(name: str, message: str):
     suite = Suite(name, (Case(name, "failed", 0, message, name, message),))
     text = JUnitReport().render(suite)
-    [found] = list(JUnitXml.fromstring(text.encode()))
-    assert flat(found.name) == flat(clean(name))
+    [parsed] = list(JUnitXml.fromstring(text.encode()))
+    assert flat(parsed.name) == flat(remove_invalid(name))
 
 
-@given(st.text(st.characters()), st.text(st.characters()))  # half characters, too
-def test_ctrf_and_data_are_json_whatever_is_in_them(name: str, message: str):
+@given(st.text(st.characters()), st.text(st.characters()))  # with lone surrogates
+def test_ctrf_and_json_are_valid_json_with_any_text(name: str, message: str):
     suite = Suite(name, (Case(name, "error", 0, message, name, message),))
     for report in (CtrfReport(), JsonReport()):
         read: Any = json.loads(report.render(suite))
@@ -197,7 +199,7 @@ def test_ctrf_and_data_are_json_whatever_is_in_them(name: str, message: str):
 
 
 @pytest.mark.parametrize("report", [JUnitReport(), TapReport(), CtrfReport(), JsonReport()])
-def test_a_trace_whose_path_is_no_text_is_told_all_the_same(report: Report):
+def test_a_trace_path_with_invalid_utf8_is_reported(report: Report):
     suite = collect_suite(
         [Event(1, "check.verdict", {"check": "x", "status": "pass"})], "s", trace="\udcff/a"
     )
@@ -205,7 +207,7 @@ def test_a_trace_whose_path_is_no_text_is_told_all_the_same(report: Report):
 
 
 @given(st.text(), st.text())
-def test_tap_has_one_line_for_each_case_whatever_is_in_it(name: str, message: str):
+def test_tap_has_one_line_per_case_with_any_text(name: str, message: str):
     suite = Suite("s", (Case(name, "failed", 0, message), Case(name, "skipped", 0, message)))
     lines = TapReport().render(suite).split("\n")
     assert [line.split(" ")[0] for line in lines if re.match(r"(not )?ok ", line)] == ["not", "ok"]
@@ -219,23 +221,23 @@ def test_the_same_results_give_the_same_bytes():
 OTHER = Suite("another", (Case("1 exit_code", "failed", 0, "no", 0, 1), Case("2 x", "passed")))
 
 
-def test_several_suites_are_told_together(npm_parsers: Path):
-    wanted = [*told(SUITE), *told(OTHER)]
-    assert from_junit(JUnitReport().render(SUITE, OTHER)) == wanted
-    assert from_ctrf(CtrfReport().render(SUITE, OTHER)) == merged(wanted)
+def test_several_suites_are_rendered_together(npm_parsers: Path):
+    expected = [*names_and_statuses(SUITE), *names_and_statuses(OTHER)]
+    assert from_junit(JUnitReport().render(SUITE, OTHER)) == expected
+    assert from_ctrf(CtrfReport().render(SUITE, OTHER)) == without_errors(expected)
     named = [
         (f"{flat(suite.name)}: {name}", status)
         for suite in (SUITE, OTHER)
-        for name, status in told(suite)
+        for name, status in names_and_statuses(suite)
     ]
-    assert from_tap(TapReport().render(SUITE, OTHER), npm_parsers) == merged(named)
+    assert from_tap(TapReport().render(SUITE, OTHER), npm_parsers) == without_errors(named)
     data = json.loads(JsonReport().render(SUITE, OTHER))
     assert [suite["tests"] for suite in data["suites"]] == [len(SUITE.cases), 2]
     assert (data["tests"], data["green"]) == (len(SUITE.cases) + 2, False)
 
 
 @pytest.mark.external
-def test_several_suites_are_valid_by_the_schemas(shared_data: Path):
+def test_several_suites_are_valid_according_to_the_schemas(shared_data: Path):
     schema = etree.XMLSchema(etree.parse(shared_data / JUNIT_XSD))
     text = JUnitReport().render(SUITE, OTHER).encode()
     document = etree.parse(io.BytesIO(text), etree.XMLParser(huge_tree=True))

@@ -1,4 +1,4 @@
-"""A trace is told as a tree, whatever is in it."""
+"""A trace is rendered as a tree, whatever events it contains."""
 
 import io
 from collections.abc import Iterator
@@ -9,16 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook import call, fail, say, session, think, when
-from offbook.reports.terminal import CROWD, TraceTree, print_lines, render_last_lines, render_line
+from offbook.reports.terminal import (
+    MAX_CHILDREN,
+    TraceTree,
+    print_lines,
+    render_last_lines,
+    render_line,
+)
 from offbook.trace.events import Event
 from offbook.trace.query import Events
 
-Told = tuple[str, dict[str, Any]]
+NamedEvent = tuple[str, dict[str, Any]]
 
 
-def tree_of(*events: Told, full: bool = False) -> list[str]:
-    told = [Event(0, name, data, seq) for seq, (name, data) in enumerate(events, 1)]
-    return [render_line(line) for line in TraceTree(full=full).tell(told)]
+def tree_of(*events: NamedEvent, full: bool = False) -> list[str]:
+    numbered = [Event(0, name, data, seq) for seq, (name, data) in enumerate(events, 1)]
+    return [render_line(line) for line in TraceTree(full=full).render(numbered)]
 
 
 def guarded(api: Any) -> None:
@@ -35,7 +41,7 @@ def guarded(api: Any) -> None:
         ctx.ui.notify(f"hello {args}")
 
 
-def test_a_session_is_told_with_all_that_happened():
+def test_a_session_is_rendered_with_turns_calls_and_results():
     with session(extensions=[guarded], mock_tools={"read": "a file"}) as rehearsal:
         rehearsal.run(
             when(
@@ -49,7 +55,7 @@ def test_a_session_is_told_with_all_that_happened():
             ),
             when("/greet Ada", []),
         )
-        lines = [render_line(line) for line in TraceTree().tell(rehearsal.events.all)]
+        lines = [render_line(line) for line in TraceTree().render(rehearsal.events.all)]
     assert lines == [
         "extension guarded",
         "run 1 · session · 2 turns",
@@ -71,20 +77,20 @@ def test_a_session_is_told_with_all_that_happened():
     ]
 
 
-def test_a_provider_error_and_a_run_that_fails_are_told():
+def test_a_provider_error_and_a_failed_run_are_rendered():
     with session() as rehearsal:
         with pytest.raises(AssertionError):
             rehearsal.run(when("Go", [fail("too busy"), say("Never.")]))
-        lines = [render_line(line) for line in TraceTree().tell(rehearsal.events.all)]
+        lines = [render_line(line) for line in TraceTree().render(rehearsal.events.all)]
     assert "│  ├─ model error: too busy (529 overloaded)" in lines
-    assert "│  ├─ the agent gave up: too busy (529 overloaded)" in lines
+    assert "│  ├─ agent error: too busy (529 overloaded)" in lines
     assert "│  └─ the agent stopped: error" in lines
     assert any(line.startswith("├─ ✗ playbook consumed: when('Go'): playbook") for line in lines)
     assert any(line.startswith("└─ failed: ScriptUnfinished: ") for line in lines)
-    assert lines[-1].strip().startswith("do: ")
+    assert lines[-1].strip().startswith("fix: ")
 
 
-def test_hooks_are_told_where_they_were_called():
+def test_hooks_are_rendered_where_they_were_called():
     def look(moment: Any, ctx: Any) -> None:
         pass
 
@@ -94,7 +100,7 @@ def test_hooks_are_told_where_they_were_called():
 
     with session(extensions=[curious]) as rehearsal:
         rehearsal.run(when("Go", [say("Done.")]))
-        lines = [render_line(line) for line in TraceTree().tell(rehearsal.events.all)]
+        lines = [render_line(line) for line in TraceTree().render(rehearsal.events.all)]
     assert [line for line in lines if "hook " in line or "says" in line] == [
         "hook session_start",
         "│  ├─ hook agent_start",
@@ -109,7 +115,7 @@ CALL: tuple[str, dict[str, Any]] = (
     "tool.call",
     {"call_id": "1", "tool": "bash", "input": {}, "step": 1},
 )
-RESULT: Told = (
+RESULT: NamedEvent = (
     "tool.result",
     {"call_id": "1", "tool": "bash", "content": [{"type": "text", "text": "hi"}]},
 )
@@ -119,13 +125,13 @@ ASKED = (
     {"new": [{"role": "user", "blocks": [{"type": "text", "text": "Summarize"}]}]},
 )
 
-SHAPES: dict[str, tuple[list[Told], list[str]]] = {
+SHAPES: dict[str, tuple[list[NamedEvent], list[str]]] = {
     "a run that was killed": (
         [("_meta.run_start", {"subject": "session", "turns": 2}), REPLY, CALL],
         [
             "run 1 · session · 2 turns",
             "├─ 1. call bash {}",
-            "└─ the trace ends here, in the middle",
+            "└─ the trace ends here, before the end of the run",
         ],
     ),
     "a request that opens a turn": (
@@ -145,15 +151,15 @@ SHAPES: dict[str, tuple[list[Told], list[str]]] = {
         ["call bash {}", "└─ → error hi (mocked)"],
     ),
     "a call that no reply announced": ([CALL, RESULT], ["call bash {}", "└─ → hi"]),
-    "a result of nothing": ([RESULT], ["bash → hi"]),
-    "a tool that says nothing": (
+    "a result without its call": ([RESULT], ["bash → hi"]),
+    "an empty result": (
         [CALL, ("tool.result", {"call_id": "1", "tool": "bash", "content": []})],
         ["call bash {}", "└─ → (nothing)"],
     ),
-    "an event of somebody else": ([("cell.ready", {"name": "a"})], ['cell.ready {"name":"a"}']),
+    "an event of another tool": ([("cell.ready", {"name": "a"})], ['cell.ready {"name":"a"}']),
     "an event without data": ([("handoff", {})], ["handoff"]),
     "a run end alone": ([("_meta.run_end", {"ok": True})], ["passed"]),
-    "a shape that its name does not promise": (
+    "data without the shape of its name": (
         [("model.reply", {"blocks": "no list"})],
         ['model.reply {"blocks":"no list"}'],
     ),
@@ -164,7 +170,7 @@ SHAPES: dict[str, tuple[list[Told], list[str]]] = {
         ],
         [f"{mark} budget: why" for mark in "✓✗!?✗"],
     ),
-    "escape sequences, never obeyed": (
+    "escape sequences": (
         [CALL, ("tool.blocked", {"call_id": "1", "tool": "bash", "reason": "\x1b[2J\x07"})],
         ["call bash {}", "└─ blocked: ␛[2J␇"],
     ),
@@ -172,11 +178,11 @@ SHAPES: dict[str, tuple[list[Told], list[str]]] = {
 
 
 @pytest.mark.parametrize("events, lines", SHAPES.values(), ids=SHAPES)
-def test_every_shape_of_a_trace_is_told(events: list[Told], lines: list[str]):
+def test_each_event_has_its_line(events: list[NamedEvent], lines: list[str]):
     assert tree_of(*events) == lines
 
 
-def test_a_long_text_is_cut_unless_all_is_wanted():
+def test_a_long_text_is_shortened_unless_full():
     text = "word " * 100 + "\nlast"
     reply = ("model.reply", {"blocks": [{"type": "text", "text": text}], "step": 1})
     brief, whole = tree_of(reply), tree_of(reply, full=True)
@@ -186,15 +192,15 @@ def test_a_long_text_is_cut_unless_all_is_wanted():
     assert whole[1] == '   last"'
 
 
-def test_a_crowd_below_one_message_is_told_in_parts():
-    shown = [("ui.notify", {"method": "notify", "args": [at]}) for at in range(CROWD + 10)]
+def test_many_events_below_one_message_are_rendered_in_parts():
+    shown = [("ui.notify", {"method": "notify", "args": [at]}) for at in range(MAX_CHILDREN + 10)]
     lines = tree_of(REPLY, *shown)
-    assert len(lines) == 1 + CROWD + 1 + 10
-    assert "… and on" in lines
+    assert len(lines) == 1 + MAX_CHILDREN + 1 + 10
+    assert "… continued" in lines
 
 
-def test_a_long_trace_is_told_while_it_is_read():
-    """Lines come before the events end: the tree holds a message, not the trace."""
+def test_a_long_trace_is_rendered_while_it_is_read():
+    """Lines are yielded before the events end: the tree keeps one message, not the trace."""
     tree, seen = TraceTree(), 0
 
     def events() -> Iterator[Event]:
@@ -203,7 +209,7 @@ def test_a_long_trace_is_told_while_it_is_read():
             yield Event(0, *RESULT, seq)
             assert seen >= (seq - 2) * 2
 
-    for _ in tree.tell(events()):
+    for _ in tree.render(events()):
         seen += 1
     assert seen == 6000
 
@@ -226,12 +232,12 @@ events_ = st.tuples(
 
 
 @given(st.lists(events_, max_size=12))
-def test_no_event_can_break_the_tree(events: list[Told]):
+def test_malformed_events_do_not_break_the_tree(events: list[NamedEvent]):
     for line in tree_of(*events):
         assert "\n" not in line
 
 
-def test_the_end_of_a_tree_says_how_much_came_before():
+def test_the_last_lines_begin_with_the_number_of_lines_before():
     events = [Event(0, "handoff", {"to": at}, at) for at in range(10)]
     assert render_last_lines(events, 3).splitlines() == [
         "… 7 lines before",
@@ -242,10 +248,10 @@ def test_the_end_of_a_tree_says_how_much_came_before():
     assert render_last_lines(Events([]).all, 3) == ""
 
 
-def test_colours_change_nothing_but_the_looks():
+def test_colours_do_not_change_the_text():
     from rich.text import Text
 
-    lines = list(TraceTree().tell([Event(0, *REPLY), Event(0, *RESULT)]))
+    lines = list(TraceTree().render([Event(0, *REPLY), Event(0, *RESULT)]))
     plain, coloured = io.StringIO(), io.StringIO()
     print_lines(lines, plain, colour=False)
     print_lines(lines, coloured, colour=True)

@@ -147,12 +147,12 @@ def test_no_secret_is_told_in_pieces_however_it_comes(cuts: list[int]):
     said, raw, places = OutputCollector(hub), WORDS.encode(), sorted({0, *cuts})
     for begin, end in zip(places, [*places[1:], None], strict=True):
         said.pipe_data_received(1, raw[begin:end])
-    said.tell_rest()
+    said.flush()
     assert "".join(heard) == said.text(1) == WORDS
     hidden = "".join(hide_secrets(text) for text in heard)
     assert hidden == f"the key is {MASK}, keep it\n{MASK}\npassword: {MASK} é and no line end"
 
 
 async def test_a_command_that_is_not_there_is_told_at_once(tmp_path: Path):
-    with pytest.raises(UsageError, match="there is no command 'claud-code-x'"):
+    with pytest.raises(UsageError, match="command not found: 'claud-code-x'"):
         await run_process(["claud-code-x"], cwd=tmp_path, env=isolated_env(tmp_path), deadline=5)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from offbook import call, say, session, when
-from offbook.surfaces.cli import COMMANDS
+from offbook.surfaces.cli import all_commands
 from tests.surfaces.conftest import Offbook
 
+COMMANDS = {name: entry for group in all_commands().values() for name, entry in group.items()}
 HEADER = '{"ts":0,"event":"_meta.trace","data":{"format":"offbook.trace","version":1}}\n'
 EVENT = '{"ts":1,"event":"handoff","data":{"to":"somebody"},"seq":1}\n'
 
@@ -37,20 +38,24 @@ def test_the_version_is_that_of_the_package(offbook_command: Offbook):
 def test_help_names_every_command(offbook_command: Offbook):
     outcome = offbook_command("--help")
     assert outcome.code == 0
-    for name, about in COMMANDS.items():
-        assert f"{name} {about}" in " ".join(outcome.out.split())
+    for name, entry in COMMANDS.items():
+        assert f"{name} {entry.help}" in " ".join(outcome.out.split())
+
+
+def test_help_shows_commands_under_headings(offbook_command: Offbook):
+    out = offbook_command("--help").out
+    assert [heading for heading in all_commands() if f"\n{heading}:\n" not in out] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(offbook_command: Offbook, name: str):
     outcome = offbook_command(name, "--help")
     assert outcome.code == 0
-    assert COMMANDS[name].rstrip(".") in " ".join(outcome.out.split())
     assert f"Example:\n    offbook {name}" in outcome.out
 
 
 WRONG = {
-    "an unknown command": (["shw"], "there is no command 'shw': did you mean 'show'?"),
+    "an unknown command": (["shw"], "unknown command 'shw': did you mean 'show'?"),
     "an unknown option": (["show", "--colour", "x"], "No such option"),
     "a missing argument": (["show"], "Missing argument 'TRACE'"),
     "no such file": (["show", "no-such.jsonl"], "offbook: no-such.jsonl: cannot read the trace"),
@@ -97,9 +102,9 @@ BROKEN = {
     # what the file holds -> exit code, in stdout, in stderr
     "a torn last line": (HEADER + EVENT + EVENT[:20], 0, "handoff", ":3: the line is not whole"),
     "a broken line in the middle": (HEADER + "{]\n" + EVENT, 1, "handoff", ":2: "),
-    "nothing but broken lines": ("{]\n" * 30, 2, "", "… and 20 more lines"),
-    "no event at all": (HEADER, 2, "", "there is no event to show"),
-    "an empty file": ("", 2, "", "there is no event to show"),
+    "nothing but broken lines": ("{]\n" * 30, 2, "", "… and 20 more unreadable lines"),
+    "no event at all": (HEADER, 2, "", "no events in this trace"),
+    "an empty file": ("", 2, "", "no events in this trace"),
     "something else": ('{"name": "package"}\n', 2, "", ":1: Object missing required field `ts`"),
     "a newer version": (
         HEADER.replace('"version":1', '"version":999') + EVENT,
@@ -144,7 +149,7 @@ def test_the_demo_shows_a_run_that_passes_and_one_that_fails(offbook_command: Of
         "└─ passed",
         "└─ failed: ScriptExhausted",
         "fix: end the turn with say(…)",
-        "Go on:",
+        "Next steps:",
     ]:
         assert told in story
     order = story.partition("→ ORDER-")[2].partition(":")[0]
@@ -165,7 +170,7 @@ def test_an_interrupt_ends_quietly_with_130(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("offbook.surfaces.cli.show.show_lines", interrupt)
+    monkeypatch.setattr("offbook.reports.terminal.print_lines", interrupt)
     outcome = offbook_command("show", trace)
     assert (outcome.code, outcome.err) == (130, "offbook: interrupted\n")
 
@@ -258,7 +263,15 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         [sys.executable, "-c", program], env=unwatched, capture_output=True, text=True, check=True
     )
     imported = {line for line in outcome.stdout.splitlines() if line.startswith("offbook.")}
-    assert imported == {"offbook.errors", "offbook.surfaces", "offbook.surfaces.cli"}
+    assert imported == {
+        "offbook.capability",
+        "offbook.errors",
+        "offbook.goldens",
+        "offbook.surfaces",
+        "offbook.surfaces.capabilities",
+        "offbook.surfaces.cli",
+        "offbook.workflows",
+    }
 
 
 KILLED = """
@@ -286,5 +299,5 @@ def test_a_run_that_was_killed_is_shown_to_its_last_line(offbook_command: Offboo
     assert outcome.out.splitlines()[-3:] == [
         "│  │  └─ → alive",
         "│  └─ 2. call die {}",
-        "└─ the trace ends here, in the middle",
+        "└─ the trace ends here, before the end of the run",
     ]

@@ -17,9 +17,9 @@ def test_the_command_tells_what_agrees_and_what_does_not(tmp_path: Path, offbook
     (tmp_path / "other.py").write_text(PRINTS)
     (tmp_path / "failing.py").write_text("raise SystemExit(3)")
     same = offbook_command("determinism", tmp_path / "same.py", "--runs", 3, "--freeze-clock")
-    assert (same.code, "3 passes agree (0 exchanges)" in same.out) == (0, True)
+    assert (same.code, "3 passes are equal (0 exchanges)" in same.out) == (0, True)
     failing = offbook_command("determinism", tmp_path / "failing.py")
-    assert (failing.code, "each ended with exit code 3" in failing.out) == (1, True)
+    assert (failing.code, "each exited with 3" in failing.out) == (1, True)
     with Server() as server:
         url = server.mount(Counting(), run="").openai
         options = ("--upstream", url, "--runs", 4)

@@ -115,7 +115,7 @@ def test_a_port_that_is_taken_is_named_with_the_way_out(workspaces: Path):
             [*COMMAND, str(port)], capture_output=True, text=True, check=False, env=os.environ
         )
     assert ended.returncode == 2
-    assert f"port {port} cannot be listened on: Address already in use" in ended.stderr
+    assert f"cannot listen on port {port}: Address already in use" in ended.stderr
     assert "--port 0" in ended.stderr
 
 

@@ -176,7 +176,7 @@ def test_no_secret_is_written_when_commands_are_recorded_and_replayed(
     for name in ("imported.yaml", "imported.jsonl"):
         assert offbook_command("import", "production.jsonl", "-o", name).code == 0
     (tmp_path / "production.jsonl").unlink()
-    mocks = offbook_command("run", "--record-mocks", "mocks.jsonl", *asked)
+    mocks = offbook_command("record", "mocks.jsonl", *asked)
     planted.hear(mocks.err)
     assert (tmp_path / "mocks.jsonl").read_text().count("\n") == 3
     assert planted.found(tmp_path) == []

@@ -220,13 +220,13 @@ class Twisting(AgentSession):
 
 class Reversing(Twisting):
     def twist(self, request: Request) -> list[Message]:
-        fresh = request.fresh
+        fresh = request.new_messages
         return [*request.messages[: len(request.messages) - len(fresh)], *fresh[::-1]]
 
 
 class Forgetful(Twisting):
     def twist(self, request: Request) -> list[Message]:
-        return list(request.fresh)
+        return list(request.new_messages)
 
 
 class Gossiping(Twisting):
@@ -234,7 +234,7 @@ class Gossiping(Twisting):
 
     def twist(self, request: Request) -> list[Message]:
         before = Gossiping.said
-        Gossiping.said += request.fresh
+        Gossiping.said += request.new_messages
         return [*before, *request.messages]
 
 

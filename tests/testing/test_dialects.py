@@ -55,22 +55,22 @@ class Forgetful(Bedrock):
 
 
 class Mute(Bedrock):
-    def parse(self, answer: HttpResponse, request: Request) -> Reply:
-        read = super().parse(answer, request)
+    def parse_response(self, answer: HttpResponse, request: Request) -> Reply:
+        read = super().parse_response(answer, request)
         return msgspec.structs.replace(read, blocks=(), usage=Usage())
 
 
 class Restless(Bedrock):
     count = 0
 
-    def identify(self, reply: Reply, request: Request) -> str:
+    def reply_id(self, reply: Reply, request: Request) -> str:
         Restless.count += 1
-        return f"{super().identify(reply, request)}-{Restless.count}"
+        return f"{super().reply_id(reply, request)}-{Restless.count}"
 
 
 class Polite(Bedrock):
-    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:
-        return msgspec.structs.replace(super().refuse(error, request), status=400)
+    def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:
+        return msgspec.structs.replace(super().encode_error(error, request), status=400)
 
 
 class Trusting(Bedrock):

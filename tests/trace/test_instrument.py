@@ -18,7 +18,7 @@ from offbook.trace.instrument import TracedSource, rebuild_requests
 from offbook.trace.query import Events
 from offbook.trace.reader import read_trace
 from offbook.trace.recorder import Recorder
-from tests.exchange.conversations import conversations, json_objects, messages, tools, words
+from tests.exchange.strategies import conversations, json_objects, messages, tools, words
 
 
 class Echo:

@@ -109,7 +109,7 @@ async def test_each_target_is_judged(target: str):
 async def test_a_judge_that_gives_no_score_is_an_error():
     result = await evaluate_with_source(Judge('"five"'), "run", [PLAN])
     assert (result.all_passed, result.overall_score) == (False, None)
-    assert "gave no score" in result.evaluations[0].error
+    assert "gave no valid score" in result.evaluations[0].error
 
 
 async def test_a_command_can_be_the_judge():
@@ -152,7 +152,7 @@ async def test_a_score_without_reasoning_counts_only_without_chain_of_thought(tm
     bare = await evaluate("run", [PLAN], judge=str(mocks), chain_of_thought=False)
     assert bare.evaluations[0].score == 4
     reasoned = await evaluate("run", [PLAN], judge=str(mocks))
-    assert "it has no reasoning" in reasoned.evaluations[0].error
+    assert "the reasoning is missing" in reasoned.evaluations[0].error
 
 
 async def test_a_preset_instructs_the_judge(tmp_path: Path):
@@ -202,7 +202,7 @@ async def test_a_model_does_not_judge_itself(tmp_path: Path):
     )
     words = [sys.executable, "-c", code]
     await run("run", "Go", backend="command", command=words, playbook=str(mocks))
-    with pytest.raises(UsageError, match="'GPT-9' is the model that is tested"):
+    with pytest.raises(UsageError, match="'GPT-9' is also the tested model"):
         await evaluate_with_source(Judge(), "run", [PLAN], judge_model="GPT-9")
     assert (await evaluate_with_source(Judge(), "run", [PLAN], judge_model="another")).all_passed
     assert (await evaluate_with_source(Judge(), "run", [PLAN], judge_model="another")).all_passed
@@ -224,6 +224,6 @@ async def test_invalid_options_are_rejected():
     with pytest.raises(UsageError, match="missing evaluations"):
         await evaluate_with_source(Judge(), "run", [])
     same: Any = {"judge_model": "m", "tested_model": "m"}
-    with pytest.raises(UsageError, match="is the model that is tested"):
+    with pytest.raises(UsageError, match="is also the tested model"):
         await evaluate_with_source(Judge(), "run", [PLAN], **same)
     assert (await evaluate_with_source(Judge(), "run", [PLAN], **same, force=True)).all_passed

@@ -11,7 +11,6 @@ import pytest
 
 from offbook.errors import FormatError, ScriptExhausted, ScriptMismatch, UsageError
 from offbook.exchange.model import ModelSource
-from offbook.files import parse_yaml
 from offbook.runs.backends import Backend, BackendResult, CommandBackend
 from offbook.subjects.subject import RunContext
 from offbook.trace.agent_output import has_completion_promise, parse_event_tags
@@ -20,6 +19,7 @@ from offbook.trace.hub import Hub
 from offbook.workflows.hat_loop import BusEvent, HatBus, HatLoop, LoopOutcome
 from offbook.workflows.mock_backend import MockBackend
 from offbook.workflows.presets import DEFAULT_HATS, Hat, read_preset
+from offbook.yaml_files import parse_yaml
 
 TASK = '<event topic="build.task">Build it</event>'
 DONE = '<event topic="build.done">tests: pass</event>'

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError
-from offbook.files import parse_yaml
 from offbook.workflows.presets import DEFAULT_HATS, FLAT_KEYS, read_preset
+from offbook.yaml_files import parse_yaml
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
@@ -65,7 +65,7 @@ def test_a_preset_without_hats_has_planner_and_builder(tmp_path: Any, text: str)
         ("hats:\n\tbuilder: {}\n", "preset.yml:2"),
         ("hats:\n  builder:\n", "preset.yml:1: Expected `object`, got `null`"),
         ("event_loop:\n  max_iterations: -1\n", "preset.yml:2: Expected `int` >= 0"),
-        ("cli: {}\n---\nhats: {}\n", "preset.yml:2: 2 YAML documents, where there should be one"),
+        ("cli: {}\n---\nhats: {}\n", "preset.yml:2: 2 YAML documents, expected one"),
     ],
 )
 def test_errors_of_a_preset_have_their_line(tmp_path: Any, text: str, message: str):

@@ -120,7 +120,7 @@ async def test_flakiness_is_in_every_report(
             5,
             "missing assertions",
         ),
-        ("run:", "run: [", 3, "not good YAML"),
+        ("run:", "run: [", 3, "invalid YAML"),
     ],
 )
 def test_errors_have_their_line(tmp_path: Path, old: str, new: str, line: int, message: str):

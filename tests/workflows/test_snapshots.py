@@ -49,7 +49,7 @@ def test_snapshots_are_numbered_or_named(folder: Path):
     assert (second.file_count, second.total_bytes) == (3, len(OLD) + 1 + len("# Plan"))
     difference = diff("snap", "snap_snap_001", compare_to="snap_snap_002")
     assert difference.changed_files == ["b.txt"]
-    assert diff("snap", "snap_snap_002").nothing
+    assert diff("snap", "snap_snap_002").empty
 
 
 @pytest.mark.parametrize(
@@ -148,5 +148,5 @@ TEXTS = st.dictionaries(st.sampled_from("abc"), st.text(alphabet="xy\n", max_siz
 @given(TEXTS, TEXTS)
 def test_a_diff_lists_exactly_the_different_files(old: dict[str, str], new: dict[str, str]):
     difference = compare_snapshots(Snapshot(old), Snapshot(new))
-    assert difference.nothing is (old == new)
+    assert difference.empty is (old == new)
     assert set(difference.diffs) == {n for n in old.keys() | new.keys() if old.get(n) != new.get(n)}

@@ -14,13 +14,14 @@ import pytest
 from offbook.checks.context import CheckContext
 from offbook.checks.registry import evaluate_all
 from offbook.errors import RunError, UsageError
-from offbook.files import parse_yaml, write_atomic
+from offbook.files import write_atomic
 from offbook.trace.events import Event
 from offbook.workflows.loop_tools import run
 from offbook.workflows.scenario import read_scenario
 from offbook.workflows.scenario_runner import run_scenario
 from offbook.workflows.snapshots import diff, snapshot
 from offbook.workflows.tools import check, inspect, report, setup
+from offbook.yaml_files import parse_yaml
 from tests.clients import is_alive
 from tests.reports.test_formats import JUnitXml
 

@@ -32,7 +32,8 @@ def read_file(path: str) -> str:
 
 
 async def run_here(**options: Any) -> Any:
-    return await run("here", "x", **{"mock_responses": FLOW, **options})
+    arguments: dict[str, Any] = {"mock_responses": FLOW, **options}
+    return await run("here", "x", **arguments)
 
 
 async def test_verdicts_are_reported_to_ci():

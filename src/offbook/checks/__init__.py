@@ -1,1 +1,1 @@
-"""What must be true of a trace."""
+"""Checks: assertions, snapshots and judges that read a trace and return verdicts."""

@@ -1,171 +1,183 @@
-"""What was expected beside what came, step by step, with the places that differ marked."""
+"""Alignment: expected and actual steps paired and rendered in two columns.
+
+expected           | actual
+= find({"id": 7})    | find({"id": 7})
+≠ refund({"id": 7})  | refund({"id": 8})
+.id: expected 7, got 8
+-  notify            |
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
-WIDEST = 60
-AROUND = 2
-BEFORE = 20
-Fits = Callable[[int, int], bool]
+MAX_WIDTH = 60
+CONTEXT_ROWS = 2
+CONTEXT_CHARACTERS = 20
+Matches = Callable[[int, int], bool]
 Differs = Callable[[Any, Any], bool]
+# Positions of an actual step and of the expected step that it satisfies.
 Pairs = list[tuple[int, int]]
 
 
 class AlignedRow(NamedTuple):
-    """One step: as expected, as it was, and what of the two differs."""
+    """One step as expected and as it happened, with notes on the differences."""
 
     expected: str
     actual: str
-    fits: bool = False
+    ok: bool = False
     notes: tuple[str, ...] = ()
 
     @property
     def sign(self) -> str:
-        """`=` as expected, `≠` otherwise, `-` missing, `+` not expected; none where all is free."""
-        if self.fits:
+        """`=` as expected, `≠` different, `-` missing, `+` unexpected, blank if not compared."""
+        if self.ok:
             return "=" if self.expected else " "
         return ("≠" if self.actual else "-") if self.expected else "+"
 
 
-def align(rows: int, columns: int, fits: Fits) -> Pairs:
-    """The longest list of pairs that keeps both orders."""
-    best = [[0] * (columns + 1) for _ in range(rows + 1)]
-    for a in range(rows - 1, -1, -1):
-        for w in range(columns - 1, -1, -1):
-            if fits(a, w):
-                best[a][w] = best[a + 1][w + 1] + 1
+# The two pairings below are written here because a step matches by a predicate (a partial dict, a
+# pattern, a function): difflib and rapidfuzz compare by equality only.
+
+
+def align_in_order(actual: int, expected: int, matches: Matches) -> Pairs:
+    """Return the longest list of matching pairs that keeps both orders.
+
+    `matches(a, e)` returns True if the actual step `a` satisfies the expected step `e`.
+    """
+    # lengths[a][e] is the length of the longest list of pairs from (a, e) to the end.
+    lengths = [[0] * (expected + 1) for _ in range(actual + 1)]
+    for a in range(actual - 1, -1, -1):
+        for e in range(expected - 1, -1, -1):
+            if matches(a, e):
+                lengths[a][e] = lengths[a + 1][e + 1] + 1
             else:
-                best[a][w] = max(best[a + 1][w], best[a][w + 1])
+                lengths[a][e] = max(lengths[a + 1][e], lengths[a][e + 1])
     pairs: Pairs = []
-    a = w = 0
-    while a < rows and w < columns:
-        if fits(a, w):
-            pairs.append((a, w))
-            a, w = a + 1, w + 1
-        elif best[a + 1][w] >= best[a][w + 1]:
+    a = e = 0
+    while a < actual and e < expected:
+        if matches(a, e):
+            pairs.append((a, e))
+            a, e = a + 1, e + 1
+        elif lengths[a + 1][e] >= lengths[a][e + 1]:
             a += 1
         else:
-            w += 1
+            e += 1
     return pairs
 
 
-def assign(rows: int, columns: int, fits: Fits) -> Pairs:
-    """The largest set of pairs in which every row and every column occurs once at most."""
-    fitting = [[a for a in range(rows) if fits(a, w)] for w in range(columns)]
-    taken: dict[int, int] = {}
+def align_in_any_order(actual: int, expected: int, matches: Matches) -> Pairs:
+    """Return the largest set of matching pairs in which each step occurs at most once.
 
-    def settle(column: int, tried: set[int]) -> bool:
-        for row in fitting[column]:
-            if row in tried:
+    Augmenting paths: a step that is taken already is released if its owner can take another one.
+    """
+    candidates = [[a for a in range(actual) if matches(a, e)] for e in range(expected)]
+    owners: dict[int, int] = {}
+
+    def assign(e: int, visited: set[int]) -> bool:
+        for a in candidates[e]:
+            if a in visited:
                 continue
-            tried.add(row)
-            if row not in taken or settle(taken[row], tried):
-                taken[row] = column
+            visited.add(a)
+            if a not in owners or assign(owners[a], visited):
+                owners[a] = e
                 return True
         return False
 
-    for column in range(columns):
-        settle(column, set())
-    return sorted(taken.items())
-
-
-def render_rows(rows: Sequence[AlignedRow]) -> list[str]:
-    """The rows in two columns; of a long stretch in which nothing differs, only its ends."""
-    cut = [row._replace(expected=_cut(row.expected), actual=_cut(row.actual)) for row in rows]
-    width = max((len(row.expected) for row in cut), default=0)
-    width = max(width, len("expected"))
-    lines = [f"  {'expected':{width}} | actual"]
-    for row in _shorten(cut):
-        if isinstance(row, int):
-            lines.append(f"  … {row} more, as they should be")
-            continue
-        lines.append(f"{row.sign} {row.expected:{width}} | {row.actual}".rstrip())
-        lines += [f"    {note}" for note in row.notes]
-    return lines
-
-
-def _shorten(rows: list[AlignedRow]) -> Iterator[AlignedRow | int]:
-    kept = {
-        near
-        for at, row in enumerate(rows)
-        if not row.fits
-        for near in range(at - AROUND, at + AROUND + 1)
-    }
-    skipped = 0
-    for at, row in enumerate(rows):
-        if at in kept or not kept:
-            if skipped:
-                yield skipped
-            skipped = 0
-            yield row
-        else:
-            skipped += 1
-    if skipped:
-        yield skipped
+    for e in range(expected):
+        assign(e, set())
+    return sorted(owners.items())
 
 
 def align_names(expected: Sequence[str], actual: Sequence[str], pairs: Pairs) -> list[AlignedRow]:
-    """Names beside names, those that are paired in one row."""
+    """Return the rows of two lists of names; a pair shares a row."""
     rows: list[AlignedRow] = []
-    upto = 0
-    by_actual = dict(pairs)
-    for at, name in enumerate(actual):
-        wish = by_actual.get(at)
-        if wish is None:
+    next_expected = 0
+    expected_of = dict(pairs)
+    for position, name in enumerate(actual):
+        match = expected_of.get(position)
+        if match is None:
             rows.append(AlignedRow("", name))
             continue
-        rows += [AlignedRow(missing, "") for missing in expected[upto:wish]]
-        rows.append(AlignedRow(expected[wish], name, fits=True))
-        upto = wish + 1
-    return [*rows, *(AlignedRow(missing, "") for missing in expected[upto:])]
+        rows += [AlignedRow(missing, "") for missing in expected[next_expected:match]]
+        rows.append(AlignedRow(expected[match], name, ok=True))
+        next_expected = match + 1
+    return [*rows, *(AlignedRow(missing, "") for missing in expected[next_expected:])]
+
+
+def render_rows(rows: Sequence[AlignedRow]) -> list[str]:
+    """Return the lines of a table; long stretches without a difference are shortened."""
+    # If nothing differs, everything is shown.
+    shown = {
+        neighbour
+        for position, row in enumerate(rows)
+        if not row.ok
+        for neighbour in range(position - CONTEXT_ROWS, position + CONTEXT_ROWS + 1)
+    } or set(range(len(rows)))
+    width = max(len("expected"), *(len(_truncate(row.expected)) for row in rows), 0)
+    lines = [f"  {'expected':{width}} | actual"]
+    skipped = 0
+    for position, row in enumerate(rows):
+        if position not in shown:
+            skipped += 1
+            continue
+        if skipped:
+            lines.append(f"  … {skipped} more as expected")
+            skipped = 0
+        columns = f"{_truncate(row.expected):{width}} | {_truncate(row.actual)}"
+        lines.append(f"{row.sign} {columns}".rstrip())
+        lines += [f"    {note}" for note in row.notes]
+    if skipped:
+        lines.append(f"  … {skipped} more as expected")
+    return lines
 
 
 def find_differences(
-    given: Any, wanted: Any, differs: Differs, *, whole: bool = False, path: str = ""
+    actual: Any, expected: Any, differs: Differs, *, exact: bool = False, path: str = ""
 ) -> Iterator[str]:
-    """Where a value is not as wanted, place by place; a `whole` one has nothing more."""
-    if isinstance(wanted, Mapping) and isinstance(given, Mapping):
-        fields, held = cast("Mapping[str, Any]", wanted), cast("Mapping[str, Any]", given)
-        for key, value in fields.items():
-            place = f"{path}.{key}"
-            if key in held:
-                yield from find_differences(held[key], value, differs, whole=whole, path=place)
+    """Yield a line for each place where a value differs; `exact` also reports extra keys."""
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        expected_fields = cast("Mapping[str, Any]", expected)
+        actual_fields = cast("Mapping[str, Any]", actual)
+        for key, value in expected_fields.items():
+            if key in actual_fields:
+                yield from find_differences(
+                    actual_fields[key], value, differs, exact=exact, path=f"{path}.{key}"
+                )
             else:
-                yield f"{place}: expected {render_value(value)}, got nothing"
-        for key in held.keys() - fields.keys() if whole else ():
-            yield f"{path}.{key}: expected nothing, got {render_value(held[key])}"
-    elif isinstance(wanted, (list, tuple)) and isinstance(given, (list, tuple)):
-        items, there = cast("Sequence[Any]", wanted), cast("Sequence[Any]", given)
-        if len(items) != len(there):
-            yield f"{path or 'input'}: expected {len(items)} items, got {len(there)}"
-        for at, (value, one) in enumerate(zip(items, there, strict=False)):
-            yield from find_differences(one, value, differs, whole=whole, path=f"{path}[{at}]")
-    elif differs(given, wanted):
-        sides: list[Any] = [wanted, given]
-        expected, got = _trim(*(render_value(value, most=None) for value in sides))
-        yield f"{path or 'input'}: expected {expected}, got {got}"
+                yield f"{path}.{key}: expected {render_value(value)}, got nothing"
+        for key in actual_fields.keys() - expected_fields.keys() if exact else ():
+            yield f"{path}.{key}: expected nothing, got {render_value(actual_fields[key])}"
+    elif isinstance(expected, (list, tuple)) and isinstance(actual, (list, tuple)):
+        expected_items, actual_items = cast("list[Any]", expected), cast("list[Any]", actual)
+        if len(expected_items) != len(actual_items):
+            counts = f"expected {len(expected_items)} items, got {len(actual_items)}"
+            yield f"{path or 'input'}: {counts}"
+        for index, (value, item) in enumerate(zip(expected_items, actual_items, strict=False)):
+            yield from find_differences(item, value, differs, exact=exact, path=f"{path}[{index}]")
+    elif differs(actual, expected):
+        sides: list[Any] = [expected, actual]
+        want, got = (render_value(side, max_length=None) for side in sides)
+        # Long texts are shown from shortly before the first character that differs.
+        characters = enumerate(zip(want, got, strict=False))
+        split = next((i for i, (a, b) in characters if a != b), min(len(want), len(got)))
+        start = split - CONTEXT_CHARACTERS if split > MAX_WIDTH - CONTEXT_CHARACTERS else 0
+        cut = "…" if start else ""
+        want, got = f"{cut}{_truncate(want[start:])}", f"{cut}{_truncate(got[start:])}"
+        yield f"{path or 'input'}: expected {want}, got {got}"
 
 
-def render_value(value: object, most: int | None = 79) -> str:
-    """A value, in at most a line."""
+def render_value(value: object, max_length: int | None = 79) -> str:
+    """Return a value as JSON on one line, shortened to the given length."""
     text = msgspec.json.encode(value, enc_hook=repr).decode()
-    return text if most is None else re.sub(rf"^(.{{{most}}}).+$", r"\1…", text)
+    if max_length is None or len(text) <= max_length:
+        return text
+    return f"{text[:max_length]}…"
 
 
-def _trim(one: str, other: str) -> tuple[str, str]:
-    """Two texts from shortly before where they part, if that is far from their beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    parts = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
-    start = parts - BEFORE if parts > WIDEST - BEFORE else 0
-    return _cut(one[start:], start > 0), _cut(other[start:], start > 0)
-
-
-def _cut(text: str, begun: bool = False) -> str:  # noqa: FBT001, FBT002 - where the text stands
+def _truncate(text: str) -> str:
     line = text.replace("\n", "\\n")
-    line = line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
-    return f"…{line}" if begun else line
+    return line if len(line) <= MAX_WIDTH else f"{line[: MAX_WIDTH - 1]}…"

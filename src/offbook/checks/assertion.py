@@ -1,4 +1,4 @@
-"""The protocol of the assertions: read strictly, judged without a stop, told with their context."""
+"""The base of all assertions: parsed strictly from a dict, evaluated on a context to a verdict."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from offbook.trace.events import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from offbook.trace.events import VerdictStatus
-
-LONGEST = 20_000
+# A verdict is an event of the trace: it quotes a file or an output, it does not copy it.
+MAX_TEXT = 20_000
 
 
 class AssertionResult(msgspec.Struct, frozen=True):
-    """What an assertion saw."""
+    """The result of an assertion; `rows` are rendered as a table if it failed."""
 
-    holds: bool
+    ok: bool
     expected: Any = None
     actual: Any = None
     message: str = ""
@@ -33,65 +32,58 @@ class AssertionResult(msgspec.Struct, frozen=True):
 
 
 class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One thing that must be true of a run."""
+    """One condition on a run.
 
-    subject: ClassVar[tuple[str, ...]] = ()
+    To add a kind, subclass it with a `tag` (the `type` that users write), implement `evaluate`,
+    and list the class in `registry.py`.
+    """
 
-    def asks(self) -> Iterable[Requirement]:
-        """What it will want to know: so all that is asked of a trace is learnt in one reading."""
+    # The fields that are part of the title.
+    title_fields: ClassVar[tuple[str, ...]] = ()
+
+    def requires(self) -> Iterable[Requirement]:
+        """Return the collectors that `evaluate` reads, so that the trace is read once for all."""
         return ()
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        """What the evidence shows."""
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        """Evaluate the condition; raise `NoData` if there is nothing to examine."""
         raise NotImplementedError
 
     @property
     def title(self) -> str:
-        """The type, and what it is about."""
-        about = [str(getattr(self, name)) for name in self.subject if getattr(self, name, None)]
-        return " ".join((str(self.__struct_config__.tag), *about))
+        """The type and the main fields, as reports name the assertion."""
+        values = (getattr(self, name, None) for name in self.title_fields)
+        return " ".join([str(self.__struct_config__.tag), *(str(v) for v in values if v)])
 
-    def judge(self, evidence: CheckContext) -> Verdict:
-        """The verdict; an error of the check itself is no failure of the run."""
+    def judge(self, context: CheckContext) -> Verdict:
+        """Return the verdict; an error of the check itself is an `error`, not a `fail`."""
         try:
-            found = self.look(evidence)
-        except NoData as nothing:
-            return self._verdict("no_data", message=f"no data: {nothing}")
+            result = self.evaluate(context)
+        except NoData as reason:
+            return Verdict(self.title, "no_data", f"no data: {reason}")
         except OffbookError as error:
-            return self._verdict("error", message=str(error))
+            return Verdict(self.title, "error", str(error))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            told = f"an event of the trace is not what it should be: {error!r}"
-            return self._verdict("error", message=told)
-        if found.holds:
-            return self._verdict("pass", found)
-        return self._verdict("fail", found)
-
-    def _verdict(
-        self, status: VerdictStatus, found: AssertionResult | None = None, message: str = ""
-    ) -> Verdict:
-        if found is None:
-            return Verdict(self.title, status, message)
-        if found.rows and status == "fail":
-            found = _spread(found)
-        parts = [found.message, found.expected, found.actual, found.context]
-        told, expected, actual, context = truncate_texts(parts, LONGEST)
-        if status == "pass":
-            told = ""
-        elif not told and status == "fail":
-            told = f"expected {expected!r}, got {actual!r}"
-        return Verdict(self.title, status, told, expected, actual, context)
+            # Traces come from other tools, too: the data of an event can have any shape.
+            return Verdict(self.title, "error", f"the trace has a malformed event: {error!r}")
+        message, extra = result.message, result.context
+        if result.rows and not result.ok:
+            table = render_rows(result.rows)
+            heading = message if message.endswith("?") else f"{message}:"
+            # The table is part of the message for people and a list of lines for programs.
+            message = "\n".join([heading, *table])
+            extra = {**extra, "diff": table}
+        message, expected, actual, extra = truncate_texts(
+            [message, result.expected, result.actual, extra], MAX_TEXT
+        )
+        if result.ok:
+            return Verdict(self.title, "pass", "", expected, actual, extra)
+        message = message or f"expected {expected!r}, got {actual!r}"
+        return Verdict(self.title, "fail", message, expected, actual, extra)
 
 
-def _spread(found: AssertionResult) -> AssertionResult:
-    """The finding with what was expected beside what came, for people and for machines."""
-    lines = render_rows(found.rows)
-    said = found.message if found.message.endswith("?") else f"{found.message}:"
-    told = "\n".join([said, *lines])
-    return msgspec.structs.replace(found, message=told, context={**found.context, "diff": lines})
-
-
-class Range(Assertion, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A number between bounds; at least one bound is given."""
+class CountAssertion(Assertion, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A condition on a number: at least one of `min`, `max` and `exact` is required."""
 
     min: int | None = None
     max: int | None = None
@@ -99,30 +91,30 @@ class Range(Assertion, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
     def __post_init__(self) -> None:
         if self.min is None and self.max is None and self.exact is None:
-            raise ValueError("give min, max or exact")
+            raise ValueError("expected min, max or exact")
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min {self.min} is more than max {self.max}")
+            raise ValueError(f"min {self.min} is greater than max {self.max}")
 
     def compare(self, actual: int, context: dict[str, Any] | None = None) -> AssertionResult:
-        """Whether a number is within the bounds."""
+        """Return whether a number is within the bounds."""
         bounds = {k: v for k in ("min", "max", "exact") if (v := getattr(self, k)) is not None}
-        holds = (
+        ok = (
             (self.exact is None or actual == self.exact)
             and (self.min is None or actual >= self.min)
             and (self.max is None or actual <= self.max)
         )
-        return AssertionResult(holds, bounds, actual, context=context or {})
+        return AssertionResult(ok, bounds, actual, context=context or {})
 
 
-def require(value: Any, what: str) -> Any:
-    """The value, or the word that there is nothing to look at."""
+def require(value: Any, message: str) -> Any:
+    """Return the value, or raise `NoData` if it is None."""
     if value is None:
-        raise NoData(what)
+        raise NoData(message)
     return value
 
 
 def require_items(values: list[str], field: str) -> list[str]:
-    """A list that is not empty: an empty one would hold for everything."""
+    """Return the list, or raise an error if it is empty: an empty one would always pass."""
     if not values:
-        raise UsageError(f"{field} is empty, so it would always hold")
+        raise UsageError(f"{field} is empty and would always pass")
     return values

@@ -1,7 +1,8 @@
-"""What checks want to know of a trace, each told event by event, so that none need be kept.
+"""Collectors: each one reads the events of a trace once and keeps only what a check needs.
 
-A fact is asked for by its kind and what it is about: `Matching("build.*", None)`. All that the
-checks of one run ask for is learnt in one reading of the trace.
+A collector is identified by its class and its arguments: `TopicMatch("build.*", None)`. The
+context creates the collectors that the checks of a run require and feeds all of them in a single
+pass over the trace, so a trace of any size is read once and never held in memory.
 """
 
 from __future__ import annotations
@@ -31,202 +32,211 @@ from offbook.trace.text_patterns import compile_pattern
 if TYPE_CHECKING:
     from offbook.trace.events import Event
 
-SHOWN = 5
-TAIL = 200
-BLOCK = 128 * 1024
-_Decoder = codecs.getincrementaldecoder("utf-8")  # a piece may end within a sign
+MAX_SAMPLES = 5
+TAIL_LENGTH = 200
+BLOCK_SIZE = 128 * 1024
+# Incremental, because a chunk of output may end in the middle of a character.
+_Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Collector(Protocol):
-    """Something to know of a trace."""
+    """A reducer over the events of a trace.
 
-    names: ClassVar[tuple[str, ...]]
-    marks: ClassVar[tuple[str, ...]] = ()
+    It receives the events whose name is in `event_names`, and those whose data has a key in
+    `data_keys`.
+    """
 
-    def hear(self, event: Event) -> None:
-        """One event that has such a name, or such a mark; they come in their order."""
+    event_names: ClassVar[tuple[str, ...]]
+    data_keys: ClassVar[tuple[str, ...]] = ()
+
+    def on_event(self, event: Event) -> None:
+        """Receive one event, in the order of the trace."""
         ...
 
 
 class PublishedTopics(Collector):
-    """The topics published, in their order, and what Ralph said of the loop at its end."""
+    """The published topics in order, and the summary that Ralph publishes at the end of a loop."""
 
-    names = (PUBLISH,)
+    event_names = (PUBLISH,)
 
     def __init__(self) -> None:
         self.topics: list[str] = []
         self.summary = ""
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
+        # Interned: a long loop publishes the same few topics thousands of times.
         topic = sys.intern(text_field(event, "topic"))
         self.topics.append(topic)
         if topic == "loop.terminate":
             self.summary = payload_text(event.data.get("payload"))
 
     def find(self, pattern: str) -> str | None:
-        """What a pattern of ours finds in that summary."""
-        found = re.search(pattern, self.summary)
-        return found[1] if found else None
+        """Return the first group of a pattern in the summary, or None."""
+        match = re.search(pattern, self.summary)
+        return match[1] if match else None
 
 
 class TopicMatch(Collector):
-    """The events of a topic: how many, the first of them, and whether a payload fits a pattern.
+    """The events of one topic: their count, the first few, and whether a payload matches.
 
-    What is wrong with the pattern is raised when its answer is asked for: others read on.
+    An error in the pattern is raised when `matched` is read, so that it fails only the check that
+    uses the pattern and the other checks still get their data.
     """
 
-    names = (PUBLISH,)
+    event_names = (PUBLISH,)
 
     def __init__(self, topic: str, pattern: str | None = None) -> None:
         self._topic = topic
-        self._source = pattern
-        self._found = pattern is None
-        self._wrong: UsageError | None = None
+        self._pattern = pattern
+        self._matched = pattern is None
+        self._error: UsageError | None = None
         self.count = 0
-        self.shown: list[dict[str, Any]] = []
+        self.samples: list[dict[str, Any]] = []
 
     @property
-    def fits(self) -> bool:
-        """Whether a payload fits the pattern."""
-        if self._wrong is not None:
-            raise self._wrong
-        return self._found
+    def matched(self) -> bool:
+        """True if the payload of an event matches the pattern."""
+        if self._error is not None:
+            raise self._error
+        return self._matched
 
-    def hear(self, event: Event) -> None:
-        topic = event.data.get("topic")
-        if topic != self._topic and not topic_matches(self._topic, text_field(event, "topic")):
+    def on_event(self, event: Event) -> None:
+        # Equality first: matching the topic as a glob is the slow path.
+        if event.data.get("topic") != self._topic and not topic_matches(
+            self._topic, text_field(event, "topic")
+        ):
             return
         self.count += 1
-        if len(self.shown) < SHOWN:
-            self.shown.append(event.data)
-        if not self._found and self._wrong is None:
-            self._search(payload_text(event.data.get("payload")))
-
-    def _search(self, text: str) -> None:
+        if len(self.samples) < MAX_SAMPLES:
+            self.samples.append(event.data)
+        if self._matched or self._error is not None:
+            return
         try:
-            pattern = compile_pattern(self._source or "", "event_occurred.payload_pattern")
-            self._found = pattern.search(text) is not None
+            pattern = compile_pattern(self._pattern or "", "event_occurred.payload_pattern")
+            self._matched = pattern.search(payload_text(event.data.get("payload"))) is not None
         except UsageError as error:
-            self._wrong = error
+            self._error = error
 
 
 class HatHistory(Collector):
     """The hat of each iteration."""
 
-    names = (ITERATION,)
+    event_names = (ITERATION,)
 
     def __init__(self) -> None:
         self.hats: list[str] = []
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         self.hats.append(sys.intern(text_field(event, "hat")))
 
 
 class Termination(Collector):
-    """How the run ended, as the trace tells it."""
+    """The end of the run as recorded in the trace: reason, exit code, iterations, duration."""
 
-    names = (TERMINATION, PROCESS_EXIT)
+    event_names = (TERMINATION, PROCESS_EXIT)
 
     def __init__(self) -> None:
         self.reason: str | None = None
-        self.code: int | None = None
+        self.exit_code: int | None = None
         self.iterations: int | None = None
         self.seconds: float | None = None
 
-    def hear(self, event: Event) -> None:
-        code = event.data.get("exit_code", event.data.get("code"))
-        self.code = code if isinstance(code, int) else self.code
+    def on_event(self, event: Event) -> None:
+        data = event.data
+        code = data.get("exit_code", data.get("code"))
+        self.exit_code = code if isinstance(code, int) else self.exit_code
         if event.event != TERMINATION:
             return
-        reason, seconds = event.data.get("reason"), event.data.get("elapsed_secs")
-        self.reason = (
-            canonical_termination(reason) or reason if isinstance(reason, str) else self.reason
-        )
+        reason, seconds = data.get("reason"), data.get("elapsed_secs")
+        if isinstance(reason, str):
+            self.reason = canonical_termination(reason) or reason
         self.seconds = float(seconds) if isinstance(seconds, (int, float)) else self.seconds
-        rounds = event.data.get("iterations")
-        if self.iterations is None and isinstance(rounds, int):
-            self.iterations = rounds
+        iterations = data.get("iterations")
+        if self.iterations is None and isinstance(iterations, int):
+            self.iterations = iterations
 
 
 class TotalCost(Collector):
-    """What was spent, in dollars; None where nobody said so."""
+    """The sum of all recorded costs in dollars; None if no event has a cost."""
 
-    names = ()
-    marks = ("cost_dollars", "cost_usd", "total_cost_usd")
+    event_names = ()
+    # Agents report their cost under different keys, in events of any name.
+    data_keys = ("cost_dollars", "cost_usd", "total_cost_usd")
 
     def __init__(self) -> None:
         self.dollars: float | None = None
 
-    def hear(self, event: Event) -> None:
-        for mark in self.marks:
-            told = event.data.get(mark)
-            if isinstance(told, (int, float)):
-                self.dollars = (self.dollars or 0.0) + float(told)
+    def on_event(self, event: Event) -> None:
+        for key in self.data_keys:
+            cost = event.data.get(key)
+            if isinstance(cost, (int, float)):
+                self.dollars = (self.dollars or 0.0) + float(cost)
 
 
 class OutputMatch(Collector):
-    """Whether a pattern is found in what was written to a stream, and how that ended.
+    """A search for a pattern in the output of a stream, and the end of that output.
 
-    Of the text no more is kept than what follows may still make a match of. What is wrong with
-    the pattern is raised when its answer is asked for.
+    The output is searched block by block. Between blocks only the text is kept that can still
+    become part of a match. An error in the pattern is raised when `matched` is read.
     """
 
-    names = (PROCESS_OUTPUT, TERMINAL_WRITE)
+    event_names = (PROCESS_OUTPUT, TERMINAL_WRITE)
 
     def __init__(self, stream: str, pattern: str) -> None:
         self._stream = stream
-        self._source = pattern
-        self._parts: list[bytes] = []
+        self._pattern = pattern
+        self._chunks: list[bytes] = []
         self._size = 0
-        self._most = BLOCK
+        self._block_size = BLOCK_SIZE
         self._decode = _Decoder("replace").decode
-        self._open = ""
-        self._found = False
-        self._wrong: UsageError | None = None
+        self._remainder = ""
+        self._matched = False
+        self._error: UsageError | None = None
         self.tail = ""
 
-    def hear(self, event: Event) -> None:
-        part = output_bytes(event)
-        if part is None or part[0] != self._stream:
+    def on_event(self, event: Event) -> None:
+        output = output_bytes(event)
+        if output is None or output[0] != self._stream:
             return
-        raw = part[1]
-        self._parts.append(raw)
-        self._size += len(raw)
-        if self._size > self._most:
+        self._chunks.append(output[1])
+        self._size += len(output[1])
+        if self._size > self._block_size:
             self._search()
 
     @property
-    def fits(self) -> bool:
-        """Whether the pattern was found."""
+    def matched(self) -> bool:
+        """True if the pattern matches the output received so far."""
         self._search(final=True)
-        if self._wrong is not None:
-            raise self._wrong
-        return self._found
+        if self._error is not None:
+            raise self._error
+        return self._matched
 
     def _search(self, *, final: bool = False) -> None:
-        text = self._decode(b"".join(self._parts), final)
-        self._parts, self._size = [], 0
-        self.tail = (self.tail + text[-TAIL:])[-TAIL:]
-        if self._found or self._wrong is not None:
+        text = self._decode(b"".join(self._chunks), final)
+        self._chunks, self._size = [], 0
+        self.tail = (self.tail + text[-TAIL_LENGTH:])[-TAIL_LENGTH:]
+        if self._matched or self._error is not None:
             return
         try:
-            pattern = compile_pattern(self._source, f"{self._stream}_contains.pattern")
-            whole = self._open + text
-            end, kept = (len(whole), 0) if final else pattern.reach(whole)
-            self._found = end > 0 and pattern.search(whole[:end]) is not None
-            self._open = "" if self._found else whole[kept:]
-            self._most = max(BLOCK, len(self._open))  # what is kept is not searched too often
+            pattern = compile_pattern(self._pattern, f"{self._stream}_contains.pattern")
+            text = self._remainder + text
+            end, keep_from = (len(text), 0) if final else pattern.reach(text)
+            self._matched = end > 0 and pattern.search(text[:end]) is not None
+            self._remainder = "" if self._matched else text[keep_from:]
+            # The next block is at least as long as the remainder: each character is searched a
+            # constant number of times on average, also when a pattern keeps everything.
+            self._block_size = max(BLOCK_SIZE, len(self._remainder))
         except UsageError as error:
-            self._wrong = error
+            self._error = error
 
 
 class ToolEvents(Collector):
-    """What was done with tools, and what came of it."""
+    """The tool calls, blocks and results of the run."""
 
-    names = (TOOL_CALL, TOOL_BLOCKED, TOOL_RESULT)
+    event_names = (TOOL_CALL, TOOL_BLOCKED, TOOL_RESULT)
 
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         self.events.append(event)

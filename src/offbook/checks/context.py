@@ -1,6 +1,7 @@
-"""The evidence that checks look at: the trace of a run, and the folder that it worked in.
+"""The context of a check: the trace of a run and the folder that the run worked in.
 
-A check that has nothing to look at says so (`no_data`): that is never a pass.
+A check that finds nothing to examine raises `NoData`. That becomes a `no_data` verdict, which
+is never a pass.
 """
 
 from __future__ import annotations
@@ -18,61 +19,74 @@ if TYPE_CHECKING:
 
     from offbook.trace.events import Event
 
-F = TypeVar("F", bound=Collector)
+C = TypeVar("C", bound=Collector)
+# The class of a collector and its arguments.
 Requirement = tuple[type[Collector], tuple[Any, ...]]
 
 
 class NoData(Exception):
-    """There is nothing that a check could look at."""
+    """The run has no data for this check."""
 
 
 class CheckContext:
-    """What is known about a run: its events, and the folder it worked in.
+    """The facts about one run, read from its trace on demand.
 
-    A trace is read when something is asked that is not known yet; `learn` tells in advance what
-    will be asked, so that one reading is enough. Of the events nothing is kept but the facts.
+    `collect` reads the trace once for several collectors; `get` reads it for a collector that is
+    not known yet. Events are not kept, only the collectors are.
+
+        context = CheckContext(Trace(path), root=workspace)
+        context.collect([(HatHistory, ()), (OutputMatch, ("stdout", "done"))])
+        context.get(HatHistory).hats
     """
 
     def __init__(self, events: Iterable[Event], root: Path | None = None) -> None:
+        # A stored trace is read again from its file; other events may be an iterator.
         self._trace = events.path if isinstance(events, Trace) else None
         self._events: list[Event] = [] if isinstance(events, Trace) else list(events)
-        self._facts: dict[Requirement, Collector] = {}
+        self._collectors: dict[Requirement, Collector] = {}
         self._span: tuple[int, int] | None = None
         self.faults: list[LineFault] = []
         self.root = root
 
-    def learn(self, asked: Iterable[Requirement]) -> None:
-        """Read the trace once, for all of this that is not known yet."""
-        new = {one: one[0](*one[1]) for one in asked if one not in self._facts}
+    def collect(self, requirements: Iterable[Requirement]) -> None:
+        """Read the trace once for all required collectors that are not known yet."""
+        new = {
+            (kind, args): kind(*args)
+            for kind, args in requirements
+            if (kind, args) not in self._collectors
+        }
         if new:
             self._read(new.values())
-            self._facts |= new
+            self._collectors |= new
 
-    def know(self, kind: type[F], *about: Any) -> F:
-        """A fact."""
-        self.learn([(kind, about)])
-        return cast("F", self._facts[kind, about])
+    def get(self, kind: type[C], *args: Any) -> C:
+        """Return the collector of this class and these arguments, filled from the trace."""
+        self.collect([(kind, args)])
+        return cast("C", self._collectors[kind, args])
 
-    def _read(self, facts: Iterable[Collector]) -> None:
-        heard: dict[str, list[Callable[[Event], None]]] = {}
-        marked: list[Collector] = []
-        for fact in facts:
-            marked += [fact] if fact.marks else []
-            for name in fact.names:
-                heard.setdefault(name, []).append(fact.hear)
+    def _read(self, collectors: Iterable[Collector]) -> None:
+        # Callbacks by event name: most events interest no collector and cost one lookup.
+        callbacks: dict[str, list[Callable[[Event], None]]] = {}
+        keyed: list[Collector] = []
+        for collector in collectors:
+            if collector.data_keys:
+                keyed.append(collector)
+            for name in collector.event_names:
+                callbacks.setdefault(name, []).append(collector.on_event)
         if self._trace is None:
             trace, events = None, self._events
-            happened = [event.ts for event in events if event.event != VERDICT]
-            self._span = (happened[0], happened[-1]) if len(happened) > 1 else None
+            # Verdicts are recorded after the run and do not count towards its duration.
+            stamps = [event.ts for event in events if event.event != VERDICT]
+            self._span = (stamps[0], stamps[-1]) if len(stamps) > 1 else None
         else:
             trace = Trace(self._trace)
-            events = trace.pick(heard, marks=[mark for fact in marked for mark in fact.marks])
+            keys = [key for collector in keyed for key in collector.data_keys]
+            events = trace.pick(callbacks, marks=keys)
         for event in events:
-            for hear in heard.get(event.event, ()):
-                hear(event)
-            if marked:
-                for fact in marked:
-                    fact.hear(event)
+            for callback in callbacks.get(event.event, ()):
+                callback(event)
+            for collector in keyed:
+                collector.on_event(event)
         if trace is not None:
             self.faults = trace.faults
             if trace.total > 1 and trace.first is not None and trace.last is not None:
@@ -80,50 +94,56 @@ class CheckContext:
 
     @property
     def topics(self) -> list[str]:
-        """The topics published, in order."""
-        return self.know(PublishedTopics).topics
+        """The published topics, in order."""
+        return self.get(PublishedTopics).topics
 
     @property
     def hats(self) -> list[str]:
         """The hat of each iteration."""
-        return self.know(HatHistory).hats
+        return self.get(HatHistory).hats
+
+    # A trace of Ralph has no termination event: the same facts are in the summary it publishes.
 
     @property
     def reason(self) -> str | None:
-        """Why the loop ended."""
-        told = self.know(PublishedTopics).find(r"## Reason\s+(\S+)")
-        return self.know(Termination).reason or (canonical_termination(told) if told else None)
+        """The reason why the loop ended."""
+        published = self.get(PublishedTopics).find(r"## Reason\s+(\S+)")
+        recorded = self.get(Termination).reason
+        return recorded or (canonical_termination(published) if published else None)
 
     @property
     def exit_code(self) -> int | None:
         """The exit code of the run."""
-        code = self.know(Termination).code
-        if code is not None:
-            return code
-        told = self.know(PublishedTopics).find(r"Exit code: (-?\d+)")
-        return int(told) if told else EXIT_CODES.get(self.reason or "")
+        recorded = self.get(Termination).exit_code
+        if recorded is not None:
+            return recorded
+        published = self.get(PublishedTopics).find(r"Exit code: (-?\d+)")
+        return int(published) if published else EXIT_CODES.get(self.reason or "")
 
     @property
     def iterations(self) -> int | None:
-        """How many iterations there were."""
-        told = self.know(PublishedTopics).find(r"Iterations: (\d+)")
-        summary = int(told) if told else None
-        counted = self.know(Termination).iterations
-        return len(self.hats) or (summary if counted is None else counted)
+        """The number of iterations."""
+        published = self.get(PublishedTopics).find(r"Iterations: (\d+)")
+        recorded = self.get(Termination).iterations
+        if recorded is None and published:
+            recorded = int(published)
+        return len(self.hats) or recorded
 
     @property
     def seconds(self) -> float | None:
-        """How long it took."""
-        told = self.know(Termination).seconds
-        return told if told is not None or self._span is None else elapsed_seconds(*self._span)
+        """The duration of the run."""
+        recorded = self.get(Termination).seconds
+        if recorded is not None or self._span is None:
+            return recorded
+        return elapsed_seconds(*self._span)
 
     @property
     def cost(self) -> float | None:
-        """What it cost, in dollars, when anybody said so."""
-        return self.know(TotalCost).dollars
+        """The cost of the run in dollars, if one was recorded."""
+        return self.get(TotalCost).dollars
 
-    def place(self, path: str) -> Path:
-        """A file in the run's folder; nothing leads out of it."""
+    def resolve(self, path: str) -> Path:
+        """Return the path of a file in the folder of the run; a path that leaves it is refused."""
         if self.root is None:
             raise NoData("the run has no folder")
         return resolve_within(self.root, path)

@@ -1,4 +1,4 @@
-"""Assertions about the files that the run left behind."""
+"""Assertions about the files of a run: their existence, their content, a whole snapshot."""
 
 from __future__ import annotations
 
@@ -20,136 +20,130 @@ from offbook.errors import UsageError, did_you_mean
 from offbook.trace.redaction import Redaction
 from offbook.trace.text_patterns import compile_pattern
 
-# --- Assertions about the files that the run left behind.
-
+# Ours, and Ralph's.
 SCRATCHPADS = (".agent/scratchpad.md", ".ralph/agent/scratchpad.md")
-SHOWN = 200
+MAX_SHOWN = 200
+CONTEXT_CHARACTERS = 40
+MAX_NEIGHBOURS = 20
 
 
-class FileExists(Assertion, frozen=True, forbid_unknown_fields=True, tag="file_exists"):
-    """There is such a file."""
-
-    path: str
-    subject: ClassVar[tuple[str, ...]] = ("path",)
-
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        place = evidence.place(self.path)
-        context = {"path": self.path, "there": _neighbours(place)}
-        return AssertionResult(place.exists(), self.path, _kind(place), context=context)
-
-
-class FileContains(Assertion, frozen=True, forbid_unknown_fields=True, tag="file_contains"):
-    """The pattern is found in the file."""
+class FileExists(Assertion, frozen=True, tag="file_exists"):
+    """The file exists."""
 
     path: str
-    pattern: str
-    subject: ClassVar[tuple[str, ...]] = ("path", "pattern")
+    title_fields: ClassVar[tuple[str, ...]] = ("path",)
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        pattern = compile_pattern(self.pattern, "file_contains.pattern")
-        text = _read(evidence.place(self.path), self.path)
-        if isinstance(text, AssertionResult):
-            return text
-        found = pattern.search(text) is not None
-        return AssertionResult(found, self.pattern, text[:SHOWN], context={"path": self.path})
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        path = context.resolve(self.path)
+        kind = "a folder" if path.is_dir() else "a file" if path.exists() else "missing"
+        details = {"path": self.path, "there": _list_neighbours(path)}
+        return AssertionResult(path.exists(), self.path, kind, context=details)
 
 
-class FileNotContains(Assertion, frozen=True, forbid_unknown_fields=True, tag="file_not_contains"):
-    """The file is there, and the pattern is not found in it."""
+class FileContains(Assertion, frozen=True, tag="file_contains"):
+    """The pattern matches the content of the file."""
 
     path: str
     pattern: str
-    subject: ClassVar[tuple[str, ...]] = ("path", "pattern")
+    title_fields: ClassVar[tuple[str, ...]] = ("path", "pattern")
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        return _search_file(context, self.path, self.pattern, "file_contains.pattern")
+
+
+class FileNotContains(Assertion, frozen=True, tag="file_not_contains"):
+    """The file exists and the pattern does not match its content."""
+
+    path: str
+    pattern: str
+    title_fields: ClassVar[tuple[str, ...]] = ("path", "pattern")
+
+    def evaluate(self, context: CheckContext) -> AssertionResult:
         pattern = compile_pattern(self.pattern, "file_not_contains.pattern")
-        text = _read(evidence.place(self.path), self.path)
+        text = _read_text(context.resolve(self.path), self.path)
         if isinstance(text, AssertionResult):
             return text
         span = pattern.search(text)
-        around = "" if span is None else text[max(0, span[0] - 40) : span[1] + 40]
-        return AssertionResult(
-            span is None, f"no {self.pattern}", around, context={"path": self.path}
-        )
+        match = ""
+        if span is not None:
+            start = max(0, span[0] - CONTEXT_CHARACTERS)
+            match = text[start : span[1] + CONTEXT_CHARACTERS]
+        expected = f"no {self.pattern}"
+        return AssertionResult(span is None, expected, match, context={"path": self.path})
 
 
-class ScratchpadContains(
-    Assertion, frozen=True, forbid_unknown_fields=True, tag="scratchpad_contains"
-):
-    """The pattern is found in the scratchpad as the run left it."""
+class ScratchpadContains(Assertion, frozen=True, tag="scratchpad_contains"):
+    """The pattern matches the scratchpad at the end of the run."""
 
     pattern: str
-    subject: ClassVar[tuple[str, ...]] = ("pattern",)
+    title_fields: ClassVar[tuple[str, ...]] = ("pattern",)
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        pattern = compile_pattern(self.pattern, "scratchpad_contains.pattern")
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        # An invalid pattern is an error of the check, also without a scratchpad.
+        compile_pattern(self.pattern, "scratchpad_contains.pattern")
         for path in SCRATCHPADS:
-            place = evidence.place(path)
-            if place.is_file():
-                text = _read(place, path)
-                if isinstance(text, AssertionResult):
-                    return text
-                found = pattern.search(text) is not None
-                return AssertionResult(found, self.pattern, text[:SHOWN], context={"path": path})
-        raise NoData("there is no scratchpad")
+            if context.resolve(path).is_file():
+                return _search_file(context, path, self.pattern, "scratchpad_contains.pattern")
+        raise NoData("no scratchpad found")
 
 
-def _read(place: Path, shown: str) -> str | AssertionResult:
-    """The file's text, or the finding that there is none to read."""
-    if place.is_dir():
-        return AssertionResult(
-            holds=False, expected=shown, actual="a folder", message="it is a folder"
-        )
-    try:
-        return place.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        context = {"path": shown, "there": _neighbours(place)}
-        message = f"{shown} is missing"
-        return AssertionResult(holds=False, expected=shown, message=message, context=context)
-    except UnicodeDecodeError:
-        return AssertionResult(holds=False, expected=shown, message=f"{shown} is not a UTF-8 text")
-    except OSError as error:
-        return AssertionResult(holds=False, expected=shown, message=f"{shown}: {error.strerror}")
-
-
-def _kind(place: Path) -> str:
-    return "a folder" if place.is_dir() else "a file" if place.exists() else "missing"
-
-
-def _neighbours(place: Path) -> list[str]:
-    return sorted(p.name for p in place.parent.iterdir())[:20] if place.parent.is_dir() else []
-
-
-# --- The assertion that a folder looks as it was approved.
-
-
-class SnapshotMatches(Assertion, frozen=True, forbid_unknown_fields=True, tag="snapshot_matches"):
-    """The files are as in the snapshot of this name, but for what is redacted."""
+class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
+    """The files are the same as in the approved snapshot, apart from redacted values."""
 
     snapshot_id: str
     redactions: dict[str, Any] | None = None
     include_patterns: tuple[str, ...] = ()
     exclude_patterns: tuple[str, ...] = ()
-    subject: ClassVar[tuple[str, ...]] = ("snapshot_id",)
+    title_fields: ClassVar[tuple[str, ...]] = ("snapshot_id",)
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        place = evidence.place(f"{SNAPSHOT_FOLDER}/{self.snapshot_id}.json")
-        if not place.is_file():
-            there = [p.stem for p in place.parent.glob("*.json") if ".pending" not in p.name]
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        path = context.resolve(f"{SNAPSHOT_FOLDER}/{self.snapshot_id}.json")
+        if not path.is_file():
+            approved = [p.stem for p in path.parent.glob("*.json") if ".pending" not in p.name]
             raise UsageError(
-                f"there is no snapshot {self.snapshot_id!r}",
-                hint=did_you_mean(self.snapshot_id, there),
+                f"no snapshot {self.snapshot_id!r}", hint=did_you_mean(self.snapshot_id, approved)
             )
-        root = evidence.place(".")
+        root = context.resolve(".")
         redaction = Redaction(self.redactions, roots={"WORKSPACE": root})
-        approved = redact_snapshot(
-            msgspec.json.decode(place.read_bytes(), type=Snapshot), redaction
+        expected = msgspec.json.decode(path.read_bytes(), type=Snapshot)
+        actual = capture_snapshot(root, self.include_patterns, self.exclude_patterns)
+        diff = compare_snapshots(
+            redact_snapshot(expected, redaction), redact_snapshot(actual, redaction)
         )
-        now = redact_snapshot(
-            capture_snapshot(root, self.include_patterns, self.exclude_patterns), redaction
-        )
-        found = compare_snapshots(approved, now)
-        names = [*found.changed_files, *found.added_files, *found.deleted_files]
-        message = "" if found.nothing else f"{len(names)} files differ: {', '.join(names[:10])}"
-        context = {"diff": msgspec.to_builtins(found)} if not found.nothing else {}
-        return AssertionResult(found.nothing, self.snapshot_id, names, message, context)
+        if diff.empty:
+            return AssertionResult(True, self.snapshot_id, [])
+        names = [*diff.changed_files, *diff.added_files, *diff.deleted_files]
+        message = f"{len(names)} files differ: {', '.join(names[:10])}"
+        details = {"diff": msgspec.to_builtins(diff)}
+        return AssertionResult(False, self.snapshot_id, names, message, details)
+
+
+def _search_file(context: CheckContext, path: str, source: str, field: str) -> AssertionResult:
+    pattern = compile_pattern(source, field)
+    text = _read_text(context.resolve(path), path)
+    if isinstance(text, AssertionResult):
+        return text
+    matched = pattern.search(text) is not None
+    return AssertionResult(matched, source, text[:MAX_SHOWN], context={"path": path})
+
+
+def _read_text(file: Path, name: str) -> str | AssertionResult:
+    """Return the text of a file, or the failure if it cannot be read."""
+    if file.is_dir():
+        return AssertionResult(False, name, "a folder", f"{name} is a folder")
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        details = {"path": name, "there": _list_neighbours(file)}
+        return AssertionResult(False, name, message=f"{name} is missing", context=details)
+    except UnicodeDecodeError:
+        return AssertionResult(False, name, message=f"{name} is not UTF-8 text")
+    except OSError as error:
+        return AssertionResult(False, name, message=f"{name}: {error.strerror}")
+
+
+def _list_neighbours(file: Path) -> list[str]:
+    """Return the names in the same folder, for a path with a typing error."""
+    if not file.parent.is_dir():
+        return []
+    return sorted(neighbour.name for neighbour in file.parent.iterdir())[:MAX_NEIGHBOURS]

@@ -1,4 +1,4 @@
-"""Assertions about what was published on the event bus."""
+"""Assertions about a loop of hats: its end, its iterations, its hats and the published events."""
 
 from __future__ import annotations
 
@@ -6,180 +6,202 @@ from collections import Counter
 from itertools import pairwise
 from typing import ClassVar
 
-from offbook.checks.alignment import AlignedRow, align, align_names
-from offbook.checks.assertion import Assertion, AssertionResult, Range, require_items
-from offbook.checks.collectors import HatHistory, PublishedTopics, TopicMatch
+from offbook.checks.alignment import align_in_order, align_names
+from offbook.checks.assertion import (
+    Assertion,
+    AssertionResult,
+    CountAssertion,
+    require,
+    require_items,
+)
+from offbook.checks.collectors import HatHistory, PublishedTopics, Termination, TopicMatch
 from offbook.checks.context import CheckContext, NoData, Requirement
-from offbook.errors import did_you_mean
+from offbook.errors import UsageError, did_you_mean
 from offbook.trace.agent_output import payload_text
-from offbook.trace.events import topic_matches
+from offbook.trace.events import (
+    EXIT_CODES,
+    TERMINATION_ALIASES,
+    canonical_termination,
+    topic_matches,
+)
 from offbook.trace.text_patterns import compile_pattern
 
-# --- Assertions about what was published on the event bus.
+# Topics and hats shown of a long loop.
+MAX_SHOWN = 200
 
-MAX_TOPICS = 200
+
+class TerminationReason(Assertion, frozen=True, tag="termination_reason"):
+    """The loop ended for this reason, in any of its spellings."""
+
+    expected: str
+
+    def requires(self) -> list[Requirement]:
+        return [(Termination, ()), (PublishedTopics, ())]
+
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        expected = canonical_termination(self.expected)
+        if expected is None:
+            raise UsageError(
+                f"unknown termination reason {self.expected!r}",
+                hint=did_you_mean(self.expected, {*EXIT_CODES, *TERMINATION_ALIASES}),
+            )
+        actual = require(context.reason, "the trace has no termination reason")
+        return AssertionResult(actual == expected, expected, actual)
 
 
-class EventOccurred(Assertion, frozen=True, forbid_unknown_fields=True, tag="event_occurred"):
-    """An event of this topic was published, with a payload like this."""
+class Iterations(CountAssertion, frozen=True, tag="iterations"):
+    """The loop had this number of iterations."""
+
+    def requires(self) -> list[Requirement]:
+        return [(HatHistory, ()), (Termination, ()), (PublishedTopics, ())]
+
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        return self.compare(require(context.iterations, "the trace has no iteration records"))
+
+
+class EventOccurred(Assertion, frozen=True, tag="event_occurred"):
+    """An event of this topic was published, with a payload that matches the pattern."""
 
     topic: str
     payload_pattern: str | None = None
-    subject: ClassVar[tuple[str, ...]] = ("topic", "payload_pattern")
+    title_fields: ClassVar[tuple[str, ...]] = ("topic", "payload_pattern")
 
-    def asks(self) -> list[Requirement]:
+    def requires(self) -> list[Requirement]:
         return [(PublishedTopics, ()), (TopicMatch, (self.topic, self.payload_pattern))]
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        wanted = self.payload_pattern
-        if wanted:
-            compile_pattern(wanted, "event_occurred.payload_pattern")
-        topics = _published(evidence)
-        found = evidence.know(TopicMatch, self.topic, wanted)
-        if not found.count:
-            missing = f"{self.topic!r} was never published; {did_you_mean(self.topic, set(topics))}"
-            return AssertionResult(holds=False, expected=self.topic, message=missing)
-        if wanted is None:
-            return AssertionResult(holds=True, expected=self.topic, actual=found.count)
-        payloads = [payload_text(data.get("payload")) for data in found.shown]
-        return AssertionResult(found.fits, wanted, payloads, context={"topic": self.topic})
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        pattern = self.payload_pattern
+        if pattern:
+            compile_pattern(pattern, "event_occurred.payload_pattern")
+        topics = _published_topics(context)
+        match = context.get(TopicMatch, self.topic, pattern)
+        if not match.count:
+            message = f"{self.topic!r} was never published; {did_you_mean(self.topic, set(topics))}"
+            return AssertionResult(ok=False, expected=self.topic, message=message)
+        if pattern is None:
+            return AssertionResult(ok=True, expected=self.topic, actual=match.count)
+        payloads = [payload_text(data.get("payload")) for data in match.samples]
+        return AssertionResult(match.matched, pattern, payloads, context={"topic": self.topic})
 
 
-class EventSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="event_sequence"):
-    """These topics were published in this order; others may stand between them."""
+class EventSequence(Assertion, frozen=True, tag="event_sequence"):
+    """These topics were published in this order, possibly with others in between."""
 
     topics: list[str]
-    subject: ClassVar[tuple[str, ...]] = ("topics",)
+    title_fields: ClassVar[tuple[str, ...]] = ("topics",)
 
-    def asks(self) -> list[Requirement]:
+    def requires(self) -> list[Requirement]:
         return [(PublishedTopics, ())]
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        wanted = require_items(self.topics, "event_sequence.topics")
-        topics = _published(evidence)
-        shown = topics if len(topics) <= MAX_TOPICS else [*topics[:MAX_TOPICS], "…"]
-        actual = enumerate(topics)
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        expected = require_items(self.topics, "event_sequence.topics")
+        topics = _published_topics(context)
+        shown = topics if len(topics) <= MAX_SHOWN else [*topics[:MAX_SHOWN], "…"]
+        # Taking the first match of each topic is optimal for a subsequence, and linear.
+        published = enumerate(topics)
         pairs: list[tuple[int, int]] = []
-        for at, topic in enumerate(wanted):
-            found = next((place for place, one in actual if topic_matches(topic, one)), None)
-            if found is None:
-                after = f" after {wanted[at - 1]!r}" if at else ""
-                message = f"{topic!r} did not come{after}"
-                rows = _compare(wanted, topics, pairs)
-                return AssertionResult(False, wanted, shown, message, rows=rows)
-            pairs.append((found, at))
-        return AssertionResult(holds=True, expected=wanted, actual=shown)
+        for number, pattern in enumerate(expected):
+            match = next((at for at, topic in published if topic_matches(pattern, topic)), None)
+            if match is None:
+                after = f" after {expected[number - 1]!r}" if number else ""
+                message = f"{pattern!r} was not published{after}"
+                limit = (pairs[-1][0] if pairs else 0) + MAX_SHOWN
+                rows = align_names(expected, topics[:limit], pairs)
+                rows = [row if row.expected else row._replace(ok=True) for row in rows]
+                return AssertionResult(False, expected, shown, message, rows=rows)
+            pairs.append((match, number))
+        return AssertionResult(ok=True, expected=expected, actual=shown)
 
 
-class EventCount(Range, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="event_count"):
-    """So many events of this topic were published."""
+class EventCount(CountAssertion, frozen=True, kw_only=True, tag="event_count"):
+    """This number of events of this topic was published."""
 
     topic: str
-    subject: ClassVar[tuple[str, ...]] = ("topic",)
+    title_fields: ClassVar[tuple[str, ...]] = ("topic",)
 
-    def asks(self) -> list[Requirement]:
+    def requires(self) -> list[Requirement]:
         return [(PublishedTopics, ())]
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        published = Counter(_published(evidence))
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        published = Counter(_published_topics(context))
         count = sum(n for topic, n in published.items() if topic_matches(self.topic, topic))
         return self.compare(count, {"topic": self.topic, "published": dict(published)})
 
 
-class NoEvent(Assertion, frozen=True, forbid_unknown_fields=True, tag="no_event"):
-    """No event of this topic was published, though others were."""
+class NoEvent(Assertion, frozen=True, tag="no_event"):
+    """No event of this topic was published, while other events were."""
 
     topic: str
-    subject: ClassVar[tuple[str, ...]] = ("topic",)
+    title_fields: ClassVar[tuple[str, ...]] = ("topic",)
 
-    def asks(self) -> list[Requirement]:
+    def requires(self) -> list[Requirement]:
         return [(PublishedTopics, ()), (TopicMatch, (self.topic,))]
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        _published(evidence)
-        found = evidence.know(TopicMatch, self.topic)
-        return AssertionResult(not found.count, f"no {self.topic}", found.shown)
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        _published_topics(context)
+        match = context.get(TopicMatch, self.topic)
+        return AssertionResult(not match.count, f"no {self.topic}", match.samples)
 
 
-def _compare(
-    wanted: list[str], topics: list[str], pairs: list[tuple[int, int]]
-) -> list[AlignedRow]:
-    """What should have come beside what came; others are free to come between."""
-    upto = (pairs[-1][0] if pairs else 0) + MAX_TOPICS
-    rows = align_names(wanted, topics[:upto], pairs)
-    return [row if row.expected else row._replace(fits=True) for row in rows]
-
-
-def _published(evidence: CheckContext) -> list[str]:
-    topics = evidence.know(PublishedTopics).topics
-    if not topics:
-        raise NoData("nothing was published on the bus")
-    return topics
-
-
-# --- Assertions about which hat was worn when.
-
-MAX_HATS = 200
-
-
-class HatSequence(Assertion, frozen=True, forbid_unknown_fields=True, tag="hat_sequence"):
-    """Exactly these hats were worn, in this order."""
+class HatSequence(Assertion, frozen=True, tag="hat_sequence"):
+    """The iterations had exactly these hats, in this order."""
 
     hats: list[str]
-    subject: ClassVar[tuple[str, ...]] = ("hats",)
+    title_fields: ClassVar[tuple[str, ...]] = ("hats",)
 
-    def asks(self) -> list[Requirement]:
+    def requires(self) -> list[Requirement]:
         return [(HatHistory, ())]
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        wanted = require_items(self.hats, "hat_sequence.hats")
-        worn = _worn(evidence)
-        shown = worn[: len(wanted) + MAX_HATS]
-        pairs = align(len(shown), len(wanted), lambda a, w: shown[a] == wanted[w])
-        rows = () if worn == wanted else align_names(wanted, shown, pairs)
-        return AssertionResult(worn == wanted, wanted, worn, "the hats differ", rows=rows)
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        expected = require_items(self.hats, "hat_sequence.hats")
+        hats = _hat_history(context)
+        if hats == expected:
+            return AssertionResult(True, expected, hats)
+        # The alignment takes time and memory of actual x expected.
+        shown = hats[: len(expected) + MAX_SHOWN]
+        pairs = align_in_order(len(shown), len(expected), lambda a, e: shown[a] == expected[e])
+        rows = align_names(expected, shown, pairs)
+        return AssertionResult(False, expected, hats, "the hats differ", rows=rows)
 
 
-class HatTransition(
-    Assertion,
-    frozen=True,
-    forbid_unknown_fields=True,
-    tag="hat_transition",
-    rename={"source": "from"},
-):
-    """One hat was taken off and the other put on right after."""
+class HatTransition(Assertion, frozen=True, tag="hat_transition", rename={"source": "from"}):
+    """An iteration of one hat was followed directly by an iteration of the other."""
 
     source: str
     to: str
-    subject: ClassVar[tuple[str, ...]] = ("source", "to")
+    title_fields: ClassVar[tuple[str, ...]] = ("source", "to")
 
-    def asks(self) -> list[Requirement]:
+    def requires(self) -> list[Requirement]:
         return [(HatHistory, ())]
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        seen = [f"{a} -> {b}" for a, b in pairwise(_worn(evidence)) if a != b]
-        wanted = f"{self.source} -> {self.to}"
-        context = {"transitions": list(dict.fromkeys(seen))}
-        return AssertionResult(wanted in seen, wanted, seen, context=context)
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        transitions = [f"{a} -> {b}" for a, b in pairwise(_hat_history(context)) if a != b]
+        expected = f"{self.source} -> {self.to}"
+        distinct = {"transitions": list(dict.fromkeys(transitions))}
+        return AssertionResult(expected in transitions, expected, transitions, context=distinct)
 
 
-class IterationCount(
-    Range, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="iteration_count"
-):
-    """A hat was worn so many times."""
+class IterationCount(CountAssertion, frozen=True, kw_only=True, tag="iteration_count"):
+    """This number of iterations had this hat."""
 
     hat: str
-    subject: ClassVar[tuple[str, ...]] = ("hat",)
+    title_fields: ClassVar[tuple[str, ...]] = ("hat",)
 
-    def asks(self) -> list[Requirement]:
+    def requires(self) -> list[Requirement]:
         return [(HatHistory, ())]
 
-    def look(self, evidence: CheckContext) -> AssertionResult:
-        worn = _worn(evidence)
-        return self.compare(worn.count(self.hat), {"hats": dict(Counter(worn))})
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        hats = _hat_history(context)
+        return self.compare(hats.count(self.hat), {"hats": dict(Counter(hats))})
 
 
-def _worn(evidence: CheckContext) -> list[str]:
-    if not evidence.hats:
+def _published_topics(context: CheckContext) -> list[str]:
+    if not context.topics:
+        raise NoData("no event was published")
+    return context.topics
+
+
+def _hat_history(context: CheckContext) -> list[str]:
+    if not context.hats:
         raise NoData("the trace has no iteration records")
-    return evidence.hats
+    return context.hats

@@ -1,4 +1,4 @@
-"""All assertions on one page, and how a list of them is read and judged."""
+"""The registry of assertions, and the functions that parse and evaluate a list of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
     from offbook.checks.context import CheckContext
 
+# By the `type` that users write. The order is the order of the documentation.
 ASSERTIONS: dict[str, type[Assertion]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (
         run_assertions.ExitCode,
-        run_assertions.TerminationReason,
-        run_assertions.Iterations,
+        loop_assertions.TerminationReason,
+        loop_assertions.Iterations,
         run_assertions.Duration,
         run_assertions.CostWithin,
         file_assertions.FileExists,
@@ -50,17 +51,21 @@ ASSERTIONS: dict[str, type[Assertion]] = {
 
 
 def parse_assertion(raw: object, where: str = "") -> Assertion:
-    """One assertion, from the dict that a user or an agent wrote."""
+    """Return the assertion that a user or an agent wrote as a dict.
+
+    >>> parse_assertion({"type": "exit_code", "expected": 0})
+    ExitCode(expected=0)
+    """
     if isinstance(raw, Assertion):
         return raw
     if not isinstance(raw, Mapping):
-        raise UsageError(f"an assertion is a dict, not {type(raw).__name__}", where=where)
+        raise UsageError(f"expected an assertion as a dict, got {type(raw).__name__}", where=where)
     fields = dict(cast("Mapping[str, Any]", raw))
     name = fields.pop("type", None)
     kind = ASSERTIONS.get(name) if isinstance(name, str) else None
     if kind is None:
-        wrong = f"there is no assertion {name!r}" if name else "an assertion needs a type"
-        raise UsageError(wrong, where=where, hint=did_you_mean(str(name), ASSERTIONS))
+        message = f"unknown assertion type {name!r}" if name else "an assertion needs a type"
+        raise UsageError(message, where=where, hint=did_you_mean(str(name), ASSERTIONS))
     try:
         return msgspec.convert(fields | {"type": name}, kind)
     except msgspec.ValidationError as error:
@@ -70,19 +75,17 @@ def parse_assertion(raw: object, where: str = "") -> Assertion:
         raise UsageError(f"{name}: {error}", where=where, hint=hint) from error
 
 
-def evaluate_all(assertions: Iterable[object], evidence: CheckContext) -> list[Verdict]:
-    """Every assertion judged, in order; a wrong one is an error and stops nobody else."""
-    read = [_try_assertion(raw, f"assertion {n}") for n, raw in enumerate(assertions, 1)]
-    right = [one for one in read if isinstance(one, Assertion)]
-    asked = [asked for one in right for asked in one.asks()]
-    evidence.learn([(Termination, ()), *asked])  # at least that: a trace that is broken is noticed
-    return [one.judge(evidence) if isinstance(one, Assertion) else one for one in read]
-
-
-def _try_assertion(raw: object, where: str) -> Assertion | Verdict:
-    """The assertion, or the verdict that it is none."""
-    try:
-        return parse_assertion(raw, where)
-    except UsageError as error:
-        name = str(cast("dict[str, Any]", raw).get("type")) if isinstance(raw, dict) else "?"
-        return Verdict(name, "error", str(error))
+def evaluate_all(assertions: Iterable[object], context: CheckContext) -> list[Verdict]:
+    """Evaluate all assertions in order; an invalid one becomes an `error` verdict."""
+    parsed: list[Assertion | Verdict] = []
+    for number, raw in enumerate(assertions, 1):
+        try:
+            parsed.append(parse_assertion(raw, f"assertion {number}"))
+        except UsageError as error:
+            name = str(cast("dict[str, Any]", raw).get("type")) if isinstance(raw, dict) else "?"
+            parsed.append(Verdict(name, "error", str(error)))
+    valid = [item for item in parsed if isinstance(item, Assertion)]
+    required = [requirement for item in valid for requirement in item.requires()]
+    # Termination is always collected: a broken trace is noticed even if no assertion reads it.
+    context.collect([(Termination, ()), *required])
+    return [item.judge(context) if isinstance(item, Assertion) else item for item in parsed]

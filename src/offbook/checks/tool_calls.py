@@ -1,7 +1,7 @@
-"""Compares what an agent did with what it should have done, and shows where they part.
+"""Comparison of the tool calls of an agent with the expected ones.
 
-Calls are paired optimally: when any pairing fits, it is found. (A greedy matcher takes the first
-that fits, and fails where two expectations overlap.)
+Calls are paired optimally: if a pairing exists, it is found. (A greedy matcher takes the first
+candidate, and fails where two expectations overlap.)
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 from offbook.checks.alignment import (
     AlignedRow,
     Pairs,
-    align,
-    assign,
+    align_in_any_order,
+    align_in_order,
     find_differences,
     render_value,
 )
@@ -23,10 +23,12 @@ from offbook.trace.text_patterns import compile_pattern
 
 Mode = Literal["exact", "in_order", "any_order", "subset", "superset"]
 Args = Literal["exact", "partial", "pattern", "ignore"]
+# The modes in which a call that no expectation matches is a failure.
+NO_EXTRA_CALLS = {"exact", "any_order", "subset"}
 
 
 class ActualCall(NamedTuple):
-    """A tool call that happened."""
+    """A tool call that the agent made."""
 
     tool: str
     input: Mapping[str, Any]
@@ -36,9 +38,10 @@ class ActualCall(NamedTuple):
 
 
 class ExpectedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool call that should happen: by its name, and by its input in one of several ways.
+    """A tool call that the agent should make: the tool's name and, optionally, its input.
 
-    `input` is a dict to compare with, a function that looks at it, or None for any.
+    `input` is a dict, compared as `args` says, or a function that returns True for a matching
+    input, or None for any input.
     """
 
     tool: str
@@ -47,149 +50,146 @@ class ExpectedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.input is not None and not isinstance(self.input, dict) and not callable(self.input):
-            raise ValueError("`input` is a dict or a function")
+            raise ValueError("`input` must be a dict or a function")
 
-    def fits(self, did: ActualCall) -> bool:
-        """Whether a call is the one that was meant."""
-        if did.tool != self.tool:
+    def matches(self, call: ActualCall) -> bool:
+        """Return whether a call satisfies this expectation."""
+        if call.tool != self.tool:
             return False
         if self.input is None or self.args == "ignore":
             return True
         if callable(self.input):
-            return not self._ask(did)
+            return not self._call_predicate(call)
         if self.args == "exact":
-            return dict(did.input) == self.input
-        return contains(did.input, self.input, patterns=self.args == "pattern")
+            return dict(call.input) == self.input
+        return contains(call.input, self.input, patterns=self.args == "pattern")
 
-    def differences(self, did: ActualCall) -> tuple[str, ...]:
-        """Where the input of a call is not as it should be."""
+    def differences(self, call: ActualCall) -> tuple[str, ...]:
+        """Return the places where the input of a call differs from the expected input."""
         if self.input is None or self.args == "ignore":
             return ()
         if callable(self.input):
-            return self._ask(did)
-        whole = self.args == "exact"
+            return self._call_predicate(call)
+        exact = self.args == "exact"
 
-        def differs(given: Any, wanted: Any) -> bool:
-            if whole:
-                return bool(given != wanted)
-            return not contains(given, wanted, patterns=self.args == "pattern")
+        def differs(actual: Any, expected: Any) -> bool:
+            if exact:
+                return bool(actual != expected)
+            return not contains(actual, expected, patterns=self.args == "pattern")
 
-        return tuple(find_differences(did.input, self.input, differs, whole=whole))
+        return tuple(find_differences(call.input, self.input, differs, exact=exact))
 
-    def _ask(self, did: ActualCall) -> tuple[str, ...]:
+    def _call_predicate(self, call: ActualCall) -> tuple[str, ...]:
         try:
-            return () if self.input(did.input) else (f"input: {self._name} says no",)
-        except Exception as error:  # noqa: BLE001 - what it trips over is not what it wants
-            return (f"input: {self._name} raised {error!r}",)
+            return () if self.input(call.input) else (f"input: {self._predicate} returned False",)
+        except Exception as error:  # noqa: BLE001 - an input that makes it raise does not match
+            return (f"input: {self._predicate} raised {error!r}",)
 
     @property
-    def _name(self) -> str:
+    def _predicate(self) -> str:
         return str(getattr(self.input, "__name__", "the function"))
 
     def __str__(self) -> str:
         if self.input is None:
             return self.tool
-        return f"{self.tool}({self._name if callable(self.input) else render_value(self.input)})"
+        return (
+            f"{self.tool}({self._predicate if callable(self.input) else render_value(self.input)})"
+        )
 
 
-def contains(given: Any, wanted: Any, *, patterns: bool = False) -> bool:
-    """Whether a value has all that is wanted of it; texts may be patterns."""
-    if isinstance(wanted, Mapping):
-        fields = cast("Mapping[str, Any]", wanted)
-        return isinstance(given, Mapping) and all(
-            key in given and contains(given[key], value, patterns=patterns)
+def contains(actual: Any, expected: Any, *, patterns: bool = False) -> bool:
+    """Return whether a value has everything that is expected of it.
+
+    A dict may have more keys than expected; a list must have the same length. With `patterns`, an
+    expected text is a regular expression.
+    """
+    if isinstance(expected, Mapping):
+        fields = cast("Mapping[str, Any]", expected)
+        return isinstance(actual, Mapping) and all(
+            key in actual and contains(actual[key], value, patterns=patterns)
             for key, value in fields.items()
         )
-    if isinstance(wanted, (list, tuple)):
-        items = cast("Sequence[Any]", wanted)
-        if not isinstance(given, (list, tuple)):
+    if isinstance(expected, (list, tuple)):
+        if not isinstance(actual, (list, tuple)):
             return False
-        held = cast("Sequence[Any]", given)
-        return len(held) == len(items) and all(
-            contains(a, b, patterns=patterns) for a, b in zip(held, items, strict=True)
+        expected_items, actual_items = cast("list[Any]", expected), cast("list[Any]", actual)
+        return len(actual_items) == len(expected_items) and all(
+            contains(a, b, patterns=patterns)
+            for a, b in zip(actual_items, expected_items, strict=True)
         )
-    if patterns and isinstance(wanted, str) and isinstance(given, str):
-        return compile_pattern(wanted).search(given) is not None
-    return bool(given == wanted) and isinstance(given, bool) == isinstance(wanted, bool)
+    if patterns and isinstance(expected, str) and isinstance(actual, str):
+        return compile_pattern(expected).search(actual) is not None
+    # In Python True == 1, in JSON they differ.
+    return bool(actual == expected) and isinstance(actual, bool) == isinstance(expected, bool)
 
 
 class CallComparison(NamedTuple):
-    """Whether a trajectory is as wanted, and the two side by side."""
+    """The result of a comparison: `ok`, and both sides aligned."""
 
-    holds: bool
+    ok: bool
     rows: list[AlignedRow]
     missing: list[str]
     extra: list[str]
 
 
-def compare_calls(
-    actual: Sequence[ActualCall], wanted: Sequence[ExpectedCall], mode: Mode
+def compare_tool_calls(
+    actual: Sequence[ActualCall], expected: Sequence[ExpectedCall], mode: Mode
 ) -> CallComparison:
-    """Hold what happened against what should have.
+    """Compare the actual calls with the expected ones.
 
-    `exact`: the same calls in the same order. `in_order`: all that is wanted, in its order, others
-    between. `any_order`: the same calls, in whatever order. `subset`: nothing but what is wanted.
-    `superset`: all that is wanted, and perhaps more.
+    `exact`: the same calls in the same order. `in_order`: all expected calls in their order, with
+    others in between. `any_order`: the same calls in any order. `subset`: only expected calls.
+    `superset`: all expected calls, and possibly more.
     """
     ordered = mode in {"exact", "in_order"}
-    pairs = pair_calls(actual, wanted, ordered=ordered)
-    paired = {a for a, _ in pairs}
-    met = {w for _, w in pairs}
-    missing = [str(one) for at, one in enumerate(wanted) if at not in met]
-    extra = [str(one) for at, one in enumerate(actual) if at not in paired]
-    holds = not (missing and mode != "subset") and not (extra and mode in _CLOSED)
-    rows = align_calls(actual, wanted, pairs, ordered=ordered)
-    if mode not in _CLOSED:  # others are free to come
-        rows = [row if row.expected else row._replace(fits=True) for row in rows]
-    return CallComparison(holds, rows, missing, extra)
+    # Matching may run a pattern or a function of the user: once per pair is enough.
+    cache: dict[tuple[int, int], bool] = {}
 
+    def matches(a: int, e: int) -> bool:
+        if (a, e) not in cache:
+            cache[a, e] = expected[e].matches(actual[a])
+        return cache[a, e]
 
-_CLOSED = {"exact", "any_order", "subset"}
-
-
-def pair_calls(
-    actual: Sequence[ActualCall], wanted: Sequence[ExpectedCall], *, ordered: bool
-) -> Pairs:
-    """Which call is which wish, for as many as there can be."""
-    known: dict[tuple[int, int], bool] = {}
-
-    def fits(a: int, w: int) -> bool:
-        if (a, w) not in known:
-            known[a, w] = wanted[w].fits(actual[a])
-        return known[a, w]
-
-    return (align if ordered else assign)(len(actual), len(wanted), fits)
+    align = align_in_order if ordered else align_in_any_order
+    pairs = align(len(actual), len(expected), matches)
+    matched_actual, matched_expected = {a for a, _ in pairs}, {e for _, e in pairs}
+    missing = [str(call) for e, call in enumerate(expected) if e not in matched_expected]
+    extra = [str(call) for a, call in enumerate(actual) if a not in matched_actual]
+    ok = not (missing and mode != "subset") and not (extra and mode in NO_EXTRA_CALLS)
+    rows = align_calls(actual, expected, pairs, ordered=ordered)
+    if mode not in NO_EXTRA_CALLS:
+        rows = [row if row.expected else row._replace(ok=True) for row in rows]
+    return CallComparison(ok, rows, missing, extra)
 
 
 def align_calls(
-    actual: Sequence[ActualCall], wanted: Sequence[ExpectedCall], pairs: Pairs, *, ordered: bool
+    actual: Sequence[ActualCall], expected: Sequence[ExpectedCall], pairs: Pairs, *, ordered: bool
 ) -> list[AlignedRow]:
-    """Calls beside wishes; one that is no wish stands beside a wish for the same tool."""
-    by_call = dict(pairs)
-    left = [w for w in range(len(wanted)) if w not in by_call.values()]
+    """Return the rows of both sides, with a row for each actual call.
+
+    An unmatched call shares a row with an unmatched expectation for the same tool, so that the
+    difference of their inputs is visible.
+    """
+    expected_of = dict(pairs)
+    unmatched = [e for e in range(len(expected)) if e not in expected_of.values()]
     rows: list[AlignedRow] = []
-    for at, did in enumerate(actual):
-        wish = by_call.get(at)
-        if wish is None:
-            bound = min((w for a, w in pairs if a > at), default=len(wanted)) if ordered else None
-            wish = _find_kin(did, wanted, left, bound)
-        while ordered and wish is not None and left and left[0] < wish:
-            rows.append(AlignedRow(str(wanted[left.pop(0)]), ""))
-        if wish is None:
-            rows.append(AlignedRow("", str(did)))
-        elif at in by_call:
-            rows.append(AlignedRow(str(wanted[wish]), str(did), fits=True))
+    for position, call in enumerate(actual):
+        match = expected_of.get(position)
+        if match is None:
+            # In order, only expectations before the next matched one are candidates.
+            limit = len(expected)
+            if ordered:
+                limit = min((e for a, e in pairs if a > position), default=limit)
+            same_tool = (e for e in unmatched if e < limit and expected[e].tool == call.tool)
+            match = next(same_tool, None)
+        while ordered and match is not None and unmatched and unmatched[0] < match:
+            rows.append(AlignedRow(str(expected[unmatched.pop(0)]), ""))
+        if match is None:
+            rows.append(AlignedRow("", str(call)))
+        elif position in expected_of:
+            rows.append(AlignedRow(str(expected[match]), str(call), ok=True))
         else:
-            left.remove(wish)
-            rows.append(
-                AlignedRow(str(wanted[wish]), str(did), notes=wanted[wish].differences(did))
-            )
-    return [*rows, *(AlignedRow(str(wanted[w]), "") for w in left)]
-
-
-def _find_kin(
-    did: ActualCall, wanted: Sequence[ExpectedCall], left: list[int], bound: int | None
-) -> int | None:
-    """The wish for the same tool that nothing has met, before the bound."""
-    near = (w for w in left if bound is None or w < bound)
-    return next((w for w in near if wanted[w].tool == did.tool), None)
+            unmatched.remove(match)
+            notes = expected[match].differences(call)
+            rows.append(AlignedRow(str(expected[match]), str(call), notes=notes))
+    return [*rows, *(AlignedRow(str(expected[e]), "") for e in unmatched)]

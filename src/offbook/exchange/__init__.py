@@ -1,1 +1,1 @@
-"""Talking to a model, whoever the provider is."""
+"""Requests to a model and replies from it, independent of any provider."""

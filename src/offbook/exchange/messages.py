@@ -1,7 +1,14 @@
-"""What is said between an agent and a model, in no provider's words.
+"""Messages between an agent and a model, independent of any provider.
 
-A conversation is a sequence of messages; a message is a role and its blocks.
-Tool results stand in messages of their own, with the role `tool`.
+A conversation is a sequence of messages; a message is a role and its blocks. A tool result is a
+block of a separate message with the role `tool`:
+
+    Message("user", (Text("Read a.txt"),))
+    Message("assistant", (ToolCall("c1", "read", {"path": "a.txt"}),))
+    Message("tool", (ToolResult("c1", (Text("hello"),), name="read"),))
+
+`History` is the immutable sequence of messages that a request carries. The last part of the file
+converts tool arguments between JSON objects and the text form that some providers use.
 """
 
 from __future__ import annotations
@@ -14,29 +21,31 @@ from typing import Any, Literal, overload
 
 import msgspec
 
-# --- What is said between an agent and a model, in no provider's words.
-
 JSON = dict[str, Any]
 
 to_json = msgspec.json.Encoder(enc_hook=repr).encode
-"""The bytes of a value as JSON; what that has no words for goes by its `repr`."""
+"""Encode a value as JSON bytes; a type that JSON cannot represent is written as its `repr`."""
+
+
+# ------------------------------------------------------------------------------ blocks
 
 
 class Block(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
-    """One piece of a message."""
+    """One part of a message."""
 
 
-# What holds nothing but texts can be in no cycle: the collector need not look at it.
+# `gc=False` on structs of plain strings: they cannot be part of a reference cycle, and a long
+# conversation keeps the garbage collector from scanning thousands of them.
 
 
 class Text(Block, frozen=True, omit_defaults=True, tag_field="type", tag="text", gc=False):
-    """Words."""
+    """Plain text."""
 
     text: str
 
 
 class Thinking(Block, frozen=True, omit_defaults=True, tag_field="type", tag="thinking", gc=False):
-    """What the model thought before it spoke; `signature` is the provider's seal on it."""
+    """The model's reasoning; `signature` is the provider's signature of it."""
 
     text: str
     signature: str = ""
@@ -44,7 +53,7 @@ class Thinking(Block, frozen=True, omit_defaults=True, tag_field="type", tag="th
 
 
 class Image(Block, frozen=True, omit_defaults=True, tag_field="type", tag="image", gc=False):
-    """A picture: base64 `data` of a `media_type`, or a `url`."""
+    """An image: base64 `data` of a `media_type`, or a `url`."""
 
     data: str = ""
     media_type: str = ""
@@ -52,7 +61,11 @@ class Image(Block, frozen=True, omit_defaults=True, tag_field="type", tag="image
 
 
 class ToolCall(Block, frozen=True, omit_defaults=True, tag_field="type", tag="tool_call"):
-    """The model asks for a tool. `namespace` is for dialects that group tools by server."""
+    """A tool call by the model.
+
+    `namespace` is for providers that group tools by server. A `custom` tool takes free text
+    instead of a JSON object.
+    """
 
     id: str
     name: str
@@ -62,7 +75,7 @@ class ToolCall(Block, frozen=True, omit_defaults=True, tag_field="type", tag="to
 
 
 class RawBlock(Block, frozen=True, omit_defaults=True, tag_field="type", tag="foreign"):
-    """What only one dialect has a word for, as it stood on the wire: a document, a web search."""
+    """A block that only one dialect can represent (a document, a web search), as sent."""
 
     kind: str
     data: JSON = {}
@@ -73,7 +86,7 @@ Content = Text | Image | RawBlock
 
 
 class ToolResult(Block, frozen=True, omit_defaults=True, tag_field="type", tag="tool_result"):
-    """What a tool answered to the call with this id."""
+    """The result of the tool call with this id."""
 
     call_id: str
     content: tuple[Content, ...] = ()
@@ -83,7 +96,7 @@ class ToolResult(Block, frozen=True, omit_defaults=True, tag_field="type", tag="
 
     @property
     def text(self) -> str:
-        """The text of the answer, blocks joined by line ends."""
+        """The text blocks of the result, joined by newlines."""
         return join_text(self.content)
 
 
@@ -92,68 +105,68 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message: who speaks, and what."""
+    """One message: a role and its blocks."""
 
     role: Role
     blocks: tuple[AnyBlock, ...] = ()
 
     @property
     def text(self) -> str:
-        """The text of the message, blocks joined by line ends."""
+        """The text blocks of the message, joined by newlines."""
         return join_text(self.blocks)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls in it."""
+        """The tool calls in the message."""
         return find_calls(self.blocks)
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
-        """The tool results in it."""
+        """The tool results in the message."""
         return tuple([block for block in self.blocks if isinstance(block, ToolResult)])
 
 
 def join_text(blocks: tuple[AnyBlock, ...]) -> str:
-    """The text blocks, joined by line ends."""
-    if len(blocks) == 1:  # nearly always
-        (only,) = blocks
-        return only.text if isinstance(only, Text) else ""
+    """Join the text blocks by newlines."""
+    if len(blocks) == 1:  # the usual case, without a generator
+        (block,) = blocks
+        return block.text if isinstance(block, Text) else ""
     return "\n".join(block.text for block in blocks if isinstance(block, Text))
 
 
 def find_calls(blocks: tuple[AnyBlock, ...]) -> tuple[ToolCall, ...]:
-    """The tool calls among the blocks."""
-    for block in blocks:
+    """Return the tool calls among the blocks."""
+    for block in blocks:  # most messages have none, and then no list is built
         if isinstance(block, ToolCall):
             return tuple([block for block in blocks if isinstance(block, ToolCall)])
     return ()
 
 
 def user(text: str) -> Message:
-    """A user's message of one text."""
+    """Return a user message with this text."""
     return Message("user", (Text(text),))
 
 
-# --- A conversation that only grows, shared without copying.
+# ----------------------------------------------------------------------------- history
 
 _encode_sorted = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 EMPTY_DIGEST = ""
 
-# conversations of several threads may share a log
+# Histories in several threads may share one log; only appending to it needs the lock.
 _APPEND_LOCK = Lock()
 
 
-def extend_digest(before: str, message: Message) -> str:
-    """The digest of a conversation after one more message."""
+def extend_digest(digest: str, message: Message) -> str:
+    """Return the digest of a conversation with this digest after one more message."""
     try:
-        spelled = _encode_sorted(message)
-    except (TypeError, ValueError, RecursionError):  # the details of a result may be anything
-        spelled = repr(message).encode()
-    return blake2b(before.encode() + spelled, digest_size=12).hexdigest()
+        encoded = _encode_sorted(message)
+    except (TypeError, ValueError, RecursionError):  # `details` of a result can be any object
+        encoded = repr(message).encode()
+    return blake2b(digest.encode() + encoded, digest_size=12).hexdigest()
 
 
 class _Log:
-    """The messages that several histories share, with the digest after each."""
+    """An append-only list of messages shared by several histories, and the digest after each."""
 
     __slots__ = ("digests", "messages")
 
@@ -161,8 +174,11 @@ class _Log:
         self.messages = list(messages)
         self.digests: list[str] = [EMPTY_DIGEST]
 
-    def grow(self, length: int, messages: Sequence[Message]) -> _Log:
-        """The log with these after the first `length`: another one if somebody has gone on."""
+    def append(self, length: int, messages: Sequence[Message]) -> _Log:
+        """Return the log with these messages after the first `length`.
+
+        It is this log if no other history was extended beyond `length`, else a copy.
+        """
         with _APPEND_LOCK:
             if len(self.messages) == length:
                 self.messages.extend(messages)
@@ -173,14 +189,22 @@ class _Log:
 
     def digest(self, length: int) -> str:
         digests = self.digests
-        for at in range(len(digests), length + 1):
-            # two threads at once come to the same: whoever is second puts it where it is already
-            digests[at : at + 1] = [extend_digest(digests[at - 1], self.messages[at - 1])]
+        for index in range(len(digests), length + 1):
+            # Slice assignment instead of append: two threads that compute the same digest write
+            # it to the same index.
+            digests[index : index + 1] = [
+                extend_digest(digests[index - 1], self.messages[index - 1])
+            ]
         return digests[length]
 
 
 class History(Sequence[Message]):
-    """The first messages of a conversation, unchangeable."""
+    """The messages of a conversation, as an immutable sequence.
+
+    An agent sends the whole conversation with every request. A history is a view of the first
+    messages of a shared append-only log, so extending it copies nothing and the digest of each
+    prefix is computed once: the thousandth turn costs as much as the first.
+    """
 
     __slots__ = ("_length", "_log")
 
@@ -189,24 +213,24 @@ class History(Sequence[Message]):
         self._length = len(log.messages)
 
     def plus(self, *messages: Message) -> History:
-        """The conversation after these messages; this one stays as it is."""
+        """Return the history with these messages at its end; this one does not change."""
         longer = History.__new__(History)
-        longer._log = self._log.grow(self._length, messages)  # noqa: SLF001 - one of its own kind
+        longer._log = self._log.append(self._length, messages)  # noqa: SLF001 - the same class
         longer._length = self._length + len(messages)  # noqa: SLF001 - as above
         return longer
 
     def digest(self, length: int | None = None) -> str:
-        """The digest of the first `length` messages, of all by default."""
-        at = self._length if length is None else length
+        """Return the digest of the first `length` messages (default: all)."""
+        index = self._length if length is None else length
         digests = self._log.digests
-        return digests[at] if at < len(digests) else self._log.digest(at)
+        return digests[index] if index < len(digests) else self._log.digest(index)
 
     def latest(self, role: Role) -> Message | None:
-        """The latest message of this role."""
+        """Return the latest message with this role."""
         messages = self._log.messages
-        for at in range(self._length - 1, -1, -1):
-            if messages[at].role == role:
-                return messages[at]
+        for index in range(self._length - 1, -1, -1):
+            if messages[index].role == role:
+                return messages[index]
         return None
 
     def __len__(self) -> int:
@@ -241,15 +265,20 @@ class History(Sequence[Message]):
         return f"History({list(self)!r})"
 
 
-# --- The arguments of a tool call, where a provider writes them as a text.
+# ---------------------------------------------------------------------- tool arguments
 
 RAW_ARGUMENTS = "$raw"
+"""The key of arguments that are not a JSON object.
+
+A model can write invalid JSON. The text is kept under this key and sent again unchanged, so such a
+call can be recorded and scripted.
+"""
 
 _decode_object = msgspec.json.Decoder(dict).decode
 
 
 def parse_arguments(text: str) -> JSON:
-    """The arguments in this text."""
+    """Parse the arguments of a tool call from their JSON text."""
     if not text:
         return {}
     try:
@@ -259,7 +288,7 @@ def parse_arguments(text: str) -> JSON:
 
 
 def render_arguments(arguments: JSON) -> str:
-    """The text of these arguments."""
+    """Render the arguments of a tool call as JSON text."""
     raw = arguments.get(RAW_ARGUMENTS)
     if isinstance(raw, str) and len(arguments) == 1:
         return raw
@@ -267,14 +296,14 @@ def render_arguments(arguments: JSON) -> str:
 
 
 def parse_custom_input(text: str) -> JSON:
-    """The arguments of a call of a custom tool, which takes a text and no JSON."""
+    """Return the arguments of a call to a custom tool, which takes text instead of JSON."""
     return {"input": text}
 
 
 def render_custom_input(arguments: JSON) -> str:
-    """The text for a custom tool: its only argument, or all of them as JSON."""
+    """Render the text for a custom tool: its only argument, or all of them as JSON."""
     if len(arguments) == 1:
-        (only,) = arguments.values()
-        if isinstance(only, str):
-            return only
+        (value,) = arguments.values()
+        if isinstance(value, str):
+            return value
     return render_arguments(arguments)

@@ -1,4 +1,10 @@
-"""What an agent asks of a model."""
+"""A model as the rest of Offbook sees it: a source that turns a `Request` into a `Reply`.
+
+Playbooks, mocks, cassettes and live providers all implement `ModelSource`; sessions, servers and
+judges call it. A source returns a whole reply. One that receives it event by event (a live
+provider) can also pass each event to a listener: `Relay` runs such a source and yields its events
+while they arrive.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +25,17 @@ from offbook.exchange.messages import (
     join_text,
 )
 
-# --- What an agent asks of a model.
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    Listener = Callable[[bytes], object]
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool that the agent offers to the model; `schema` is that of its parameters.
+    """A tool that the agent offers to the model; `schema` is the schema of its parameters.
 
-    What is no function keeps its own options in `schema`: the grammar of a custom tool, say. What
-    else a provider lets be said of a function is `more`: examples of its use, who may call it.
+    A tool of another `kind` than `function` keeps its options in `schema`, for example the grammar
+    of a custom tool. `more` has the provider-specific fields of a function, such as usage examples.
     """
 
     name: str
@@ -39,10 +48,10 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One question to the model: the whole conversation, and under which conditions.
+    """A request to the model: the whole conversation, the tools and the options.
 
-    `parameters` are the provider's sampling and format options as they came; `metadata` is what
-    is known about the asker (endpoint, dialect, session headers), which no model ever sees.
+    `parameters` are the provider's sampling and format options, unchanged. `metadata` describes the
+    client (endpoint, dialect, session headers); it is never sent to a model.
     """
 
     messages: History = msgspec.field(default_factory=History)
@@ -60,32 +69,30 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         return "" if latest is None else latest.text
 
     @property
-    def first(self) -> str:
+    def first_prompt(self) -> str:
         """The text of the first user message."""
         return next((m.text for m in self.messages if m.role == "user"), "")
 
     @property
-    def offered(self) -> tuple[str, ...]:
-        """The names of the tools offered."""
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the offered tools."""
         return tuple(tool.name for tool in self.tools)
 
     @property
-    def fresh(self) -> tuple[Message, ...]:
-        """What came after the model last spoke: tool results, or a new prompt."""
+    def new_messages(self) -> tuple[Message, ...]:
+        """The messages after the model's latest one: tool results, or a new prompt."""
         messages = self.messages
-        at = len(messages)
-        while at and messages[at - 1].role != "assistant":
-            at -= 1
-        return messages[at:]
+        start = len(messages)
+        while start and messages[start - 1].role != "assistant":
+            start -= 1
+        return messages[start:]
 
-
-# --- What a model answers.
 
 StopReason = Literal["stop", "tool_use", "length", "stop_sequence", "refusal", "error"]
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens, as the provider counts them; `input` holds the cached ones too."""
+    """Token counts of the provider; `input` includes the cached tokens."""
 
     input: int = 0
     output: int = 0
@@ -95,12 +102,11 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of the model, and why it stopped there.
+    """A message of the model and the reason why it stopped.
 
-    `step` is the place in the script that gave it (a playbook action, a mock line, an
-    interaction of a cassette), counted from 1; 0 where there is no script. `chunks` are the
-    pieces in which the text came, when they are known, and `delays` the milliseconds before
-    each.
+    `step` is the number, from 1, of the script entry that produced it (a playbook action, a line
+    of a mock file, an interaction of a cassette); 0 without a script. `chunks` are the parts in
+    which the text was streamed, if known, and `delays` the milliseconds before each of them.
     """
 
     blocks: tuple[AnyBlock, ...] = ()
@@ -115,12 +121,12 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """What the model said, without its thoughts."""
+        """The text of the reply, without its reasoning."""
         return join_text(self.blocks)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tools it asks for."""
+        """The tool calls of the reply."""
         return find_calls(self.blocks)
 
     @property
@@ -129,30 +135,20 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
         return Message("assistant", self.blocks)
 
 
-# --- Where replies come from: the one protocol that every model, real or scripted, speaks.
-
-
 @runtime_checkable
 class ModelSource(Protocol):
-    """Answers requests.
+    """A source of replies: a script, a recording or a real provider.
 
-    A source raises `ModelError` for what a provider would answer with an error status, and any
-    other exception only when the run itself must fail (a script that does not fit, say).
+    A source raises `ModelError` where a provider would return an error status, and any other
+    exception only if the run must fail (for example, a script that does not match).
     """
 
     async def reply(self, request: Request, /) -> Reply:
-        """The model's answer to this request."""
+        """Return the reply to this request."""
         ...
 
 
-# --- A reply on its way: its events may be heard while its source still gets them.
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-
-    pass
-
-    Listener = Callable[[bytes], object]
+# ------------------------------------------------------- relaying a reply in progress
 
 _listener: ContextVar[Listener | None] = ContextVar("offbook-listener", default=None)
 _LAST_EVENT = re.compile(
@@ -161,17 +157,17 @@ _LAST_EVENT = re.compile(
 
 
 def current_listener() -> Listener | None:
-    """Who wants to hear the events of the reply that is being given in this context."""
+    """Return the listener for the events of the reply in progress in this context."""
     return _listener.get()
 
 
 def can_relay(source: object) -> bool:
-    """Whether this source may tell events before its reply is whole."""
+    """Return whether this source can emit events before its reply is complete."""
     return bool(getattr(source, "relays", False))
 
 
 class Relay:
-    """A reply that is being given, in a task of its own, and the events of it that came so far."""
+    """A reply in progress, run as a task, and its events so far."""
 
     def __init__(self, work: Coroutine[None, None, Reply]) -> None:
         self._events: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -181,8 +177,8 @@ class Relay:
         self.reply = asyncio.get_running_loop().create_task(work, context=context)
         self.reply.add_done_callback(lambda _: self._events.put_nowait(None))
 
-    async def begins(self) -> bool:
-        """Whether something of it comes before it is whole."""
+    async def has_early_events(self) -> bool:
+        """Wait for the first event; False if the reply is complete without any."""
         try:
             self._next = await self._events.get()
         except asyncio.CancelledError:
@@ -190,10 +186,11 @@ class Relay:
             raise
         return self._next is not None
 
-    async def follow(self) -> AsyncIterator[bytes]:
-        """The events as they come; the last one when the reply is whole, and so is kept.
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yield the events as they arrive.
 
-        Whoever has heard the last one may be gone at once, and everything with it.
+        The last event is delayed until the reply is complete and recorded: a client may exit as
+        soon as it has received it, and end the run.
         """
         try:
             while self._next is not None and _LAST_EVENT.search(self._next) is None:

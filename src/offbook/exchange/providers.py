@@ -1,4 +1,8 @@
-"""All dialects, and which of them a request is written in."""
+"""The supported providers: their dialects, and how their clients are pointed at a base URL.
+
+`detect_dialect` finds the dialect of an HTTP request. `client_env` returns the environment
+variables that make the clients of every provider send their requests to one server.
+"""
 
 from __future__ import annotations
 
@@ -13,73 +17,66 @@ if TYPE_CHECKING:
 
     from offbook.exchange.dialects.dialect import Dialect, HttpRequest
 
-
-# --- All dialects, and which of them a request is written in.
-
-# A dialect is loaded when the ones before it do not claim a request: a client speaks one of them.
+# The dialects in the order in which they are asked whether they claim a request.
+DIALECT_NAMES = ("chat", "responses", "anthropic", "gemini", "bedrock")
 
 
 @cache
-def _chat(rules: frozenset[str]) -> Dialect:
-    from offbook.exchange.dialects.chat import Chat
+def load_dialect(name: str, rules: frozenset[str]) -> Dialect:
+    """Return the dialect with this name, which validates requests against these rules."""
+    # Late imports for start-up time: a client uses one dialect, and the others stay unloaded.
+    match name:
+        case "chat":
+            from offbook.exchange.dialects.chat import Chat
 
-    return Chat(rules)
+            return Chat(rules)
+        case "responses":
+            from offbook.exchange.dialects.responses import Responses
 
+            return Responses(rules)
+        case "anthropic":
+            from offbook.exchange.dialects.anthropic import Anthropic
 
-@cache
-def _responses(rules: frozenset[str]) -> Dialect:
-    from offbook.exchange.dialects.responses import Responses
+            return Anthropic(rules)
+        case "gemini":
+            from offbook.exchange.dialects.gemini import Gemini
 
-    return Responses(rules)
+            return Gemini(rules)
+        case "bedrock":
+            from offbook.exchange.dialects.bedrock import Bedrock
 
-
-@cache
-def _anthropic(rules: frozenset[str]) -> Dialect:
-    from offbook.exchange.dialects.anthropic import Anthropic
-
-    return Anthropic(rules)
-
-
-@cache
-def _gemini(rules: frozenset[str]) -> Dialect:
-    from offbook.exchange.dialects.gemini import Gemini
-
-    return Gemini(rules)
-
-
-@cache
-def _bedrock(rules: frozenset[str]) -> Dialect:
-    from offbook.exchange.dialects.bedrock import Bedrock
-
-    return Bedrock(rules)
-
-
-DIALECT_LOADERS = (_chat, _responses, _anthropic, _gemini, _bedrock)
+            return Bedrock(rules)
+        case _:
+            raise KeyError(name)
 
 
 def all_dialects() -> tuple[Dialect, ...]:
-    """Every dialect, refusing what its provider would."""
-    return tuple(load(ALL_RULES) for load in DIALECT_LOADERS)
+    """Return every dialect, validating requests as its provider does."""
+    return tuple(load_dialect(name, ALL_RULES) for name in DIALECT_NAMES)
 
 
-def dialect_detector(rules: frozenset[str]) -> Callable[[HttpRequest], Dialect | None]:
-    """Recognises dialects that refuse what breaks one of these rules."""
-    return detect_dialect if rules == ALL_RULES else lambda wire: detect_dialect(wire, rules)
-
-
-def detect_dialect(wire: HttpRequest, rules: frozenset[str] = ALL_RULES) -> Dialect | None:
-    """The dialect of this request, if it is one that we speak."""
-    for load in DIALECT_LOADERS:
-        dialect = load(rules)
-        if dialect.claims(wire):
+def detect_dialect(http_request: HttpRequest, rules: frozenset[str] = ALL_RULES) -> Dialect | None:
+    """Return the dialect of this request, or None if no dialect claims it."""
+    for name in DIALECT_NAMES:
+        dialect = load_dialect(name, rules)
+        if dialect.claims(http_request):
             return dialect
     return None
 
 
-# --- The environment in which clients of every provider find a model under one base URL.
+def dialect_detector(rules: frozenset[str]) -> Callable[[HttpRequest], Dialect | None]:
+    """Return `detect_dialect` for these validation rules."""
+    if rules == ALL_RULES:
+        return detect_dialect
+    return lambda http_request: detect_dialect(http_request, rules)
+
+
+# ------------------------------------------------------------------ client environment
 
 API_KEY = "offbook"
-QUIET_ENV = {  # what keeps clients from talking to others beside the model
+
+# Settings that stop clients from contacting other hosts: telemetry, price lists, update checks.
+QUIET_ENV = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "NO_PROXY": "127.0.0.1,localhost",
@@ -87,7 +84,7 @@ QUIET_ENV = {  # what keeps clients from talking to others beside the model
     "no_proxy": "127.0.0.1,localhost",
 }
 
-# What clients must be told in words, because they do not read it from their environment.
+# Arguments for the commands that do not read the base URL from the environment.
 CLI_ARGUMENTS = {
     "codex": (
         *("-c", 'openai_base_url="{url}/v1"', "-c", "analytics.enabled=false"),
@@ -97,7 +94,7 @@ CLI_ARGUMENTS = {
 
 
 def client_env(url: str) -> dict[str, str]:
-    """What a process must have in its environment to find the model there, and nobody else."""
+    """Return the environment in which the clients of all providers use this base URL."""
     return {
         "OPENAI_BASE_URL": f"{url}/v1",
         "OPENAI_API_BASE": f"{url}/v1",
@@ -115,6 +112,6 @@ def client_env(url: str) -> dict[str, str]:
 
 
 def add_client_arguments(command: Sequence[str], url: str) -> list[str]:
-    """The command; a client that reads no base URL from its environment is told it in words."""
-    words = CLI_ARGUMENTS.get(PurePath(command[0]).stem, ()) if command else ()
-    return [*command[:1], *(word.format(url=url) for word in words), *command[1:]]
+    """Return the command with the arguments that point it at this base URL, if it needs any."""
+    arguments = CLI_ARGUMENTS.get(PurePath(command[0]).stem, ()) if command else ()
+    return [*command[:1], *(argument.format(url=url) for argument in arguments), *command[1:]]

@@ -1,14 +1,14 @@
-"""The same tool under two names: the script's, and the agent's own.
+"""Tool aliases: one script for agents that have different names for the same tool.
 
-A script that says `call("shell", {"command": "ls"})` fits every agent that has a shell, whatever it
-calls it. What goes to the agent has its own names; what is told, and what the source is asked, has
-those of the script.
+A script with `call("shell", {"command": "ls"})` runs against every agent that has a shell tool,
+whatever its name. `AliasedSource` translates: replies to the agent use the agent's tool names;
+requests to the source, and the trace, use the names of the script.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -21,20 +21,24 @@ if TYPE_CHECKING:
 
 
 class ToolAlias(msgspec.Struct, frozen=True):
-    """What an agent calls a tool, and its parameters where they have other names there."""
+    """The agent's name of a tool, and of its parameters if they differ.
+
+    For example, Claude Code's `read`: `ToolAlias("Read", {"path": "file_path"})`.
+    """
 
     tool: str
     params: Mapping[str, str] = {}
 
-    def spell(self, call: ToolCall) -> ToolCall:
-        """The same call in the agent's words."""
+    def translate(self, call: ToolCall) -> ToolCall:
+        """Return the call with the agent's names."""
         arguments = {self.params.get(key, key): value for key, value in call.arguments.items()}
         return msgspec.structs.replace(call, name=self.tool, arguments=arguments)
 
 
 ToolAliases = Mapping[str, ToolAlias]
 
-CLAUDE_CODE_ALIASES: ToolAliases = {  # what Claude Code has, also where an SDK runs it
+# The tools of Claude Code, as a command and in its SDK.
+CLAUDE_CODE_ALIASES: ToolAliases = {
     "shell": ToolAlias("Bash"),
     "bash": ToolAlias("Bash"),
     "read": ToolAlias("Read", {"path": "file_path"}),
@@ -44,95 +48,102 @@ CLAUDE_CODE_ALIASES: ToolAliases = {  # what Claude Code has, also where an SDK 
 
 
 def parse_tool_aliases(
-    given: Mapping[str, str | ToolAlias] | None, known: ToolAliases
+    names: Mapping[str, str | ToolAlias] | None, known: ToolAliases
 ) -> dict[str, ToolAlias]:
-    """The names that somebody gave; one that leads to a known word means what that word means."""
-    found: dict[str, ToolAlias] = {}
-    for word, name in (given or {}).items():
-        if isinstance(cast("object", name), str) and name:
-            found[word] = known.get(cast("str", name), ToolAlias(cast("str", name)))
-        elif isinstance(name, ToolAlias):
-            found[word] = name
+    """Return a user's aliases; a string that is a `known` alias has the meaning of that alias."""
+    aliases: dict[str, ToolAlias] = {}
+    for name, target in (names or {}).items():
+        if isinstance(cast("object", target), str) and target:
+            aliases[name] = known.get(cast("str", target), ToolAlias(cast("str", target)))
+        elif isinstance(target, ToolAlias):
+            aliases[name] = target
         else:
             raise UsageError(
-                f"names: {word!r} is {name!r}, which is no name of a tool",
-                hint=f'write names={{{word!r}: "…"}} or names={{{word!r}: Name("…", {{…}})}}',
+                f"names: expected a tool name for {name!r}, got {target!r}",
+                hint=f'write names={{{name!r}: "…"}} or names={{{name!r}: ToolAlias("…", {{…}})}}',
             )
-    return found
+    return aliases
 
 
 class AliasedSource:
-    """A source that speaks in the script's names to an agent that has its own.
+    """A source whose script and agent use different names for the same tools.
 
-    `given` names always hold; `known` ones, which the agent brings, only where the script has the
-    word: otherwise its tools keep their own names. A word that the agent itself offers is its own.
+    The `given` aliases of the user always apply. The `known` aliases of the agent apply only if
+    the script uses them; otherwise the agent's tools keep their names. A name that the agent
+    offers as a tool is never translated.
     """
 
     def __init__(self, source: ModelSource, *, given: ToolAliases, known: ToolAliases) -> None:
         self._source = source
         self._given = given
         self._known = known
-        self._names: dict[str, ToolAlias] = dict(given)
-        self._plain: set[str] = set()
-        self._meant: dict[str, ToolCall] = {}
+        self._active: dict[str, ToolAlias] = dict(given)
+        self._unaliased: set[str] = set()
+        self._original_calls: dict[str, ToolCall] = {}
 
     @property
-    def words(self) -> set[str]:
-        """All words that can be called besides the agent's own."""
+    def aliases(self) -> set[str]:
+        """The names that a script can call in addition to the agent's tools."""
         return {*self._given, *self._known}
 
-    def expect(self, called: Iterable[str]) -> None:
-        """Learn which words the script has."""
-        for word in called:
-            if word in self._known:
-                self._names.setdefault(word, self._known[word])
-            elif word not in self._names:
-                self._plain.add(word)
+    def activate(self, called: Iterable[str]) -> None:
+        """Activate the known aliases among the tool names that the script calls."""
+        for name in called:
+            if name in self._known:
+                self._active.setdefault(name, self._known[name])
+            elif name not in self._active:
+                self._unaliased.add(name)
 
-    def told(self, call: ToolCall) -> ToolCall:
-        """A call of the agent as the script had it."""
-        return self._meant.get(call.id, call)
+    def original_call(self, call: ToolCall) -> ToolCall:
+        """Return a call of the agent with the names of the script."""
+        return self._original_calls.get(call.id, call)
 
     async def reply(self, request: Request, /) -> Reply:
-        """The source's reply in the agent's words."""
-        if not self._names:
+        """Return the source's reply with the agent's names."""
+        if not self._active:
             return await self._source.reply(request)
-        offered = request.offered
-        reply = await self._source.reply(self._understand(request))
-        blocks = tuple(self._spell(block, offered) for block in reply.blocks)
-        return msgspec.structs.replace(reply, blocks=blocks)
+        offered = request.tool_names
+        reply = await self._source.reply(self._with_script_names(request))
+        blocks: list[AnyBlock] = []
+        for block in reply.blocks:
+            if isinstance(block, ToolCall) and block.name not in offered:
+                alias = self._active.get(block.name)
+                if alias is not None:
+                    self._original_calls[block.id] = block
+                    block = alias.translate(block)  # noqa: PLW2901 - the block of the reply
+            blocks.append(block)
+        return msgspec.structs.replace(reply, blocks=tuple(blocks))
 
-    def _spell(self, block: AnyBlock, offered: tuple[str, ...]) -> AnyBlock:
-        if not isinstance(block, ToolCall) or block.name in offered:
-            return block
-        name = self._names.get(block.name)
-        if name is None:
-            return block
-        self._meant[block.id] = block
-        return name.spell(block)
-
-    def _understand(self, request: Request) -> Request:
-        """The request in the script's words."""
-        tools = tuple(told for tool in request.tools for told in self._tell(tool, request.offered))
+    def _with_script_names(self, request: Request) -> Request:
+        offered = request.tool_names
+        tools: list[Tool] = []
+        for tool in request.tools:
+            aliased = [
+                msgspec.structs.replace(tool, name=name)
+                for name, alias in self._active.items()
+                if alias.tool == tool.name and name not in offered
+            ]
+            # A script can use both: `call("shell")` and the agent's own `call("Bash")`.
+            if not aliased or tool.name in self._unaliased:
+                tools.append(tool)
+            tools += aliased
         messages = request.messages
-        if self._meant:
-            messages = History(self._restore(message) for message in messages)
-        return msgspec.structs.replace(request, tools=tools, messages=messages)
+        if self._original_calls:
+            messages = History(self._restore_names(message) for message in messages)
+        return msgspec.structs.replace(request, tools=tuple(tools), messages=messages)
 
-    def _tell(self, tool: Tool, offered: tuple[str, ...]) -> list[Tool]:
-        words = [word for word, name in self._names.items() if name.tool == tool.name]
-        told = [msgspec.structs.replace(tool, name=word) for word in words if word not in offered]
-        return [tool, *told] if not told or tool.name in self._plain else told
-
-    def _restore(self, message: Message) -> Message:
+    def _restore_names(self, message: Message) -> Message:
         if not message.calls and not message.results:
             return message
-        return Message(message.role, tuple(map(self._mean, message.blocks)))
-
-    def _mean(self, block: AnyBlock) -> AnyBlock:
-        if isinstance(block, ToolCall):
-            return self._meant.get(block.id, block)
-        if isinstance(block, ToolResult) and block.call_id in self._meant:
-            name: Any = self._meant[block.call_id].name
-            return msgspec.structs.replace(block, name=name if block.name else "")
-        return block
+        originals = self._original_calls
+        blocks: list[AnyBlock] = []
+        for block in message.blocks:
+            if isinstance(block, ToolCall):
+                blocks.append(originals.get(block.id, block))
+            elif isinstance(block, ToolResult) and block.call_id in originals:
+                # Dialects that send no tool name with a result leave it empty.
+                name = originals[block.call_id].name if block.name else ""
+                blocks.append(msgspec.structs.replace(block, name=name))
+            else:
+                blocks.append(block)
+        return Message(message.role, tuple(blocks))

@@ -1,29 +1,33 @@
-"""Golden fixtures: scenarios recorded from a real component and replayed in tests."""
+"""Golden fixtures: scenarios recorded from a real component and replayed in tests.
+
+`from offbook.goldens import Component, scenario, step` is all that a live script needs.
+"""
 
 from offbook.capability import Capability, CommandEntry, lazy_names
 
 CAPABILITY = Capability(
     heading="Goldens",
     commands={
-        "fixture": CommandEntry(
-            "Record, promote and check golden fixtures.", "offbook.goldens.goldens_cli:golden"
+        "golden": CommandEntry(
+            "Record, review and check golden fixtures and specs.",
+            "offbook.goldens.goldens_cli:golden",
         ),
-        "live": CommandEntry(
-            "Play the scenarios of live scripts on the real component.",
-            "offbook.goldens.goldens_cli:live",
-        ),
-        "spec": CommandEntry("Write and check test specs.", "offbook.goldens.goldens_cli:spec"),
     },
+    pytest_plugin="offbook.goldens.goldens_pytest",
 )
 
+# Lazy, because `offbook --help` and every start of pytest import this package.
+# `__init__.pyi` lists the same names for type checkers.
 _MODULES = {
-    "goldens.components": "Component Harness step",
-    "goldens.live_scripts": "scenario",
-    "goldens.session_hub": "Channel SessionHub event_envelope",
+    "components": "Component Harness step",
+    "live_scripts": "scenario",
+    "project": "Goldens",
+    "session_hub": "Channel SessionHub event_envelope",
 }
 
-__all__ = ["CAPABILITY", *sorted(name for names in _MODULES.values() for name in names.split())]
-__getattr__ = lazy_names(_MODULES, "offbook")
+_NAMES = sorted(name for names in _MODULES.values() for name in names.split())
+__all__ = ["CAPABILITY", *_NAMES]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll] - only strings
+__getattr__ = lazy_names(_MODULES, __name__)
 
 
 def __dir__() -> list[str]:

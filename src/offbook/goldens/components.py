@@ -1,10 +1,25 @@
-"""What goldens are recorded from: a protocol, and those of our own that have one."""
+"""Components: the objects that scenarios run on. Each has a hub, and its steps are methods.
+
+A step of a fixture, `{"type": "put", "coins": 1}`, calls the method of that name. After the last
+step, `observe` and the events of the hub are compared with the fixture.
+
+    class Till(Component):
+        coins = 0
+
+        @step
+        def put(self, coins: int):
+            self.coins += coins
+
+        def observe(self):
+            return {**super().observe(), "coins": self.coins}
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable
+from functools import cache
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
@@ -13,31 +28,25 @@ import msgspec
 from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import convert
 from offbook.goldens.fixture_store import StepDict
-from offbook.goldens.session_hub import SessionHub
+from offbook.goldens.session_hub import SessionHub, SessionStatus
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from offbook.goldens.session_hub import Inbox, SessionStatus
-
-
-# --- What goldens are recorded from: a protocol, and those of our own that have one.
-
-
-# --- What a scenario is played on: anything with a hub, whose methods are the steps.
+    from offbook.goldens.session_hub import Inbox
 
 F = TypeVar("F", bound=Callable[..., object])
-MARK = "offbook_step"
+STEP_ATTRIBUTE = "offbook_step"
 
 
 def step(method: F) -> F:
     """Make a method a step: `set_status(self, status)` is `{"type": "setStatus", "status": …}`."""
-    setattr(method, MARK, True)
+    setattr(method, STEP_ATTRIBUTE, True)
     return method
 
 
 class AbortOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How a session is aborted."""
+    """The options of the step `abort`."""
 
     resumable: bool = False
     reason: str | None = None
@@ -45,9 +54,9 @@ class AbortOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
 
 class Component:
-    """A hub and its commands as steps. Other components add steps of their own.
+    """A hub whose commands are steps. Subclasses add their own steps.
 
-    One is made for each scenario. `observe` tells what can be expected of it beside its events.
+    One instance is created for each scenario.
     """
 
     def __init__(self, hub: SessionHub, scenario: str) -> None:
@@ -56,55 +65,56 @@ class Component:
         self._scopes: list[AbstractContextManager[object]] = []
 
     async def open(self) -> None:
-        """Get ready for the first step."""
+        """Prepare for the first step."""
 
     async def close(self) -> None:
-        """Leave nothing behind, also after a step that failed."""
+        """Release all resources. Called also after a step that raised."""
 
     def observe(self) -> dict[str, Any]:
-        """What else can be expected, by name."""
+        """Return the state that a fixture may expect in addition to the events, by name."""
         return {"status": self.hub.status, "sessionActive": self.hub.session_active}
 
     @step
     def emit(self, event: dict[str, Any], context_override: dict[str, Any] | None = None) -> None:
-        """Tell an event."""
-        data = dict(event)
+        """Emit an event."""
+        data = dict(event)  # the step still belongs to the fixture
         if not isinstance(data.get("type"), str):
-            raise UsageError("an event needs a type", hint=did_you_mean("type", data))
+            raise UsageError("the event has no type", hint=did_you_mean("type", data))
         self.hub.emit(data.pop("type"), data, context=context_override)
 
     @step
     def enter_scope(self, context: dict[str, Any]) -> None:
-        """Add to the context of what comes."""
+        """Add values to the context of later events."""
+        # not a `with` block: the scope spans several steps
         scope = self.hub.scoped(**context)
         scope.__enter__()
         self._scopes.append(scope)
 
     @step
     def leave_scope(self) -> None:
-        """Go back to the context before the last scope."""
+        """Restore the context before the last `enter_scope`."""
         if not self._scopes:
-            raise UsageError("no scope is open", hint="enterScope comes first")
+            raise UsageError("no open scope to leave", hint="add the step enterScope before it")
         self._scopes.pop().__exit__(None, None, None)
 
     @step
     def start_session(self) -> None:
-        """Take commands from now on."""
+        """Accept commands from now on."""
         self.hub.start_session()
 
     @step
     def send(self, message: str) -> None:
-        """Say something to whoever runs."""
+        """Send a message to the session."""
         self.hub.send(message)
 
     @step
     def send_to(self, agent: str, message: str) -> None:
-        """Say something to one agent."""
+        """Send a message to one agent."""
         self.hub.send_to(agent, message)
 
     @step
     def send_to_run(self, run_id: str, message: str) -> None:
-        """Say something to one run."""
+        """Send a message to one run of an agent."""
         self.hub.send_to_run(run_id, message)
 
     @step
@@ -114,201 +124,195 @@ class Component:
 
     @step
     def abort(self, reason: str | None = None, options: AbortOptions | None = None) -> None:
-        """End the session, or pause it."""
-        wanted = options or AbortOptions()
+        """Abort the session, or pause it if it is resumable."""
+        options = options or AbortOptions()
         self.hub.abort(
-            reason if wanted.reason is None else wanted.reason,
-            resumable=wanted.resumable,
-            node=wanted.node_id,
+            reason if options.reason is None else options.reason,
+            resumable=options.resumable,
+            node=options.node_id,
         )
 
     @step
     def resume(self, session_id: str, message: str) -> None:
-        """Go on with a paused session."""
+        """Resume a paused session with a message."""
         self.hub.resume(session_id, message)
 
     @step
     def set_status(self, status: SessionStatus) -> None:
-        """Say how the session stands."""
+        """Set the status of the session."""
         self.hub.set_status(status)
-
-
-class StepHandler(NamedTuple):
-    """A step of a component: the method that does it, and the arguments that it takes."""
-
-    method: str
-    arguments: type[msgspec.Struct]
-
-
-def steps_of(kind: type[Component]) -> dict[str, StepHandler]:
-    """The steps that a component knows, by their type."""
-    known = kind.__dict__.get("_offbook_steps")
-    if known is None:
-        known = {
-            camel(name): StepHandler(name, _arguments(method, kind))
-            for name, method in inspect.getmembers(kind, callable)
-            if getattr(method, MARK, False)
-        }
-        kind._offbook_steps = known  # pyright: ignore[reportAttributeAccessIssue]  # noqa: SLF001 - computed once a class
-    return known
-
-
-def bind_step(kind: type[Component], one: StepDict) -> tuple[str, dict[str, Any]]:
-    """The method and its arguments for a step; or what is wrong with the step."""
-    steps = steps_of(kind)
-    handler = steps.get(one["type"])
-    if handler is None:
-        raise UsageError(f"there is no step {one['type']!r}", hint=did_you_mean(one["type"], steps))
-    given = {key: value for key, value in one.items() if key != "type"}
-    try:
-        arguments = convert(given, handler.arguments)
-    except FormatError as error:
-        what = error.what.replace("Object", f"the step {one['type']!r}", 1)
-        raise UsageError(what, hint=error.hint) from error
-    return handler.method, msgspec.structs.asdict(arguments)
-
-
-def write_step(kind: type[Component], method: str, args: tuple[Any, ...], named: Any) -> StepDict:
-    """The step that a call of a method is."""
-    bound = inspect.signature(getattr(kind, method)).bind(None, *args, **named)
-    _, *arguments = bound.arguments.items()
-    return {"type": camel(method)} | {
-        camel(name): msgspec.to_builtins(value) for name, value in arguments
-    }
-
-
-def camel(name: str) -> str:
-    """A Python name as the files write it."""
-    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
-
-
-def _arguments(method: Callable[..., object], kind: type[Component]) -> type[msgspec.Struct]:
-    from offbook.trace import hub  # for the annotations of the base class
-
-    _, *parameters = inspect.signature(method).parameters.values()
-    try:
-        types = get_type_hints(method, localns=vars(hub))
-    except NameError:  # an annotation that only type checkers can read
-        types = {}
-    fields: list[Any] = []
-    for parameter in parameters:
-        wanted = types.get(parameter.name, Any)
-        required = parameter.default is parameter.empty
-        fields.append(
-            (parameter.name, wanted) if required else (parameter.name, wanted, parameter.default)
-        )
-    return msgspec.defstruct(
-        f"{kind.__name__}_{method.__name__}",
-        fields,
-        rename="camel",
-        forbid_unknown_fields=True,
-        kw_only=True,
-    )
-
-
-# --- A harness: runs work on a hub, and tells its phases, tasks and agents.
 
 
 class Harness(Component):
     """A component that is created from an input, attached to, and run.
 
-    The steps name no code: a subclass says what is made of the input (`begin`) and what a run
-    does (`work`).
+    The steps of a fixture contain no code. A subclass defines the initial state (`create_state`)
+    and the code of a run (`execute`), which may use `phase`, `task` and `agent`.
     """
 
     def __init__(self, hub: SessionHub, scenario: str) -> None:
         super().__init__(hub, scenario)
         self._name: str | None = None
-        self._runs = 0
-        self._attached: list[Callable[[], None]] = []
+        self._agent_runs = 0
+        self._detach: list[Callable[[], None]] = []
         self.state: Any = None
         self.result: Any = None
 
-    def begin(self, given: dict[str, Any]) -> Any:
-        """The state that a harness begins with."""
-        return given
+    def create_state(self, input: dict[str, Any]) -> Any:  # noqa: A002 - the field's name in fixtures
+        """Return the initial state."""
+        return input
 
-    async def work(self) -> Any:
-        """What a run does; what comes back is its result."""
+    async def execute(self) -> Any:
+        """Do the work of a run and return its result."""
         return None
 
     def observe(self) -> dict[str, Any]:
-        """Also the state, and what the run came to."""
+        """Return also the state and the result of the run."""
         return {**super().observe(), "state": self.state, "result": self.result}
 
     @step
-    def create(self, name: str, input: dict[str, Any]) -> None:  # noqa: A002 - as the files write it
-        """Make a harness."""
+    def create(self, name: str, input: dict[str, Any]) -> None:  # noqa: A002 - the field's name in fixtures
+        """Create a harness from an input."""
         self._name = name
-        self.state = self.begin(input)
+        self.state = self.create_state(input)
 
     @step
     def attach(self) -> None:
-        """Give the hub to somebody who listens until the run is over."""
-        self._attached.append(self.hub.subscribe(_ignore))
+        """Subscribe a listener until the end of the run."""
+        self._detach.append(self.hub.subscribe(lambda _: None))
 
     @step
     async def run(self) -> Any:
-        """Run it, and tell its beginning and its end, whatever happens."""
+        """Run the harness. The start and the end are events, also when the run raises."""
         if self._name is None:
-            raise UsageError("there is no harness yet", hint="the step create comes first")
+            raise UsageError("no harness to run", hint="add the step create before it")
         self.hub.set_status("running")
-        began = self.hub.emit("harness:start", {"name": self._name}).ts
+        started = self.hub.emit("harness:start", {"name": self._name}).ts
         success = False
         try:
-            self.result = await self.work()
+            self.result = await self.execute()
             success = True
         finally:
             self.hub.set_status("complete" if success else "idle")
-            took = self.hub.now() - began
-            self.hub.emit("harness:complete", {"success": success, "durationMs": took})
-            for stop in self._attached:
-                stop()
+            duration = self.hub.now() - started
+            self.hub.emit("harness:complete", {"success": success, "durationMs": duration})
+            for detach in self._detach:
+                detach()
         return self.result
 
     async def phase(self, name: str, work: Callable[[], object]) -> Any:
-        """Do work that belongs together; what is told inside carries its name."""
-        return await self._tell("phase", {"name": name}, {"phase": {"name": name}}, work)
+        """Run work as a phase. Events inside have its name in their context."""
+        return await self._run_part("phase", {"name": name}, {"phase": {"name": name}}, work)
 
     async def task(self, task_id: str, work: Callable[[], object]) -> Any:
-        """Do one piece of work; what is told inside carries its id."""
-        return await self._tell("task", {"taskId": task_id}, {"task": {"id": task_id}}, work)
+        """Run work as a task. Events inside have its id in their context."""
+        return await self._run_part("task", {"taskId": task_id}, {"task": {"id": task_id}}, work)
 
     async def agent(self, name: str, work: Callable[[str, Inbox], object]) -> Any:
-        """Let an agent work under an id of its own, with an inbox for messages to it."""
-        run_id = f"run-{self._runs}"
-        self._runs += 1
-        about = {"agentName": name, "runId": run_id}
+        """Run an agent with a new run id and an inbox for messages to that run."""
+        # a number, not a random id: a replay must have the same
+        run_id = f"run-{self._agent_runs}"
+        self._agent_runs += 1
+        data = {"agentName": name, "runId": run_id}
         inbox = self.hub.open_inbox(run_id)
-        self.hub.emit("agent:start", about)
+        self.hub.emit("agent:start", data)
         try:
-            result = await _settle(work(run_id, inbox))
+            result = await _await_if_needed(work(run_id, inbox))
         except Exception as error:
-            self.hub.emit("agent:complete", {**about, "success": False})
-            self.hub.emit("agent:failed", {**about, "error": str(error)})
+            # both events: a listener of agent:complete sees the end of every run
+            self.hub.emit("agent:complete", {**data, "success": False})
+            self.hub.emit("agent:failed", {**data, "error": str(error)})
             raise
-        self.hub.emit("agent:complete", {**about, "success": True})
+        self.hub.emit("agent:complete", {**data, "success": True})
         return result
 
-    async def _tell(
-        self, kind: str, about: dict[str, Any], scope: dict[str, Any], work: Callable[[], object]
+    async def _run_part(
+        self, kind: str, data: dict[str, Any], scope: dict[str, Any], work: Callable[[], object]
     ) -> Any:
-        """Do something, and tell its beginning and its end, both outside its own context."""
-        self.hub.emit(f"{kind}:start", about)
+        # the start and end events are outside of the scope: they belong to the surrounding part
+        self.hub.emit(f"{kind}:start", data)
         try:
             with self.hub.scoped(**scope):
-                result = await _settle(work())
+                result = await _await_if_needed(work())
         except Exception as error:
-            self.hub.emit(f"{kind}:failed", {**about, "error": str(error)})
+            self.hub.emit(f"{kind}:failed", {**data, "error": str(error)})
             raise
-        came = {} if kind == "phase" or result is None else {"result": result}
-        self.hub.emit(f"{kind}:complete", {**about, **came})
+        if kind == "task" and result is not None:
+            data = {**data, "result": result}
+        self.hub.emit(f"{kind}:complete", data)
         return result
 
 
-async def _settle(answer: object) -> Any:
-    return await answer if isawaitable(answer) else answer
+async def _await_if_needed(result: object) -> Any:
+    return await result if isawaitable(result) else result
 
 
-def _ignore(_: object) -> None:
-    """A listener that was attached and has nothing to say."""
+class StepHandler(NamedTuple):
+    """A step of a component: the name of its method, and the struct of its arguments."""
+
+    method: str
+    arguments: type[msgspec.Struct]
+
+
+@cache  # the inspection takes 7 ms for a class, a replay less than 1 ms
+def steps_of(component_class: type[Component]) -> dict[str, StepHandler]:
+    """Return the steps of a component class by their type in fixtures."""
+    handlers: dict[str, StepHandler] = {}
+    for name, method in inspect.getmembers(component_class, callable):
+        if not getattr(method, STEP_ATTRIBUTE, False):
+            continue
+        try:
+            types = get_type_hints(method)
+        except NameError:  # an annotation that is imported for type checkers only
+            types = {}
+        fields: list[Any] = []
+        _, *parameters = inspect.signature(method).parameters.values()  # without self
+        for parameter in parameters:
+            field = (parameter.name, types.get(parameter.name, Any))
+            required = parameter.default is parameter.empty
+            fields.append(field if required else (*field, parameter.default))
+        # a struct checks names and types of the arguments, with the messages of every other file
+        arguments = msgspec.defstruct(
+            f"{component_class.__name__}_{name}",
+            fields,
+            rename="camel",
+            forbid_unknown_fields=True,
+            kw_only=True,
+        )
+        handlers[to_camel_case(name)] = StepHandler(name, arguments)
+    return handlers
+
+
+def bind_step(component_class: type[Component], data: StepDict) -> tuple[str, dict[str, Any]]:
+    """Return the method and the arguments of a step of a fixture, or raise UsageError."""
+    steps = steps_of(component_class)
+    kind = data["type"]
+    handler = steps.get(kind)
+    if handler is None:
+        raise UsageError(f"unknown step {kind!r}", hint=did_you_mean(kind, steps))
+    fields = {key: value for key, value in data.items() if key != "type"}
+    try:
+        arguments = convert(fields, handler.arguments)
+    except FormatError as error:
+        what = error.what.replace("Object", f"step {kind!r}", 1)
+        raise UsageError(what, hint=error.hint) from error
+    return handler.method, msgspec.structs.asdict(arguments)
+
+
+def write_step(
+    component_class: type[Component],
+    method: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> StepDict:
+    """Return a method call as a step of a fixture."""
+    bound = inspect.signature(getattr(component_class, method)).bind(None, *args, **kwargs)
+    _, *arguments = bound.arguments.items()  # without self
+    return {"type": to_camel_case(method)} | {
+        to_camel_case(name): msgspec.to_builtins(value) for name, value in arguments
+    }
+
+
+def to_camel_case(name: str) -> str:
+    """Return a Python name as fixtures spell it: `set_status` is `setStatus`."""
+    return re.sub(r"_(\w)", lambda match: match[1].upper(), name)

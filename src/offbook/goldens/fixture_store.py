@@ -1,8 +1,16 @@
-"""Fixture files: one scenario a line, and beside the file how strictly it is compared."""
+"""Golden fixtures as files, and the folder of a project that stores them.
+
+A fixture file has one scenario per line. A sidecar next to it sets how its scenarios are compared,
+unless that is `exact`:
+
+    fixtures/golden/till/open-drawer.jsonl
+    fixtures/golden/till/open-drawer.match.json      {"match": "prefix", "filter": "till:*"}
+"""
 
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -13,20 +21,35 @@ from offbook.files import convert, parse_json, read_document, read_text, write_a
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-# --- Fixture files: one scenario a line, and beside the file how strictly it is compared.
-
 FIXTURE_VERSION = 1
 SIDECAR = ".match.json"
 MANIFEST = "MANIFEST.json"
+MANIFEST_LEVELS = 4  # a manifest may be this many folders above a fixture file
+
 MatchMode = Literal["exact", "prefix", "subset"]
+FixtureKind = Literal["golden", "scratch"]
 StepDict = dict[str, Any]
 
 
+class Problem(NamedTuple):
+    """A defect of a fixture, a spec or a test file, with its location."""
+
+    path: Path
+    line: int
+    what: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{self.path}:{self.line}: {self.what}{hint}"
+
+
+# omit_defaults: lines stay short, and the hash of a recording does not change when a later version
+# adds a field
 class GoldenFixture(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One scenario: the steps that were done, and what came of them."""
+    """One line of a fixture file: the steps of a scenario and the expected result."""
 
     session_id: str
     scenario: str
@@ -39,11 +62,11 @@ class GoldenFixture(
 class MatchRule(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """How a scenario is compared.
+    """The comparison of a scenario's events with the expected ones.
 
-    - `exact`: these events and no others; `prefix`: these first, whatever follows; `subset`: these
-      in this order, others between them and more in them.
-    - `filter` says which events are looked at, `unsubscribe_after_step` when looking ends.
+    - `match`: `exact` allows these events only; `prefix` allows more events after them; `subset`
+      allows more events between them and more fields in them.
+    - `filter` selects the events to compare; `unsubscribe_after_step` ends the selection.
     """
 
     match: MatchMode = "exact"
@@ -55,27 +78,31 @@ class MatchRule(
 class Sidecar(
     MatchRule, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The rule of a file; `scenarios` has those that differ, by name."""
+    """The rule of a fixture file; `scenarios` has the rules of single scenarios by name."""
 
     scenarios: dict[str, MatchRule] = {}
 
     def rule(self, scenario: str) -> MatchRule:
-        """The rule of one scenario of the file."""
-        own = MatchRule(self.match, self.filter, self.unsubscribe_after_step, self.note)
-        return self.scenarios.get(scenario, own)
+        """Return the rule of one scenario of the file."""
+        default = MatchRule(self.match, self.filter, self.unsubscribe_after_step, self.note)
+        return self.scenarios.get(scenario, default)
 
 
-class _Listed(Sidecar, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+class ManifestEntry(Sidecar, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """The rule of one file in a manifest."""
+
     file: str
 
 
-class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    fixtures: list[_Listed]
+class FixtureManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The rules of all files of a folder, for fixtures that another project recorded."""
+
+    fixtures: list[ManifestEntry]
     origin: str = ""
 
 
 class GoldenScenario(NamedTuple):
-    """A scenario, where it stands, and how it is compared."""
+    """A scenario of a fixture file, with its location and its rule."""
 
     fixture: GoldenFixture
     path: Path
@@ -84,159 +111,159 @@ class GoldenScenario(NamedTuple):
 
     @property
     def component(self) -> str:
-        """What it is a scenario of: the name of its folder."""
+        """The name of the component: the folder of the file."""
         return self.path.parent.name
 
     @property
     def name(self) -> str:
-        """What it is called in lists: component, file, and its own name where that differs."""
+        """The name in lists: `component/file`, or `component/file#scenario` if they differ."""
         name = f"{self.component}/{self.path.stem}"
-        own = self.fixture.scenario
-        return name if own == self.path.stem else f"{name}#{own}"
+        scenario = self.fixture.scenario
+        return name if scenario == self.path.stem else f"{name}#{scenario}"
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """The file and the line."""
         return f"{self.path}:{self.line}"
 
 
 def read_scenarios(path: Path) -> list[GoldenScenario]:
-    """All scenarios of a file; a file without any is an error."""
-    raw = read_text(path)
+    """Read all scenarios of a fixture file. A file without a scenario is an error."""
+    text = read_text(path)
     sidecar = read_sidecar(path)
-    found: list[GoldenScenario] = []
-    lines: dict[str, int] = {}
-    for number, line in enumerate(raw.split("\n"), start=1):
+    scenarios: list[GoldenScenario] = []
+    line_of: dict[str, int] = {}
+    # not splitlines(): JSON strings may contain U+2028, which is a line break only for Python
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        fixture = _read_line(line, path, number)
-        first = lines.setdefault(fixture.scenario, number)
-        if first != number:
-            raise FormatError(
-                f"a second scenario is called {fixture.scenario!r}",
+        fixture = convert(parse_json(line, path, number), GoldenFixture, path=path, line=number)
+        if fixture.version > FIXTURE_VERSION:
+            raise FutureVersion(
+                f"fixture version {fixture.version} is newer than {FIXTURE_VERSION}",
                 path=path,
                 line=number,
-                hint=f"line {first} has it already: rename one",
+                hint="upgrade Offbook to read it",
             )
-        found.append(GoldenScenario(fixture, path, number, sidecar.rule(fixture.scenario)))
-    if not found:
+        for step_number, step in enumerate(fixture.steps, start=1):
+            if not isinstance(step.get("type"), str):
+                raise FormatError(
+                    f"step {step_number} has no type",
+                    path=path,
+                    line=number,
+                    hint=did_you_mean("type", step),
+                )
+        if fixture.scenario in line_of:
+            raise FormatError(
+                f"duplicate scenario {fixture.scenario!r}",
+                path=path,
+                line=number,
+                hint=f"line {line_of[fixture.scenario]} has the same name: rename one",
+            )
+        line_of[fixture.scenario] = number
+        rule = sidecar.rule(fixture.scenario)
+        scenarios.append(GoldenScenario(fixture, path, number, rule))
+    if not scenarios:
+        # an empty file would pass every replay without checking anything
         raise FormatError(
-            "the fixture is empty: it would prove nothing",
+            "empty fixture file",
             path=path,
             line=1,
-            hint=f"record it: offbook fixture record {path.parent.name} {path.stem}",
+            hint=f"record it: offbook golden record {path.parent.name} {path.stem}",
         )
     for name in sidecar.scenarios:
-        if name not in lines:
+        if name not in line_of:
             raise FormatError(
-                f"there is no scenario {name!r} in {path.name}",
+                f"unknown scenario {name!r}, not in {path.name}",
                 path=sidecar_path(path),
-                hint=did_you_mean(name, lines),
+                hint=did_you_mean(name, line_of),
             )
-    return found
-
-
-def _read_line(raw: str, path: Path, line: int) -> GoldenFixture:
-    fixture = convert(parse_json(raw, path, line), GoldenFixture, path=path, line=line)
-    if fixture.version > FIXTURE_VERSION:
-        raise FutureVersion(
-            f"this fixture has version {fixture.version}, newer than {FIXTURE_VERSION}",
-            path=path,
-            line=line,
-            hint="upgrade Offbook to read it",
-        )
-    for number, step in enumerate(fixture.steps, start=1):
-        if not isinstance(step.get("type"), str):
-            keys = did_you_mean("type", step)
-            raise FormatError(f"step {number} has no type", path=path, line=line, hint=keys)
-    return fixture
+    return scenarios
 
 
 def sidecar_path(path: Path) -> Path:
-    """Where the rule of a fixture file stands."""
+    """Return the path of a fixture file's sidecar."""
     return path.with_name(f"{path.stem}{SIDECAR}")
 
 
 def read_sidecar(path: Path) -> Sidecar:
-    """How a file is compared: its sidecar, the manifest of a folder above, or exactly."""
-    own = sidecar_path(path)
-    if own.is_file():
-        return read_document(own, Sidecar)
-    for folder in path.parents[:4]:
+    """Return the rule of a fixture file: its sidecar, else its manifest entry, else `exact`."""
+    sidecar = sidecar_path(path)
+    # an invalid sidecar raises: without it the file would be compared by another rule
+    if sidecar.is_file():
+        return read_document(sidecar, Sidecar)
+    for folder in path.parents[:MANIFEST_LEVELS]:
         manifest = folder / MANIFEST
         if manifest.is_file():
-            return _find_listed(manifest, path)
+            entries = read_document(manifest, FixtureManifest).fixtures
+            return next((entry for entry in entries if folder / entry.file == path), Sidecar())
     return Sidecar()
 
 
-def _find_listed(manifest: Path, path: Path) -> Sidecar:
-    for one in read_document(manifest, _Manifest).fixtures:
-        if manifest.parent / one.file == path:
-            return one
-    return Sidecar()
-
-
-# --- The fixtures of a project: golden ones that tests rely on, scratch ones that are being tried.
-
-FixtureKind = Literal["golden", "scratch"]
+def write_fixture(path: Path, fixture: GoldenFixture, rule: MatchRule) -> list[Path]:
+    """Write a fixture, and its sidecar unless the rule is `exact`. Return the written paths."""
+    sidecar = sidecar_path(path)
+    rule_json = msgspec.json.encode(rule)
+    write_atomic(path, msgspec.json.encode(fixture) + b"\n")
+    if rule_json == b"{}":  # all defaults
+        # a sidecar of an older recording would change how this one is compared
+        sidecar.unlink(missing_ok=True)
+        return [path]
+    write_atomic(sidecar, msgspec.json.format(rule_json, indent=2) + b"\n")
+    return [path, sidecar]
 
 
 class FixtureStore:
-    """The folder `fixtures/` of a project, with `golden/<component>/<name>.jsonl` in it."""
+    """The folder `fixtures/` of a project: `golden` for tests, `scratch` for new recordings."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def place(self, shelf: FixtureKind, component: str, name: str) -> Path:
-        """Where a fixture stands, or would."""
+    def fixture_path(self, kind: FixtureKind, component: str, name: str) -> Path:
+        """Return the path of a fixture file, whether it exists or not."""
         for part in (component, name):
-            if not part or part != os.path.basename(part) or part.startswith("."):  # noqa: PTH119 - it looks for separators
+            if not part or part != os.path.basename(part) or part.startswith("."):  # noqa: PTH119 - Path drops a trailing separator
                 raise UsageError(
-                    f"{part!r} is no name for a fixture", hint="write COMPONENT NAME, or C/NAME"
+                    f"invalid fixture name {part!r}", hint="write COMPONENT NAME, or COMPONENT/NAME"
                 )
-        return self.root / shelf / component / f"{name}.jsonl"
+        return self.root / kind / component / f"{name}.jsonl"
 
-    def paths(self, shelf: FixtureKind = "golden", component: str = "") -> list[Path]:
-        """The files on a shelf, in order."""
-        return sorted((self.root / shelf).glob(f"{component or '*'}/*.jsonl"))
+    def paths(self, kind: FixtureKind = "golden", component: str = "") -> list[Path]:
+        """Return the sorted fixture files, of all components or of one."""
+        return sorted((self.root / kind).glob(f"{component or '*'}/*.jsonl"))
 
-    def names(self, shelf: FixtureKind = "golden") -> list[str]:
-        """What is on a shelf, as `component/name`."""
-        return [f"{path.parent.name}/{path.stem}" for path in self.paths(shelf)]
+    def scenarios(self, kind: FixtureKind = "golden", component: str = "") -> list[GoldenScenario]:
+        """Read all scenarios, of all components or of one."""
+        return [
+            scenario for path in self.paths(kind, component) for scenario in read_scenarios(path)
+        ]
 
-    def scenarios(self, shelf: FixtureKind = "golden", component: str = "") -> list[GoldenScenario]:
-        """All scenarios on a shelf."""
-        return [one for path in self.paths(shelf, component) for one in read_scenarios(path)]
-
-    def find(self, shelf: FixtureKind, name: str) -> Path:
-        """The file of `component/name`, or the nearest names."""
+    def find(self, kind: FixtureKind, name: str) -> Path:
+        """Return the existing file of `component/name`."""
         component, _, stem = name.partition("/")
-        path = self.place(shelf, component, stem)
+        path = self.fixture_path(kind, component, stem)
         if not path.is_file():
+            names = [f"{known.parent.name}/{known.stem}" for known in self.paths(kind)]
             raise UsageError(
-                f"there is no {shelf} fixture {name!r}",
+                f"no {kind} fixture {name!r}",
                 where=str(self.root),
-                hint=did_you_mean(name, self.names(shelf)),
+                hint=did_you_mean(name, names),
             )
         return path
 
-    def stray_sidecars(self) -> list[Path]:
-        """Sidecars whose fixture is gone."""
-        found = sorted((self.root / "golden").glob(f"*/*{SIDECAR}"))
-        return [path for path in found if not _owner(path).is_file()]
+    def orphan_sidecars(self) -> list[Path]:
+        """Return the sidecars of golden fixtures that no longer exist."""
+        sidecars = sorted((self.root / "golden").glob(f"*/*{SIDECAR}"))
+        return [
+            path
+            for path in sidecars
+            if not path.with_name(f"{path.name.removesuffix(SIDECAR)}.jsonl").is_file()
+        ]
 
-
-def _owner(sidecar: Path) -> Path:
-    return sidecar.with_name(f"{sidecar.name.removesuffix(SIDECAR)}.jsonl")
-
-
-def write_fixture(path: Path, fixture: GoldenFixture, rule: MatchRule) -> list[Path]:
-    """Write a fixture, and its sidecar where it is not compared exactly; what was written."""
-    own = sidecar_path(path)
-    told = msgspec.json.encode(rule)
-    write_atomic(path, msgspec.json.encode(fixture) + b"\n")
-    if told == b"{}":
-        own.unlink(missing_ok=True)
-        return [path]
-    write_atomic(own, msgspec.json.format(told, indent=2) + b"\n")
-    return [path, own]
+    def digest(self) -> str:
+        """Return a hash of all golden files, to detect a test run that changes one."""
+        digest = sha256()
+        for path in sorted((self.root / "golden").glob("*/*")):
+            # the name too: a renamed file is a change
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        return digest.hexdigest()

@@ -1,165 +1,81 @@
-"""What the pytest plugin opens for tests that replay: goldens, guards, and who showed what."""
+"""The pytest plugin of goldens: the fixture `goldens`, test categories, and spec coverage.
+
+pytest imports this module at every start, so everything else of Offbook is imported when a test
+needs it. Without test specs and without the setting `offbook_categories` it changes nothing:
+projects have their own markers called `unit`, `replay` or `live`.
+
+    [tool.pytest.ini_options]
+    offbook_categories = true
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from contextlib import ExitStack, contextmanager
-from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from offbook.determinism.guard import guard_replay, time_budget
-from offbook.errors import CheckFailed, UsageError
-from offbook.goldens.fixture_store import read_scenarios
-from offbook.goldens.golden_replay import GoldenReplay, replay_all
-from offbook.goldens.project import Project
-from offbook.goldens.spec_validation import (
-    SpecResult,
-    SpecResults,
-    check_completeness,
-    check_static,
-)
-from offbook.runs.run_files import make_temp_folder, remove_temp_folder
-from offbook.runs.sync_bridge import SyncBridge, in_event_loop
-
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
+
+    from offbook.goldens.project import Goldens
+
+CATEGORIES_SETTING = "offbook_categories"
+MARKERS = {
+    "unit(budget=0.1)": "no network, no process, only temporary files; fails after 0.1 s",
+    "replay(budget=1.0)": "replays goldens; the same limits as unit; fails after 1 s",
+    "live(needs=[])": "runs for real; skipped without --offbook-live and the variables in `needs`",
+}
+TIME_BUDGETS = {"unit": 0.1, "replay": 1.0}  # seconds
+# a user property of the test report: it also reaches the controller of pytest-xdist
+GOLDEN_PROPERTY = "offbook-golden"
+# options that leave tests out, so that missing results prove nothing
+SELECTIONS = ("keyword", "markexpr", "deselect", "lf", "ignore", "ignore_glob", "last_failed")
 
 
-# --- What the pytest plugin opens for tests that replay: goldens, guards, and who showed what.
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Iterable
-
-    Work = Callable[[], Coroutine[Any, Any, list[GoldenReplay]]]
-
-
-class GuardedCategory(NamedTuple):
-    """What a kind of test promises."""
-
-    name: str
-    seconds: float
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for live tests and the setting for categories."""
+    group = parser.getgroup("offbook", "rehearse AI agents without the model")
+    group.addoption("--offbook-live", action="store_true", help="Run the tests marked `live`.")
+    parser.addini(
+        CATEGORIES_SETTING,
+        "Enforce the limits of tests marked `unit` and `replay`, and skip tests marked `live`.",
+        type="bool",
+        default=False,
+    )
 
 
-CATEGORIES = {"unit": GuardedCategory("unit", 0.1), "replay": GuardedCategory("replay", 1.0)}
+def pytest_configure(config: pytest.Config) -> None:
+    """Enable the categories if the project opted in, and the coverage if it has specs."""
+    if config.getini(CATEGORIES_SETTING):
+        for marker, description in MARKERS.items():
+            config.addinivalue_line("markers", f"{marker}: {description}")
+        config.pluginmanager.register(Categories(), "offbook-categories")
+    specs = (config.rootpath / "tests" / "specs").glob("*.test-spec.md")
+    # a worker of pytest-xdist sees a part of the tests only
+    if not hasattr(config, "workerinput") and any(specs):
+        config.pluginmanager.register(SpecCoverage(config), "offbook-spec-coverage")
 
 
-class Goldens:
-    """What the fixture `goldens` gives: replays, which fail when something is not as recorded."""
+@pytest.fixture
+def goldens(request: pytest.FixtureRequest) -> Goldens:
+    """Golden fixtures of the project: `goldens.replay("component/name")`."""
+    from offbook.goldens.project import Goldens, Project
 
-    def __init__(self, project: Project, tell: Callable[[str], None]) -> None:
-        self._project = project
-        self._tell = tell
+    def note_replay(name: str) -> None:
+        request.node.user_properties.append((GOLDEN_PROPERTY, name))
 
-    def replay(self, name: str) -> list[GoldenReplay]:
-        """Replay all scenarios of the golden `component/name`; raise what differs."""
-        library = self._project.library
-        scenarios = read_scenarios(library.find("golden", name))
-        find = self._project.registry.find
-        replayed = _run_apart(lambda: replay_all(scenarios, find))
-        self._tell(name)
-        told = [one.tell() for one in replayed if not one.ok]
-        if told:
-            raise CheckFailed("\n".join(told), hint=f"offbook fixture show {name}")
-        return replayed
-
-
-def _run_apart(work: Work) -> list[GoldenReplay]:
-    """Run this to its end: here, or in a thread when the test has an event loop of its own."""
-    if not in_event_loop():
-        return _run(work)
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_run, work).result()
-
-
-def _run(work: Work) -> list[GoldenReplay]:
-    bridge = SyncBridge()
-    try:
-        return bridge.run(work())
-    finally:
-        bridge.close()
-
-
-@contextmanager
-def guard_test(
-    category: GuardedCategory, test: Path, allow: Iterable[Path], seconds: float | None = None
-) -> Generator[None]:
-    """Hold a test to what its kind promises; whatever it broke fails it, with the line."""
-    own = make_temp_folder()
-    before = tempfile.tempdir
-    tempfile.tempdir = str(own)
-    try:
-        with ExitStack() as stack:
-            watch = stack.enter_context(time_budget(seconds or category.seconds, str(test)))
-            guard = stack.enter_context(guard_replay(allow=[own, *allow]))
-            yield
-    finally:
-        tempfile.tempdir = before
-        remove_temp_folder(own)
-    if guard.broken:
-        raise guard.broken[0]
-    if watch.over:
-        raise CheckFailed(
-            f"a {category.name} test took {watch.spent:.2f} s, more than {watch.seconds:g} s",
-            where=watch.line,
-            hint="what waits or computes that long belongs into a test of another kind",
-        )
-
-
-def digest_goldens(project: Project) -> str:
-    """The hash of all goldens: no test run may change it."""
-    whole = sha256()
-    for path in sorted((project.library.root / "golden").glob("*/*")):
-        whole.update(path.name.encode() + b"\0" + path.read_bytes())
-    return whole.hexdigest()
-
-
-def find_problems(project: Project, outcomes: SpecResults, *, whole: bool) -> list[str]:
-    """What the specs of a project complain about after a run of its tests.
-
-    Only a run of all tests can tell what is missing.
-    """
-    found = [str(problem) for problem in check_static(project)]
-    if whole:
-        found += [str(problem) for problem in check_completeness(project, outcomes)]
-    return found
-
-
-def open_project(root: Path) -> Project:
-    """The project in this folder."""
-    if not root.is_dir():
-        raise UsageError("there is no such folder", where=str(root))
-    return Project(root)
-
-
-# --- Holds tests to the promises of their marker: `unit`, `replay` and `live`.
-
-CATEGORIES_PLUGIN = "offbook-categories"
+    return Goldens(Project(request.config.rootpath), note_replay)
 
 
 class Categories:
-    """Guards `unit` and `replay` tests while they run; `live` ones run only when they can."""
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Hold a test to what it promises; what it broke fails it, though it went well."""
-        marker = next(filter(None, map(item.get_closest_marker, CATEGORIES)), None)
-        if marker is None:
-            return (yield)
-        funcargs: dict[str, Any] = getattr(item, "funcargs", {})
-        allow = [value for value in funcargs.values() if isinstance(value, Path)]
-        own = [path for path in allow if _is_temporary(path, item.config)]
-        category = CATEGORIES[marker.name]
-        with guard_test(category, item.path, own, marker.kwargs.get("budget")):
-            return (yield)
+    """Enforces the limits of `unit` and `replay` tests, and skips `live` tests."""
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Skip a live test whose credentials are missing, or that nobody asked for."""
+        """Skip a live test without its credentials or without --offbook-live."""
         marker = item.get_closest_marker("live")
         if marker is None:
             return
@@ -169,65 +85,101 @@ class Categories:
         if not item.config.getoption("--offbook-live"):
             pytest.skip("live: run it with --offbook-live")
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Run a `unit` or `replay` test inside its limits."""
+        marker = next(filter(None, map(item.get_closest_marker, TIME_BUDGETS)), None)
+        if marker is None:
+            return (yield)
+        # the test may write to its own temporary folders, such as tmp_path
+        factory: Any = getattr(item.config, "_tmp_path_factory", None)
+        funcargs: dict[str, Any] = getattr(item, "funcargs", {})
+        allowed = [
+            value
+            for value in funcargs.values()
+            if factory and isinstance(value, Path) and value.is_relative_to(factory.getbasetemp())
+        ]
+        budget = marker.kwargs.get("budget") or TIME_BUDGETS[marker.name]
+        with limit_test(marker.name, item.path, allowed, budget):
+            return (yield)
 
-def _is_temporary(path: Path, config: pytest.Config) -> bool:
-    """Whether pytest made this folder for the test."""
-    factory: Any = getattr(config, "_tmp_path_factory", None)
-    return factory is not None and path.is_relative_to(factory.getbasetemp())
+
+@contextmanager
+def limit_test(
+    category: str, test_file: Path, allowed: Iterable[Path], seconds: float
+) -> Generator[None]:
+    """Forbid network, processes and files outside of `allowed`, and limit the time."""
+    from offbook.determinism.guard import guard_replay, time_budget
+    from offbook.errors import CheckFailed
+    from offbook.runs.run_files import make_temp_folder, remove_temp_folder
+
+    folder = make_temp_folder()
+    default = tempfile.tempdir
+    tempfile.tempdir = str(folder)
+    try:
+        with ExitStack() as stack:
+            stopwatch = stack.enter_context(time_budget(seconds, str(test_file)))
+            guard = stack.enter_context(guard_replay(allow=[folder, *allowed]))
+            yield
+    finally:
+        tempfile.tempdir = default
+        remove_temp_folder(folder)
+    # the test may have caught the error, but it still broke the limit
+    if guard.broken:
+        raise guard.broken[0]
+    if stopwatch.over:
+        raise CheckFailed(
+            f"the {category} test took {stopwatch.spent:.2f} s, more than {stopwatch.seconds:g} s",
+            where=stopwatch.line,
+            hint=f"remove the marker, or set a longer time: @pytest.mark.{category}(budget=…)",
+        )
 
 
-# --- Keeps what came of the tests, and tells at the end which requirements nobody showed.
-
-COMPLETENESS_PLUGIN = "offbook-completeness"
-GOLDEN_PROPERTY = "offbook-golden"
-
-
-class Completeness:
-    """Watches a test run of a project that has test specs."""
+class SpecCoverage:
+    """Stores the test results of a project with test specs, and checks the specs at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._project = open_project(config.rootpath)
-        self._outcomes = SpecResults.read(config.rootpath)
-        self._before = digest_goldens(self._project)
-        self._whole = _runs_all(config)
+        from offbook.goldens.project import Project
+        from offbook.goldens.spec_validation import SpecResults
+
+        self._project = Project(config.rootpath)
+        self._results = SpecResults.read(config.rootpath)
+        self._goldens_before = self._project.fixtures.digest()
+        self._all_selected = config.args_source is not config.ArgsSource.ARGS and not any(
+            config.getoption(name, None) for name in SELECTIONS
+        )
         self._problems: list[str] = []
-        self._ran = 0
+        self._tests = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what came of a test: its call, or what kept it from being called."""
+        """Store the result of a test's call, or of its setup if that did not pass."""
+        from offbook.goldens.spec_validation import SpecResult
+
         if report.when != "call" and report.passed:
             return
         file, _, test = report.nodeid.partition("::")
         goldens = [str(value) for name, value in report.user_properties if name == GOLDEN_PROPERTY]
-        self._outcomes.add(file, test, SpecResult(report.outcome, goldens))
-        self._ran += 1
+        self._results.add(file, test, SpecResult(report.outcome, goldens))
+        self._tests += 1
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail a run that went well, when the specs say that something is missing."""
-        if digest_goldens(self._project) != self._before:
-            self._problems.append("a golden changed while the tests ran: none may")
-        if self._ran:
-            self._outcomes.write()
-            whole = self._whole and session.exitstatus == pytest.ExitCode.OK
-            self._problems += find_problems(self._project, self._outcomes, whole=whole)
+        """Fail a passing run if the specs have problems."""
+        from offbook.goldens.spec_validation import check_completeness, check_static
+
+        if self._project.fixtures.digest() != self._goldens_before:
+            self._problems.append("a golden changed during the test run")
+        if self._tests:
+            self._results.write()
+            self._problems += map(str, check_static(self._project))
+            if self._all_selected and session.exitstatus == pytest.ExitCode.OK:
+                self._problems += map(str, check_completeness(self._project, self._results))
         if self._problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Tell what is missing."""
+        """Print the problems of the specs."""
         if self._problems:
             terminalreporter.section("test specs", red=True)
+            root = terminalreporter.config.rootpath
             for problem in self._problems:
-                terminalreporter.line(_shorten(problem, terminalreporter.config.rootpath))
-
-
-def _runs_all(config: pytest.Config) -> bool:
-    """Whether nothing was left out: only then can something be missing."""
-    chosen = ("keyword", "markexpr", "deselect", "lf", "ignore", "ignore_glob", "last_failed")
-    return config.args_source is not config.ArgsSource.ARGS and not any(
-        config.getoption(name, None) for name in chosen
-    )
-
-
-def _shorten(problem: str, root: Path) -> str:
-    return problem.replace(f"{root}/", "")
+                terminalreporter.line(problem.replace(f"{root}/", ""))

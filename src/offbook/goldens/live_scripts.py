@@ -1,16 +1,19 @@
-"""Scenarios as code: what is done is recorded as steps while it is being done.
+"""Live scripts: scenarios as code, and the components they run on.
 
-@scenario(filter="agent:*")
-async def subscribe_filter(hub):
-    hub.emit({"type": "agent:start"})
-    hub.emit({"type": "harness:start"})
+The calls of a scenario are recorded as the steps of a fixture while they run:
+
+    # scripts/live/hub_live.py
+    @scenario(filter="agent:*")
+    async def subscribe_filter(hub):
+        hub.emit({"type": "agent:start"})
+        hub.emit({"type": "harness:start"})
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
@@ -24,244 +27,231 @@ from offbook.goldens.fixture_store import MatchMode, MatchRule, StepDict
 from offbook.goldens.golden_replay import Observation, ScenarioPlayer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
-
-# --- Scenarios as code: what is done is recorded as steps while it is being done.
-
 F = TypeVar("F", bound=Callable[..., object])
 SCENARIO_ATTRIBUTE = "offbook_scenario"
+SCRIPT_SUFFIX = "_live.py"
+ENTRY_POINT_GROUP = "offbook.components"
+# named as text, so that the agent session is imported only if a scenario needs it
+BUILTIN_COMPONENTS = {
+    "hub": "offbook.goldens.components:Component",
+    "harness": "offbook.goldens.components:Harness",
+    "session": "offbook.goldens.session_component:SessionComponent",
+}
 
 
 class ScenarioDef(NamedTuple):
-    """A scenario that can be played: its function, and how what comes of it is compared."""
+    """A scenario of a live script: its function and its options."""
 
     name: str
-    play: Callable[[Any], object]
+    function: Callable[[Any], object]
     rule: MatchRule
     description: str
     needs: tuple[str, ...]
     timeout: float
+
+    def missing_variables(self, environment: Mapping[str, str]) -> list[str]:
+        """Return the environment variables that the scenario needs and that are not set."""
+        return [name for name in self.needs if not environment.get(name)]
 
 
 def scenario(
     name: str = "",
     *,
     match: MatchMode = "exact",
-    filter: str | list[str] = "*",  # noqa: A002 - as the sidecar calls it
+    filter: str | list[str] = "*",  # noqa: A002 - the key's name in sidecars
     unsubscribe_after_step: int | None = None,
     needs: Sequence[str] = (),
     timeout: float = 30.0,
 ) -> Callable[[F], F]:
-    """Make a function of a component a scenario, called like it, with `-` for `_`.
+    """Make a function a scenario. Its default name is the function's, with `-` for `_`.
 
-    `needs` are the environment variables without which it cannot run for real.
+    `needs` are the environment variables without which it cannot run.
     """
 
     def mark(function: F) -> F:
-        rule = MatchRule(match, filter, unsubscribe_after_step)
-        about = (function.__doc__ or "").partition("\n")[0]
-        own = name or function.__name__.replace("_", "-")
-        setattr(
+        definition = ScenarioDef(
+            name or function.__name__.replace("_", "-"),
             function,
-            SCENARIO_ATTRIBUTE,
-            ScenarioDef(own, function, rule, about, tuple(needs), timeout),
+            MatchRule(match, filter, unsubscribe_after_step),
+            (function.__doc__ or "").partition("\n")[0],
+            tuple(needs),
+            timeout,
         )
+        setattr(function, SCENARIO_ATTRIBUTE, definition)
         return function
 
     return mark
 
 
-def scenario_of(value: object) -> ScenarioDef | None:
-    """What makes a function a scenario, if it is one."""
-    return getattr(value, SCENARIO_ATTRIBUTE, None) if callable(value) else None
-
-
 class StepRecorder:
-    """A component whose steps are written down as they are done; what is no step is refused."""
+    """A stand-in for the component that a scenario calls: it records each call as a step.
 
-    def __init__(self, kind: type[Component], stage: ScenarioPlayer) -> None:
-        self._kind = kind
-        self._stage = stage
+    Attributes that are not steps raise, because a replay could not repeat them.
+    """
+
+    def __init__(self, component_class: type[Component], player: ScenarioPlayer) -> None:
+        self._component_class = component_class
+        self._player = player
         self.steps: list[StepDict] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        known = {handler.method for handler in steps_of(self._kind).values()}
-        if name not in known:
+        methods = {handler.method for handler in steps_of(self._component_class).values()}
+        if name not in methods:
             raise UsageError(
-                f"{name!r} is no step, so a replay could not repeat it",
-                hint=did_you_mean(name, known),
+                f"{name!r} is not a step, so a replay cannot repeat it",
+                hint=did_you_mean(name, methods),
             )
 
-        def perform(*args: Any, **named: Any) -> Any:
-            one = write_step(self._kind, name, args, named)
-            self.steps.append(one)
-            return self._stage.begin(*bind_step(self._kind, one))
+        def call(*args: Any, **kwargs: Any) -> Any:
+            step = write_step(self._component_class, name, args, kwargs)
+            self.steps.append(step)
+            # the call goes through the recorded step, so that recording and replay are the same
+            return self._player.start_step(*bind_step(self._component_class, step))
 
-        return perform
+        return call
 
 
 async def play_scenario(
-    kind: type[Component], take: ScenarioDef
+    component_class: type[Component], definition: ScenarioDef
 ) -> tuple[list[StepDict], Observation]:
-    """Play a scenario on a real component: what was done, and what came of it."""
-    stage = ScenarioPlayer(kind, f"record-{take.name}", take.name, take.rule)
-    recording = StepRecorder(kind, stage)
+    """Run a scenario on a real component. Return its steps and the result."""
+    name = definition.name
+    player = ScenarioPlayer(component_class, f"record-{name}", name, definition.rule)
+    recorder = StepRecorder(component_class, player)
 
-    async def play() -> None:
-        answer = take.play(recording)
-        if isawaitable(answer):
-            await _within(answer, take)
+    async def run_function() -> None:
+        result = definition.function(recorder)
+        if not isawaitable(result):
+            return  # a plain function cannot be interrupted, so it has no timeout
+        try:
+            async with asyncio.timeout(definition.timeout):
+                await result
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"the scenario {name!r} took longer than {definition.timeout:g} s",
+                hint="set a longer one: @scenario(timeout=…)",
+            ) from error
 
-    observed = await stage.play(play())
-    return recording.steps, observed
-
-
-async def _within(work: Awaitable[object], take: ScenarioDef) -> None:
-    try:
-        async with asyncio.timeout(take.timeout):
-            await work
-    except TimeoutError as error:
-        raise DeadlineExceeded(
-            f"the scenario {take.name!r} took longer than {take.timeout:g} s",
-            hint="give it more: @scenario(timeout=…)",
-        ) from error
-
-
-# --- Which components there are: ours, those of live scripts, and those that packages bring.
-
-ENTRY_POINT_GROUP = "offbook.components"
-SCRIPT_SUFFIX = "_live.py"
-BUILTIN_COMPONENTS = {
-    "hub": "offbook.goldens.components:Component",
-    "harness": "offbook.goldens.components:Harness",
-    "loop": "offbook.goldens.loop_component:LoopComponent",
-    "session": "offbook.goldens.session_component:SessionComponent",
-}
+    observation = await player.play(run_function)
+    return recorder.steps, observation
 
 
 class ComponentRegistry:
-    """The components of a project, by name.
+    """The components of a project by name.
 
-    A live script `scripts/live/<component>_live.py` holds the scenarios of a component, and may
-    bring its class as well. A name may also be an import path: `shop.testing:Till`.
+    A live script `scripts/live/<component>_live.py` has the scenarios of a component and may define
+    its class. Other classes are built in or come from the entry point group `offbook.components`.
+    A name may also be an import path: `shop.testing:Till`.
     """
 
-    def __init__(self, live: Path) -> None:
-        self._live = live
-        self._scripts: dict[str, ModuleType] = {}
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._modules: dict[str, ModuleType] = {}
+
+    def script_names(self) -> list[str]:
+        """Return the components that have a live script."""
+        paths = self._folder.glob(f"*{SCRIPT_SUFFIX}")
+        return sorted(path.name.removesuffix(SCRIPT_SUFFIX) for path in paths)
+
+    def script_path(self, component: str) -> Path:
+        """Return the path of a component's live script, whether it exists or not."""
+        return self._folder / f"{component}{SCRIPT_SUFFIX}"
 
     def names(self) -> list[str]:
-        """All that is known."""
-        brought = {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)}
-        return sorted({*BUILTIN_COMPONENTS, *brought, *self.scripts()})
-
-    def scripts(self) -> list[str]:
-        """The components that have a live script."""
-        return sorted(
-            path.name.removesuffix(SCRIPT_SUFFIX) for path in self._live.glob(f"*{SCRIPT_SUFFIX}")
-        )
-
-    def script_path(self, name: str) -> Path:
-        """Where the live script of a component stands, or would."""
-        return self._live / f"{name}{SCRIPT_SUFFIX}"
+        """Return all known components."""
+        packaged = {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)}
+        return sorted({*BUILTIN_COMPONENTS, *packaged, *self.script_names()})
 
     def find(self, name: str) -> type[Component]:
-        """The class of a component."""
-        if name in self.scripts():
-            own = self._own_class(name)
-            if own is not None:
-                return own
+        """Return the class of a component: from its live script first, then by its name."""
+        if name in self.script_names():
+            module = self._load_script(name)
+            classes: list[type[Component]] = [
+                value
+                for value in vars(module).values()
+                if isclass(value)
+                and issubclass(value, Component)
+                and value.__module__ == module.__name__  # not an imported base class
+            ]
+            if classes:
+                return classes[-1]  # base classes are defined before it
         if name in BUILTIN_COMPONENTS:
-            return _import(BUILTIN_COMPONENTS[name])
+            return _import_component(BUILTIN_COMPONENTS[name])
         for entry in entry_points(group=ENTRY_POINT_GROUP):
             if entry.name == name:
-                return _checked(entry.load(), entry.value)
+                return _import_component(f"{entry.module}:{entry.attr}")
         if ":" in name:
-            return _import(name)
-        raise UsageError(f"there is no component {name!r}", hint=did_you_mean(name, self.names()))
+            return _import_component(name)
+        raise UsageError(f"unknown component {name!r}", hint=did_you_mean(name, self.names()))
 
-    def takes(self, name: str) -> dict[str, ScenarioDef]:
-        """The scenarios of a live script, by name."""
-        found: dict[str, ScenarioDef] = {}
-        for value in vars(self._load(name)).values():
-            take = scenario_of(value)
-            if take is not None:
-                found[take.name] = take
-        return found
+    def scenarios(self, component: str) -> dict[str, ScenarioDef]:
+        """Return the scenarios of a live script by name."""
+        values = vars(self._load_script(component)).values()
+        definitions = (
+            getattr(value, SCENARIO_ATTRIBUTE, None) for value in values if callable(value)
+        )
+        return {each.name: each for each in definitions if isinstance(each, ScenarioDef)}
 
-    def take(self, name: str, scenario: str) -> ScenarioDef:
-        """One scenario of a live script."""
-        takes = self.takes(name)
-        if scenario not in takes:
+    def scenario(self, component: str, name: str) -> ScenarioDef:
+        """Return one scenario of a live script."""
+        scenarios = self.scenarios(component)
+        if name not in scenarios:
             raise UsageError(
-                f"there is no scenario {scenario!r} of {name!r}",
-                where=str(self.script_path(name)),
-                hint=did_you_mean(scenario, takes),
+                f"unknown scenario {name!r} of {component!r}",
+                where=str(self.script_path(component)),
+                hint=did_you_mean(name, scenarios),
             )
-        return takes[scenario]
+        return scenarios[name]
 
-    def _own_class(self, name: str) -> type[Component] | None:
-        module = self._load(name)
-        own: list[type[Component]] = [
-            value
-            for value in vars(module).values()
-            if isclass(value)
-            and issubclass(value, Component)
-            and value.__module__ == module.__name__
-        ]
-        return own[-1] if own else None
-
-    def _load(self, name: str) -> ModuleType:
-        if name in self._scripts:
-            return self._scripts[name]
-        path = self.script_path(name)
-        spec = spec_from_file_location(f"offbook_live_{name}", path)
-        if not path.is_file() or spec is None or spec.loader is None:
+    def _load_script(self, component: str) -> ModuleType:
+        if component in self._modules:
+            return self._modules[component]
+        path = self.script_path(component)
+        spec = spec_from_file_location(f"offbook_live_{component}", path)
+        if not path.is_file() or spec is None:
             raise UsageError(
-                f"{name!r} has no live script, so nothing can be recorded or proved",
+                f"{component!r} has no live script, so it has no scenarios",
                 where=str(path),
-                hint=f"write it with @scenario functions; {did_you_mean(name, self.scripts())}",
+                hint=f"write it with @scenario; {did_you_mean(component, self.script_names())}",
             )
         module = module_from_spec(spec)
+        # annotations and pickles of the script are resolved through sys.modules
         sys.modules[module.__name__] = module
         try:
             run_source(module, path)
         except Exception as error:
+            # name the line of the script, not the line of a library that it calls
+            line, traceback = getattr(error, "lineno", None) or 1, error.__traceback__
+            while traceback is not None:
+                if traceback.tb_frame.f_code.co_filename == str(path):
+                    line = traceback.tb_lineno
+                traceback = traceback.tb_next
             raise UsageError(
-                f"the live script raised {type(error).__name__}: {error}", where=_line(error, path)
+                f"the live script raised {type(error).__name__}: {error}", where=f"{path}:{line}"
             ) from error
-        self._scripts[name] = module
+        self._modules[component] = module
         return module
 
 
-def _line(error: Exception, path: Path) -> str:
-    """The line of the script at which it failed."""
-    trace, line = error.__traceback__, 0
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    line = line or getattr(error, "lineno", None) or 1
-    return f"{path}:{line}"
-
-
-def _import(reference: str) -> type[Component]:
-    module, _, name = reference.partition(":")
+def _import_component(reference: str) -> type[Component]:
+    """Import a component class by its path, `module:name`."""
+    module_name, _, name = reference.partition(":")
     try:
-        home = import_module(module)
+        module = import_module(module_name)
     except ImportError as error:
-        raise UsageError(f"cannot import {module}: {error}", where=reference) from error
-    if not hasattr(home, name):
-        raise UsageError(f"{module} has no {name!r}", hint=did_you_mean(name, vars(home)))
-    return _checked(getattr(home, name), reference)
-
-
-def _checked(value: Any, reference: str) -> type[Component]:
+        raise UsageError(f"cannot import {module_name}: {error}", where=reference) from error
+    if not hasattr(module, name):
+        raise UsageError(
+            f"{module_name} has no attribute {name!r}", hint=did_you_mean(name, vars(module))
+        )
+    value = getattr(module, name)
     if not (isclass(value) and issubclass(value, Component)):
         raise UsageError(
-            f"{reference} is not a component", hint="a component is a subclass of offbook.Component"
+            f"{reference} is not a component",
+            hint="a component is a subclass of offbook.goldens.Component",
         )
     return value

@@ -1,51 +1,62 @@
-"""Where a project keeps its fixtures, specs and live scripts."""
+"""The golden fixtures, specs and live scripts of a project."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from offbook.errors import OffbookError
-from offbook.goldens.fixture_store import FixtureStore, GoldenScenario
-from offbook.goldens.golden_replay import canonical_json, diff_scenario
+from offbook.errors import CheckFailed, OffbookError
+from offbook.goldens.fixture_store import FixtureStore, GoldenScenario, read_scenarios
+from offbook.goldens.golden_replay import (
+    GoldenReplay,
+    canonical_json,
+    diff_scenario,
+    replay_all,
+)
 from offbook.goldens.live_scripts import ComponentRegistry, ScenarioDef, play_scenario
 from offbook.goldens.spec_file import SPEC_SUFFIX
+from offbook.runs.sync_bridge import in_event_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-
-# --- Where a project keeps its fixtures, specs and live scripts.
-
 FIXTURES, SPECS, LIVE_SCRIPTS = "fixtures", "tests/specs", "scripts/live"
+LiveState = Literal["passed", "failed", "skipped"]
 
 
 class Project:
-    """A project by its root folder."""
+    """A project by its root folder: `fixtures/`, `tests/specs/` and `scripts/live/`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.library = FixtureStore(root / FIXTURES)
+        self.fixtures = FixtureStore(root / FIXTURES)
         self.registry = ComponentRegistry(root / LIVE_SCRIPTS)
 
-    def specs(self) -> list[Path]:
-        """The test specs, in order."""
+    def spec_paths(self) -> list[Path]:
+        """Return the sorted test specs."""
         return sorted((self.root / SPECS).glob(f"*{SPEC_SUFFIX}"))
 
-    def spec(self, component: str) -> Path:
-        """Where the spec of a component stands, or would."""
+    def spec_path(self, component: str) -> Path:
+        """Return the path of a component's spec, whether it exists or not."""
         return self.root / SPECS / f"{component}{SPEC_SUFFIX}"
 
     def relative(self, path: Path) -> str:
-        """A path as people write it."""
+        """Return a path relative to the root, or unchanged if it is outside."""
         return (
+            # specs name files with forward slashes on every system
             path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
         )
 
 
 def find_root(start: Path) -> Path:
-    """The project that a folder belongs to: the nearest that has fixtures or specs, or itself."""
+    """Return the root of the project around a folder.
+
+    It is the nearest folder with fixtures, specs, a pyproject.toml or a .git, else `start`.
+    """
+    # the nearest folder wins: a package of a monorepo has its own fixtures
     for folder in (start, *start.parents):
         if (folder / FIXTURES).is_dir() or (folder / SPECS).is_dir():
             return folder
@@ -54,67 +65,95 @@ def find_root(start: Path) -> Path:
     return start
 
 
-# --- Plays the scenarios of live scripts on the real thing, and compares with what replays expect.
+class Goldens:
+    """The pytest fixture `goldens`: `goldens.replay("till/open-drawer")`."""
 
-LiveState = Literal["passed", "failed", "skipped"]
+    def __init__(self, project: Project, on_replay: Callable[[str], None]) -> None:
+        self._project = project
+        self._on_replay = on_replay
+
+    def replay(self, name: str) -> list[GoldenReplay]:
+        """Replay all scenarios of the golden `component/name`; raise CheckFailed if one differs."""
+        scenarios = read_scenarios(self._project.fixtures.find("golden", name))
+
+        def run() -> list[GoldenReplay]:
+            return asyncio.run(replay_all(scenarios, self._project.registry.find))
+
+        if in_event_loop():
+            # an `async def` test has a running event loop, and a thread can have only one
+            with ThreadPoolExecutor(1) as pool:
+                replays = pool.submit(run).result()
+        else:
+            replays = run()
+        # noted also if it differs: the test did use the golden
+        self._on_replay(name)
+        differing = [replay.render() for replay in replays if not replay.ok]
+        if differing:
+            raise CheckFailed("\n".join(differing), hint=f"offbook golden show {name}")
+        return replays
 
 
 class LiveResult(NamedTuple):
-    """What the real thing showed of one scenario."""
+    """The result of a scenario that ran on the real component."""
 
     name: str
     state: LiveState
-    why: list[str]
+    reasons: list[str]
 
-    def tell(self) -> str:
-        """One line, and below it what was not as expected."""
-        return "\n  ".join([f"{self.state:7} {self.name}", *self.why])
+    def render(self) -> str:
+        """Return the state and the name on one line, and the reasons below."""
+        return "\n  ".join([f"{self.state:7} {self.name}", *self.reasons])
 
 
 async def check_live(
     project: Project, component: str, environment: Mapping[str, str] = os.environ
 ) -> list[LiveResult]:
-    """Play all scenarios of a component for real; a golden without one is a failure as well."""
-    takes = project.registry.takes(component)
-    goldens = {one.fixture.scenario: one for one in project.library.scenarios("golden", component)}
-    shown = [
-        await _check_scenario(project, component, take, goldens.get(take.name), environment)
-        for take in takes.values()
+    """Run all scenarios of a component for real and compare the results with its goldens.
+
+    A golden without a scenario fails as well: nothing shows that the component still does it.
+    """
+    definitions = project.registry.scenarios(component)
+    goldens = {
+        each.fixture.scenario: each for each in project.fixtures.scenarios(component=component)
+    }
+    results = [
+        await _check_scenario(project, component, definition, goldens.get(name), environment)
+        for name, definition in definitions.items()
     ]
     script = project.relative(project.registry.script_path(component))
     for name in goldens:
-        if name not in takes:
-            why = f"its golden has no scenario in {script}: nothing shows that it is real"
-            shown.append(LiveResult(f"{component}/{name}", "failed", [why]))
-    if not shown:
-        why = f"{script} has no scenario, so it proves nothing"
-        shown.append(LiveResult(component, "failed", [why]))
-    return shown
+        if name not in definitions:
+            reason = f"the golden has no scenario in {script}, so it cannot be checked"
+            results.append(LiveResult(f"{component}/{name}", "failed", [reason]))
+    if not results:
+        results.append(LiveResult(component, "failed", [f"{script} has no scenario"]))
+    return results
 
 
 async def _check_scenario(
     project: Project,
     component: str,
-    take: ScenarioDef,
+    definition: ScenarioDef,
     golden: GoldenScenario | None,
     environment: Mapping[str, str],
 ) -> LiveResult:
-    name = f"{component}/{take.name}"
-    missing = [key for key in take.needs if not environment.get(key)]
+    name = f"{component}/{definition.name}"
+    missing = definition.missing_variables(environment)
     if missing:
         return LiveResult(name, "skipped", [f"{', '.join(missing)} is not set"])
     if golden is None:
-        record = f"offbook fixture record {component} {take.name}"
-        return LiveResult(name, "failed", [f"it has no golden to compare with: {record}"])
+        command = f"offbook golden record {component} {definition.name}"
+        return LiveResult(name, "failed", [f"no golden to compare with; record it: {command}"])
     try:
-        steps, observed = await play_scenario(project.registry.find(component), take)
+        steps, observation = await play_scenario(project.registry.find(component), definition)
     except OffbookError as error:
         return LiveResult(name, "failed", [str(error)])
-    except Exception as error:  # noqa: BLE001 - whatever the real thing raises
-        return LiveResult(name, "failed", [f"it raised {type(error).__name__}: {error}"])
-    why = diff_scenario(golden, observed)
+    except Exception as error:  # noqa: BLE001 - the real component may raise anything
+        return LiveResult(name, "failed", [f"raised {type(error).__name__}: {error}"])
+    reasons = diff_scenario(golden, observation)
+    # replays use the steps and the rule of the golden, so these must be those of the script
     if canonical_json(steps) != canonical_json(golden.fixture.steps):
-        why.append(f"{golden.where}: the steps of the golden are not those of the scenario")
-    if take.rule != golden.rule:
-        why.append(f"{golden.where}: the golden is compared otherwise than the scenario")
-    return LiveResult(name, "failed" if why else "passed", why)
+        reasons.append(f"{golden.location}: the golden has other steps than the scenario")
+    if definition.rule != golden.rule:
+        reasons.append(f"{golden.location}: the golden has another match rule than the scenario")
+    return LiveResult(name, "failed" if reasons else "passed", reasons)

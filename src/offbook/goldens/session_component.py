@@ -1,4 +1,8 @@
-"""The agent session as a component: scripted turns in, everything it does out."""
+"""The agent session as a component.
+
+A module on its own, imported by name: it needs the playbook and the session, which the other
+components do not.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import UsageError
 from offbook.goldens.components import Component, step
 from offbook.goldens.session_hub import SessionHub
 from offbook.runs.run_files import make_temp_folder, remove_temp_folder
-from offbook.sources.playbook import Playbook, Turn, call, say, when
+from offbook.sources.playbook import Playbook, call, say, when
 from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import RunContext
 from offbook.trace.instrument import TracedSource
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ScriptedAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One action of the model: something that it says, or a tool that it calls."""
+    """One action of the scripted model: a text, or a tool call with its input."""
 
     say: str | None = None
     call: str | None = None
@@ -37,14 +41,14 @@ class SessionComponent(Component):
         self._folder: Path | None = None
 
     async def close(self) -> None:
-        """Close the session, and remove its folder."""
+        """Close the session and remove its folder."""
         if self._session is not None:
             await self._session.close()
         if self._folder is not None:
             remove_temp_folder(self._folder)
 
     def observe(self) -> dict[str, Any]:
-        """Also how many messages there are, and what is left of the script."""
+        """Return also the number of messages and of unused actions."""
         messages = len(self._session.messages) if self._session else 0
         return {**super().observe(), "messages": messages, "left": self._playbook.remaining}
 
@@ -61,28 +65,32 @@ class SessionComponent(Component):
         self._session = AgentSession(
             mock_tools=mock_tools, mock_ui=mock_ui, system_prompt=system_prompt, settings=settings
         )
+        # the session emits its own tool events, so the source must not emit them again
         source = TracedSource(self._playbook, self.hub, tools=False)
         await self._session.open(RunContext(source, self.hub, self._folder))
 
     @step
     async def prompt(self, text: str, script: list[ScriptedAction]) -> None:
-        """Prompt it, with what the model will do about it."""
+        """Prompt the session. The model does the actions of the script."""
         if self._session is None:
-            raise UsageError("there is no session yet", hint="the step create comes first")
-        turn = _read_turn(text, script)
+            raise UsageError("no session to prompt", hint="add the step create before it")
+        actions: list[Any] = []
+        for action in script:
+            if (action.say is None) == (action.call is None):
+                raise UsageError(
+                    "an action needs either 'say' or 'call'",
+                    hint='write {"say": "Done."} or {"call": "bash", "input": {"command": "ls"}}',
+                )
+            actions.append(
+                call(action.call, action.input)
+                if action.call is not None
+                else say(action.say or "")
+            )
+        turn = when(text, actions)
         self._playbook.load(turn)
         self._playbook.open(turn)
         await self._session.prompt(text)
-        unfinished = self._playbook.failure or self._playbook.unfinished()
-        if unfinished is not None:
-            raise unfinished
-
-
-def _read_turn(text: str, script: list[ScriptedAction]) -> Turn:
-    actions: list[Any] = []
-    for one in script:
-        if (one.say is None) == (one.call is None):
-            given = did_you_mean("say", ("say", "call"))
-            raise UsageError("an action either says something or calls a tool", hint=given)
-        actions.append(say(one.say) if one.say is not None else call(one.call or "", one.input))
-    return when(text, actions)
+        # a script that the agent did not use up is an error, as in every rehearsal
+        error = self._playbook.failure or self._playbook.unfinished()
+        if error is not None:
+            raise error

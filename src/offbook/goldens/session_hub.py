@@ -144,6 +144,7 @@ class SessionHub(Hub):
                 f"no session {session_id!r} is paused", hint=did_you_mean(session_id, self._paused)
             )
         self._status = "running"
+        # the old signal stays fired for the code that was stopped by it
         self.signal = StopSignal()
         self.emit("session:message", {"content": message})
         data = {"sessionId": session_id, "nodeId": paused.node_id, "injectedMessages": 1}
@@ -303,6 +304,7 @@ class Channels:
 
     def _report(self, channel: Channel, error: Exception) -> None:
         error.add_note(f"raised in the channel {channel.name!r}")
+        # kept by the hub, so that the run fails at its end
         self._hub.errors.append(error)
         self._hub.emit(
             "channel:error",
@@ -321,7 +323,7 @@ class Inbox:
         """Add a message, or give it to the reader that has waited longest."""
         while self._waiters:
             waiter = self._waiters.popleft()
-            if not waiter.done():
+            if not waiter.done():  # done here means cancelled
                 waiter.set_result(message)
                 return
         self._messages.append(message)

@@ -1,4 +1,13 @@
-"""Test specs: Markdown files that say what a component must do, and which test shows it."""
+"""Test specs: Markdown files that list the requirements of a component and their tests.
+
+    ### R1: The drawer opens
+
+    **Fixture**: `fixtures/golden/till/open-drawer.jsonl`
+    **Test File**: `tests/replay/test_till.py`
+    **Test Name**: `test_the_drawer_opens`
+
+`write_template` returns a complete spec to start from.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +18,25 @@ import msgspec
 
 from offbook.errors import did_you_mean
 from offbook.files import read_text
+from offbook.goldens.fixture_store import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 SPEC_SUFFIX = ".test-spec.md"
+# the status Complete requires that every checkbox is ticked: see check_completeness
 STATUSES = ("Draft", "In Progress", "Complete")
 TITLE = re.compile(r"# (.+) Test Specification$")
 REQUIREMENT = re.compile(r"### (R\d+): (.+)$")
 FIELD = re.compile(r"\*\*([^*]+)\*\*:\s*(.*)$")
-BOX = re.compile(r"- \[([ xX])\] (.+)$")
-ITEM = re.compile(r"(?:\d+\.|[-*]) +(\S.*)$")
+CHECKBOX = re.compile(r"- \[([ xX])\] (.+)$")
+LIST_ITEM = re.compile(r"(?:\d+\.|[-*]) +(\S.*)$")
 
 HEADER, LIVE, CHECKLIST = "header", "Live Test (Authoritative)", "Coverage Checklist"
 REQUIREMENTS, UNITS = "Test Requirements", "Unit Tests (Pure Logic)"
 SECTIONS = ("Overview", REQUIREMENTS, LIVE, CHECKLIST)
-OPTIONAL = (UNITS, "Notes")
+OPTIONAL_SECTIONS = (UNITS, "Notes")
 FIELDS = {
     HEADER: ("Component", "Last Updated", "Status"),
     REQUIREMENTS: (
@@ -36,188 +47,175 @@ FIELDS = {
 }  # fmt: skip
 
 
-class Problem(NamedTuple):
-    """Something that is wrong with a spec or what it names, and where."""
-
-    path: Path
-    line: int
-    what: str
-    hint: str = ""
-
-    def __str__(self) -> str:
-        hint = f" ({self.hint})" if self.hint else ""
-        return f"{self.path}:{self.line}: {self.what}{hint}"
-
-
 class SpecField(NamedTuple):
-    """A value of a spec, and its line; the items of the list below it, if it has one."""
+    """The value of a field, its line, and the items of the list below it."""
 
     value: str
     line: int
     items: list[str]
 
 
+class Checkbox(NamedTuple):
+    """A line of the coverage checklist."""
+
+    text: str
+    ticked: bool
+    line: int
+
+
 class Requirement(msgspec.Struct):
-    """One thing that a component must do."""
+    """A requirement of a component."""
 
     id: str
     name: str
     line: int
     fields: dict[str, SpecField] = {}
 
-    def value(self, field: str) -> str:
-        """What a field says; nothing when it is not there."""
-        found = self.fields.get(field)
-        return found.value if found else ""
+    def value(self, name: str) -> str:
+        """Return the value of a field, or an empty string if it is missing."""
+        field = self.fields.get(name)
+        return field.value if field else ""
 
-    def line_of(self, field: str) -> int:
-        """Where a field stands, or the requirement."""
-        found = self.fields.get(field)
-        return found.line if found else self.line
+    def line_of(self, name: str) -> int:
+        """Return the line of a field, or of the requirement if it is missing."""
+        field = self.fields.get(name)
+        return field.line if field else self.line
 
 
 class Spec(msgspec.Struct):
-    """A test spec, read: what it says, and all that is wrong with how it says it."""
+    """A parsed test spec and the problems of its form."""
 
     path: Path
+    titled: bool = False
     header: dict[str, SpecField] = {}
     sections: dict[str, int] = {}
     requirements: list[Requirement] = []
     live: dict[str, SpecField] = {}
     units: dict[str, SpecField] = {}
-    boxes: list[tuple[str, bool, int]] = []
+    checkboxes: list[Checkbox] = []
     problems: list[Problem] = []
 
     @property
     def component(self) -> str:
-        """What it specifies: the name of its file."""
+        """The component's name: the name of the file."""
         return self.path.name.removesuffix(SPEC_SUFFIX)
 
     @property
     def status(self) -> str:
-        """How far it is."""
-        found = self.header.get("Status")
-        return found.value if found else ""
-
-    def complain(self, line: int, what: str, hint: str = "") -> None:
-        """Keep something that is wrong."""
-        self.problems.append(Problem(self.path, line, what, hint))
+        """The status in the header, or an empty string."""
+        field = self.header.get("Status")
+        return field.value if field else ""
 
 
 def read_spec(path: Path) -> Spec:
-    """A spec, and everything that is wrong with its form."""
-    spec = Spec(path, {}, {}, [], {}, {}, [], [])
-    reader = _Reader(spec)
-    for number, line in _outside_fences(read_text(path)):
-        reader.read(number, line.rstrip())
-    _check_form(spec, titled=reader.titled)
+    """Parse a spec and check its form. Problems are collected, not raised."""
+    spec = _SpecParser(path).parse(read_text(path))
+    spec.problems.extend(_check_form(spec))
     return spec
 
 
-def _outside_fences(text: str) -> Iterator[tuple[int, str]]:
-    fenced = False
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-        elif not fenced:
-            yield number, line
+class _SpecParser:
+    """Parses a spec line by line."""
 
+    def __init__(self, path: Path) -> None:
+        self.spec = Spec(path)
+        self.section = HEADER
+        self.fields = self.spec.header  # receives the fields of the current section or requirement
+        self.items: list[str] | None = None  # receives the list items of the last field
 
-class _Reader:
-    """Reads a spec line by line; knows in which section it is."""
+    def parse(self, text: str) -> Spec:
+        fenced = False
+        for number, raw_line in enumerate(text.split("\n"), start=1):
+            line = raw_line.rstrip()
+            if line.lstrip().startswith("```"):
+                fenced = not fenced
+            elif fenced:
+                continue  # code blocks contain commands, not fields
+            elif TITLE.match(line):
+                self.spec.titled = True
+            elif line.startswith("## "):
+                self.open_section(number, line[3:].strip())
+            elif line.startswith("### ") and self.section == REQUIREMENTS:
+                self.open_requirement(number, line)
+            elif match := FIELD.match(line):
+                self.add_field(number, match[1], match[2])
+            elif (match := CHECKBOX.match(line)) and self.section == CHECKLIST:
+                self.spec.checkboxes.append(Checkbox(match[2], match[1] != " ", number))
+            elif (match := LIST_ITEM.match(line)) and self.items is not None:
+                self.items.append(match[1])
+        return self.spec
 
-    def __init__(self, spec: Spec) -> None:
-        self._spec = spec
-        self._section = HEADER
-        self._fields: dict[str, SpecField] = spec.header
-        self._list: list[str] | None = None
-        self.titled = False
-
-    def read(self, number: int, line: str) -> None:
-        """Take in one line."""
-        if TITLE.match(line):
-            self.titled = True
-        elif line.startswith("## "):
-            self._open_section(number, line[3:].strip())
-        elif line.startswith("### ") and self._section == REQUIREMENTS:
-            self._open_requirement(number, line)
-        elif field := FIELD.match(line):
-            self._take_field(number, field[1], field[2])
-        elif (box := BOX.match(line)) and self._section == CHECKLIST:
-            self._spec.boxes.append((box[2], box[1] != " ", number))
-        elif (item := ITEM.match(line)) and self._list is not None:
-            self._list.append(item[1])
-
-    def _open_section(self, number: int, name: str) -> None:
-        known = SECTIONS + OPTIONAL
+    def open_section(self, number: int, name: str) -> None:
+        known = SECTIONS + OPTIONAL_SECTIONS
         if name not in known:
-            self._spec.complain(number, f"there is no section {name!r}", did_you_mean(name, known))
-        self._section = name
-        self._spec.sections[name] = number
-        self._fields = {LIVE: self._spec.live, UNITS: self._spec.units}.get(name, {})
-        self._list = None
+            self.add_problem(number, f"unknown section {name!r}", did_you_mean(name, known))
+        # opened even if unknown: its fields do not belong to the section before it
+        self.section = name
+        self.spec.sections[name] = number
+        self.fields = {LIVE: self.spec.live, UNITS: self.spec.units}.get(name, {})
+        self.items = None
 
-    def _open_requirement(self, number: int, line: str) -> None:
-        found = REQUIREMENT.match(line)
-        if found is None:
-            self._spec.complain(number, f"not a requirement: {line!r}", "write '### R1: name'")
+    def open_requirement(self, number: int, line: str) -> None:
+        match = REQUIREMENT.match(line)
+        if match is None:
+            self.add_problem(number, f"invalid requirement {line!r}", "write '### R1: name'")
             return
-        requirement = Requirement(found[1], found[2], number, {})
-        wanted = f"R{len(self._spec.requirements) + 1}"
-        if found[1] != wanted:
-            self._spec.complain(number, f"{found[1]} stands where {wanted} should")
-        self._spec.requirements.append(requirement)
-        self._fields = requirement.fields
-        self._list = None
+        expected = f"R{len(self.spec.requirements) + 1}"
+        if match[1] != expected:  # numbers without gaps: a deleted requirement shows
+            self.add_problem(number, f"expected requirement {expected}, got {match[1]}")
+        requirement = Requirement(match[1], match[2], number)
+        self.spec.requirements.append(requirement)
+        self.fields = requirement.fields
+        self.items = None
 
-    def _take_field(self, number: int, name: str, raw: str) -> None:
-        known = FIELDS.get(self._section)
+    def add_field(self, number: int, name: str, value: str) -> None:
+        known = FIELDS.get(self.section)
         if known is None:
-            return
+            return  # bold text in a section without fields
         if name not in known:
-            self._spec.complain(
-                number, f"there is no field {name!r} here", did_you_mean(name, known)
-            )
-        if name in self._fields:
-            self._spec.complain(number, f"{name} stands here twice")
-        self._list = []
-        self._fields[name] = SpecField(raw.strip().strip('`"'), number, self._list)
+            self.add_problem(number, f"unknown field {name!r}", did_you_mean(name, known))
+        if name in self.fields:
+            self.add_problem(number, f"duplicate field {name!r}")
+        # values are often written as code or in quotes
+        self.items = []
+        self.fields[name] = SpecField(value.strip().strip('`"'), number, self.items)
+
+    def add_problem(self, line: int, what: str, hint: str = "") -> None:
+        self.spec.problems.append(Problem(self.spec.path, line, what, hint))
 
 
-def _check_form(spec: Spec, *, titled: bool) -> None:
-    if not titled:
-        spec.complain(1, "the title is missing", "write '# Name Test Specification'")
+def _check_form(spec: Spec) -> Iterator[Problem]:
+    """Return the problems that can be found only when the whole spec is parsed."""
+    path, sections = spec.path, spec.sections
+    if not spec.titled:
+        yield Problem(path, 1, "missing title", "write '# Name Test Specification'")
     for name in SECTIONS:
-        if name not in spec.sections:
-            spec.complain(1, f"the section {name!r} is missing", f"write '## {name}'")
+        if name not in sections:
+            yield Problem(path, 1, f"missing section {name!r}", f"write '## {name}'")
     for name in FIELDS[HEADER]:
         if name not in spec.header:
-            spec.complain(1, f"{name} is missing in the header", f"write '**{name}**: …'")
+            yield Problem(path, 1, f"missing header field {name!r}", f"write '**{name}**: …'")
     if spec.status and spec.status not in STATUSES:
+        hint = did_you_mean(spec.status, STATUSES)
         line = spec.header["Status"].line
-        spec.complain(
-            line, f"there is no status {spec.status!r}", did_you_mean(spec.status, STATUSES)
-        )
+        yield Problem(path, line, f"unknown status {spec.status!r}", hint)
     if not spec.requirements:
-        spec.complain(spec.sections.get(REQUIREMENTS, 1), "there is no requirement: R1 is missing")
-    for one in spec.requirements:
-        _check_requirement(spec, one)
-    if LIVE in spec.sections and not spec.live.get("Script"):
-        spec.complain(spec.sections[LIVE], "the live test has no Script")
-
-
-def _check_requirement(spec: Spec, one: Requirement) -> None:
-    for name in ("Test File", "Test Name"):
-        if not one.value(name):
-            spec.complain(one.line, f"{one.id} has no {name}", f"write '**{name}**: `…`'")
-    for name in ("Scenario", "Assertions"):
-        if name not in one.fields or not one.fields[name].items:
-            spec.complain(one.line_of(name), f"{one.id} has no {name}")
-    if CHECKLIST in spec.sections and not any(
-        text.startswith(f"{one.id}:") or text == one.id for text, _, _ in spec.boxes
-    ):
-        line = spec.sections[CHECKLIST]
-        spec.complain(line, f"{one.id} is missing in the checklist", f"write '- [ ] {one.id}: …'")
+        yield Problem(path, sections.get(REQUIREMENTS, 1), "missing requirement R1")
+    checked = {box.text.partition(":")[0] for box in spec.checkboxes}
+    for requirement in spec.requirements:
+        key = requirement.id
+        for name in ("Test File", "Test Name"):
+            if not requirement.value(name):
+                hint = f"write '**{name}**: `…`'"
+                yield Problem(path, requirement.line, f"{key}: missing {name}", hint)
+        for name in ("Scenario", "Assertions"):
+            if name not in requirement.fields or not requirement.fields[name].items:
+                yield Problem(path, requirement.line_of(name), f"{key}: missing list of {name}")
+        if CHECKLIST in sections and key not in checked:
+            hint = f"write '- [ ] {key}: …'"
+            yield Problem(path, sections[CHECKLIST], f"{key} is not in the checklist", hint)
+    if LIVE in sections and not spec.live.get("Script"):
+        yield Problem(path, sections[LIVE], "missing Script of the live test")
 
 
 TEMPLATE = """# {title} Test Specification
@@ -228,26 +226,26 @@ TEMPLATE = """# {title} Test Specification
 
 ## Overview
 
-What {title} is for, in two sentences.
+Describe {title} in two sentences.
 
 ## Test Requirements
 
-### R1: what must hold
+### R1: First behaviour
 
-**Fixture**: `fixtures/golden/{component}/what-must-hold.jsonl`
+**Fixture**: `fixtures/golden/{component}/first-behaviour.jsonl`
 **Test File**: `tests/replay/test_{module}.py`
-**Test Name**: `test_what_must_hold`
+**Test Name**: `test_first_behaviour`
 
 **Scenario**:
-1. What is done first
-2. What is done then
+1. The first step
+2. The second step
 
 **Assertions**:
-- What must be true afterwards
+- The expected result
 
 **Fixture Recording**:
 ```bash
-offbook fixture record {component} what-must-hold
+offbook golden record {component} first-behaviour
 ```
 
 ---
@@ -255,29 +253,32 @@ offbook fixture record {component} what-must-hold
 ## Live Test (Authoritative)
 
 **Script**: `scripts/live/{component}_live.py`
-**Requirement**: it passes before {title} is called complete
+**Requirement**: passes before {title} is complete
 **Timeout**: 30s
-**Description**: plays all scenarios on the real {title}
+**Description**: runs all scenarios on the real {title}
 
 **Execution**:
 ```bash
-offbook live {component}
+offbook golden live {component}
 ```
 
 **Success Criteria**:
-- What comes of every scenario is what its golden expects
+- The result of every scenario is as its golden expects
 
 ---
 
 ## Coverage Checklist
 
-- [ ] R1: what must hold
+- [ ] R1: First behaviour
 - [ ] Live test script
 """
 
 
 def write_template(component: str, date: str) -> str:
-    """A spec to begin with."""
-    words = component.replace("-", " ").replace("_", " ")
-    module = component.replace("-", "_")
-    return TEMPLATE.format(title=words.capitalize(), component=component, date=date, module=module)
+    """Return a new spec of a component."""
+    return TEMPLATE.format(
+        title=component.replace("-", " ").replace("_", " ").capitalize(),
+        component=component,
+        module=component.replace("-", "_"),
+        date=date,
+    )

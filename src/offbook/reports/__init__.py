@@ -1,1 +1,1 @@
-"""The trace and its verdicts, told to someone."""
+"""Reports: a trace and its verdicts, rendered for people and for other programs."""

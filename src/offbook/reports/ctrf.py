@@ -1,4 +1,4 @@
-"""CTRF, the common test report format: JSON for dashboards."""
+"""CTRF, the Common Test Report Format: JSON for dashboards."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from offbook.reports.report import Case, Suite, join
+from offbook.reports.report import Case, Suite, join_suites
 
-STATUSES = {"passed": "passed", "failed": "failed", "error": "failed", "skipped": "skipped"}
+# CTRF has no status for an error; `rawStatus` keeps the difference.
+CTRF_STATUSES = {"passed": "passed", "failed": "failed", "error": "failed", "skipped": "skipped"}
 
 
 class CtrfReport:
@@ -17,56 +18,56 @@ class CtrfReport:
     suffix = "json"
 
     def render(self, *suites: Suite) -> str:
-        """The JSON of suites."""
-        whole = join(suites)
-        failed = whole.count("failed") + whole.count("error")
+        """Return the JSON document."""
+        total = join_suites(suites)
         report = {
             "reportFormat": "CTRF",
             "specVersion": "0.0.0",
             "results": {
                 "tool": {"name": "offbook"},
                 "summary": {
-                    "tests": len(whole.cases),
-                    "passed": whole.count("passed"),
-                    "failed": failed,
-                    "skipped": whole.count("skipped"),
+                    "tests": len(total.cases),
+                    "passed": total.count("passed"),
+                    "failed": total.count("failed") + total.count("error"),
+                    "skipped": total.count("skipped"),
                     "pending": 0,
                     "other": 0,
-                    "start": whole.start,
-                    "stop": whole.stop,
+                    "start": total.start,
+                    "stop": total.stop,
                 },
-                "tests": [_test(case, suite) for suite in suites for case in suite.cases],
+                "tests": [_render_case(case, suite) for suite in suites for case in suite.cases],
             },
         }
         return msgspec.json.format(msgspec.json.encode(report, enc_hook=repr)).decode() + "\n"
 
 
-def _test(case: Case, suite: Suite) -> dict[str, Any]:
+def _render_case(case: Case, suite: Suite) -> dict[str, Any]:
     test: dict[str, Any] = {
-        "name": sayable(case.name),
-        "status": STATUSES[case.status],
+        "name": _encodable(case.name),
+        "status": CTRF_STATUSES[case.status],
         "duration": case.millis,
-        "suite": [sayable(suite.name)],
+        "suite": [_encodable(suite.name)],
     }
-    if case.status in {"failed", "error"}:
-        test["message"] = sayable(case.message or case.detail)
-        test["trace"] = sayable(case.detail)
+    if case.failed:
+        test["message"] = _encodable(case.message or case.detail)
+        test["trace"] = _encodable(case.detail)
         test["rawStatus"] = case.kind or case.status
     if case.status == "skipped" and case.message:
-        test["message"] = sayable(case.message)
+        test["message"] = _encodable(case.message)
     if case.history:
         test["flaky"] = case.flaky
         test["retries"] = len(case.history)
         test["retryAttempts"] = [
-            {"attempt": one.attempt, "status": "failed", "message": sayable(one.error)}
+            {"attempt": one.attempt, "status": "failed", "message": _encodable(one.error)}
             for one in case.history
         ]
     if suite.trace:
-        kind = "application/jsonl"
-        test["attachments"] = [{"name": "trace", "contentType": kind, "path": suite.trace}]
+        test["attachments"] = [
+            {"name": "trace", "contentType": "application/jsonl", "path": suite.trace}
+        ]
     return test
 
 
-def sayable(text: str) -> str:
-    """The text without lone surrogates, which JSON in UTF-8 cannot hold."""
+def _encodable(text: str) -> str:
+    """Return the text without lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The suite as it is, in JSON: for machines that want everything."""
+"""JSON for programs: the suites with all their fields, and the counts of a trace."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.reports.report import Suite, join, render_value
+from offbook.reports.report import Suite, join_suites, render_value
 from offbook.trace import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# --- The suite as it is, in JSON: for machines that want everything.
-
-
 class JsonReport:
-    """Everything, as JSON."""
+    """All fields of the suites, as JSON."""
 
     suffix = "json"
 
     def render(self, *suites: Suite) -> str:
-        """The JSON of suites; of several, all numbers first, then each."""
-        told = _tell(join(suites))
+        """Return the JSON of one suite; of several, the totals and then each suite."""
+        report = _suite_fields(join_suites(suites))
         if len(suites) != 1:
-            told = {**told, "cases": [], "suites": [_tell(suite) for suite in suites]}
-            told["green"] = bool(suites) and all(suite.green for suite in suites)
-        return msgspec.json.format(render_value(told).encode()).decode() + "\n"
+            report |= {"cases": [], "suites": [_suite_fields(suite) for suite in suites]}
+            # A suite without a passed case is not green, although the cases of all would be.
+            report["green"] = bool(suites) and all(suite.green for suite in suites)
+        return msgspec.json.format(render_value(report).encode()).decode() + "\n"
 
 
-def _tell(suite: Suite) -> dict[str, Any]:
+def _suite_fields(suite: Suite) -> dict[str, Any]:
     return {
         "name": suite.name,
         "tests": len(suite.cases),
@@ -46,11 +44,8 @@ def _tell(suite: Suite) -> dict[str, Any]:
     }
 
 
-# --- A trace in numbers, for machines.
-
-
 class RunCounts(msgspec.Struct):
-    """One run: of what, how long its script was, and how it ended; `ok` is None if it did not."""
+    """One run: its subject, the length of its script and its end; `ok` is None if it has none."""
 
     subject: str = ""
     turns: int = 0
@@ -59,7 +54,7 @@ class RunCounts(msgspec.Struct):
 
 
 class TraceCounts(msgspec.Struct):
-    """What happened, counted."""
+    """The numbers of replies, tool calls, errors and so on in a trace."""
 
     events: int = 0
     runs: list[RunCounts] = []
@@ -73,36 +68,32 @@ class TraceCounts(msgspec.Struct):
 
 
 def count_events(trace: Iterable[events.Event]) -> TraceCounts:
-    """Count what happened; nothing but runs and verdicts is kept."""
-    summary = TraceCounts()
+    """Count the events of a trace; only runs and verdicts are kept in memory."""
+    counts = TraceCounts()
     for event in trace:
-        summary.events += 1
-        _count(summary, event)
-    return summary
-
-
-def _count(summary: TraceCounts, event: events.Event) -> None:
-    data = event.data
-    match event.event:
-        case events.RUN_START:
-            summary.runs.append(RunCounts(data.get("subject", ""), data.get("turns", 0)))
-        case events.RUN_END if summary.runs:
-            summary.runs[-1].ok = bool(data.get("ok"))
-            summary.runs[-1].error = data.get("error", "")
-        case events.REPLY:
-            summary.replies += 1
-        case events.ERROR:
-            summary.model_errors += 1
-        case events.TOOL_CALL:
-            tool = str(data.get("tool"))
-            summary.tools[tool] = summary.tools.get(tool, 0) + 1
-        case events.TOOL_BLOCKED:
-            summary.blocked += 1
-        case events.TOOL_RESULT:
-            summary.tool_errors += bool(data.get("is_error"))
-        case name if name.startswith("ui."):
-            summary.ui += 1
-        case events.VERDICT:
-            summary.verdicts.append(data)
-        case _:
-            pass
+        counts.events += 1
+        data = event.data
+        match event.event:
+            case events.RUN_START:
+                counts.runs.append(RunCounts(data.get("subject", ""), data.get("turns", 0)))
+            case events.RUN_END if counts.runs:
+                counts.runs[-1].ok = bool(data.get("ok"))
+                counts.runs[-1].error = data.get("error", "")
+            case events.REPLY:
+                counts.replies += 1
+            case events.ERROR:
+                counts.model_errors += 1
+            case events.TOOL_CALL:
+                tool = str(data.get("tool"))
+                counts.tools[tool] = counts.tools.get(tool, 0) + 1
+            case events.TOOL_BLOCKED:
+                counts.blocked += 1
+            case events.TOOL_RESULT:
+                counts.tool_errors += bool(data.get("is_error"))
+            case name if name.startswith("ui."):
+                counts.ui += 1
+            case events.VERDICT:
+                counts.verdicts.append(data)
+            case _:
+                pass
+    return counts

@@ -1,14 +1,15 @@
-"""JUnit XML, as the schema of Jenkins has it: what GitLab, GitHub and Jenkins read."""
+"""JUnit XML according to the schema of Jenkins, as GitLab, GitHub and Jenkins read it."""
 
 from __future__ import annotations
 
 import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from offbook.reports.report import Case, Suite, join
+from offbook.reports.report import Case, Suite, join_suites
 
-# What XML 1.0 has no way to say: control characters, lone surrogates, the two non-characters.
-_UNSAYABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# XML 1.0 cannot represent control characters, lone surrogates and two non-characters, not even
+# as an escape.
+INVALID_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class JUnitReport:
@@ -17,54 +18,59 @@ class JUnitReport:
     suffix = "xml"
 
     def render(self, *suites: Suite) -> str:
-        """The XML of suites."""
-        root = Element("testsuites", _numbers(join(suites)))
+        """Return the XML document."""
+        root = Element("testsuites", _totals(join_suites(suites)))
         for suite in suites:
-            _add_suite(root, suite)
+            skipped = {"skipped": str(suite.count("skipped"))}
+            element = SubElement(root, "testsuite", _totals(suite) | skipped)
+            for case in suite.cases:
+                _add_case(element, case, suite.name)
+            if suite.trace:
+                SubElement(element, "system-out").text = remove_invalid(f"trace: {suite.trace}")
         indent(root)
         text = tostring(root, encoding="unicode")
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _numbers(suite: Suite) -> dict[str, str]:
+def _totals(suite: Suite) -> dict[str, str]:
     return {
-        "name": clean(suite.name),
+        "name": remove_invalid(suite.name),
         "tests": str(len(suite.cases)),
         "failures": str(suite.count("failed")),
         "errors": str(suite.count("error")),
-        "time": seconds(suite.stop - suite.start),
+        "time": _seconds(suite.stop - suite.start),
     }
 
 
-def _add_suite(root: Element, suite: Suite) -> None:
-    about = _numbers(suite) | {"skipped": str(suite.count("skipped"))}
-    body = SubElement(root, "testsuite", about)
-    for case in suite.cases:
-        _add_case(body, case, clean(suite.name))
-    if suite.trace:
-        SubElement(body, "system-out").text = clean(f"trace: {suite.trace}")
-
-
-def _add_case(body: Element, case: Case, suite: str) -> None:
-    about = {"name": clean(case.name), "classname": suite, "time": seconds(case.millis)}
-    element = SubElement(body, "testcase", about)
-    told = {"message": clean(case.message or case.detail), "type": clean(case.kind or "check")}
+def _add_case(parent: Element, case: Case, suite_name: str) -> None:
+    element = SubElement(
+        parent,
+        "testcase",
+        {
+            "name": remove_invalid(case.name),
+            "classname": remove_invalid(suite_name),
+            "time": _seconds(case.millis),
+        },
+    )
+    message = remove_invalid(case.message or case.detail)
     if case.status == "skipped":
-        SubElement(element, "skipped", {"message": told["message"]})
-    elif case.status in {"failed", "error"}:
+        SubElement(element, "skipped", {"message": message})
+    elif case.failed:
         tag = "failure" if case.status == "failed" else "error"
-        SubElement(element, tag, told).text = clean(case.detail)
+        attributes = {"message": message, "type": remove_invalid(case.kind or "check")}
+        SubElement(element, tag, attributes).text = remove_invalid(case.detail)
     for attempt in case.history:
+        # The names of Maven Surefire: flaky if the case passed in the end, rerun if it did not.
         tag = "flakyFailure" if case.flaky else "rerunFailure"
-        about = {"message": clean(attempt.error), "type": clean(attempt.kind)}
-        SubElement(element, tag, about).text = clean(attempt.error)
+        error = remove_invalid(attempt.error)
+        attributes = {"message": error, "type": remove_invalid(attempt.kind)}
+        SubElement(element, tag, attributes).text = error
 
 
-def clean(text: str) -> str:
-    """The text without what XML cannot say."""
-    return _UNSAYABLE.sub("", text)
+def remove_invalid(text: str) -> str:
+    """Return the text without the characters that XML cannot represent."""
+    return INVALID_XML.sub("", text)
 
 
-def seconds(millis: int) -> str:
-    """Seconds, with three decimals."""
+def _seconds(millis: int) -> str:
     return f"{max(0, millis) / 1000:.3f}"

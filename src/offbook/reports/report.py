@@ -1,6 +1,7 @@
-"""A report tells verdicts to someone: here is what all of them tell, and the protocol.
+"""The protocol of a report, and the suite of cases that every report renders.
 
-Everything comes from the trace: a stored one can be reported again without its run.
+A suite is read from the verdicts in a trace: a stored trace can be reported again without its run.
+To add a format, write one file with a class that has `suffix` and `render`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from offbook.trace.recorder import to_json_value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-Status = Literal["passed", "failed", "error", "skipped"]
-TOGETHER = "offbook"
-STATUSES: dict[str, Status] = {
+CaseStatus = Literal["passed", "failed", "error", "skipped"]
+ALL_SUITES = "offbook"
+CASE_STATUSES: dict[str, CaseStatus] = {
     "pass": "passed",
     "warn": "passed",
     "fail": "failed",
@@ -27,10 +28,13 @@ STATUSES: dict[str, Status] = {
     "error": "error",
     "skip": "skipped",
 }
+LINE_BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1f\x85\u2028\u2029]+")
+# Characters that at least one of the formats cannot represent.
+UNREPRESENTABLE = re.compile("[\x00-\x1b\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A try that failed before a later one passed."""
+    """A failed attempt before the last one."""
 
     attempt: int
     error: str
@@ -38,10 +42,10 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Case(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One verdict, as a report tells it."""
+    """One verdict in a report."""
 
     name: str
-    status: Status
+    status: CaseStatus
     millis: int = 0
     message: str = ""
     expected: Any = None
@@ -51,12 +55,17 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def flaky(self) -> bool:
-        """Whether it passed only after it had failed."""
+        """True if it passed after a failed attempt."""
         return self.status == "passed" and bool(self.history)
 
     @property
+    def failed(self) -> bool:
+        """True if it failed or could not be evaluated."""
+        return self.status in {"failed", "error"}
+
+    @property
     def detail(self) -> str:
-        """The message, with what was expected and what came where there is such a thing."""
+        """The message, followed by the expected and the actual value."""
         lines = [self.message] if self.message else []
         if self.expected is not None:
             lines.append(f"expected: {render_value(self.expected)}")
@@ -65,7 +74,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Suite(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that a report tells: the cases of one run, and where its trace is."""
+    """The cases of one run, and the path of its trace."""
 
     name: str
     cases: tuple[Case, ...]
@@ -73,102 +82,90 @@ class Suite(msgspec.Struct, frozen=True, omit_defaults=True):
     stop: int = 0
     trace: str = ""
 
-    def count(self, status: Status) -> int:
-        """How many came out so."""
+    def count(self, status: CaseStatus) -> int:
+        """Return the number of cases with this status."""
         return sum(case.status == status for case in self.cases)
 
     @property
     def green(self) -> bool:
-        """Whether there was something to tell, and all of it was good."""
-        return any(case.status == "passed" for case in self.cases) and not (
-            self.count("failed") or self.count("error")
+        """True if at least one case passed and none failed: an empty suite is not green."""
+        return any(case.status == "passed" for case in self.cases) and not any(
+            case.failed for case in self.cases
         )
 
 
 class Report(Protocol):
-    """One way to tell suites, one or several."""
+    """A format for one or several suites."""
 
     suffix: str
 
     def render(self, *suites: Suite) -> str:
-        """The report's text."""
+        """Return the text of the report."""
         ...
 
 
-def join(suites: Sequence[Suite]) -> Suite:
-    """All suites as one, for what is counted over all of them."""
+def join_suites(suites: Sequence[Suite]) -> Suite:
+    """Return one suite with the cases of all, for the totals."""
     if len(suites) == 1:
         return suites[0]
     return Suite(
-        TOGETHER,
+        ALL_SUITES,
         tuple(case for suite in suites for case in suite.cases),
         min((suite.start for suite in suites), default=0),
         max((suite.stop for suite in suites), default=0),
     )
 
 
-# What breaks a line, and what one format or another has no way to say.
-_BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1f\x85\u2028\u2029]+")
-_UNSAYABLE = re.compile("[\x00-\x1b\x7f\ud800-\udfff\ufffe\uffff]")
+def collect_suite(
+    events: Iterable[Event], name: str, *, trace: str = "", history: tuple[Attempt, ...] = ()
+) -> Suite:
+    """Return the suite of the verdicts in a trace.
+
+    Failed attempts belong to the run as a whole: `history` is reported with the first case.
+    """
+    cases: list[Case] = []
+    stamps: list[int] = []
+    names: Counter[str] = Counter()
+    for event in events:
+        stamps.append(event.ts)
+        if event.event != VERDICT:
+            continue
+        verdict = msgspec.convert(event.data, Verdict)
+        case_name = portable_name(f"{len(cases) + 1} {verdict.check}")
+        names[case_name] += 1
+        # Some readers of JUnit keep only the first of two cases with the same name.
+        if names[case_name] > 1:
+            case_name = f"{case_name} ({names[case_name]})"
+        cases.append(
+            Case(
+                case_name,
+                CASE_STATUSES[verdict.status],
+                message=verdict.message,
+                expected=verdict.expected,
+                actual=verdict.actual,
+                kind=verdict.status,
+                history=() if cases else history,
+            )
+        )
+    return Suite(
+        portable_name(name),
+        tuple(cases),
+        min(stamps, default=0),
+        max(stamps, default=0),
+        trace.encode("utf-8", "replace").decode(),  # a path can contain invalid UTF-8
+    )
 
 
-def plain_name(text: str) -> str:
-    """A name that is the same in every format: on one line, in signs that all of them have."""
-    name = _UNSAYABLE.sub("", _BREAKS.sub(" ", text)).strip()
-    return f"{name}…" if name.endswith("{") else name  # which opens a subtest for readers of TAP
+def portable_name(text: str) -> str:
+    """Return a name that every format represents the same: one line, common characters."""
+    name = UNREPRESENTABLE.sub("", LINE_BREAKS.sub(" ", text)).strip()
+    # A brace at the end of a line opens a subtest in TAP.
+    return f"{name}…" if name.endswith("{") else name
 
 
 def render_value(value: object) -> str:
-    """A value, as JSON; half a character, which UTF-8 does not have, is spelled out."""
+    """Return a value as JSON; a lone surrogate, which UTF-8 cannot encode, is escaped."""
     try:
         return msgspec.json.encode(value, enc_hook=repr).decode()
     except UnicodeEncodeError:
         return msgspec.json.encode(to_json_value(value)).decode()
-
-
-def collect_suite(
-    events: Iterable[Event], name: str, *, trace: str = "", history: tuple[Attempt, ...] = ()
-) -> Suite:
-    """The suite that a trace tells; every case has a name of its own.
-
-    A failed attempt before the last one is the whole run's: it is told with the first case.
-    """
-    cases: list[Case] = []
-    stamps: list[int] = []
-    for event in events:
-        stamps.append(event.ts)
-        if event.event == VERDICT:
-            verdict = msgspec.convert(event.data, Verdict)
-            number = len(cases) + 1
-            cases.append(_case(verdict, number, () if cases else history))
-    return Suite(
-        plain_name(name),
-        tuple(_distinct(cases)),
-        min(stamps, default=0),
-        max(stamps, default=0),
-        trace.encode("utf-8", "replace").decode(),  # a path may hold half a sign
-    )
-
-
-def _case(verdict: Verdict, number: int, history: tuple[Attempt, ...]) -> Case:
-    return Case(
-        plain_name(f"{number} {verdict.check}"),
-        STATUSES[verdict.status],
-        0,
-        verdict.message,
-        verdict.expected,
-        verdict.actual,
-        verdict.status,
-        history,
-    )
-
-
-def _distinct(cases: list[Case]) -> Iterable[Case]:
-    """The cases, with names that differ: some readers keep only the first of two that agree."""
-    seen: Counter[str] = Counter()
-    for case in cases:
-        seen[case.name] += 1
-        if seen[case.name] == 1:
-            yield case
-        else:
-            yield msgspec.structs.replace(case, name=f"{case.name} ({seen[case.name]})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,11 @@ def _recognise(
 ) -> Subject:
     from offbook.subjects.frameworks.framework import wrap_agent
 
-    found = None if isinstance(agent, type) else wrap_agent(agent, mock_tools, options)
+    found = (
+        None
+        if isinstance(agent, type)
+        else wrap_agent(agent, mock_tools, options, signature(drive).parameters)
+    )
     if found is None:
         raise UsageError(
             f"a {type(agent).__name__} cannot be driven",

@@ -206,10 +206,10 @@ class _ServedBackend:
         endpoint = serve_source(self._source, self._context.hub, tools=True)
         hat_source = _HatSource(self._traced, hat)
         endpoint.source = aliased = AliasedSource(hat_source, given={}, known=self._tool_aliases)
-        aliased.expect(self._called)
+        aliased.activate(self._called)
         try:
             context = msgspec.structs.replace(
-                self._context, endpoint=endpoint.url, to_script_call=aliased.told
+                self._context, endpoint=endpoint.url, to_script_call=aliased.original_call
             )
             result = await self._start(context).run_turn(hat, prompt, deadline)
         finally:

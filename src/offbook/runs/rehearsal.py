@@ -273,7 +273,7 @@ class Rehearsal:
     async def _run(self, script: tuple[Script, ...]) -> tuple[int, int]:
         await self._open()
         if self._failed:
-            self.playbook.drop()
+            self.playbook.discard()
             self._failed = False
         prompts = self._load(script)
         first = self._last
@@ -306,8 +306,8 @@ class Rehearsal:
             raise PlaybookError("there is nothing to run", hint='write run(when("…", […]))')
         tools = self.subject.tools()
         if (words := self._staging.words) is not None:
-            words.expect(list_called_tools(turns))
-            tools = None if tools is None else {*tools, *words.words}
+            words.activate(list_called_tools(turns))
+            tools = None if tools is None else {*tools, *words.aliases}
         validate(turns, tools=tools, commands=self.subject.commands())
         self.playbook.load(*turns)
         return [item for item in turns if isinstance(item, Turn)]

@@ -48,8 +48,10 @@ def make_inprocess_endpoint(
     from offbook.exchange.providers import dialect_detector
     from offbook.sources.server.endpoint import Endpoint
 
-    recognise = dialect_detector(rules_except(lenient))
-    return Endpoint(source, url="", recognise=recognise, hub=hub, tools=tools, mocked=mocked)
+    detect_dialect = dialect_detector(rules_except(lenient))
+    return Endpoint(
+        source, url="", detect_dialect=detect_dialect, hub=hub, tools=tools, mocked=mocked
+    )
 
 
 @cache
@@ -109,10 +111,10 @@ class Wiring:
         tools = not self._subject.emits_tool_calls
         if self._subject.model_access == "call":
             words = self._translate(TracedSource(self._source, self._hub, tools=tools))
-            return RunContext(words, self._hub, cwd, to_script_call=words.told)
+            return RunContext(words, self._hub, cwd, to_script_call=words.original_call)
         self._endpoint = self._make_endpoint(tools=tools)
         self._endpoint.source = words = self._translate(self._endpoint.source)
-        return RunContext(words, self._hub, cwd, self._endpoint.url, words.told)
+        return RunContext(words, self._hub, cwd, self._endpoint.url, words.original_call)
 
     def _make_endpoint(self, *, tools: bool) -> Endpoint:
         source, hub, lenient = self._source, self._hub, self._lenient

@@ -100,7 +100,7 @@ class Live:
     async def reply(self, request: Request, /) -> Reply:
         """The provider's reply."""
         dialect = _dialect(str(request.metadata.get("dialect", DEFAULT)))
-        wire = dialect.ask(request, self._place(dialect.name), self._key(dialect.name))
+        wire = dialect.build_request(request, self._place(dialect.name), self._key(dialect.name))
         # An empty context: what answers or refuses the requests of this process is not meant here.
         context = contextvars.Context()
         loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ class Live:
             return context.run(_send, wire, self._deadline, hear)
 
         answer, times = await loop.run_in_executor(None, send)
-        return add_chunk_delays(dialect.parse(answer, request), answer, times)
+        return add_chunk_delays(dialect.parse_response(answer, request), answer, times)
 
     def _place(self, dialect: str) -> str:
         given = self._urls.get(dialect) or self._urls.get("")

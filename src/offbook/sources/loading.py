@@ -51,7 +51,7 @@ def _open_playbook(path: Path) -> Callable[[], ModelSource]:
     script = read_script(path)
 
     def make() -> Playbook:
-        playbook = Playbook(following=True)
+        playbook = Playbook(follow_prompts=True)
         playbook.load(*script)
         return playbook
 

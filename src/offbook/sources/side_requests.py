@@ -1,10 +1,10 @@
-"""Calls that known clients make beside the conversation: titles, routers, probes, prewarms.
+"""Side requests of known clients: titles, routers, quota probes, prewarms.
 
-A script is about the agent's work, so these get an answer of their own, and the trace shows it:
-the reply's role is `auxiliary (…)`. A role of the playbook that fits comes first.
+A script describes the agent's work, so these requests take no step of it. They get a fixed reply,
+which the trace marks with the role `auxiliary (…)`. A matching role of the playbook wins over it.
 
-Each entry is known by words that no other request of the client has. To add a client, add its
-entries to `CALLS`.
+Each entry matches on words that no other request of its client contains. To support another
+client, add its entries to `SIDE_REQUESTS`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ TITLE = "A rehearsal"
 
 
 class SideRequest(msgspec.Struct, frozen=True):
-    """One kind of call: what must be in it, all of it, and what it is told.
+    """One kind of side request: its reply, and the conditions that must all hold.
 
-    Such a call offers no tools. `prompt` is the whole of its only message, the others are
-    contained; `agent` begins the client's user agent.
+    A side request offers no tools. `agent` is a prefix of the user agent, `prompt` the whole text
+    of the only message; `system` and `model` are contained in the request's.
     """
 
     name: str
@@ -36,8 +36,8 @@ class SideRequest(msgspec.Struct, frozen=True):
     model: str = ""
     prompt: str = ""
 
-    def made(self, request: Request) -> bool:
-        """Whether this request is such a call."""
+    def matches(self, request: Request) -> bool:
+        """Return whether the request is of this kind."""
         return (
             self.system in request.system
             and self.model in request.model
@@ -57,7 +57,6 @@ SIDE_REQUESTS = (
         "Gemini CLI next speaker",
         '{"reasoning": "a rehearsal", "next_speaker": "user"}',
         agent="GeminiCLI",
-        prompt="",
         system="who should logically speak next",
     ),
     SideRequest(
@@ -74,28 +73,27 @@ SIDE_REQUESTS = (
     ),
     SideRequest("Claude Code small model", TITLE, agent="claude-cli", model="haiku"),
 )
+_USER_AGENTS = tuple({entry.agent for entry in SIDE_REQUESTS if entry.agent})
+_ANY_AGENT = tuple(entry for entry in SIDE_REQUESTS if not entry.agent)
 
 
 def answer_prewarm(request: Request) -> Reply | None:
-    """The empty answer to a call that wants none; None for anything else."""
+    """Return an empty reply if the client only warms up (`generate: false`), else None."""
     if request.metadata.get("generate") is not False:
         return None
     return Reply(model=request.model, role="auxiliary (prewarm)")
 
 
-_USER_AGENTS = tuple({call.agent for call in SIDE_REQUESTS if call.agent})
-_ANY_AGENT = tuple(call for call in SIDE_REQUESTS if not call.agent)
-
-
 def answer_side_request(request: Request) -> Reply | None:
-    """The answer to an auxiliary call, or None for anything else."""
-    if (warmed := answer_prewarm(request)) is not None:
-        return warmed
+    """Return the fixed reply to a side request, or None for a request of the agent's work."""
+    if (prewarm := answer_prewarm(request)) is not None:
+        return prewarm
+    # Every reply passes here, so rule out most requests without a look at the entries.
     if request.tools or not request.metadata:
         return None
-    agent = str(request.metadata.get("user-agent", ""))
-    for known in SIDE_REQUESTS if agent.startswith(_USER_AGENTS) else _ANY_AGENT:
-        if known.made(request):
-            blocks = (Text(known.answer),)
-            return Reply(blocks, model=request.model, role=f"auxiliary ({known.name})")
+    user_agent = str(request.metadata.get("user-agent", ""))
+    for entry in SIDE_REQUESTS if user_agent.startswith(_USER_AGENTS) else _ANY_AGENT:
+        if entry.matches(request):
+            blocks = (Text(entry.answer),)
+            return Reply(blocks, model=request.model, role=f"auxiliary ({entry.name})")
     return None

@@ -1,4 +1,4 @@
-"""What the pytest fixture `offbook` opens: rehearsals that end with their test."""
+"""The object behind the pytest fixture `offbook`: rehearsals and cassettes that end with a test."""
 
 from __future__ import annotations
 
@@ -24,140 +24,143 @@ if TYPE_CHECKING:
     from offbook.runs.cassettes import CassetteOptions, Cassettes
 
 P = ParamSpec("P")
-LONGEST = 120
-SHOWN = 40
+MAX_NAME_LENGTH = 120
+SHOWN_LINES = 40
 
 
-class _Opened(NamedTuple):
-    """A rehearsal, and the event loop in which its subject lives, if that is the test's."""
+class _OpenRehearsal(NamedTuple):
+    """A rehearsal, and the event loop of the test that opened it, if there was one."""
 
     rehearsal: Rehearsal
     loop: asyncio.AbstractEventLoop | None
 
 
 class Offbook:
-    """The words of the module, `session` and `drive`, for one test; and its cassettes.
+    """`offbook.session` and `offbook.drive` for one test, and its cassettes.
 
-    What they open is closed when the test ends, in the event loop that it was opened in.
+    Rehearsals are closed when the test ends, in the event loop in which they were opened.
     """
 
     def __init__(
         self,
         folder: Path,
         *,
-        beside: Path | None = None,
+        test_folder: Path | None = None,
         test: str = "",
         recorded: set[Path] | None = None,
     ) -> None:
         self._folder = folder
-        self._beside = beside or Path()
+        self._test_folder = test_folder or Path()
         self._test = test
         self._recorded = recorded
         self._cassettes: Cassettes | None = None
-        self._opened: list[_Opened] = []
+        self._open: list[_OpenRehearsal] = []
         self._traces: list[Path] = []
-        self.session = self._watched(session)
-        self.drive = self._watched(drive)
+        self.session = self._tracked(session)
+        self.drive = self._tracked(drive)
 
-    def _watched(self, open_one: Callable[P, Rehearsal]) -> Callable[P, Rehearsal]:
-        @wraps(open_one)
-        def opened(*args: P.args, **options: P.kwargs) -> Rehearsal:
-            given = cast("dict[str, Any]", options)
-            trace = given.get("trace") or self._folder / f"{len(self._traces) + 1}.jsonl"
+    def _tracked(self, function: Callable[P, Rehearsal]) -> Callable[P, Rehearsal]:
+        """Return `session` or `drive` with a trace file, and closed with the test."""
+
+        @wraps(function)
+        def open_rehearsal(*args: P.args, **kwargs: P.kwargs) -> Rehearsal:
+            options = cast("dict[str, Any]", kwargs)
+            trace = options.get("trace") or self._folder / f"{len(self._traces) + 1}.jsonl"
             self._traces.append(Path(trace))
-            rehearsal = cast("Any", open_one)(*args, **{**given, "trace": trace})
+            rehearsal = cast("Any", function)(*args, **{**options, "trace": trace})
             loop = asyncio.get_running_loop() if in_event_loop() else None
-            self._opened.append(_Opened(rehearsal, loop))
+            self._open.append(_OpenRehearsal(rehearsal, loop))
             return rehearsal
 
-        return opened
+        return open_rehearsal
 
     def cassette(self, name: str = "", **options: Unpack[CassetteOptions]) -> ModelSource:
-        """The cassette of this name, by default that of the test, as a source.
+        """Return a cassette in the folder `cassettes` next to the test file, as a source.
 
-        It lies in the folder `cassettes` beside the test file. It is replayed, and all of it has
-        to be used; with `--offbook-record` it is recorded.
+        Without a name it is the cassette of the test. It is replayed, and all of it must be used;
+        with `--offbook-record` it is recorded.
         """
         if self._cassettes is None:
             from offbook.runs.cassettes import Cassettes
 
-            self._cassettes = Cassettes(self._beside, _slug(self._test), recorded=self._recorded)
+            self._cassettes = Cassettes(
+                self._test_folder, _file_name(self._test), recorded=self._recorded
+            )
         return self._cassettes.open(name, **options)
 
-    async def leave(self) -> list[Exception]:
-        """End the rehearsals that live in the running event loop; what went wrong comes back."""
-        here = asyncio.get_running_loop()
-        return await _end_all(self._take(lambda loop: loop is here))
+    async def close_in_loop(self) -> list[Exception]:
+        """Close the rehearsals of the running event loop, and return their errors."""
+        loop = asyncio.get_running_loop()
+        return await _close_all(self._pop_open(lambda opened: opened is loop))
 
     def close(self, *, failed: bool = False) -> list[Exception]:
-        """End all that are still open; what went wrong comes back."""
-        troubles = [error for opened in self._take(lambda _: True) for error in _end(opened)]
+        """Close everything that is still open, and return the errors."""
+        errors: list[Exception] = []
+        for opened in self._pop_open(lambda _: True):
+            loop = opened.loop
+            if loop is not None and not loop.is_closed():
+                errors += loop.run_until_complete(_close_all([opened]))
+                continue
+            try:
+                opened.rehearsal.dispose()
+            except Exception as error:  # noqa: BLE001 - the others must be closed too
+                errors.append(error)
         if self._cassettes is not None:
-            troubles += self._cassettes.close(failed=failed or bool(troubles))
-        return troubles
+            errors += self._cassettes.close(failed=failed or bool(errors))
+        return errors
 
-    def _take(self, is_due: Callable[[asyncio.AbstractEventLoop | None], bool]) -> list[_Opened]:
-        due = [opened for opened in self._opened if is_due(opened.loop)]
-        self._opened = [opened for opened in self._opened if opened not in due]
+    def _pop_open(
+        self, is_due: Callable[[asyncio.AbstractEventLoop | None], bool]
+    ) -> list[_OpenRehearsal]:
+        due = [opened for opened in self._open if is_due(opened.loop)]
+        self._open = [opened for opened in self._open if opened not in due]
         return due
 
     @property
     def traces(self) -> list[Path]:
-        """The traces of all rehearsals that got as far as having one."""
+        """The trace files that exist."""
         return [trace for trace in self._traces if trace.is_file()]
 
-    def keep(self, folder: Path, test: str) -> list[Path]:
-        """Copy the traces to a folder, under the name of the test; those of the user stay."""
+    def keep_traces(self, folder: Path, test: str) -> list[Path]:
+        """Copy the traces to a folder, named after the test; traces of the user stay in place."""
         kept: list[Path] = []
         for trace in self.traces:
             if trace.parent == self._folder:
                 number = f"-{len(kept) + 1}" if kept else ""
-                kept.append(copy_atomic(trace, folder / f"{_slug(test)}{number}.jsonl"))
+                kept.append(copy_atomic(trace, folder / f"{_file_name(test)}{number}.jsonl"))
             else:
                 kept.append(trace)
         return kept
 
-    def tell(self) -> str:
-        """The end of each trace, as a tree."""
-        return "\n\n".join(_tell_trace(trace) for trace in self.traces)
+    def render_traces(self) -> str:
+        """Return the last lines of each trace, as trees."""
+        trees: list[str] = []
+        for trace in self.traces:
+            try:
+                trees.append(render_last_lines(Trace(trace), SHOWN_LINES))
+            except OffbookError as error:
+                trees.append(str(error))
+        return "\n\n".join(trees)
 
     def clear(self) -> None:
         """Remove the traces."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _end(opened: _Opened) -> list[Exception]:
-    """End a rehearsal outside of any event loop: in its own one, while that can still run."""
-    loop = opened.loop
-    if loop is not None and not loop.is_closed():
-        return loop.run_until_complete(_end_all([opened]))
-    try:
-        opened.rehearsal.dispose()
-    except Exception as error:  # noqa: BLE001 - the others must be ended as well
-        return [error]
-    return []
-
-
-async def _end_all(due: Iterable[_Opened]) -> list[Exception]:
-    troubles: list[Exception] = []
+async def _close_all(due: Iterable[_OpenRehearsal]) -> list[Exception]:
+    errors: list[Exception] = []
     for opened in due:
         try:
             await opened.rehearsal.dispose()
-        except Exception as error:  # noqa: BLE001 - the others must be ended as well
-            troubles.append(error)
-    return troubles
+        except Exception as error:  # noqa: BLE001 - the others must be closed too
+            errors.append(error)
+    return errors
 
 
-def _tell_trace(trace: Path) -> str:
-    try:
-        return render_last_lines(Trace(trace), SHOWN)
-    except OffbookError as error:
-        return str(error)
-
-
-def _slug(test: str) -> str:
-    """The name of a test as that of a file: still readable, and still its own."""
+def _file_name(test: str) -> str:
+    """Return the name of a test as a file name: readable and unique."""
     plain = "".join(c if c.isalnum() or c in "._-" else "-" for c in test.replace("::", "-"))
-    if plain == test.replace("::", "-").replace("/", "-") and len(plain) <= LONGEST:
+    if plain == test.replace("::", "-").replace("/", "-") and len(plain) <= MAX_NAME_LENGTH:
         return plain
-    return f"{plain[:LONGEST]}-{stable_id('', test, length=8)}"
+    # two names may become equal when characters are replaced or cut
+    return f"{plain[:MAX_NAME_LENGTH]}-{stable_id('', test, length=8)}"

@@ -58,7 +58,7 @@ class DialectConformance:
             expect(read.stream == stream, "a stream is asked for, or is not", read.stream)
             expect(read.model == "model-1", "the model is named", read.model)
             expect(read.system == "You are a shop.", "the system prompt is kept", read.system)
-            expect(read.offered == ("find_order",), "the tools are offered", read.tools)
+            expect(read.tool_names == ("find_order",), "the tools are offered", read.tools)
             expect(read.tools[0].schema == NUMBER, "a tool keeps its schema", read.tools[0].schema)
 
     def test_the_conversation_is_read_as_it_was_told(self) -> None:
@@ -79,14 +79,14 @@ class DialectConformance:
                 way = "streamed" if stream else "whole"
                 expect(answer.status == 200, f"a {way} reply is no error", answer.status)  # noqa: PLR2004 - all is well
                 expect(bool(answer.chunks) == stream, f"a {way} reply is that", len(answer.chunks))
-                read = self.dialect().parse(answer, request)
+                read = self.dialect().parse_response(answer, request)
                 expect(read.text == reply.text, f"a {way} reply keeps its text", read.text)
                 expect(_bare(read.calls) == _bare(reply.calls), f"a {way} reply its calls", read)
                 expect(read.stop == reply.stop, f"a {way} reply its stop reason", read.stop)
 
     def test_tokens_are_told(self) -> None:
         request, answer = self._answer(SAID, stream=False)
-        read = self.dialect().parse(answer, request).usage
+        read = self.dialect().parse_response(answer, request).usage
         expect((read.input, read.output) == (11, 7), "usage is told", read)
 
     def test_the_same_exchange_has_the_same_bytes(self) -> None:
@@ -96,10 +96,10 @@ class DialectConformance:
 
     def test_a_refusal_is_the_providers(self) -> None:
         for status in (400, 403, 429, 500, 503):
-            answer = self.dialect().refuse(ModelError("so it is", status=status), None)
+            answer = self.dialect().encode_error(ModelError("so it is", status=status), None)
             expect(answer.status == status, "an error keeps its status", answer.status)
             try:
-                self.dialect().parse(answer, Request(model="model-1"))
+                self.dialect().parse_response(answer, Request(model="model-1"))
             except ModelError as error:
                 expect(error.status == status, "a refusal is read with its status", error.status)
                 expect("so it is" in error.message, "and with its words", error.message)
@@ -129,7 +129,7 @@ class DialectConformance:
 
     def _ask(self, messages: History, *, stream: bool = False) -> HttpRequest:
         request = Request(messages, "You are a shop.", (FIND,), "model-1", stream=stream)
-        asked = self.dialect().ask(request, BASE, "key")
+        asked = self.dialect().build_request(request, BASE, "key")
         path, _, query = asked.path.removeprefix(BASE).partition("?")
         return msgspec.structs.replace(asked, path=path, query=query or asked.query)
 

@@ -81,7 +81,7 @@ class SourceConformance:
             for call in reply.calls:
                 expect(call.id and call.name, "a call has an id and a tool", call)
                 expect(isinstance(call.arguments, dict), "arguments are a dict", call.arguments)
-                offered = not request.tools or call.name in request.offered
+                offered = not request.tools or call.name in request.tool_names
                 expect(offered, "a model calls what it is offered", call.name)
                 seen.append(call.id)
         expect(len(set(seen)) == len(seen), "no two calls share an id", seen)

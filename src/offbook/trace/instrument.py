@@ -134,7 +134,7 @@ class TracedSource:
             )
 
     def _tell_results(self, request: Request) -> None:
-        for result in (r for message in request.fresh for r in message.results):
+        for result in (r for message in request.new_messages for r in message.results):
             name, step = self._calls.pop(result.call_id, (None, 0))
             if name is not None:
                 mocked = name in self._mocked

@@ -183,7 +183,7 @@ async def _score(
     judge: Judge, workspace: Workspace, evaluation: Evaluation, task: str
 ) -> EvaluationScore:
     """Return the score of one evaluation; a failed judge is an error, never a low score."""
-    fields = (evaluation.criterion, evaluation.target, evaluation.enough)
+    fields = (evaluation.criterion, evaluation.target, evaluation.passing_score)
     parts: list[QuestionScore] = []
     try:
         artefact = read_target(workspace, evaluation.target)
@@ -200,7 +200,7 @@ async def _score(
             reasoning = "\n".join(f"{part.name} {part.score}: {part.reasoning}" for part in parts)
     except OffbookError as error:
         return EvaluationScore(*fields, passed=False, error=str(error), parts=parts)
-    passed = score >= evaluation.enough
+    passed = score >= evaluation.passing_score
     return EvaluationScore(*fields, passed=passed, score=score, reasoning=reasoning, parts=parts)
 
 

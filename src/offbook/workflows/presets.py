@@ -16,7 +16,8 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from offbook.files import convert, parse_json, parse_yaml, read_text
+from offbook.files import convert, parse_json, read_text
+from offbook.yaml_files import parse_yaml
 
 COMPLETION_PROMISE = "LOOP_COMPLETE"
 RALPH = "ralph"  # the hat of an iteration without pending events

@@ -22,9 +22,10 @@ import msgspec
 from offbook.checks.judge import JUDGE_HAT
 from offbook.checks.registry import parse_assertion
 from offbook.errors import FormatError, UsageError
-from offbook.files import convert, find_line, parse_json, parse_yaml, read_text
+from offbook.files import convert, find_line, parse_json, read_text
 from offbook.workflows.tools import ReportFormat
 from offbook.workflows.workspace import CASSETTES
+from offbook.yaml_files import parse_yaml
 
 SUFFIXES = (".yaml", ".yml", ".json")
 DATA_FOLDERS = {CASSETTES, "snapshots"}  # their files belong to scenarios and are none

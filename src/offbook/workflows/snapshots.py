@@ -102,7 +102,7 @@ def _snapshot_file(workspace: Workspace, name: str) -> Path:
 def store_snapshot(workspace: Workspace, name: str, content: Snapshot) -> None:
     """Write a snapshot to the workspace."""
     data = msgspec.json.format(msgspec.json.encode(content))
-    write_atomic(_snapshot_file(workspace, name), data, lasting=False)
+    write_atomic(_snapshot_file(workspace, name), data, durable=False)
 
 
 def load_snapshot(workspace: Workspace, name: str) -> Snapshot:

@@ -55,7 +55,7 @@ class Served:
             if isinstance(said, ModelError):
                 raise said
             reply = said if isinstance(said, Reply) else said(request)
-            self.threads.remember(dialect.identify(reply, request), request, reply)
+            self.threads.add(dialect.reply_id(reply, request), request, reply)
             return dialect.encode(reply, request)
         except ModelError as error:
-            return dialect.refuse(error)
+            return dialect.encode_error(error)

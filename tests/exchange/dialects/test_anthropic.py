@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects import streaming
+from offbook.exchange.dialects import conversations, streaming
 from offbook.exchange.dialects.anthropic import Anthropic
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
@@ -26,7 +26,7 @@ from offbook.exchange.messages import (
     ToolResult,
 )
 from offbook.exchange.model import Reply, Request, Tool, Usage
-from tests.exchange.dialects import conversations
+from tests.exchange.dialects import strategies
 from tests.exchange.dialects.captures import load_captures
 
 DIALECT = Anthropic()
@@ -95,7 +95,7 @@ def test_captured_requests_survive_being_asked_again(shared_data: Path):
             and b'"continue"' not in wire.body
         ):
             request = decode(wire)
-            again = decode(DIALECT.ask(request, "http://host", "key"))
+            again = decode(DIALECT.build_request(request, "http://host", "key"))
             assert bare(again) == bare(request), name
 
 
@@ -246,7 +246,7 @@ def test_what_the_provider_refuses_is_refused(rule: str, messages: list[Any], wo
         decode(post(*messages))
     assert words in caught.value.message
     assert caught.value.details["rule"] == rule
-    answer = DIALECT.refuse(caught.value)
+    answer = DIALECT.encode_error(caught.value)
     assert answer.status == 400
     assert answer.headers["x-should-retry"] == "false"
     assert answer.headers["x-offbook-rule"] == rule
@@ -289,7 +289,7 @@ def test_fields_that_are_missing_or_wrong_are_named(fields: dict[str, Any], word
 def test_the_rules_about_fields_can_be_switched_off():
     loose = Anthropic(ALL_RULES - {"missing_max_tokens", "bad_tool_schema"})
     request = decode(post(told(), max_tokens=None, tools=[{"name": "a b"}]), dialect=loose)
-    assert request.offered == ("a b",)
+    assert request.tool_names == ("a b",)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"messages": 1}'])
@@ -316,7 +316,7 @@ def think_again(change: Any, *, thinking: str = "enabled", dialect: Anthropic = 
     threads = ConversationStore()
     asked = post(told(), thinking={"type": thinking, "budget_tokens": 5})
     first = decode(asked, threads)
-    threads.remember(dialect.identify(THOUGHT, first), first, THOUGHT)
+    threads.add(dialect.reply_id(THOUGHT, first), first, THOUGHT)
     content = json.loads(dialect.encode(THOUGHT, first).body)["content"]
     change(content)
     turn = {"role": "assistant", "content": content}
@@ -371,7 +371,7 @@ def test_a_thread_that_is_not_known_is_refused_so_that_the_client_sends_all():
     wire = post(result("t1"), thread={"type": "continue", "previous_message_id": "msg_9"})
     with pytest.raises(ModelError) as caught:
         decode(wire)
-    body = json.loads(DIALECT.refuse(caught.value).body)
+    body = json.loads(DIALECT.encode_error(caught.value).body)
     assert body["error"]["details"]["error_code"] == "thread_not_found"
 
 
@@ -379,8 +379,8 @@ def test_a_thread_goes_on_from_the_reply_it_names():
     threads = ConversationStore()
     first = decode(post(told(), system="S", tools=[TOOL], thread={"type": "create"}), threads)
     reply = Reply((ToolCall("", "look"),))
-    name = DIALECT.identify(reply, first)
-    threads.remember(name, first, reply)
+    name = DIALECT.reply_id(reply, first)
+    threads.add(name, first, reply)
     (sent,) = json.loads(DIALECT.encode(reply, first).body)["content"]
     thread = {"type": "continue", "previous_message_id": name}
     second = decode(post(result(sent["id"]), thread=thread), threads)
@@ -397,7 +397,7 @@ def test_rules_are_all_known():
 # -------------------------------------------------------------------- conversations that grow
 
 
-@given(conversations.requests(), st.lists(st.integers(1, 99), max_size=5), st.booleans())
+@given(strategies.requests(), st.lists(st.integers(1, 99), max_size=5), st.booleans())
 def test_a_conversation_that_grows_is_read_as_if_it_were_new(
     request: Request,
     lengths: list[int],
@@ -406,7 +406,7 @@ def test_a_conversation_that_grows_is_read_as_if_it_were_new(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conversations, "MIN_BODY_SIZE", 0)
         dialect = Anthropic()
-        whole = json.loads(dialect.ask(request, "http://host", "key").body)
+        whole = json.loads(dialect.build_request(request, "http://host", "key").body)
         for length in lengths:
             body = {**whole, "messages": whole["messages"][:length]}
             wire = HttpRequest(
@@ -463,21 +463,21 @@ def even(request: Request) -> Request:
     return msgspec.structs.replace(request, messages=History(messages), parameters=parameters)
 
 
-@given(conversations.requests())
+@given(strategies.requests())
 def test_a_request_that_is_asked_is_read_as_it_was(request: Request):
-    again = decode(DIALECT.ask(request, "https://host/v1", "key"))
+    again = decode(DIALECT.build_request(request, "https://host/v1", "key"))
     assert bare(again) == even(request)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@given(reply=conversations.replies(), usage=conversations.usages(cached=True))
+@given(reply=strategies.replies(), usage=strategies.usages(cached=True))
 def test_a_reply_that_is_written_is_read_as_it_was(reply: Reply, usage: Usage, *, stream: bool):
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=stream)
     said = msgspec.structs.replace(reply, usage=usage)
     answer = DIALECT.encode(said, request)
-    again = DIALECT.parse(answer, request)
+    again = DIALECT.parse_response(answer, request)
     assert msgspec.structs.replace(again, chunks=()) == msgspec.structs.replace(
-        said, id=DIALECT.identify(said, request), model="m", chunks=(), step=0
+        said, id=DIALECT.reply_id(said, request), model="m", chunks=(), step=0
     )
     if said.chunks and stream:
         assert again.chunks == said.chunks
@@ -495,7 +495,7 @@ NEEDED = (
 )
 
 
-@given(conversations.replies())
+@given(strategies.replies())
 def test_a_stream_has_all_that_any_client_needs(reply: Reply):
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
     answer = DIALECT.encode(reply, request)
@@ -524,7 +524,10 @@ def test_a_stream_has_all_that_any_client_needs(reply: Reply):
 def test_scripted_pieces_go_out_as_they_are():
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
     reply = Reply((Text("Hello you"),), chunks=("Hel", "lo you"))
-    assert DIALECT.parse(DIALECT.encode(reply, request), request).chunks == ("Hel", "lo you")
+    assert DIALECT.parse_response(DIALECT.encode(reply, request), request).chunks == (
+        "Hel",
+        "lo you",
+    )
 
 
 @pytest.mark.parametrize(
@@ -540,7 +543,7 @@ def test_the_providers_errors_are_read(
 ):
     for body in (b'{"type":"error","error":{"type":"x","message":"no"}}', b"<html>no</html>"):
         with pytest.raises(ModelError) as caught:
-            DIALECT.parse(HttpResponse(status, headers, body), Request())
+            DIALECT.parse_response(HttpResponse(status, headers, body), Request())
         assert caught.value.status == status
         assert (caught.value.category, caught.value.retry_after) == expected
         assert "no" in caught.value.message
@@ -550,9 +553,9 @@ def test_an_error_in_the_stream_is_read():
     reply = Reply((Text("I begin"),), "error")
     request = Request(History([Message("user", (Text("go"),))]), stream=True)
     with pytest.raises(ModelError, match="Internal server error"):
-        DIALECT.parse(DIALECT.encode(reply, request), request)
-    with pytest.raises(ModelError, match="not a message of Anthropic's"):
-        DIALECT.parse(HttpResponse(200, {}, b'{"content": 3}'), request)
+        DIALECT.parse_response(DIALECT.encode(reply, request), request)
+    with pytest.raises(ModelError, match="invalid response of Anthropic"):
+        DIALECT.parse_response(HttpResponse(200, {}, b'{"content": 3}'), request)
 
 
 @pytest.mark.parametrize(

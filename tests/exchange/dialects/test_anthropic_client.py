@@ -100,7 +100,7 @@ def test_two_steps_with_thoughts_and_parallel_calls():
     assert final.stop_reason == "end_turn"
     back = served.requests[1]
     assert back.messages[1].blocks == CALLS.blocks
-    assert [(r.call_id, r.name, r.text) for m in back.fresh for r in m.results] == [
+    assert [(r.call_id, r.name, r.text) for m in back.new_messages for r in m.results] == [
         ("toolu_1", "weather", "21"),
         ("toolu_2", "weather", "21"),
     ]
@@ -175,7 +175,7 @@ def test_the_tool_runner_goes_on_in_its_thread(*, known: bool, threaded: bool):
     call = Reply((ToolCall("toolu_1", "weather", {"city": "Paris"}),), "tool_use")
     client, served = connect(call, DONE)
     if not known:
-        served.threads.recall = lambda _: None  # pyright: ignore[reportAttributeAccessIssue] - known at run time only
+        served.threads.get = lambda _: None  # pyright: ignore[reportAttributeAccessIssue] - known at run time only
     runner = client.beta.messages.tool_runner(
         model="m",
         max_tokens=100,
@@ -189,7 +189,7 @@ def test_the_tool_runner_goes_on_in_its_thread(*, known: bool, threaded: bool):
     assert seen == ["Paris"]
     back = served.requests[1]
     assert [message.role for message in back.messages] == ["user", "assistant", "tool"]
-    assert back.offered == ("weather",)
+    assert back.tool_names == ("weather",)
     assert back.system == "Be brief."
     assert back.messages[2].results[0].name == "weather"
     statuses = [200, 400, 200] if threaded and not known else [200, 200]

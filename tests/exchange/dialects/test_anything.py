@@ -15,14 +15,14 @@ from offbook.exchange.dialects.dialect import Dialect, HttpRequest
 from offbook.exchange.dialects.gemini import Gemini
 from offbook.exchange.model import Request
 from offbook.exchange.providers import detect_dialect
-from tests.exchange.dialects import conversations
+from tests.exchange.dialects import strategies
 
 CASES: list[tuple[Dialect, str]] = [
     (Anthropic(), "/v1/messages"),
     (Gemini(), "/v1beta/models/m:generateContent"),
     (Bedrock(), "/model/m/converse"),
 ]
-values = conversations.values
+values = strategies.values
 
 
 def places(value: Any, keys: Any) -> list[tuple[Any, Any]]:
@@ -53,7 +53,7 @@ def read(dialect: Dialect, wire: HttpRequest) -> Request | ModelError:
 def test_a_request_with_anything_wrong_is_understood_or_refused(
     dialect: Dialect, path: str, data: st.DataObject
 ):
-    wire = dialect.ask(data.draw(conversations.requests()), "http://host", "key")
+    wire = dialect.build_request(data.draw(strategies.requests()), "http://host", "key")
     body = json.loads(wire.body)
     for _ in range(data.draw(st.integers(1, 3))):
         holder, key = data.draw(st.sampled_from(places(body, list(body))))
@@ -62,7 +62,7 @@ def test_a_request_with_anything_wrong_is_understood_or_refused(
     said = read(dialect, sent)
     if isinstance(said, ModelError):
         assert said.status == 400
-        told = json.loads(dialect.refuse(said).body)
+        told = json.loads(dialect.encode_error(said).body)
         assert told.get("error", told)["message"] == said.message
 
 

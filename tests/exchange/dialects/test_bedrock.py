@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects.bedrock import Bedrock
-from offbook.exchange.dialects.bedrock.bedrock_stream import CONTENT_TYPE, read_frames, write_event
+from offbook.exchange.dialects.bedrock.bedrock_stream import (
+    EVENT_STREAM,
+    encode_frame,
+    parse_frames,
+)
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.dialects.validation import ALL_RULES
@@ -25,7 +29,7 @@ from offbook.runs.api import drive
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import call, fail, say, think, when
 from offbook.sources.server.server import Server
-from tests.exchange.dialects import conversations
+from tests.exchange.dialects import strategies
 
 if TYPE_CHECKING:
     from offbook.subjects.frameworks.framework import FrameworkSubject
@@ -214,7 +218,7 @@ def test_what_bedrock_refuses_is_refused_and_each_rule_can_be_switched_off(
     with pytest.raises(ModelError) as caught:
         DIALECT.decode(wire, ConversationStore())
     assert words in caught.value.message
-    assert DIALECT.refuse(caught.value).headers["x-offbook-rule"] == rule
+    assert DIALECT.encode_error(caught.value).headers["x-offbook-rule"] == rule
     Bedrock(ALL_RULES - {rule}).decode(wire, ConversationStore())
 
 
@@ -223,11 +227,11 @@ def test_what_bedrock_refuses_is_refused_and_each_rule_can_be_switched_off(
 
 def bare(request: Request) -> Request:
     """Without what the wire does not have: who asks, options of others, results side by side."""
-    named = DIALECT.decode(DIALECT.ask(request, "", "key"), ConversationStore())
+    named = DIALECT.decode(DIALECT.build_request(request, "", "key"), ConversationStore())
     return msgspec.structs.replace(named, metadata={})
 
 
-@given(request=conversations.requests())
+@given(request=strategies.requests())
 def test_a_request_that_is_asked_is_read_as_it_was(request: Request):
     read = bare(request)
     assert read.system == request.system
@@ -245,12 +249,12 @@ def test_a_request_that_is_asked_is_read_as_it_was(request: Request):
     ]
 
 
-@given(reply=conversations.replies(), usage=conversations.usages(cached=True), stream=st.booleans())
+@given(reply=strategies.replies(), usage=strategies.usages(cached=True), stream=st.booleans())
 def test_a_reply_that_is_written_is_read_as_it_was(reply: Reply, usage: Usage, *, stream: bool):
     usage = msgspec.structs.replace(usage, reasoning=0)
     reply = msgspec.structs.replace(reply, usage=usage)
     answer = DIALECT.encode(reply, Request(model="m", stream=stream))
-    read = DIALECT.parse(answer, Request(model="m", stream=stream))
+    read = DIALECT.parse_response(answer, Request(model="m", stream=stream))
     assert read.blocks == reply.blocks
     assert read.stop == reply.stop
     assert read.usage == usage
@@ -262,29 +266,33 @@ def test_a_thought_that_nobody_may_read_comes_back():
     hidden = Reply((Thinking("", "c2VhbGVk", redacted=True), Text("Well.")))
     for stream in (False, True):
         request = Request(model="m", stream=stream)
-        assert DIALECT.parse(DIALECT.encode(hidden, request), request).blocks == hidden.blocks
+        assert (
+            DIALECT.parse_response(DIALECT.encode(hidden, request), request).blocks == hidden.blocks
+        )
 
 
 def test_an_error_in_the_stream_is_read():
     request = Request(model="m", stream=True)
     with pytest.raises(ModelError, match="Internal server error"):
-        DIALECT.parse(DIALECT.encode(Reply(stop="error"), request), request)
+        DIALECT.parse_response(DIALECT.encode(Reply(stop="error"), request), request)
 
 
 @pytest.mark.parametrize("cut", [1, 7, 20])
 def test_a_torn_stream_is_an_error_and_so_is_a_damaged_one(cut: int):
-    frame = write_event("messageStart", b'{"role":"assistant"}')
-    assert [payload for _, payload in read_frames(frame)] == [b'{"role":"assistant"}']
-    answer = HttpResponse(200, {"content-type": CONTENT_TYPE}, frame[:-cut])
-    with pytest.raises(ModelError, match="breaks off"):
-        DIALECT.parse(answer, Request())
+    frame = encode_frame(
+        {":event-type": "messageStart", ":message-type": "event"}, b'{"role":"assistant"}'
+    )
+    assert [payload for _, payload in parse_frames(frame)] == [b'{"role":"assistant"}']
+    answer = HttpResponse(200, {"content-type": EVENT_STREAM}, frame[:-cut])
+    with pytest.raises(ModelError, match="ended in the middle"):
+        DIALECT.parse_response(answer, Request())
     damaged = frame[:-10] + b"x" + frame[-9:]
-    with pytest.raises(ModelError, match="damaged"):
-        list(read_frames(damaged))
+    with pytest.raises(ModelError, match="wrong checksum"):
+        list(parse_frames(damaged))
 
 
 def test_what_the_real_one_refused_is_read():
     refused = HttpResponse(429, {}, b'{"message":"Too many tokens"}')
     with pytest.raises(ModelError, match="Too many tokens") as caught:
-        DIALECT.parse(refused, Request())
+        DIALECT.parse_response(refused, Request())
     assert caught.value.status == 429

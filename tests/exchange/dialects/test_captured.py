@@ -55,7 +55,7 @@ def test_every_captured_request_is_understood(files: list[Path], shared_data: Pa
             continue
         previous = record["body"].get("previous_response_id")
         if previous and last is not None:
-            threads.remember(previous, last, call_before(record))
+            threads.add(previous, last, call_before(record))
         last = decode_one(record, threads)
 
 
@@ -108,7 +108,7 @@ def test_codex_warms_up_before_it_asks(shared_data: Path) -> None:
     threads = ConversationStore()
     prewarm = decode_one(read(folder / "02.json"), threads)
     assert prewarm.metadata["generate"] is False
-    threads.remember("resp_000000000001", prewarm, Reply())
+    threads.add("resp_000000000001", prewarm, Reply())
     record = read(folder / "03.json")
     record["body"]["previous_response_id"] = "resp_000000000001"
     asked = decode_one(record, threads)

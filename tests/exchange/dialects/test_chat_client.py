@@ -65,7 +65,7 @@ def test_two_steps_with_parallel_calls() -> None:
     assert second.choices[0].finish_reason == "stop"
     back = served.requests[1]
     assert back.messages[1].calls == CALLS.calls
-    assert [(r.call_id, r.name, r.text) for m in back.fresh for r in m.results] == [
+    assert [(r.call_id, r.name, r.text) for m in back.new_messages for r in m.results] == [
         ("call_1", "weather", "21"),
         ("call_2", "weather", "21"),
     ]

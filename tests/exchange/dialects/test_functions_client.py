@@ -34,9 +34,9 @@ def test_a_function_is_called_and_its_result_comes_back_to_the_call() -> None:
     second = client.chat.completions.create(model="m", messages=history, functions=[LOOK])
     assert second.choices[0].message.content == "It is fine."
     back = served.requests[1]
-    assert back.offered == ("look",)
+    assert back.tool_names == ("look",)
     assert back.messages[1].calls == CALL.calls
-    assert [(r.call_id, r.name, r.text) for m in back.fresh for r in m.results] == [
+    assert [(r.call_id, r.name, r.text) for m in back.new_messages for r in m.results] == [
         ("call_1", "look", "21 °C")
     ]
 
@@ -74,12 +74,12 @@ def test_the_ids_of_one_run_are_not_those_of_the_next() -> None:
     for given in ("call_of_run_one", "call_of_run_two"):
         threads = ConversationStore()
         asked = dialect.decode(wire, threads)
-        threads.remember("chatcmpl-1", asked, Reply((ToolCall(given, "look"),)))
+        threads.add("chatcmpl-1", asked, Reply((ToolCall(given, "look"),)))
         again = dialect.decode(wire, threads)
         assert [call.id for m in again.messages for call in m.calls] == [given]
 
 
 def test_a_reply_that_calls_several_functions_at_once_is_an_error_of_the_script() -> None:
     client, _ = connect(Reply((*CALL.calls, *CALL.calls), "tool_use"))
-    with pytest.raises(UsageError, match="calls 2 of them at once"):
+    with pytest.raises(UsageError, match="one call per reply, got 2 calls"):
         client.chat.completions.create(model="m", messages=ASKED, functions=[LOOK])

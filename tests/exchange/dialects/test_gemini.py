@@ -13,7 +13,7 @@ from offbook.exchange.dialects import streaming
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.dialects.gemini import Gemini
-from offbook.exchange.dialects.gemini.gemini_messages import SKIP
+from offbook.exchange.dialects.gemini.gemini_messages import SKIPPED_SIGNATURES
 from offbook.exchange.dialects.validation import ALL_RULES
 from offbook.exchange.messages import (
     History,
@@ -26,7 +26,7 @@ from offbook.exchange.messages import (
     ToolResult,
 )
 from offbook.exchange.model import Reply, Request, Tool, Usage
-from tests.exchange.dialects import conversations
+from tests.exchange.dialects import strategies
 from tests.exchange.dialects.captures import load_captures
 
 DIALECT = Gemini()
@@ -84,7 +84,7 @@ def test_every_captured_request_is_read(shared_data: Path):
         assert request.messages, name
         assert request.model.startswith("gemini-"), name
         assert request.stream == ("stream" in wire.path), name
-        again = bare(decode(DIALECT.ask(request, "http://host", "key")))
+        again = bare(decode(DIALECT.build_request(request, "http://host", "key")))
         assert again == bare(request), name
         results = [result for message in request.messages for result in message.results]
         assert all(result.text and result.name and result.call_id for result in results), name
@@ -197,7 +197,7 @@ def test_a_function_response_tells_its_text_and_whether_it_failed(
     request = decode(post(told(), calls("look"), {"role": "user", "parts": [part]}))
     (result,) = request.messages[-1].results
     assert (result.text, result.is_error) == (text, failed)
-    again = decode(DIALECT.ask(request, "http://host", "key"))
+    again = decode(DIALECT.build_request(request, "http://host", "key"))
     (same,) = again.messages[-1].results
     assert (same.text, same.is_error) == (text, failed)
 
@@ -224,7 +224,7 @@ def test_responses_find_their_calls_by_id_else_by_name_and_order():
     assert answered == ["call-1", "call-3", "call-2", "r9", "call-5"]
 
 
-@pytest.mark.parametrize("marker", sorted(SKIP))
+@pytest.mark.parametrize("marker", sorted(SKIPPED_SIGNATURES))
 def test_a_marker_in_place_of_a_signature_is_no_thought(marker: str):
     turn = calls("look")
     turn["parts"][0]["thoughtSignature"] = marker
@@ -255,7 +255,7 @@ def test_what_the_provider_refuses_is_refused(rule: str, contents: list[Any], wo
         decode(post(*contents))
     assert words in caught.value.message
     assert caught.value.details["rule"] == rule
-    answer = DIALECT.refuse(caught.value)
+    answer = DIALECT.encode_error(caught.value)
     assert (answer.status, answer.headers["x-offbook-rule"]) == (400, rule)
     assert json.loads(answer.body) == {
         "error": {"code": 400, "message": caught.value.message, "status": "INVALID_ARGUMENT"}
@@ -329,14 +329,14 @@ def even(request: Request) -> Request:
     return msgspec.structs.replace(request, messages=History(messages), parameters=parameters)
 
 
-@given(conversations.requests())
+@given(strategies.requests())
 def test_a_request_that_is_asked_is_read_as_it_was(request: Request):
-    again = decode(DIALECT.ask(request, "https://host", "key"))
+    again = decode(DIALECT.build_request(request, "https://host", "key"))
     assert bare(again) == even(request)
 
 
 @pytest.mark.parametrize("stream, framing", [(False, ""), (True, ""), (True, "array")])
-@given(reply=conversations.replies(), usage=conversations.usages(cached=False))
+@given(reply=strategies.replies(), usage=strategies.usages(cached=False))
 def test_a_reply_that_is_written_is_read_as_it_was(
     reply: Reply, usage: Usage, *, stream: bool, framing: str
 ):
@@ -346,9 +346,9 @@ def test_a_reply_that_is_written_is_read_as_it_was(
     )
     said = msgspec.structs.replace(reply, usage=usage)
     answer = DIALECT.encode(said, request)
-    again = DIALECT.parse(answer, request)
+    again = DIALECT.parse_response(answer, request)
     expected = msgspec.structs.replace(
-        said, id=DIALECT.identify(said, request), model="m", chunks=(), step=0
+        said, id=DIALECT.reply_id(said, request), model="m", chunks=(), step=0
     )
     if not said.blocks and stream:  # a stream has one piece at least
         expected = msgspec.structs.replace(expected, blocks=(Text(""),))
@@ -356,7 +356,7 @@ def test_a_reply_that_is_written_is_read_as_it_was(
     assert DIALECT.encode(said, request) == answer
 
 
-@given(conversations.replies())
+@given(strategies.replies())
 def test_a_stream_has_all_that_any_client_needs(reply: Reply):
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
     answer = DIALECT.encode(reply, request)
@@ -377,7 +377,7 @@ def test_streams_without_sse_are_one_array():
     answer = DIALECT.encode(Reply((Text("one two three"),)), request)
     assert answer.headers["content-type"].startswith("application/json")
     assert len(json.loads(b"".join(answer.chunks))) == 3
-    refused = DIALECT.refuse(ModelError("no", status=500), request)
+    refused = DIALECT.encode_error(ModelError("no", status=500), request)
     assert json.loads(refused.body)[0]["error"]["status"] == "INTERNAL"
 
 
@@ -398,19 +398,19 @@ def test_the_providers_errors_are_read(
     status: int, headers: dict[str, str], body: bytes, expected: tuple[str, float | None]
 ):
     with pytest.raises(ModelError) as caught:
-        DIALECT.parse(HttpResponse(status, headers, body), Request())
+        DIALECT.parse_response(HttpResponse(status, headers, body), Request())
     assert (caught.value.category, caught.value.retry_after) == expected
     assert "no" in caught.value.message
 
 
 def test_other_answers_are_understood_or_refused():
     blocked = HttpResponse(200, {}, b'{"promptFeedback":{"blockReason":"SAFETY"}}')
-    assert DIALECT.parse(blocked, Request()).stop == "refusal"
+    assert DIALECT.parse_response(blocked, Request()).stop == "refusal"
     broken = HttpResponse(200, {}, b'data: {"error":{"code":503,"message":"gone"}}\r\n\r\n')
     with pytest.raises(ModelError, match="gone"):
-        DIALECT.parse(broken, Request())
-    with pytest.raises(ModelError, match="not one of Gemini's"):
-        DIALECT.parse(HttpResponse(200, {}, b'{"candidates": 3}'), Request())
+        DIALECT.parse_response(broken, Request())
+    with pytest.raises(ModelError, match="invalid response of Gemini"):
+        DIALECT.parse_response(HttpResponse(200, {}, b'{"candidates": 3}'), Request())
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ def test_other_answers_are_understood_or_refused():
     ],
 )
 def test_the_real_provider_is_asked_at_its_address(base: str, path: str):
-    assert DIALECT.ask(Request(model="m"), base, "key").path == path
+    assert DIALECT.build_request(Request(model="m"), base, "key").path == path
 
 
 def test_an_unknown_address_is_not_found():
@@ -435,7 +435,7 @@ def test_an_unknown_address_is_not_found():
 def test_a_call_that_comes_back_without_its_id_has_the_one_it_was_given():
     threads = ConversationStore()
     made = Reply((ToolCall("c1", "look"), ToolCall("c2", "look"), ToolCall("c3", "read")))
-    threads.remember("r1", Request(), made)
+    threads.add("r1", Request(), made)
     asked = DIALECT.decode(
         post(told(), calls("look", "look", "read"), answers("look", "read", "look")), threads
     )

@@ -90,7 +90,7 @@ def test_two_steps_with_thoughts_and_parallel_calls():
     assert final.text == "It is fine, and 21 °C."
     back = served.requests[1]
     assert back.messages[1].blocks == CALLS.blocks
-    assert [(r.call_id, r.name, r.text) for m in back.fresh for r in m.results] == [
+    assert [(r.call_id, r.name, r.text) for m in back.new_messages for r in m.results] == [
         ("call_1", "weather", "21"),
         ("call_2", "weather", "21"),
     ]
@@ -106,7 +106,9 @@ def test_functions_are_called_automatically():
     config = types.GenerateContentConfig(tools=[weather])
     final = client.models.generate_content(model="m", contents=ASKED, config=config)
     assert final.text == "It is fine, and 21 °C."
-    results = [result.text for message in served.requests[1].fresh for result in message.results]
+    results = [
+        result.text for message in served.requests[1].new_messages for result in message.results
+    ]
     assert results == ["21 in Paris", "21 in Rome"]
 
 

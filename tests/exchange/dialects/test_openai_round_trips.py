@@ -11,15 +11,15 @@ from offbook.exchange.dialects import chat, responses
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.model import Reply, Request
-from tests.exchange.dialects import openai_conversations as conversations
+from tests.exchange.dialects import openai_strategies as strategies
 
 DIALECTS = {"chat": chat.Chat(), "responses": responses.Responses()}
 BASE = "http://127.0.0.1/v1"
 
 
-@given(conversations.requests(responses=False, options=chat.chat_wire.OPTIONS))
+@given(strategies.requests(responses=False, options=chat.chat_wire.OPTIONS))
 def test_a_request_comes_back_through_chat(request: Request) -> None:
-    wire = DIALECTS["chat"].ask(request, BASE, "key")
+    wire = DIALECTS["chat"].build_request(request, BASE, "key")
     back = DIALECTS["chat"].decode(wire, ConversationStore())
     expected = request
     if request.stream:
@@ -28,19 +28,19 @@ def test_a_request_comes_back_through_chat(request: Request) -> None:
     assert replace(back, metadata={}) == expected
 
 
-@given(conversations.requests(responses=True, options=responses.responses_wire.OPTIONS))
+@given(strategies.requests(responses=True, options=responses.responses_wire.OPTIONS))
 def test_a_request_comes_back_through_responses(request: Request) -> None:
-    wire = DIALECTS["responses"].ask(request, BASE, "key")
+    wire = DIALECTS["responses"].build_request(request, BASE, "key")
     back = DIALECTS["responses"].decode(wire, ConversationStore())
     assert replace(back, metadata={}) == request
 
 
-@given(conversations.replies(responses=False), st.booleans())
+@given(strategies.replies(responses=False), st.booleans())
 def test_a_reply_comes_back_through_chat(reply: Reply, stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
     check_reply(DIALECTS["chat"], reply, stream=stream)
 
 
-@given(conversations.replies(responses=True), st.booleans())
+@given(strategies.replies(responses=True), st.booleans())
 def test_a_reply_comes_back_through_responses(reply: Reply, stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
     check_reply(DIALECTS["responses"], reply, stream=stream)
 
@@ -50,12 +50,12 @@ def check_reply(dialect: chat.Chat | responses.Responses, reply: Reply, *, strea
     request = Request(model="m", stream=stream, parameters=counted)
     answer = dialect.encode(reply, request)
     assert bool(answer.chunks) is stream
-    back = dialect.parse(answer, request)
+    back = dialect.parse_response(answer, request)
     assert replace(back, chunks=()) == replace(reply, chunks=())
     if stream and reply.chunks:
         assert back.chunks == reply.chunks
     whole = HttpResponse(200, answer.headers, b"".join(answer.chunks) or answer.body)
-    assert dialect.parse(whole, request) == back, "a stream read in one piece is the same stream"
+    assert dialect.parse_response(whole, request) == back, "a joined stream is the same stream"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
@@ -77,7 +77,7 @@ def check_reply(dialect: chat.Chat | responses.Responses, reply: Reply, *, strea
 )
 def test_an_error_comes_back(dialect: chat.Chat | responses.Responses, error: ModelError) -> None:
     with pytest.raises(ModelError) as raised:
-        dialect.parse(dialect.refuse(error), Request())
+        dialect.parse_response(dialect.encode_error(error), Request())
     back = raised.value
     assert (back.message, back.status, back.category, back.retry_after) == (
         error.message,
@@ -94,43 +94,43 @@ def test_an_error_comes_back(dialect: chat.Chat | responses.Responses, error: Mo
         (HttpResponse(502, {}, b"<html>Bad Gateway</html>"), "Bad Gateway"),
         (HttpResponse(500, {}, b""), "status 500"),
         (HttpResponse(500, {}, b'{"error":"plain"}'), "plain"),
-        (HttpResponse(200, {"content-type": "application/json"}, b"{"), "cannot be read"),
+        (HttpResponse(200, {"content-type": "application/json"}, b"{"), "invalid response"),
         (
             HttpResponse(200, {"content-type": "text/event-stream"}, b"data: {\n\n"),
-            "cannot be read",
+            "invalid response",
         ),
-        (HttpResponse(200, {"content-type": "text/event-stream"}, b""), "broke off"),
+        (HttpResponse(200, {"content-type": "text/event-stream"}, b""), "ended before"),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_an_error(
     dialect: chat.Chat | responses.Responses, answer: HttpResponse, part: str
 ) -> None:
     with pytest.raises(ModelError, match=part):
-        dialect.parse(answer, Request())
+        dialect.parse_response(answer, Request())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_a_stream_that_is_cut_anywhere_is_never_a_reply(
     dialect: chat.Chat | responses.Responses,
 ) -> None:
-    reply = Reply((conversations.Text("a few words"),), model="m", id="x")
+    reply = Reply((strategies.Text("a few words"),), model="m", id="x")
     answer = dialect.encode(reply, Request(stream=True))
     ends = {"chat": 2, "responses": 1}  # [DONE] alone is not missed
     name = "chat" if isinstance(dialect, chat.Chat) else "responses"
     for kept in range(len(answer.chunks) - ends[name] + 1):
         cut = replace(answer, chunks=(), body=b"".join(answer.chunks[:kept]))
-        with pytest.raises(ModelError, match="broke off"):
-            dialect.parse(cut, Request())
+        with pytest.raises(ModelError, match="ended before"):
+            dialect.parse_response(cut, Request())
 
 
 fields = ["role", "content", "type", "call_id", "tool_calls", "output", "name", "id", "arguments"]
 entries = st.dictionaries(
     st.sampled_from(fields),
-    conversations.values | st.sampled_from(["user", "assistant", "tool", "message", "reasoning"]),
+    strategies.values | st.sampled_from(["user", "assistant", "tool", "message", "reasoning"]),
 )
 bodies = st.binary(max_size=50) | st.dictionaries(
     st.sampled_from(["model", "messages", "input", "tools", "stream", "instructions"]),
-    conversations.values | st.lists(entries, max_size=3),
+    strategies.values | st.lists(entries, max_size=3),
 ).map(msgspec.json.encode)
 
 

@@ -114,7 +114,7 @@ def test_the_request_is_refused_unless_the_rule_is_off(
     with pytest.raises(ModelError) as raised:
         dialect.decode(wire, ConversationStore())
     assert raised.value.details["rule"] == rule
-    answer = dialect.refuse(raised.value)
+    answer = dialect.encode_error(raised.value)
     error = json.loads(answer.body)["error"]
     assert (answer.status, error["type"]) == (400, "invalid_request_error")
     assert part in error["message"]

@@ -298,8 +298,8 @@ def test_a_conversation_that_the_provider_keeps_goes_on_from_its_id() -> None:
         ("assistant", "Fine."),
         ("user", "And now?"),
     ]
-    assert [r.name for m in served.requests[1].fresh for r in m.results] == ["weather"]
+    assert [r.name for m in served.requests[1].new_messages for r in m.results] == ["weather"]
     assert client.conversations.retrieve(kept.id).id == kept.id
     assert client.conversations.delete(kept.id).deleted
-    with pytest.raises(openai.NotFoundError, match="not told here"):
+    with pytest.raises(openai.NotFoundError, match="not supported"):
         client.conversations.items.list(kept.id)

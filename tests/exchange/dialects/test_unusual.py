@@ -77,7 +77,7 @@ def test_it_is_answered_whole_and_streamed(case: dict[str, Any]):
             asked = msgspec.structs.replace(request, stream=stream)
             answer = dialect.encode(reply, asked)
             assert answer.status == 200
-            got = dialect.parse(answer, asked)
+            got = dialect.parse_response(answer, asked)
             assert (got.text, got.stop) == (reply.text, reply.stop)
             assert [(c.name, c.arguments) for c in got.calls] == [
                 (c.name, c.arguments) for c in reply.calls
@@ -87,7 +87,7 @@ def test_it_is_answered_whole_and_streamed(case: dict[str, Any]):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_the_provider_is_asked_the_same(case: dict[str, Any]):
     dialect, wire, request = read(case)
-    again = dialect.ask(request, "http://host", "key")
+    again = dialect.build_request(request, "http://host", "key")
     path, _, query = again.path.removeprefix("http://host").partition("?")
     resent = dialect.decode(
         HttpRequest("POST", path, wire.headers, again.body, query), ConversationStore()
@@ -127,7 +127,7 @@ def test_what_only_the_provider_says_is_recorded_and_said_again(
     request = msgspec.structs.replace(request, stream=stream)
     reply = Reply((RawBlock("it", wired, dialect.name), Text("Found.")))
     answer = dialect.encode(reply, request)
-    kept = dialect.parse(answer, request)
+    kept = dialect.parse_response(answer, request)
     assert [block.data for block in kept.blocks if isinstance(block, RawBlock)] == [wired]
     assert kept.text == "Found."
     assert dialect.encode(kept, request).chunks == answer.chunks
@@ -137,12 +137,12 @@ def test_what_only_the_provider_says_is_recorded_and_said_again(
 def test_no_dialect_says_what_is_anothers(path: str, wired: dict[str, Any], body: dict[str, Any]):
     dialect, _, request = read({"path": path, "headers": {}, "body": body})
     block = RawBlock("hologram", wired, "another")
-    with pytest.raises(UsageError, match="has no words for a another's hologram"):
+    with pytest.raises(UsageError, match="cannot represent an another's hologram"):
         dialect.encode(Reply((block,)), request)
     told = msgspec.structs.replace(request, messages=request.messages.plus(user("see")))
     told = msgspec.structs.replace(told, messages=told.messages.plus(Message("user", (block,))))
-    with pytest.raises(UsageError, match="has no words for a another's hologram"):
-        dialect.ask(told, "http://host", "key")
+    with pytest.raises(UsageError, match="cannot represent an another's hologram"):
+        dialect.build_request(told, "http://host", "key")
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [

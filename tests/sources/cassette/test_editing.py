@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.files import dump_yaml, parse_yaml
 from offbook.sources.cassette.cassette_file import CassetteFile
 from offbook.sources.cassette.editing import (
     append_interactions,
@@ -20,6 +19,7 @@ from offbook.sources.cassette.editing import (
     update_interactions,
 )
 from offbook.sources.cassette.format import Interaction, RecordedRequest, RecordedResponse
+from offbook.yaml_files import dump_yaml, parse_yaml
 from tests.sources.cassette.conversations import SEED
 
 REVIEWED = """\

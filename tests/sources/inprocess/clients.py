@@ -1,4 +1,4 @@
-"""Every HTTP client that is answered, as a function from a URL to the pieces of what came back."""
+"""Every HTTP client that is intercepted, as a function from a URL to the chunks of the response."""
 
 import asyncio
 import http.client
@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-import botocore.awsrequest  # pyright: ignore[reportMissingTypeStubs] - it has none
-import botocore.httpsession  # pyright: ignore[reportMissingTypeStubs] - it has none
+import botocore.awsrequest  # pyright: ignore[reportMissingTypeStubs] - no type stubs exist
+import botocore.httpsession  # pyright: ignore[reportMissingTypeStubs] - no type stubs exist
 import httpx
 import httpx2
 import requests
@@ -81,13 +81,13 @@ def by_http_client(url: str) -> list[bytes]:
 
 
 def by_urllib(url: str) -> list[bytes]:
-    request = urllib.request.Request(url, BODY)  # noqa: S310 - a URL of our own
+    request = urllib.request.Request(url, BODY)  # noqa: S310 - our own URL
     with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310 - as above
         return list(iter(response.read1, b""))
 
 
 def awaited(client: Callable[[str], Coroutine[None, None, list[bytes]]]) -> Client:
-    """The same for callers that do not await."""
+    """Return a blocking version of a client."""
 
     @wraps(client)
     def run(url: str) -> list[bytes]:

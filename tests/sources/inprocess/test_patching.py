@@ -1,4 +1,4 @@
-"""Every client inside is answered, in its own task and threads, and nobody else is."""
+"""Requests inside an `intercept` block are answered, in its tasks and threads, and no others."""
 
 import asyncio
 import http.client
@@ -42,18 +42,18 @@ EVENTS = (b"data: one\n\n", b"data: two\n\n", b"data: [DONE]\n\n")
 
 
 class Model:
-    """Answers everything, and remembers what it was asked."""
+    """Answers every request, and keeps it."""
 
-    def __init__(self, answer: HttpResponse | None = None) -> None:
-        self.asked: list[HttpRequest] = []
-        self._answer = answer or HttpResponse(
+    def __init__(self, response: HttpResponse | None = None) -> None:
+        self.requests: list[HttpRequest] = []
+        self._response = response or HttpResponse(
             headers={"content-type": "text/plain"}, body=b"answered"
         )
 
-    async def answer(self, wire: HttpRequest) -> HttpResponse:
-        self.asked.append(wire)
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        self.requests.append(request)
         await asyncio.sleep(0)
-        return self._answer
+        return self._response
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def streaming() -> Model:
     return Model(HttpResponse(headers={"content-type": "text/event-stream"}, chunks=EVENTS))
 
 
-class Real(BaseHTTPRequestHandler):
+class RealHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -76,14 +76,14 @@ class Real(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"real")
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as above
-        """Say nothing."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - inherited
+        """Do nothing."""
 
 
 @pytest.fixture
 def real() -> Iterator[str]:
-    """A server that is really there, on this machine."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Real) as server:
+    """A real server on this machine."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), RealHandler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
@@ -92,7 +92,7 @@ def real() -> Iterator[str]:
 
 
 def causes(error: BaseException | None) -> set[type[BaseException]]:
-    """The kinds of an error and of all that led to it."""
+    """Return the types of an error and of its causes."""
     kinds: set[type[BaseException]] = set()
     while error is not None:
         kinds.add(type(error))
@@ -101,37 +101,37 @@ def causes(error: BaseException | None) -> set[type[BaseException]]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_every_client_is_answered(client: Client, model: Model):
+def test_every_client_is_intercepted(client: Client, model: Model):
     with block_network(), intercept(model.answer):
         assert b"".join(client(OPENAI)) == b"answered"
-    [wire] = model.asked
-    assert (wire.method, wire.path, wire.query, wire.body) == (
+    [request] = model.requests
+    assert (request.method, request.path, request.query, request.body) == (
         "POST",
         "/v1/chat/completions",
         "",
         BODY,
     )
-    assert wire.headers["content-length"] == str(len(BODY))
+    assert request.headers["content-length"] == str(len(BODY))
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_stream_comes_event_by_event(client: Client, streaming: Model):
+def test_a_stream_arrives_event_by_event(client: Client, streaming: Model):
     with block_network(), intercept(streaming.answer):
         assert client(OPENAI) == list(EVENTS)
 
 
 def _describe(library: Any, client: Any) -> list[object]:
-    """All that a client can see of a response, read at once and as a stream."""
+    """Return the visible parts of a response, read as a whole and as a stream."""
     whole = client.post(OPENAI, content=BODY)
     with client.stream("POST", OPENAI, content=BODY) as streamed:
         pieces = b"".join(streamed.iter_bytes())
-    told = [whole.content, whole.text, sorted(whole.headers.items()), bool(whole.elapsed < DAY)]
-    return [library.codes(whole.status_code), *told, pieces, list(whole.iter_lines())]
+    parts = [whole.content, whole.text, sorted(whole.headers.items()), bool(whole.elapsed < DAY)]
+    return [library.codes(whole.status_code), *parts, pieces, list(whole.iter_lines())]
 
 
 @pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
 @given(body=binary())
-def test_a_whole_response_is_what_the_library_reads_from_its_pieces(library: Any, body: bytes):
+def test_a_response_equals_one_that_the_library_has_read(library: Any, body: bytes):
     headers = {"content-type": "application/json"}
 
     def read(_: Any) -> Any:
@@ -147,16 +147,14 @@ def test_a_whole_response_is_what_the_library_reads_from_its_pieces(library: Any
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_without_interception_the_border_holds(client: Client):
-    with block_network(), pytest.raises(Exception) as caught:  # noqa: PT011 - each wraps it in its own
+def test_outside_of_a_block_the_network_guard_refuses_requests(client: Client):
+    with block_network(), pytest.raises(Exception) as caught:  # noqa: PT011 - each client wraps it in another type
         client(OPENAI)
     assert IsolationError in causes(caught.value)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_given_base_url_is_answered_inside_and_real_outside(
-    client: Client, model: Model, real: str
-):
+def test_a_base_url_is_intercepted_inside_the_block_only(client: Client, model: Model, real: str):
     assert client(f"{real}/chat/completions") == [b"real"]
     with block_network(), intercept(model.answer, urls=(real,)):
         assert client(f"{real}/chat/completions") == [b"answered"]
@@ -164,13 +162,13 @@ def test_a_given_base_url_is_answered_inside_and_real_outside(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_address_that_nobody_gave_is_left_alone(client: Client, model: Model, real: str):
+def test_another_address_is_not_intercepted(client: Client, model: Model, real: str):
     with block_network(), intercept(model.answer):
         assert client(f"{real}/chat/completions") == [b"real"]
-    assert not model.asked
+    assert not model.requests
 
 
-def test_a_connection_from_before_is_not_used_inside(model: Model, real: str):
+def test_an_open_connection_is_not_used_inside_the_block(model: Model, real: str):
     url = f"{real}/chat/completions"
     with httpx2.Client() as client, requests.Session() as session:
         for _ in range(2):
@@ -182,7 +180,7 @@ def test_a_connection_from_before_is_not_used_inside(model: Model, real: str):
                 assert session.post(url, data=BODY, timeout=5).content == b"answered"
 
 
-async def test_nor_is_one_of_aiohttp(model: Model, real: str):
+async def test_an_open_connection_of_aiohttp_is_not_used_inside_the_block(model: Model, real: str):
     url = f"{real}/chat/completions"
 
     async def ask(session: aiohttp.ClientSession) -> bytes:
@@ -198,14 +196,14 @@ async def test_nor_is_one_of_aiohttp(model: Model, real: str):
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_path_comes_decoded_and_apart_from_its_query(client: Client, model: Model):
+def test_a_path_is_decoded_and_separate_from_its_query(client: Client, model: Model):
     with intercept(model.answer, urls=("https://gateway.example/a%20team/v1",)):
         client("https://gateway.example/a%20team/v1/models/m:ask?alt=sse&x=%20")
-    [wire] = model.asked
-    assert (wire.path, wire.query) == ("/a team/v1/models/m:ask", "alt=sse&x=%20")
+    [request] = model.requests
+    assert (request.path, request.query) == ("/a team/v1/models/m:ask", "alt=sse&x=%20")
 
 
-def test_a_base_url_of_the_environment_counts_as_given(
+def test_a_base_url_in_the_environment_is_intercepted(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example/v1")
@@ -226,7 +224,7 @@ def test_a_base_url_of_the_environment_counts_as_given(
         "http://localhost:11434/v1/chat/completions",
     ],
 )
-def test_the_providers_are_known(url: str, model: Model):
+def test_the_addresses_of_providers_are_known(url: str, model: Model):
     with block_network(), intercept(model.answer):
         assert by_httpx2(url) == [b"answered"]
 
@@ -234,13 +232,13 @@ def test_the_providers_are_known(url: str, model: Model):
 @pytest.mark.parametrize(
     "url", ["https://api.openai.com.example/v1", "https://openai.azure.com.example/v1"]
 )
-def test_an_address_that_only_looks_like_a_provider_is_not(url: str, model: Model):
+def test_an_address_that_only_resembles_a_provider_is_not_intercepted(url: str, model: Model):
     with block_network(), intercept(model.answer), pytest.raises(IsolationError):
         by_httpx2(url)
 
 
 @pytest.mark.parametrize("client", BLOCKING)
-async def test_a_blocking_client_is_answered_in_a_thread_whose_loop_runs(
+async def test_a_blocking_client_is_answered_in_a_thread_with_a_running_loop(
     client: Client, model: Model
 ):
     loop = asyncio.get_running_loop()
@@ -250,7 +248,20 @@ async def test_a_blocking_client_is_answered_in_a_thread_whose_loop_runs(
     await asyncio.sleep(0)
 
 
-async def test_threads_and_tasks_of_the_run_are_answered(model: Model):
+async def test_a_source_may_send_a_blocking_request_itself(model: Model):
+    async def answer(request: HttpRequest) -> HttpResponse:
+        if request.path == "/v1/inner":
+            return await model.answer(request)
+        await asyncio.sleep(0)
+        return HttpResponse(body=b"".join(by_httpx2("https://api.openai.com/v1/inner")))
+
+    with block_network(), intercept(answer):
+        assert by_requests(OPENAI) == [b"answered"]
+        assert await asyncio.to_thread(by_httpx2, OPENAI) == [b"answered"]
+        assert await by_httpx2_async(OPENAI) == [b"answered"]
+
+
+async def test_threads_and_tasks_of_a_block_are_intercepted(model: Model):
     with block_network(), intercept(model.answer):
         answers = await asyncio.gather(
             asyncio.to_thread(by_httpx2, OPENAI),
@@ -261,48 +272,48 @@ async def test_threads_and_tasks_of_the_run_are_answered(model: Model):
     assert answers == [[b"answered"]] * 4
 
 
-def test_a_pool_of_threads_is_answered_without_a_collision():
+def test_threads_use_the_source_one_at_a_time():
     inside = 0
     most = 0
 
-    async def answer(wire: HttpRequest) -> HttpResponse:
+    async def answer(request: HttpRequest) -> HttpResponse:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
         await asyncio.sleep(0)
         inside -= 1
-        return HttpResponse(body=wire.body)
+        return HttpResponse(body=request.body)
 
     with block_network(), intercept(answer), ThreadPoolExecutor(4) as pool:
         assert list(pool.map(by_httpx2, [OPENAI] * 20)) == [[BODY]] * 20
     assert most == 1
 
 
-async def test_concurrent_tasks_of_one_loop_do_not_wait_for_each_other():
+async def test_tasks_of_one_loop_use_the_source_concurrently():
     both = asyncio.Barrier(2)
 
-    async def answer(wire: HttpRequest) -> HttpResponse:
+    async def answer(request: HttpRequest) -> HttpResponse:
         await both.wait()
-        return HttpResponse(body=wire.body)
+        return HttpResponse(body=request.body)
 
     with intercept(answer):
         await asyncio.gather(by_httpx2_async(OPENAI), by_httpx2_async(OPENAI))
 
 
-async def test_two_runs_at_once_each_hear_their_own():
+async def test_two_blocks_in_parallel_have_their_own_answers():
     async def run(word: bytes) -> list[list[bytes]]:
         model = Model(HttpResponse(body=word))
         with block_network(), intercept(model.answer):
-            heard = [await client(OPENAI) for client in AWAITED for _ in range(2)]
+            answers = [await client(OPENAI) for client in AWAITED for _ in range(2)]
             await asyncio.sleep(0)
-            return [*heard, await asyncio.to_thread(by_requests, OPENAI)]
+            return [*answers, await asyncio.to_thread(by_requests, OPENAI)]
 
     first, second = await asyncio.gather(run(b"first"), run(b"second"))
     assert first == [[b"first"]] * 7
     assert second == [[b"second"]] * 7
 
 
-def test_a_run_inside_a_run_is_answered_by_the_inner_one(model: Model):
+def test_the_inner_of_two_nested_blocks_answers(model: Model):
     inner = Model(HttpResponse(body=b"inner"))
     with intercept(model.answer):
         with intercept(inner.answer):
@@ -310,10 +321,10 @@ def test_a_run_inside_a_run_is_answered_by_the_inner_one(model: Model):
         assert by_httpx2(OPENAI) == [b"answered"]
 
 
-async def test_a_neighbour_task_is_not_answered(model: Model):
+async def test_a_task_outside_of_the_block_is_not_intercepted(model: Model):
     inside, tried = asyncio.Event(), asyncio.Event()
 
-    async def neighbour() -> None:
+    async def outsider() -> None:
         await inside.wait()
         with block_network(), pytest.raises(IsolationError):
             await by_httpx2_async(OPENAI)
@@ -324,8 +335,8 @@ async def test_a_neighbour_task_is_not_answered(model: Model):
             inside.set()
             await tried.wait()
 
-    await asyncio.gather(neighbour(), run())
-    assert not model.asked
+    await asyncio.gather(outsider(), run())
+    assert not model.requests
 
 
 def snapshot() -> list[object]:
@@ -344,7 +355,7 @@ def snapshot() -> list[object]:
     ]
 
 
-def test_everything_is_as_it_was_afterwards(model: Model):
+def test_all_patches_are_undone(model: Model):
     before = snapshot()
     with suppress(ZeroDivisionError), intercept(model.answer), intercept(model.answer):
         assert snapshot() != before
@@ -353,37 +364,41 @@ def test_everything_is_as_it_was_afterwards(model: Model):
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_the_model_raises_reaches_the_client(client: Client):
-    async def answer(wire: HttpRequest) -> HttpResponse:
-        raise LookupError(wire.path)
+def test_an_exception_of_the_source_reaches_the_client(client: Client):
+    async def answer(request: HttpRequest) -> HttpResponse:
+        raise LookupError(request.path)
 
-    with intercept(answer), pytest.raises(Exception) as caught:  # noqa: PT011 - as above
+    with intercept(answer), pytest.raises(Exception) as caught:  # noqa: PT011 - each client wraps it in another type
         client(OPENAI)
     assert LookupError in causes(caught.value)
 
 
-LATE = """
+LATE_IMPORT = """
 import asyncio, sys
-from offbook.determinism.isolation import closed
-from offbook.exchange.dialects.dialect import Answer
-from offbook.sources.inprocess.interception import intercepted
+from offbook.determinism.network_guard import block_network
+from offbook.exchange.dialects.dialect import HttpResponse
+from offbook.sources.inprocess.patching import intercept
 
 libraries = {"httpx", "httpx2", "aiohttp", "urllib3", "requests", "http.client"}
 assert not libraries & set(sys.modules), libraries & set(sys.modules)
 
-async def answer(wire):
-    return Answer(body=b"answered")
+async def answer(request):
+    return HttpResponse(body=b"answered")
 
-with closed(), intercepted(answer):
+with block_network(), intercept(answer):
     from tests.sources.inprocess.clients import CLIENTS
     for client in CLIENTS:
         print(client.__name__, client("https://api.openai.com/v1/chat/completions"))
 """
 
 
-def test_a_library_that_comes_in_the_middle_of_a_run_is_caught(unwatched: dict[str, str]):
+def test_a_library_imported_inside_the_block_is_patched(unwatched: dict[str, str]):
     done = subprocess.run(
-        [sys.executable, "-c", LATE], env=unwatched, capture_output=True, text=True, check=False
+        [sys.executable, "-c", LATE_IMPORT],
+        env=unwatched,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("[b'answered']") == len(CLIENTS)

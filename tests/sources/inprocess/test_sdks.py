@@ -1,4 +1,4 @@
-"""The providers' own SDKs, which send with httpx2, are answered and cannot escape."""
+"""The SDKs of the providers, which use httpx2, are intercepted and cannot reach the network."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -17,22 +17,22 @@ from offbook.exchange.providers import detect_dialect
 from offbook.sources.inprocess.patching import intercept
 from offbook.sources.server.endpoint import Endpoint
 
-ASKED: list[Any] = [{"role": "user", "content": "Hi"}]
-WORDS = "Hello, this is the model."
+MESSAGES: list[Any] = [{"role": "user", "content": "Hi"}]
+TEXT = "Hello, this is the model."
 
 
 class Model:
-    """Says the same to everybody, or raises."""
+    """Answers every request with the same text, or raises."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.asked: list[Request] = []
+        self.requests: list[Request] = []
         self._error = error
 
     async def reply(self, request: Request, /) -> Reply:
-        self.asked.append(request)
+        self.requests.append(request)
         if self._error is not None:
             raise self._error
-        return Reply((Text(WORDS),))
+        return Reply((Text(TEXT),))
 
 
 @pytest.fixture(autouse=True)
@@ -43,13 +43,13 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def chat() -> str:
     with openai.OpenAI() as client:
-        answer = client.chat.completions.create(model="m", messages=ASKED)
+        answer = client.chat.completions.create(model="m", messages=MESSAGES)
         return answer.choices[0].message.content or ""
 
 
 def chat_stream() -> str:
     with openai.OpenAI() as client:
-        stream = client.chat.completions.create(model="m", messages=ASKED, stream=True)
+        stream = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
         return "".join(c.choices[0].delta.content or "" for c in stream if c.choices)
 
 
@@ -60,21 +60,21 @@ def responses() -> str:
 
 def messages() -> str:
     with anthropic.Anthropic() as client:
-        answer = client.messages.create(model="m", messages=ASKED, max_tokens=9)
+        answer = client.messages.create(model="m", messages=MESSAGES, max_tokens=9)
         return "".join(block.text for block in answer.content if block.type == "text")
 
 
 def messages_stream() -> str:
     with (
         anthropic.Anthropic() as client,
-        client.messages.stream(model="m", messages=ASKED, max_tokens=9) as stream,
+        client.messages.stream(model="m", messages=MESSAGES, max_tokens=9) as stream,
     ):
         return "".join(stream.text_stream)
 
 
 async def chat_async() -> str:
     async with openai.AsyncOpenAI() as client:
-        answer = await client.chat.completions.create(model="m", messages=ASKED)
+        answer = await client.chat.completions.create(model="m", messages=MESSAGES)
         return answer.choices[0].message.content or ""
 
 
@@ -86,7 +86,7 @@ async def responses_stream_async() -> str:
 
 async def messages_async() -> str:
     async with anthropic.AsyncAnthropic() as client:
-        answer = await client.messages.create(model="m", messages=ASKED, max_tokens=9)
+        answer = await client.messages.create(model="m", messages=MESSAGES, max_tokens=9)
         return "".join(block.text for block in answer.content if block.type == "text")
 
 
@@ -95,71 +95,73 @@ AWAITED = [chat_async, responses_stream_async, messages_async]
 
 
 def serve(model: Model) -> Endpoint:
-    return Endpoint(model, url="", recognise=detect_dialect)
+    return Endpoint(model, url="", detect_dialect=detect_dialect)
 
 
 @pytest.mark.parametrize("ask", BLOCKING)
-def test_a_blocking_sdk_is_answered(ask: Callable[[], str]):
+def test_a_blocking_sdk_is_intercepted(ask: Callable[[], str]):
     model = Model()
     with block_network(), intercept(serve(model).answer):
-        assert ask() == WORDS
-    assert [request.prompt for request in model.asked] == ["Hi"]
+        assert ask() == TEXT
+    assert [request.prompt for request in model.requests] == ["Hi"]
 
 
 @pytest.mark.parametrize("ask", AWAITED)
-async def test_an_awaited_sdk_is_answered(ask: Callable[[], Awaitable[str]]):
+async def test_an_async_sdk_is_intercepted(ask: Callable[[], Awaitable[str]]):
     model = Model()
     with block_network(), intercept(serve(model).answer):
-        assert await ask() == WORDS
-    assert [request.prompt for request in model.asked] == ["Hi"]
+        assert await ask() == TEXT
+    assert [request.prompt for request in model.requests] == ["Hi"]
 
 
-def test_they_do_send_with_httpx2():
-    with openai.OpenAI() as one, anthropic.Anthropic() as other:
-        assert isinstance(one._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage] - there is no public way
-        assert isinstance(other._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage] - there is no public way
+def test_the_sdks_use_httpx2():
+    with openai.OpenAI() as first, anthropic.Anthropic() as second:
+        assert isinstance(first._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage] - there is no public way
+        assert isinstance(second._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage] - there is no public way
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the SDKs would have slept between their tries."""
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    return slept
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Record the delays of the SDKs' retries, and do not wait."""
+    delays: list[float] = []
+    monkeypatch.setattr(time, "sleep", delays.append)
+    return delays
 
 
 @pytest.mark.parametrize("ask", [chat, messages])
-def test_without_interception_the_border_catches_them(ask: Callable[[], str], patient: list[float]):
-    with block_network() as border, pytest.raises(Exception) as caught:  # noqa: PT011 - one of them wraps it
+def test_outside_of_a_block_the_network_guard_refuses_requests(
+    ask: Callable[[], str], sleeps: list[float]
+):
+    with block_network() as guard, pytest.raises(Exception) as caught:  # noqa: PT011 - one of them wraps it
         ask()
     assert IsolationError in {type(caught.value), type(caught.value.__cause__)}
-    assert {error.where.rpartition(" ")[2] for error in border.refused} == {ask.__name__}
+    assert {error.where.rpartition(" ")[2] for error in guard.refused} == {ask.__name__}
 
 
 @pytest.mark.parametrize(
-    "ask,refused", [(chat, openai.BadRequestError), (messages, anthropic.BadRequestError)]
+    "ask,error", [(chat, openai.BadRequestError), (messages, anthropic.BadRequestError)]
 )
-def test_a_script_that_does_not_fit_reaches_the_test_at_once(
-    ask: Callable[[], str], refused: type[Exception], patient: list[float]
+def test_a_script_error_is_not_retried(
+    ask: Callable[[], str], error: type[Exception], sleeps: list[float]
 ):
     model = Model(ScriptExhausted("the agent asked for more"))
     endpoint = serve(model)
     with (
         block_network(),
         intercept(endpoint.answer),
-        pytest.raises(refused, match="asked for more"),
+        pytest.raises(error, match="asked for more"),
     ):
         ask()
     assert isinstance(endpoint.failure, ScriptExhausted)
-    assert len(model.asked) == 1
-    assert not patient
+    assert len(model.requests) == 1
+    assert not sleeps
 
 
-def test_an_error_of_the_provider_looks_like_one(patient: list[float]):
+def test_a_provider_error_is_retried(sleeps: list[float]):
     model = Model(ModelError("slow down", status=429, retry_after=2))
     endpoint = serve(model)
     with block_network(), intercept(endpoint.answer), pytest.raises(openai.RateLimitError):
         chat()
     assert endpoint.failure is None
-    assert len(model.asked) == 3, "the SDK tries again, as it would"
-    assert patient == [2, 2]
+    assert len(model.requests) == 3, "the SDK retries twice"
+    assert sleeps == [2, 2]

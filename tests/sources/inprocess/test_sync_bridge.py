@@ -1,4 +1,4 @@
-"""A coroutine is brought to its end by whoever cannot await, as if it had been awaited."""
+"""A blocking caller gets the result of a coroutine, as if it had been awaited."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -14,13 +14,13 @@ word: ContextVar[str] = ContextVar("word", default="")
 
 
 @pytest.fixture
-def completion() -> Iterator[SyncBridge]:
-    made = SyncBridge()
-    yield made
-    made.close()
+def bridge() -> Iterator[SyncBridge]:
+    bridge = SyncBridge()
+    yield bridge
+    bridge.close()
 
 
-async def at_once() -> int:
+async def immediately() -> int:
     return 7
 
 
@@ -30,31 +30,31 @@ async def later() -> int:
     return 7
 
 
-async def with_others() -> int:
+async def with_task_group() -> int:
     async with asyncio.TaskGroup() as group:
-        one, other = group.create_task(later()), group.create_task(at_once())
-    return (one.result() + other.result()) // 2
+        first, second = group.create_task(later()), group.create_task(immediately())
+    return (first.result() + second.result()) // 2
 
 
-async def in_time() -> int:
+async def within_timeout() -> int:
     async with asyncio.timeout(5):
         return await later()
 
 
-async def within_a_limit() -> int:
+async def with_wait_for() -> int:
     return await asyncio.wait_for(later(), 5)
 
 
-async def too_late() -> int:
+async def after_timeout() -> int:
     try:
         async with asyncio.timeout(0.001):
             await asyncio.sleep(5)
     except TimeoutError:
-        return await in_time()
+        return await within_timeout()
     return 0
 
 
-async def after_its_own_cancellation() -> int:
+async def after_own_cancellation() -> int:
     task = asyncio.current_task()
     assert task is not None
     task.cancel()
@@ -65,7 +65,7 @@ async def after_its_own_cancellation() -> int:
     return await later()
 
 
-async def cancelled_and_done_all_the_same() -> int:
+async def cancelled_at_the_end() -> int:
     task = asyncio.current_task()
     assert task is not None
     task.cancel()
@@ -73,34 +73,36 @@ async def cancelled_and_done_all_the_same() -> int:
 
 
 WORKS: list[Work] = [
-    cancelled_and_done_all_the_same,
-    at_once,
+    cancelled_at_the_end,
+    immediately,
     later,
-    with_others,
-    in_time,
-    within_a_limit,
-    too_late,
-    after_its_own_cancellation,
+    with_task_group,
+    within_timeout,
+    with_wait_for,
+    after_timeout,
+    after_own_cancellation,
 ]
 
 
 @pytest.mark.parametrize("work", WORKS)
-def test_it_comes_to_its_end_without_a_loop(completion: SyncBridge, work: Work):
-    assert [completion.finish(work()) for _ in range(3)] == [7, 7, 7]
+def test_a_coroutine_completes_in_a_thread_without_a_loop(bridge: SyncBridge, work: Work):
+    assert [bridge.run(work()) for _ in range(3)] == [7, 7, 7]
 
 
 @pytest.mark.parametrize("work", WORKS)
-async def test_it_comes_to_its_end_inside_a_running_loop(completion: SyncBridge, work: Work):
+async def test_a_coroutine_completes_in_a_thread_with_a_running_loop(
+    bridge: SyncBridge, work: Work
+):
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert completion.finish(work()) == 7
+    assert bridge.run(work()) == 7
     assert asyncio.get_running_loop() is loop
     assert asyncio.current_task() is task
     assert await later() == 7
-    assert await asyncio.to_thread(completion.finish, work()) == 7
+    assert await asyncio.to_thread(bridge.run, work()) == 7
 
 
 @pytest.mark.parametrize("wait", [0, 1])
-def test_what_it_raises_is_raised_and_the_next_one_is_well(completion: SyncBridge, wait: int):
+def test_an_exception_is_raised_and_the_next_coroutine_completes(bridge: SyncBridge, wait: int):
     async def fail() -> None:
         for _ in range(wait):
             await asyncio.sleep(0)
@@ -108,21 +110,21 @@ def test_what_it_raises_is_raised_and_the_next_one_is_well(completion: SyncBridg
 
     for _ in range(2):
         with pytest.raises(LookupError, match="on purpose"):
-            completion.finish(fail())
-    assert completion.finish(later()) == 7
+            bridge.run(fail())
+    assert bridge.run(later()) == 7
 
 
-def test_a_call_inside_a_call_has_a_loop_of_its_own(completion: SyncBridge):
+def test_a_coroutine_may_use_the_bridge_itself(bridge: SyncBridge):
     async def outer() -> int:
         await asyncio.sleep(0)
-        inner = completion.finish(later())
+        inner = bridge.run(later())
         await asyncio.sleep(0)
         return inner
 
-    assert completion.finish(outer()) == 7
+    assert bridge.run(outer()) == 7
 
 
-def test_it_sees_the_callers_context_from_its_beginning_to_its_end(completion: SyncBridge):
+def test_a_coroutine_runs_in_a_copy_of_the_callers_context(bridge: SyncBridge):
     async def read() -> list[str]:
         token = word.set(f"{word.get()}!")
         first = word.get()
@@ -132,6 +134,6 @@ def test_it_sees_the_callers_context_from_its_beginning_to_its_end(completion: S
         return [first, second, word.get()]
 
     token = word.set("hello")
-    assert completion.finish(read()) == ["hello!", "hello!", "hello"]
+    assert bridge.run(read()) == ["hello!", "hello!", "hello"]
     assert word.get() == "hello"
     word.reset(token)

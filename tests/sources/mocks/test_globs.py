@@ -1,4 +1,4 @@
-"""A star stands for anything; thousands of patterns are searched as if they were few."""
+"""A star matches any text; thousands of patterns are searched as fast as a few."""
 
 import re
 from random import Random
@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.sources.mocks.globs import FEW, Glob, Globs
+from offbook.sources.mocks.mock_file import Glob
+from offbook.sources.mocks.mocks import UNINDEXED, GlobIndex
 
 LETTERS = st.text(alphabet="ab*_. é", max_size=12)
 WORDS = st.lists(st.sampled_from(["refund", "refunds", "order", "a", "7", "re*f", "*"]), max_size=6)
@@ -19,44 +20,51 @@ def as_regex(pattern: str) -> re.Pattern[str]:
 
 
 @given(pattern=LETTERS | PHRASES, text=LETTERS | PHRASES)
-def test_a_glob_means_what_the_same_expression_means(pattern: str, text: str):
-    assert Glob(pattern).fits(text) is (as_regex(pattern).fullmatch(text) is not None)
+def test_a_glob_matches_as_the_equivalent_regular_expression(pattern: str, text: str):
+    assert Glob(pattern).matches(text) is (as_regex(pattern).fullmatch(text) is not None)
 
 
-@given(patterns=st.lists(LETTERS | PHRASES, min_size=FEW + 1, max_size=30), text=LETTERS | PHRASES)
-def test_the_index_finds_what_a_search_one_by_one_finds(patterns: list[str], text: str):
-    globs = [(place, Glob(pattern)) for place, pattern in enumerate(patterns)]
-    assert list(Globs(globs).fitting(text)) == [place for place, glob in globs if glob.fits(text)]
+@given(
+    patterns=st.lists(LETTERS | PHRASES, min_size=UNINDEXED + 1, max_size=30),
+    text=LETTERS | PHRASES,
+)
+def test_the_index_finds_the_same_as_a_search_one_by_one(patterns: list[str], text: str):
+    globs = [(number, Glob(pattern)) for number, pattern in enumerate(patterns)]
+    assert list(GlobIndex(globs).find(text)) == [
+        number for number, glob in globs if glob.matches(text)
+    ]
 
 
 @given(wide=LETTERS, narrow=LETTERS, text=LETTERS)
-def test_what_covers_another_fits_whatever_that_one_fits(wide: str, narrow: str, text: str):
-    if Glob(wide).covers(Glob(narrow)) and Glob(narrow).fits(text):
-        assert Glob(wide).fits(text)
+def test_a_covering_glob_matches_whatever_the_covered_one_matches(
+    wide: str, narrow: str, text: str
+):
+    if Glob(wide).covers(Glob(narrow)) and Glob(narrow).matches(text):
+        assert Glob(wide).matches(text)
 
 
-def test_a_thousand_patterns_are_not_looked_at():
+def test_of_a_thousand_patterns_only_a_few_are_tried():
     order = list(range(1000))
-    Random(7).shuffle(order)  # noqa: S311 - an order, no secret
-    looked: list[int] = []
+    Random(7).shuffle(order)  # noqa: S311 - not for secrets
+    tried: list[int] = []
 
-    class Watched(Glob):
-        def fits(self, text: str) -> bool:
-            looked.append(1)
-            return super().fits(text)
+    class CountingGlob(Glob):
+        def matches(self, text: str) -> bool:
+            tried.append(1)
+            return super().matches(text)
 
-    globs = Globs((place, Watched(f"*question number {place:04}*")) for place in order)
-    assert list(globs.fitting("please answer question number 0815 for me")) == [815]
-    assert len(looked) < 20
+    globs = GlobIndex((number, CountingGlob(f"*question number {number:04}*")) for number in order)
+    assert list(globs.find("please answer question number 0815 for me")) == [815]
+    assert len(tried) < 20
 
 
-def test_a_word_as_long_as_a_page_is_searched_too():
-    globs = Globs((place, Glob(f"*needle-{place}*")) for place in range(1000))
-    assert list(globs.fitting("x" * 5000 + "needle-815")) == [8, 81, 815]
+def test_a_very_long_word_is_searched_too():
+    globs = GlobIndex((number, Glob(f"*needle-{number}*")) for number in range(1000))
+    assert list(globs.find("x" * 5000 + "needle-815")) == [8, 81, 815]
 
 
 @pytest.mark.parametrize(
     "pattern,text", [("*[demo]*", "a [demo] b"), ("a?c", "a?c"), ("*{x}*", "{x}"), ("**", "")]
 )
 def test_only_the_star_is_special(pattern: str, text: str):
-    assert Glob(pattern).fits(text)
+    assert Glob(pattern).matches(text)

@@ -1,4 +1,4 @@
-"""Mock files that others have written are read as they meant them."""
+"""The mock files of Harn are parsed and answered as Harn does."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,7 @@ import pytest
 from offbook.errors import FormatError, ModelError, ScriptMismatch
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Request
-from offbook.sources.mocks.globs import Glob
-from offbook.sources.mocks.mock_file import lint_mocks, parse_mocks, read_mocks
+from offbook.sources.mocks.mock_file import Glob, lint_mocks, parse_mocks, read_mocks
 from offbook.sources.mocks.mocks import Mocks
 
 pytestmark = pytest.mark.external
@@ -29,7 +28,7 @@ def cases(path: Path) -> list[Any]:
     return json.loads(path.read_text())["cases"]
 
 
-def test_every_file_is_read_but_the_one_that_is_wrong(shared_data: Path):
+def test_every_file_is_parsed_but_the_invalid_one(shared_data: Path):
     files = [
         *(shared_data / "harn").rglob("llm_mock/*.jsonl"),
         *(shared_data / "harn").rglob("burin-mini/fixtures/*.jsonl"),
@@ -37,36 +36,36 @@ def test_every_file_is_read_but_the_one_that_is_wrong(shared_data: Path):
         *(shared_data / "harn").rglob("trace_import/expected.*.jsonl"),
     ]
     assert len(files) >= 15
-    refused: list[str] = []
+    rejected: list[str] = []
     for file in files:
         try:
             assert read_mocks(file).mocks
         except FormatError as error:
-            refused.append(f"{file.name}:{error.line}")
-    assert refused == ["invalid_unknown_category.jsonl:1"]
+            rejected.append(f"{file.name}:{error.line}")
+    assert rejected == ["invalid_unknown_category.jsonl:1"]
 
 
-def test_their_globs(derived: Path):
+def test_globs_match_as_in_harn(derived: Path):
     table = cases(derived / "glob_cases.json")
-    assert [Glob(pattern).fits(text) for pattern, text, _ in table] == [fits for *_, fits in table]
+    assert [Glob(pattern).matches(text) for pattern, text, _ in table] == [row[2] for row in table]
 
 
-def test_their_errors(derived: Path):
+def test_error_categories_are_inferred_as_in_harn(derived: Path):
     for case in cases(derived / "error_inference_cases.json"):
         text = json.dumps({"error": case["error"]})
         if "parse_error" in case:
             with pytest.raises(FormatError):
                 parse_mocks(text)
             continue
-        refusal = parse_mocks(text).mocks[0].line.error
-        assert refusal is not None
-        assert refusal.named == case["category"]
-        assert refusal.text == case.get("message", refusal.text)
+        error = parse_mocks(text).mocks[0].line.error
+        assert error is not None
+        assert error.inferred_category == case["category"]
+        assert error.text == case.get("message", error.text)
 
 
-async def test_their_example_has_a_dead_line_and_raises_the_error_before_it(derived: Path):
+async def test_the_example_has_an_unreachable_line_after_an_error(derived: Path):
     mocks = Mocks(derived / "spec_example.jsonl")
-    assert [(f.line, f.kind) for f in lint_mocks(mocks.script)] == [(4, "unreachable")]
+    assert [(f.line, f.kind) for f in lint_mocks(mocks.file)] == [(4, "unreachable")]
     assert (await mocks.reply(ask("anything"))).text.startswith("PLAN: ")
     assert (await mocks.reply(ask("hello there"))).model == "fixture-model"
     with pytest.raises(ModelError) as error:
@@ -75,7 +74,7 @@ async def test_their_example_has_a_dead_line_and_raises_the_error_before_it(deri
 
 
 @pytest.mark.parametrize(
-    "name,scope,prompts,said",
+    "name,scope,prompts,replies",
     [
         ("fifo", "", ["a", "b", "c"], ["first", "second", None]),
         ("glob_reuse", "", ["hello", "oh hello", "bye"], ["matched", "matched", None]),
@@ -86,11 +85,11 @@ async def test_their_example_has_a_dead_line_and_raises_the_error_before_it(deri
         ("v1_sticky", "completion.judge", ["a", "b", "c"], ["ONCE", "JUDGE", "JUDGE"]),
     ],
 )
-async def test_their_files_answer_as_they_do(
-    derived: Path, name: str, scope: str, prompts: list[str], said: list[str | None]
+async def test_files_answer_as_in_harn(
+    derived: Path, name: str, scope: str, prompts: list[str], replies: list[str | None]
 ):
     mocks = Mocks(derived / f"{name}.jsonl")
-    for prompt, expected in zip(prompts, said, strict=True):
+    for prompt, expected in zip(prompts, replies, strict=True):
         if expected is None:
             with pytest.raises(ScriptMismatch, match="matched prompt:"):
                 await mocks.reply(ask(prompt, scope))
@@ -98,10 +97,10 @@ async def test_their_files_answer_as_they_do(
             assert (await mocks.reply(ask(prompt, scope))).text == expected
 
 
-async def test_their_long_scripts_play_to_the_end(shared_data: Path):
+async def test_long_files_are_used_up_to_the_last_line(shared_data: Path):
     folder = shared_data / "harn" / "experiments" / "burin-mini" / "fixtures"
     for file in folder.glob("*.jsonl"):
         mocks = Mocks(file)
-        for mock in mocks.script.mocks:
+        for mock in mocks.file.mocks:
             await mocks.reply(ask((mock.line.match or "").strip("*")))
         assert not mocks.unused, file

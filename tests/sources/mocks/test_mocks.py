@@ -1,4 +1,4 @@
-"""Lines answer in their order, patterns in that of the file, and a miss says what came nearest."""
+"""Lines answer in order, then patterns in the order of the file; a miss shows the nearest line."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ async def say(mocks: Mocks, *prompts: str) -> list[str]:
     return [(await mocks.reply(ask(prompt))).text for prompt in prompts]
 
 
-async def test_lines_without_a_pattern_come_one_after_the_other_and_then_no_more():
+async def test_lines_without_a_pattern_answer_in_order_and_once():
     mocks = Mocks([{"text": "first"}, {"text": "second"}])
     assert await say(mocks, "a", "b") == ["first", "second"]
     with pytest.raises(ScriptMismatch, match=r"(?s)matched prompt: .*used up: 2 lines"):
@@ -31,12 +31,12 @@ async def test_lines_without_a_pattern_come_one_after_the_other_and_then_no_more
 
 
 @pytest.mark.parametrize("lines", [5, {"text": "a"}, None])
-def test_what_are_no_lines_is_refused(lines: Any):
-    with pytest.raises(UsageError, match="mocks are a file or a list of lines"):
+def test_values_that_are_not_lines_are_rejected(lines: Any):
+    with pytest.raises(UsageError, match="mocks must be a file or a list of lines"):
         Mocks(lines)
 
 
-async def test_a_line_without_a_pattern_goes_before_one_that_fits():
+async def test_a_line_without_a_pattern_answers_before_one_that_matches():
     mocks = Mocks([{"match": "*", "text": "pattern"}, {"text": "queue"}])
     assert await say(mocks, "a", "a", "a") == ["queue", "pattern", "pattern"]
 
@@ -45,29 +45,31 @@ async def test_consumed_patterns_advance_in_the_order_of_the_file():
     lines = [{"match": "*go*", "consume_match": True, "text": str(n)} for n in range(3)]
     mocks = Mocks(lines)
     assert await say(mocks, "go", "go", "go") == ["0", "1", "2"]
-    with pytest.raises(ScriptMismatch, match=r"line 1 \('\*go\*'\) would fit, but .* is used up"):
+    with pytest.raises(ScriptMismatch, match=r"line 1 \('\*go\*'\) matches, but is used up"):
         await say(mocks, "go")
 
 
 @pytest.mark.parametrize(
-    "header, line, says",
+    "header, line, message",
     [
-        (HEADER, {"scope": "other"}, r"line 2 \(the next in order\) would fit, .*'other'"),
-        (STRICT, {"scope": "default"}, r"line 2 \(the next in order\) would fit, .*'default'"),
-        (HEADER, {"scope": "other", "match": "*go*"}, r"line 2 \('\*go\*'\) would fit, .*'other'"),
+        (HEADER, {"scope": "other"}, r"line 2 \(the next in order\) matches, .*'other'"),
+        (STRICT, {"scope": "default"}, r"line 2 \(the next in order\) matches, .*'default'"),
+        (HEADER, {"scope": "other", "match": "*go*"}, r"line 2 \('\*go\*'\) matches, .*'other'"),
         (HEADER, {"scope": "shared", "match": "*x*"}, r'"scope":"agent.main","consume":"once"'),
     ],
 )
-async def test_a_miss_in_a_file_with_scopes_tells_of_them(
-    header: dict[str, Any], line: dict[str, Any], says: str
+async def test_a_miss_in_a_file_with_scopes_names_them(
+    header: dict[str, Any], line: dict[str, Any], message: str
 ):
     mocks = Mocks([header, {"id": "a", "consume": "once", "text": "a", **line}])
-    with pytest.raises(ScriptMismatch, match=rf"(?s)in the scope 'agent.main'.*{says}") as missed:
+    with pytest.raises(
+        ScriptMismatch, match=rf"(?s)scope of the request: 'agent.main'.*{message}"
+    ) as missed:
         await say(mocks, "go")
     assert "used up" not in str(missed.value)
 
 
-async def test_a_line_that_a_miss_suggests_can_be_added():
+async def test_the_line_that_a_miss_suggests_answers_the_request():
     line = {"id": "a", "scope": "shared", "consume": "once", "match": "*x*", "text": "a"}
     with pytest.raises(ScriptMismatch) as missed:
         await say(Mocks([HEADER, line]), "go")
@@ -75,21 +77,22 @@ async def test_a_line_that_a_miss_suggests_can_be_added():
     assert await say(Mocks([HEADER, line, added]), "go") == ["…"]
 
 
-async def test_a_conversation_that_goes_on_is_matched_as_a_whole_and_never_mixed_with_another():
+async def test_a_growing_conversation_is_matched_as_a_whole_and_not_mixed_with_others():
     mocks = Mocks([{"match": "*one*two*", "text": "both"}, {"match": "*", "text": "other"}])
-    one = History([user("one")])
-    asked = [one, one.plus(user("two")), one.plus(user("too")), History([user("two")]), one]
-    asked += [one.plus(user("two"), user("three")), History([user("one"), user("two")])]
-    replies = [(await mocks.reply(Request(history))).text for history in asked]
+    start = History([user("one")])
+    histories = [start, start.plus(user("two")), start.plus(user("too")), History([user("two")])]
+    histories += [start, start.plus(user("two"), user("three"))]
+    histories += [History([user("one"), user("two")])]
+    replies = [(await mocks.reply(Request(history))).text for history in histories]
     assert replies == ["other", "both", "other", "other", "other", "both", "both"]
 
 
-async def test_a_line_is_found_by_a_short_word_among_a_thousand_alike():
+async def test_a_line_is_found_among_a_thousand_similar_ones():
     mocks = Mocks([{"match": f"*order {n}*", "text": str(n)} for n in reversed(range(1000))])
     assert await say(mocks, "order 7", "the order 999!", "my order 42 please") == ["7", "999", "42"]
 
 
-def test_the_text_to_match_is_every_value_that_was_said():
+def test_the_text_to_match_contains_every_value_of_the_conversation():
     conversation = History(
         [
             user("hi"),
@@ -99,15 +102,14 @@ def test_the_text_to_match_is_every_value_that_was_said():
             Message("tool", (ToolResult("c1", (Text("content"),)),)),
         ]
     )
-    told = join_values(conversation)
-    assert told.split("\n") == [
+    assert join_values(conversation).split("\n") == [
         *("hi", "user"),
         *("ok", "assistant", "x", "p", "c1", "read"),
         *("content", "tool", "c1"),
     ]
 
 
-async def test_a_pattern_without_a_star_does_not_fit_a_prompt_of_the_same_words():
+async def test_a_pattern_without_a_star_does_not_match_an_equal_prompt():
     with pytest.raises(ScriptMismatch):
         await say(Mocks([{"match": "hi", "text": "no"}]), "hi")
 
@@ -122,13 +124,13 @@ async def test_a_miss_shows_the_prompt_the_nearest_line_and_a_line_to_add():
     mocks = Mocks([{"match": "*cancel my flight*", "text": ""}, {"match": "*refund ordr 7*"}])
     with pytest.raises(ScriptMismatch) as miss:
         await say(mocks, "please refund order 7 " + "x" * 300)
-    told = str(miss.value)
-    assert f'matched prompt: "please refund order 7 {"x" * 178}..."' in told
-    assert "nearest: line 2 ('*refund ordr 7*')" in told
-    assert 'add a line, such as {"match":"*please refund order 7' in told
+    message = str(miss.value)
+    assert f'matched prompt: "please refund order 7 {"x" * 178}..."' in message
+    assert "nearest: line 2 ('*refund ordr 7*')" in message
+    assert 'add a line, such as {"match":"*please refund order 7' in message
 
 
-async def test_an_error_line_is_raised_as_the_provider_would():
+async def test_an_error_line_raises_a_provider_error():
     mocks = Mocks(
         [{"error": {"status": 503, "kind": "transient", "reason": "x", "retry_after_ms": 2500}}]
     )
@@ -140,7 +142,7 @@ async def test_an_error_line_is_raised_as_the_provider_would():
     assert error.value.details == {"kind": "transient", "reason": "x"}
 
 
-async def test_ids_of_calls_are_unique_in_the_whole_run_and_authored_ones_stay():
+async def test_generated_call_ids_are_unique_in_a_run_and_written_ones_are_kept():
     calls = {"tool_calls": [{"name": "a"}, {"name": "b", "id": "mine"}]}
     mocks = Mocks([calls, calls])
     replies: list[Reply] = [await mocks.reply(ask("x")) for _ in range(2)]
@@ -150,7 +152,7 @@ async def test_ids_of_calls_are_unique_in_the_whole_run_and_authored_ones_stay()
     ]
 
 
-async def test_tokens_that_nobody_wrote_are_the_bytes_of_the_prompt():
+async def test_without_a_count_the_input_tokens_are_the_bytes_of_the_prompt():
     reply = await Mocks([{"text": "a"}]).reply(ask("é"))
     assert (reply.usage.input, reply.usage.output) == (len("é\nuser".encode()), 30)
     assert (reply.model, reply.step) == ("mock", 1)
@@ -166,7 +168,7 @@ def line(id_: str, scope: str, consume: str = "once", **more: Any) -> dict[str, 
 
 
 @pytest.mark.parametrize(
-    "header,lines,scopes,said",
+    "header,lines,scopes,expected",
     [
         (HEADER, [line("main", "agent.main"), line("d", "default")], ["", ""], "main d"),
         (HEADER, [line("s", "shared"), line("d", "default")], ["x.y"] * 2, "s d"),
@@ -175,14 +177,14 @@ def line(id_: str, scope: str, consume: str = "once", **more: Any) -> dict[str, 
         (HEADER, [line("a", "shared", match="*"), line("b", "shared", match="*")], ["", ""], "a b"),
     ],
 )
-async def test_scopes_fall_through_to_shared_and_to_default(
-    header: dict[str, Any], lines: list[dict[str, Any]], scopes: list[str], said: str
+async def test_scopes_fall_back_to_shared_and_to_default(
+    header: dict[str, Any], lines: list[dict[str, Any]], scopes: list[str], expected: str
 ):
     mocks = Mocks([header, *lines])
-    assert [(await mocks.reply(ask("x", scope=s))).text for s in scopes] == said.split()
+    assert [(await mocks.reply(ask("x", scope=s))).text for s in scopes] == expected.split()
 
 
-async def test_strict_scopes_do_not_fall_to_default_and_the_receipts_tell():
+async def test_strict_scopes_do_not_fall_back_to_default_and_receipts_show_it():
     mocks = Mocks([STRICT, line("d", "default"), line("s", "shared")])
     await mocks.reply(ask("x", scope="agent.main"))
     with pytest.raises(ScriptMismatch):
@@ -192,13 +194,13 @@ async def test_strict_scopes_do_not_fall_to_default_and_the_receipts_tell():
     assert (miss.matched, miss.requested_scope) == (False, "agent.main")
 
 
-def test_a_file_without_a_single_line_mocks_nothing():
-    with pytest.raises(UsageError, match="not a single mock"):
+def test_an_empty_file_is_rejected():
+    with pytest.raises(UsageError, match="no mock lines"):
         Mocks([])
 
 
-def test_the_linter_finds_what_nothing_reaches():
-    script = parse_mocks(
+def test_the_linter_reports_unreachable_lines():
+    file = parse_mocks(
         """
         {"match": "*order*", "text": "a"}
         {"match": "*refund order*", "text": "b"}
@@ -211,32 +213,31 @@ def test_the_linter_finds_what_nothing_reaches():
         """,
         "m.jsonl",
     )
-    assert [(finding.line, finding.kind) for finding in lint_mocks(script)] == [
+    assert [(finding.line, finding.kind) for finding in lint_mocks(file)] == [
         (3, "unreachable"),
         (6, "suspicious"),
         (8, "unreachable"),
         (9, "suspicious"),
     ]
     assert (
-        str(lint_mocks(script)[0])
-        == "m.jsonl:3: unreachable: line 2 ('*order*') always comes first"
+        str(lint_mocks(file)[0]) == "m.jsonl:3: unreachable: line 2 ('*order*') always comes first"
     )
 
 
-async def test_the_linter_tells_what_a_run_did_not_use():
+async def test_the_linter_reports_lines_that_a_run_did_not_use():
     mocks = Mocks([{"match": "*a*", "text": "A"}, {"match": "*b*", "text": "B"}])
     await say(mocks, "a")
-    assert [(f.line, f.kind) for f in lint_mocks(mocks.script, mocks.unused)] == [(2, "unused")]
+    assert [(f.line, f.kind) for f in lint_mocks(mocks.file, mocks.unused)] == [(2, "unused")]
 
 
 def test_a_sticky_line_without_a_pattern_hides_the_rest_of_its_scope():
-    script = parse_mocks(
+    file = parse_mocks(
         '{"schemaVersion": 1}\n'
         '{"id": "p", "scope": "a.b", "consume": "once", "match": "*x*"}\n'
         '{"id": "s", "scope": "a.b", "consume": "sticky"}\n'
         '{"id": "o", "scope": "elsewhere", "consume": "once"}\n'
     )
-    found = [(finding.line, finding.kind) for finding in lint_mocks(script)]
+    found = [(finding.line, finding.kind) for finding in lint_mocks(file)]
     assert found == [(2, "unreachable"), (4, "suspicious")]
 
 
@@ -245,17 +246,17 @@ PROBE = Request(
 )
 
 
-async def test_a_call_beside_the_work_eats_no_line_and_shows_who_answered():
+async def test_a_side_request_takes_no_line_in_order():
     mocks = Mocks(
         [
-            {"text": "For the work."},
+            {"text": "For the agent."},
             {"match": "*quota*", "text": "For the probe.", "consume_match": True},
         ]
     )
     assert (await mocks.reply(PROBE)).text == "For the probe."
-    beside = await mocks.reply(PROBE)
-    assert beside.role == "auxiliary (Claude Code quota)"
-    assert (await mocks.reply(ask("Work"))).text == "For the work."
+    side_reply = await mocks.reply(PROBE)
+    assert side_reply.role == "auxiliary (Claude Code quota)"
+    assert (await mocks.reply(ask("Work"))).text == "For the agent."
 
 
 async def test_only_the_latest_receipts_are_kept():

@@ -1,4 +1,4 @@
-"""A playbook that nobody opens turn by turn: the requests alone say where the agent is."""
+"""A playbook that follows prompts: the requests alone select the turn."""
 
 import pytest
 
@@ -9,30 +9,30 @@ from offbook.sources.playbook import Playbook, call, fail, role, say, when
 
 
 def following(*script: object) -> Playbook:
-    playbook = Playbook(following=True)
+    playbook = Playbook(follow_prompts=True)
     playbook.load(*script)  # pyright: ignore[reportArgumentType] - turns and roles
     return playbook
 
 
-class Talk:
+class Conversation:
     """A conversation that grows as an agent's does."""
 
-    def __init__(self, playbook: Playbook, **about: str) -> None:
+    def __init__(self, playbook: Playbook, **options: str) -> None:
         self.playbook = playbook
         self.messages: list[Message] = []
-        self.about = about
+        self.options = options
 
     async def ask(self) -> Reply:
-        """What the model says to the conversation as it stands."""
-        return await self.playbook.reply(Request(History(self.messages), **self.about))  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
+        """Return the reply to the conversation so far."""
+        return await self.playbook.reply(Request(History(self.messages), **self.options))  # pyright: ignore[reportArgumentType] - options are strings
 
-    async def tell(self, text: str) -> Reply:
-        """A new prompt, and what the model says."""
+    async def prompt(self, text: str) -> Reply:
+        """Add a prompt, and return the reply."""
         self.messages.append(user(text))
         return self.add(await self.ask())
 
     async def result(self, text: str) -> Reply:
-        """The result of the last call, and what the model says."""
+        """Add the result of the last call, and return the reply."""
         call_id = self.messages[-1].calls[0].id
         self.messages.append(Message("tool", (ToolResult(call_id, (Text(text),)),)))
         return self.add(await self.ask())
@@ -43,81 +43,91 @@ class Talk:
 
 
 async def test_each_prompt_opens_the_next_turn():
-    talk = Talk(following(when("one", [say("1")]), when("two", [say("2")])))
-    assert [(await talk.tell("one")).text, (await talk.tell("and two")).text] == ["1", "2"]
-    assert talk.playbook.unfinished() is None
+    conversation = Conversation(following(when("one", [say("1")]), when("two", [say("2")])))
+    assert [
+        (await conversation.prompt("one")).text,
+        (await conversation.prompt("and two")).text,
+    ] == ["1", "2"]
+    assert conversation.playbook.unfinished() is None
 
 
 async def test_a_second_turn_with_the_same_prompt_is_the_second_turn():
-    talk = Talk(following(when("again", [say("1")]), when("again", [say("2")])))
-    assert [(await talk.tell("again")).text, (await talk.tell("again")).text] == ["1", "2"]
+    conversation = Conversation(following(when("again", [say("1")]), when("again", [say("2")])))
+    assert [
+        (await conversation.prompt("again")).text,
+        (await conversation.prompt("again")).text,
+    ] == ["1", "2"]
 
 
 async def test_the_same_prompt_in_a_new_conversation_is_the_next_turn_too():
     playbook = following(when("hi", [say("1")]), when("hi", [say("2")]))
-    assert [(await Talk(playbook).tell("hi")).text for _ in range(2)] == ["1", "2"]
+    assert [(await Conversation(playbook).prompt("hi")).text for _ in range(2)] == ["1", "2"]
 
 
-async def test_a_prompt_may_be_wrapped_in_other_words():
-    talk = Talk(following(when("Fix it", [say("ok")])))
-    talk.messages.append(user("<reminder>today is Sunday</reminder>"))
-    assert (await talk.tell("<task>Fix it</task>")).text == "ok"
+async def test_a_prompt_may_be_wrapped_in_other_text():
+    conversation = Conversation(following(when("Fix it", [say("ok")])))
+    conversation.messages.append(user("<reminder>today is Sunday</reminder>"))
+    assert (await conversation.prompt("<task>Fix it</task>")).text == "ok"
 
 
-async def test_a_result_told_as_a_user_message_goes_on_with_the_turn():
-    talk = Talk(following(when("go", [call("look"), say("done")]), when("more", [say("more")])))
-    await talk.tell("go")
-    assert (await talk.tell("Observation:\nno more news")).text == "done"
-    assert (await talk.tell("more")).text == "more"
+async def test_a_tool_result_in_a_user_message_continues_the_turn():
+    conversation = Conversation(
+        following(when("go", [call("look"), say("done")]), when("more", [say("more")]))
+    )
+    await conversation.prompt("go")
+    assert (await conversation.prompt("Observation:\nno more news")).text == "done"
+    assert (await conversation.prompt("more")).text == "more"
 
 
-async def test_conversations_side_by_side_each_get_their_own_steps():
+async def test_conversations_in_parallel_get_their_own_steps():
     playbook = following(
         when("a", [call("tool_a"), say("A")]), when("b", [call("tool_b"), say("B")])
     )
-    one, two = Talk(playbook), Talk(playbook)
-    await one.tell("a")
-    await two.tell("b")
-    assert (await one.result("x")).text == "A"
-    assert (await two.result("y")).text == "B"
+    first, second = Conversation(playbook), Conversation(playbook)
+    await first.prompt("a")
+    await second.prompt("b")
+    assert (await first.result("x")).text == "A"
+    assert (await second.result("y")).text == "B"
     assert playbook.unfinished() is None
 
 
-async def test_a_retry_after_an_error_goes_on_with_the_turn_even_if_the_next_would_fit():
+async def test_a_retry_after_an_error_continues_the_turn_even_if_the_next_would_match():
     playbook = following(when("hi", [fail(status=500), say("1")]), when("hi", [say("2")]))
-    talk = Talk(playbook)
-    talk.messages.append(user("hi"))
+    conversation = Conversation(playbook)
+    conversation.messages.append(user("hi"))
     with pytest.raises(ModelError):
-        await talk.ask()
-    assert talk.add(await talk.ask()).text == "1"
-    assert (await talk.tell("hi")).text == "2"
+        await conversation.ask()
+    assert conversation.add(await conversation.ask()).text == "1"
+    assert (await conversation.prompt("hi")).text == "2"
 
 
-async def test_a_prompt_that_no_turn_expects_names_the_nearest():
+async def test_an_unexpected_prompt_suggests_the_nearest_turn():
     playbook = following(when("Refund order 7", [say("ok")]))
     with pytest.raises(ScriptMismatch, match=r"did you mean 'Refund order 7'") as caught:
-        await Talk(playbook).tell("Refund order 8")
+        await Conversation(playbook).prompt("Refund order 8")
     assert playbook.failure is caught.value
 
 
-async def test_a_turn_that_comes_later_is_named():
+async def test_an_unexpected_prompt_names_a_later_turn_that_matches():
     with pytest.raises(ScriptMismatch, match=r"when\('two'\) comes later"):
-        await Talk(following(when("one", [say("1")]), when("two", [say("2")]))).tell("two")
+        await Conversation(following(when("one", [say("1")]), when("two", [say("2")]))).prompt(
+            "two"
+        )
 
 
-async def test_more_requests_than_were_scripted_exhaust_the_playbook():
-    talk = Talk(following(when("one", [say("1")])))
-    await talk.tell("one")
+async def test_a_request_after_the_last_step_exhausts_the_playbook():
+    conversation = Conversation(following(when("one", [say("1")])))
+    await conversation.prompt("one")
     with pytest.raises(ScriptExhausted, match="after step 1"):
-        await talk.tell("one more")
+        await conversation.prompt("one more")
 
 
-async def test_roles_come_before_turns():
+async def test_roles_win_over_turns():
     playbook = following(
         role("titles", [say("A title")], system="title"), when("hi", [say("hello")])
     )
-    assert (await Talk(playbook, system="write a title").tell("hi")).text == "A title"
-    assert (await Talk(playbook).tell("hi")).text == "hello"
+    assert (await Conversation(playbook, system="write a title").prompt("hi")).text == "A title"
+    assert (await Conversation(playbook).prompt("hi")).text == "hello"
 
 
 @pytest.mark.parametrize(
@@ -129,19 +139,19 @@ async def test_roles_come_before_turns():
         ("", "quota", "claude-cli/2.1.325 (external, cli)", "ok"),
     ],
 )
-async def test_an_auxiliary_call_of_a_known_client_eats_no_step(
+async def test_a_side_request_of_a_known_client_takes_no_step(
     system: str, prompt: str, agent: str, answer: str
 ):
     playbook = following(when("hi", [say("hello")]))
-    side_response = await playbook.reply(
+    reply = await playbook.reply(
         Request(History([user(prompt)]), system, metadata={"user-agent": agent})
     )
-    assert answer in side_response.text
-    assert side_response.role.startswith("auxiliary")
-    assert (await Talk(playbook).tell("hi")).text == "hello"
+    assert answer in reply.text
+    assert reply.role.startswith("auxiliary")
+    assert (await Conversation(playbook).prompt("hi")).text == "hello"
 
 
-async def test_a_role_comes_before_what_auxiliary_calls_are_told():
+async def test_a_role_wins_over_a_side_request():
     marker = "You are a title generator. You output ONLY a thread title."
     playbook = following(role("titles", [say("Mine")], system="title generator"))
     request = Request(History([user("hi")]), marker, metadata={"user-agent": "x"})
@@ -158,12 +168,12 @@ async def test_a_role_comes_before_what_auxiliary_calls_are_told():
         Request(History([user("quota")]), metadata={"user-agent": "curl"}),
     ],
 )
-async def test_a_request_that_only_looks_like_an_auxiliary_call_is_the_agents(request_: Request):
+async def test_a_request_that_only_resembles_a_side_request_takes_a_step(request_: Request):
     playbook = following(when("", [say("main")]))
     assert (await playbook.reply(request_)).text == "main"
 
 
-async def test_a_prewarm_is_answered_with_nothing():
+async def test_a_prewarm_gets_an_empty_reply():
     playbook = following(when("hi", [say("hello")]))
     request = Request(History([user("hi")]), metadata={"generate": False})
     assert (await playbook.reply(request)).blocks == ()

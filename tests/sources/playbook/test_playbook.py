@@ -1,4 +1,4 @@
-"""A playbook plays the model, step by step, and says best what went wrong."""
+"""A playbook answers requests step by step, and its errors name the step and the fix."""
 
 import re
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from offbook.sources.playbook import Action, Call, Role, Say, Turn, validate
 
 
 class Agent:
-    """The least agent there is: it asks, and answers each call with a text."""
+    """A minimal agent: it requests a reply and answers each tool call with a text."""
 
     def __init__(self, playbook: Playbook, **head: Any) -> None:
         self._playbook = playbook
@@ -34,12 +34,12 @@ class Agent:
         self._history = self._history.plus(user(text))
 
     async def ask(self, *answers: str, is_error: bool = False) -> Reply:
-        """The next reply; first the calls of the last one are answered."""
+        """Answer the calls of the last reply, and return the next reply."""
         if self._history and self._history[-1].calls:
             calls = self._history[-1].calls
-            for at, made in enumerate(calls):
-                text = answers[at] if at < len(answers) else "ok"
-                result = ToolResult(made.id, (Text(text),), is_error, made.name)
+            for index, tool_call in enumerate(calls):
+                text = answers[index] if index < len(answers) else "ok"
+                result = ToolResult(tool_call.id, (Text(text),), is_error, tool_call.name)
                 self._history = self._history.plus(Message("tool", (result,)))
         reply = await self._playbook.reply(Request(self._history, **self._head))
         self._history = self._history.plus(reply.message)
@@ -47,7 +47,7 @@ class Agent:
 
 
 def opened(*script: Turn | Role, strict: bool = True, **head: Any) -> tuple[Playbook, Agent]:
-    """A playbook whose first turn is open, and an agent that was given its prompt."""
+    """Return a playbook whose first turn is open, and an agent with its prompt."""
     playbook = Playbook(strict=strict)
     playbook.load(*script)
     agent = Agent(playbook, **head)
@@ -57,10 +57,10 @@ def opened(*script: Turn | Role, strict: bool = True, **head: Any) -> tuple[Play
     return playbook, agent
 
 
-# ---------------------------------------------------------------- the upstream behaviours P1 to P9
+# ------------------------------------------------------------------ behaviours P1 to P9 of the seed
 
 
-def test_p1_when_makes_a_turn_of_a_prompt_and_its_actions():
+def test_p1_when_builds_a_turn_from_a_prompt_and_its_actions():
     turn = when("Hello", [say("Hi!")])
     assert turn.text == "Hello"
     assert turn.actions == (Say("Hi!"),)
@@ -71,7 +71,7 @@ def test_p2_call_keeps_the_tool_and_its_parameters():
     assert (action.tool, action.params) == ("bash", {"command": "ls"})
 
 
-def test_p3_late_bound_parameters_stay_a_function_that_sees_what_changed():
+def test_p3_late_bound_parameters_see_later_changes():
     value = "before"
     action = call("get", lambda: {"id": value})
     value = "after"
@@ -79,11 +79,11 @@ def test_p3_late_bound_parameters_stay_a_function_that_sees_what_changed():
     assert action.params() == {"id": "after"}
 
 
-def test_p4_then_keeps_the_callback_and_gives_the_call_back():
-    heard: list[str] = []
+def test_p4_then_keeps_the_callback_and_returns_the_call():
+    received: list[str] = []
 
     def keep(result: ToolResult) -> None:
-        heard.append(result.text)
+        received.append(result.text)
 
     action = call("bash", {"command": "ls"}).then(keep)
     assert isinstance(action, Call)
@@ -96,7 +96,7 @@ def test_p5_a_turn_keeps_the_order_and_kinds_of_its_actions():
     assert [type(action) for action in turn.actions] == [Call, Call, Say]
 
 
-async def test_p6_steps_are_given_in_order_and_counted():
+async def test_p6_steps_are_used_in_order_and_counted():
     playbook, agent = opened(when("x", [call("bash", {"command": "ls"}), say("Done.")]))
     first = await agent.ask()
     assert (first.stop, first.calls[0].name) == ("tool_use", "bash")
@@ -106,7 +106,7 @@ async def test_p6_steps_are_given_in_order_and_counted():
     assert (playbook.consumed, playbook.remaining) == (2, 0)
 
 
-async def test_p7_an_exhausted_playbook_says_so_where_it_is_not_strict():
+async def test_p7_an_exhausted_playbook_replies_with_a_marker_if_not_strict():
     _, agent = opened(when("x", [say("Done.")]), strict=False)
     await agent.ask()
     reply = await agent.ask()
@@ -114,7 +114,7 @@ async def test_p7_an_exhausted_playbook_says_so_where_it_is_not_strict():
     assert "PLAYBOOK EXHAUSTED" in reply.text
 
 
-async def test_p7_an_exhausted_playbook_fails_where_it_is_strict():
+async def test_p7_an_exhausted_playbook_fails_if_strict():
     playbook, agent = opened(when("x", [say("Done.")]))
     await agent.ask()
     with pytest.raises(ScriptExhausted, match="after step 1") as caught:
@@ -122,7 +122,7 @@ async def test_p7_an_exhausted_playbook_fails_where_it_is_strict():
     assert playbook.failure is caught.value
 
 
-async def test_p8_late_bound_parameters_are_resolved_when_their_turn_comes():
+async def test_p8_late_bound_parameters_are_resolved_when_their_step_is_reached():
     value = "built"
     _, agent = opened(when("x", [call("a"), call("get", lambda: {"id": value}), say("c")]))
     value = "loaded"
@@ -145,19 +145,19 @@ async def test_p9_the_actions_of_all_turns_are_one_queue():
     assert (playbook.consumed, playbook.remaining) == (3, 0)
 
 
-# ------------------------------------------------------------------------------------ beyond them
+# ------------------------------------------------------------------------- messages and callbacks
 
 
-async def test_several_calls_stand_in_one_message_and_their_thoughts_before_them():
+async def test_several_calls_share_one_message_after_their_thoughts():
     script = when("x", [think("hm"), [call("a"), call("b")], say("c")])
     _, agent = opened(script)
     reply = await agent.ask()
     assert [type(block) for block in reply.blocks] == [Thinking, ToolCall, ToolCall]
-    assert [made.id for made in reply.calls] == ["playbook-tc-1", "playbook-tc-2"]
+    assert [tool_call.id for tool_call in reply.calls] == ["playbook-tc-1", "playbook-tc-2"]
     assert reply.step == 1
 
 
-async def test_a_scripted_failure_is_a_providers_error_and_no_failure_of_the_run():
+async def test_a_scripted_provider_error_does_not_fail_the_run():
     playbook, agent = opened(when("x", [fail("busy", status=503, retry_after=1), say("c")]))
     with pytest.raises(ModelError) as caught:
         await agent.ask()
@@ -167,54 +167,54 @@ async def test_a_scripted_failure_is_a_providers_error_and_no_failure_of_the_run
     assert (await agent.ask()).text == "c"
 
 
-async def test_then_hears_the_result_of_its_own_call():
-    heard: list[str] = []
+async def test_then_receives_the_result_of_its_own_call():
+    received: list[str] = []
 
     def keep(name: str) -> Callable[[ToolResult], None]:
-        return lambda result: heard.append(f"{name}: {result.text}")
+        return lambda result: received.append(f"{name}: {result.text}")
 
     both: list[Action] = [call("a").then(keep("a")), call("b").then(keep("b"))]
     _, agent = opened(when("x", [both, say("c")]))
     await agent.ask()
     await agent.ask("from a", "from b")
-    assert heard == ["a: from a", "b: from b"]
+    assert received == ["a: from a", "b: from b"]
 
 
-async def test_callbacks_hear_results_in_the_order_of_the_calls_whichever_came_first():
-    heard: list[str] = []
-    calls = [call("t").then(lambda r: heard.append(r.text)) for _ in range(3)]
+async def test_callbacks_run_in_the_order_of_the_calls_not_of_the_results():
+    received: list[str] = []
+    calls = [call("t").then(lambda r: received.append(r.text)) for _ in range(3)]
     playbook = Playbook()
     turn = when("Go", [calls, say("Done.")])
     playbook.load(turn)
     playbook.open(turn)
     history = History([user("Go")])
-    made = await playbook.reply(Request(history))
-    results = [ToolResult(one.id, (Text(str(n)),)) for n, one in enumerate(made.calls)]
+    reply = await playbook.reply(Request(history))
+    results = [ToolResult(c.id, (Text(str(n)),)) for n, c in enumerate(reply.calls)]
     late = [Message("tool", (result,)) for result in reversed(results)]
-    await playbook.reply(Request(history.plus(made.message, *late)))
-    assert heard == ["0", "1", "2"]
+    await playbook.reply(Request(history.plus(reply.message, *late)))
+    assert received == ["0", "1", "2"]
 
 
 async def test_then_may_be_async_and_there_may_be_several():
-    heard: list[str] = []
+    received: list[str] = []
 
     async def first(result: ToolResult) -> None:
-        heard.append(f"first {result.text}")
+        received.append(f"first {result.text}")
 
     def second(result: ToolResult) -> None:
-        heard.append(f"second {result.text}")
+        received.append(f"second {result.text}")
 
     _, agent = opened(when("x", [call("a").then(first).then(second), say("c")]))
     await agent.ask()
     await agent.ask("hi")
-    assert heard == ["first hi", "second hi"]
+    assert received == ["first hi", "second hi"]
 
 
 @pytest.mark.parametrize(
     "raised",
     [AssertionError("not so"), KeyError("x"), ModelError("as if"), pytest.fail.Exception()],
 )
-async def test_what_a_callback_raises_fails_the_run_with_the_step(raised: BaseException):
+async def test_an_exception_in_a_callback_fails_the_run_and_names_the_step(raised: BaseException):
     def refuse(_: ToolResult) -> None:
         raise raised
 
@@ -234,16 +234,16 @@ async def test_late_bound_parameters_may_be_async():
     assert (await agent.ask()).calls[0].arguments == {"id": 7}
 
 
-@pytest.mark.parametrize("given_", [None, "text", [1], {1: 2}])
-async def test_late_bound_parameters_that_are_no_parameters_fail_with_the_place(given_: Any):
-    playbook, agent = opened(when("x", [call("a", lambda: given_), say("c")]))
+@pytest.mark.parametrize("params", [None, "text", [1], {1: 2}])
+async def test_late_bound_parameters_must_be_a_dict_with_string_keys(params: Any):
+    playbook, agent = opened(when("x", [call("a", lambda: params), say("c")]))
     with pytest.raises(PlaybookError) as caught:
         await agent.ask()
     assert caught.value.hint
     assert playbook.failure is caught.value
 
 
-async def test_late_bound_parameters_that_raise_fail_at_once_with_the_step():
+async def test_an_exception_in_late_bound_parameters_fails_the_run_and_names_the_step():
     def boom() -> dict[str, Any]:
         raise LookupError("no id yet")
 
@@ -254,7 +254,7 @@ async def test_late_bound_parameters_that_raise_fail_at_once_with_the_step():
     assert playbook.failure is caught.value
 
 
-async def test_a_tool_that_is_not_offered_fails_with_the_nearest_name():
+async def test_a_call_of_a_tool_that_is_not_offered_suggests_the_nearest_name():
     offered = (Tool("plan_propose"), Tool("bash"))
     _, agent = opened(when("x", [call("plan_propse"), say("c")]), tools=offered)
     with pytest.raises(ScriptMismatch, match="does not offer: 'plan_propse'") as caught:
@@ -263,7 +263,7 @@ async def test_a_tool_that_is_not_offered_fails_with_the_nearest_name():
     assert "step 1." in str(caught.value)
 
 
-async def test_an_exhausted_playbook_tells_step_expected_came_remaining_and_what_to_do():
+async def test_the_exhausted_error_shows_step_expected_got_remaining_and_fix():
     actions = [when(f"turn {n}", [say(f"text {n}")]) for n in range(7)]
     _, agent = opened(when("first", [call("bash", {"command": "ls"})]), *actions)
     await agent.ask()
@@ -283,7 +283,7 @@ async def test_an_exhausted_playbook_tells_step_expected_came_remaining_and_what
     ]
 
 
-async def test_an_unfinished_playbook_tells_step_expected_came_remaining_and_what_to_do():
+async def test_the_unfinished_error_shows_step_expected_got_remaining_and_fix():
     playbook, agent = opened(when("x", [call("a"), call("b"), say("c")]))
     await agent.ask()
     unfinished = playbook.unfinished()
@@ -291,16 +291,16 @@ async def test_an_unfinished_playbook_tells_step_expected_came_remaining_and_wha
     assert str(unfinished).splitlines() == [
         "when('x'): playbook not fully consumed: 2 actions remaining",
         "  consumed: 1 of 3",
-        '  expected: the agent to ask for step 2. call("b", {})',
-        '  got: it stopped after step 1. call("a", {})',
+        '  expected: a request for step 2. call("b", {})',
+        '  got: the agent stopped after step 1. call("a", {})',
         "  remaining:",
         '    2. call("b", {})',
         '    3. say("c")',
-        "  fix: remove what is never reached, or find out why the agent stopped",
+        "  fix: remove the steps that are never reached, or find out why the agent stopped",
     ]
 
 
-async def test_a_result_that_never_came_back_is_told_when_somebody_waited_for_it():
+async def test_a_missing_result_is_an_error_if_a_callback_waits_for_it():
     def ignore(_: ToolResult) -> None: ...
 
     playbook, agent = opened(when("x", [call("a").then(ignore)]))
@@ -312,7 +312,7 @@ async def test_a_result_that_never_came_back_is_told_when_somebody_waited_for_it
 
 
 @pytest.mark.parametrize(
-    "action, shown",
+    "action, rendered",
     [
         (call("a", {"text": "x" * 90}), 'call("a", {"text":"' + "x" * 70 + "…)"),
         (say("x" * 61), 'say("' + "x" * 59 + '…")'),
@@ -321,20 +321,20 @@ async def test_a_result_that_never_came_back_is_told_when_somebody_waited_for_it
         (call("a", dict), 'call("a", <late-bound>)'),
     ],
 )
-def test_steps_are_shown_as_written_and_cut_to_a_line(action: Action, shown: str):
+def test_actions_are_rendered_as_written_and_cut_to_a_line(action: Action, rendered: str):
     from offbook.sources.playbook import describe
 
-    assert describe(action) == shown
+    assert describe(action) == rendered
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=4))
-async def test_steps_are_numbered_through_all_turns_and_given_each_once(shape: list[list[bool]]):
+async def test_steps_are_numbered_through_all_turns_and_used_once(shape: list[list[bool]]):
     turns = [
         when(
-            f"turn {at}",
-            [*(call("a") if one else [call("b"), call("c")] for one in steps), say("z")],
+            f"turn {number}",
+            [*(call("a") if single else [call("b"), call("c")] for single in steps), say("z")],
         )
-        for at, steps in enumerate(shape)
+        for number, steps in enumerate(shape)
     ]
     playbook = Playbook()
     playbook.load(*turns)
@@ -349,14 +349,14 @@ async def test_steps_are_numbered_through_all_turns_and_given_each_once(shape: l
     assert playbook.unfinished() is None
 
 
-# ------------------------------------------------------------------------------------------ a cast
+# ------------------------------------------------------------------------------------------- roles
 
 
 RESEARCH = "You are a researcher."
 
 
 @pytest.mark.parametrize(
-    "by, request_",
+    "conditions, request_",
     [
         ({"system": "researcher"}, Request(system=RESEARCH)),
         ({"system": re.compile("^You are a res")}, Request(system=RESEARCH)),
@@ -367,15 +367,15 @@ RESEARCH = "You are a researcher."
     ],
     ids=["system", "pattern", "model", "tools", "first", "two"],
 )
-async def test_a_role_is_known_by_its_request(by: Any, request_: Request):
-    playbook, agent = opened(when("x", [say("main")]), role("sub", [say("role")], **by))
+async def test_a_role_matches_requests_by_its_conditions(conditions: Any, request_: Request):
+    playbook, agent = opened(when("x", [say("main")]), role("sub", [say("role")], **conditions))
     reply = await playbook.reply(request_)
     assert (reply.text, reply.role) == ("role", "sub")
     reply = await agent.ask()
     assert (reply.text, reply.role) == ("main", "")
 
 
-async def test_requests_at_the_same_time_get_their_own_parts():
+async def test_requests_in_parallel_get_the_steps_of_their_own_role():
     playbook, main = opened(
         when("x", [call("spawn"), say("all done")]),
         role("a", [call("look"), say("a done")], system="I am a"),
@@ -390,7 +390,7 @@ async def test_requests_at_the_same_time_get_their_own_parts():
     assert [reply.step for reply in replies] == [1, 3, 5, 4, 2]
 
 
-async def test_a_role_that_is_played_out_leaves_the_floor_to_the_next_of_its_kind():
+async def test_a_used_up_role_is_followed_by_the_next_role_that_matches():
     playbook, _ = opened(
         when("x", [say("main")]),
         role("sub", [say("first")], system="I am sub"),
@@ -403,7 +403,7 @@ async def test_a_role_that_is_played_out_leaves_the_floor_to_the_next_of_its_kin
         await sub.ask()
 
 
-async def test_a_request_that_nobody_plays_is_diagnosed_with_the_nearest_role():
+async def test_a_request_without_a_role_is_reported_with_the_nearest_role():
     playbook, main = opened(
         when("Do it", [call("spawn"), say("done")]),
         role("writer", [say("w")], system="You write prose"),
@@ -415,18 +415,18 @@ async def test_a_request_that_nobody_plays_is_diagnosed_with_the_nearest_role():
     stranger.prompt("Find the population")
     with pytest.raises(ScriptMismatch) as caught:
         await stranger.ask()
-    told = str(caught.value)
-    assert 'a user message: "Find the population"' in told
-    assert "nearest role: 'researcher'" in told
-    assert "its system 'You research facts' is not in 'You reserch facts'" in told
+    message = str(caught.value)
+    assert 'a user message: "Find the population"' in message
+    assert "nearest role: 'researcher'" in message
+    assert "its system 'You research facts' is not in 'You reserch facts'" in message
 
 
-async def test_a_request_before_any_turn_is_diagnosed():
-    with pytest.raises(ScriptMismatch, match="nobody in the playbook answers"):
+async def test_a_request_before_any_turn_is_an_error():
+    with pytest.raises(ScriptMismatch, match="no turn or role matches"):
         await Playbook().reply(Request(History([user("hi")])))
 
 
-async def test_the_main_part_may_lose_its_prompt_or_change_its_system_prompt():
+async def test_the_main_conversation_may_lose_its_prompt_after_compaction():
     playbook, main = opened(
         when("Do it", [call("a"), say("done")]),
         role("sub", [say("s")], system="sub"),
@@ -437,10 +437,10 @@ async def test_the_main_part_may_lose_its_prompt_or_change_its_system_prompt():
     assert (await playbook.reply(compacted)).text == "done"
 
 
-async def test_what_a_failed_run_left_can_be_dropped():
+async def test_the_steps_left_by_a_failed_run_can_be_discarded():
     playbook, agent = opened(when("x", [call("a"), say("b")]), when("y", [say("c")]))
     await agent.ask()
-    playbook.drop()
+    playbook.discard()
     assert (playbook.remaining, playbook.unfinished()) == (0, None)
     playbook.load(again := when("again", [say("d")]))
     playbook.open(again)
@@ -448,10 +448,10 @@ async def test_what_a_failed_run_left_can_be_dropped():
     assert (await agent.ask()).step == 4
 
 
-# --------------------------------------------------------------------------------- what is refused
+# -------------------------------------------------------------------------------- invalid scripts
 
 
-raw: Any = offbook  # as if nobody had checked the types
+raw: Any = offbook  # untyped, to pass wrong arguments
 
 
 async def nothing(_: int) -> dict[str, Any]:
@@ -459,24 +459,27 @@ async def nothing(_: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "build, says",
+    "build, message",
     [
         (lambda: raw.when(1, []), "when() takes the prompt first"),
         (lambda: raw.when("x", raw.say("a")), "takes a list of actions, not Say"),
         (lambda: raw.when("x", {}), "takes a list of actions, not dict"),
-        (lambda: raw.when("x", "say"), "action 1 of when('x', …) is a str"),
-        (lambda: raw.when("x", [raw.say("a"), 5]), "action 2 of when('x', …) is a int"),
+        (lambda: raw.when("x", "say"), "action 1 of when('x', …) is not an action, but str"),
+        (
+            lambda: raw.when("x", [raw.say("a"), 5]),
+            "action 2 of when('x', …) is not an action, but int",
+        ),
         (lambda: raw.when("x", [[]]), "action 1 of when('x', …) is an empty list"),
-        (lambda: raw.when("x", [[raw.call("a"), raw.fail()]]), "fails and says something"),
+        (lambda: raw.when("x", [[raw.call("a"), raw.fail()]]), "fail() cannot be combined"),
         (
             lambda: raw.when("x", [[raw.call("a"), [raw.say("b")]]]),
-            "action 1 of when('x', …) is a list",
+            "action 1 of when('x', …) is not an action, but list",
         ),
         (lambda: raw.call(""), "call() takes the tool's name"),
         (lambda: raw.call(print), "call() takes the tool's name"),
         (lambda: raw.call("a", [1]), "takes a dict or a function, not list"),
-        (lambda: raw.call("a", {1: 2}), "is named 1, a int"),
-        (lambda: raw.call("a", nothing), "takes arguments, but is given none"),
+        (lambda: raw.call("a", {1: 2}), "must be strings, got 1"),
+        (lambda: raw.call("a", nothing), "must not take arguments"),
         (lambda: raw.call("a").then(5), ".then() takes a function of the result"),
         (lambda: raw.call("a").then(lambda: None), ".then() takes a function of the result"),
         (lambda: raw.say(5), "say() takes a string"),
@@ -484,16 +487,22 @@ async def nothing(_: int) -> dict[str, Any]:
         (lambda: raw.think(None), "think() takes a string"),
         (lambda: raw.fail(5), "fail() takes a message"),
         (lambda: raw.fail("x", status="500"), "fail() takes a message and a status"),
-        (lambda: raw.fail("x", status=200), "fail(status=200) is no error"),
+        (lambda: raw.fail("x", status=200), "fail(status=200) is not an error status"),
         (lambda: raw.fail("x", category=5), "fail(category=5)"),
         (lambda: raw.fail("x", retry_after="soon"), "fail(retry_after='soon')"),
         (lambda: raw.fail("x", retry_after=-1), "fail(retry_after=-1)"),
-        (lambda: raw.call("a", {"b": object()}), "not what a model can write"),
+        (lambda: raw.call("a", {"b": object()}), "are not JSON"),
         (lambda: raw.role("", [raw.say("a")], system="x"), "role() takes its name first"),
-        (lambda: raw.role("a", [raw.say("a")]), "nothing to be known by"),
+        (lambda: raw.role("a", [raw.say("a")]), "no condition to match requests by"),
         (lambda: raw.role("a", [], system="x"), "has no actions"),
-        (lambda: raw.role("a", [raw.say("b")], system=5), "system is a int"),
-        (lambda: raw.role("a", [raw.say("b")], tools="bash"), "tools is a str"),
+        (
+            lambda: raw.role("a", [raw.say("b")], system=5),
+            "system must be a string or a pattern, got int",
+        ),
+        (
+            lambda: raw.role("a", [raw.say("b")], tools="bash"),
+            "tools must be a list of names, got str",
+        ),
         (lambda: raw.role("a", raw.say("b"), system="x"), "takes a list of actions"),
         (lambda: raw.Playbook().load("x"), "turns and roles, not str"),
         (
@@ -502,15 +511,17 @@ async def nothing(_: int) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_no_playbook_is_refused_where_it_is_written(build: Callable[[], object], says: str):
+def test_an_invalid_action_is_rejected_where_it_is_written(
+    build: Callable[[], object], message: str
+):
     with pytest.raises(PlaybookError) as caught:
         build()
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.hint
 
 
 @pytest.mark.parametrize(
-    "build, says, hint",
+    "build, message, hint",
     [
         (lambda: raw.fail(stats=500), "fail() has no option 'stats'", "did you mean 'status'?"),
         (lambda: raw.say("a", "b"), "say() takes 1 positional argument", "say() takes text, stop"),
@@ -518,17 +529,17 @@ def test_what_is_no_playbook_is_refused_where_it_is_written(build: Callable[[], 
         (raw.call, "missing 1 required positional argument: 'tool'", "tool, params"),
     ],
 )
-def test_what_a_word_does_not_take_is_told_with_what_it_does(
-    build: Callable[[], object], says: str, hint: str
+def test_an_unknown_argument_is_rejected_with_the_known_ones(
+    build: Callable[[], object], message: str, hint: str
 ):
     with pytest.raises(UsageError) as caught:
         build()
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert hint in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
-    "turn, says, hint",
+    "turn, message, hint",
     [
         (when("x", []), "a turn with no actions", "end it with say(…)"),
         (when("/palns", []), "a turn with no actions", "did you mean 'plans'?"),
@@ -538,17 +549,15 @@ def test_what_a_word_does_not_take_is_told_with_what_it_does(
         (when("x", [[call("read"), call("bsh")], say("a")]), "no tool 'bsh'", "did you mean"),
     ],
 )
-def test_a_playbook_that_could_never_run_is_refused_before_it_does(
-    turn: Turn, says: str, hint: str
-):
+def test_a_script_that_could_never_run_is_rejected(turn: Turn, message: str, hint: str):
     with pytest.raises(PlaybookError) as caught:
         validate([turn], tools=["bash", "read"], commands=["plans"])
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert hint in caught.value.hint
     assert turn.text in caught.value.where
 
 
-def test_a_playbook_that_could_run_is_not_refused():
+def test_a_script_that_could_run_is_accepted():
     turns = [
         when("/plans all", []),
         when("x", [[say("I look"), call("bash")], call("read"), say("b")]),
@@ -558,7 +567,7 @@ def test_a_playbook_that_could_run_is_not_refused():
     validate([when("z", [call("whatever"), say("d")])])
 
 
-def test_turns_are_opened_in_their_order():
+def test_turns_are_opened_in_order():
     playbook = Playbook()
     one, two = when("one", [say("a")]), when("two", [say("b")])
     playbook.load(one, two)

@@ -47,23 +47,23 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_yaml_says_what_python_says(tmp_path: Path):
+def test_yaml_equals_python(tmp_path: Path):
     assert read_script(write(tmp_path, "shop.yaml", YAML)) == SCRIPT
 
 
-def test_json_too(tmp_path: Path):
+def test_json_equals_python(tmp_path: Path):
     path = write(tmp_path, "shop.json", '[{"when": "hi", "do": [{"say": "hello"}]}]')
     assert read_script(path) == (when("hi", [say("hello")]),)
 
 
-def test_a_python_file_may_import_what_lies_beside_it(tmp_path: Path):
-    write(tmp_path, "words_of_the_shop.py", 'GREETING = "hello"')
+def test_a_python_file_may_import_its_neighbours(tmp_path: Path):
+    write(tmp_path, "shop_texts.py", 'GREETING = "hello"')
     path = write(
         tmp_path,
         "shop.py",
         """
         from offbook import say, when
-        from words_of_the_shop import GREETING
+        from shop_texts import GREETING
         playbook = [when("hi", [say(GREETING)])]
         """,
     )
@@ -76,7 +76,7 @@ def test_a_python_file_may_import_what_lies_beside_it(tmp_path: Path):
     "name, text, words",
     [
         ("absent.py", None, ["cannot be read"]),
-        ("a.py", "x = 1", ["no list called playbook", "when("]),
+        ("a.py", "x = 1", ["missing a list called playbook", "when("]),
         ("a.py", "1/0", ["ZeroDivisionError"]),
         ("a.py", "playbook = []", ["empty"]),
         ("a.py", "playbook = [3]", ["not int"]),
@@ -85,14 +85,14 @@ def test_a_python_file_may_import_what_lies_beside_it(tmp_path: Path):
         ("a.yaml", "- when: hi\n  do: [{say: a}, {say: b}]", ["comes after"]),
         ("a.yaml", "- when: hi\n  do: [{say: a, call: b}]", ["not one of call, say"]),
         ("a.yaml", "- when: hi\n  role: x\n  do: [{say: a}]", ["neither a turn nor a role"]),
-        ("a.yaml", "- role: x\n  do: [{say: a}]", ["nothing to be known by"]),
-        ("a.yaml", "", ["a playbook is a list", "this is empty", "write - {when"]),
-        ("a.yaml", "when: hi\ndo: [{say: a}]", ["a playbook is a list", "this is a dict"]),
-        ("a.json", '{"when": "hi"}', ["a playbook is a list", "this is a dict"]),
-        ("a.json", "[{", ["not good JSON"]),
+        ("a.yaml", "- role: x\n  do: [{say: a}]", ["no condition to match requests by"]),
+        ("a.yaml", "", ["a playbook must be a list", "got an empty file", "write - {when"]),
+        ("a.yaml", "when: hi\ndo: [{say: a}]", ["a playbook must be a list", "got dict"]),
+        ("a.json", '{"when": "hi"}', ["a playbook must be a list", "got dict"]),
+        ("a.json", "[{", ["invalid JSON"]),
     ],
 )
-def test_a_file_that_is_wrong_says_where_and_how(
+def test_an_invalid_file_is_rejected_with_its_path_and_a_fix(
     tmp_path: Path, name: str, text: str | None, words: list[str]
 ):
     path = tmp_path / name if text is None else write(tmp_path, name, text)

@@ -1,4 +1,4 @@
-"""A dialect of a few lines, so that the server is tested apart from every provider."""
+"""A minimal dialect, to test the server without any provider's dialect."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class Body(msgspec.Struct):
 
 
 class Plain:
-    """Speaks the neutral messages themselves."""
+    """Sends the neutral messages as JSON."""
 
     name = "plain"
 
@@ -35,7 +35,7 @@ class Plain:
         try:
             body = msgspec.json.decode(wire.body, type=Body)
         except msgspec.DecodeError as error:
-            raise ModelError(f"the body is not right: {error}", status=400) from error
+            raise ModelError(f"invalid body: {error}", status=400) from error
         return Request(History(body.messages), tools=tuple(body.tools), stream=body.stream)
 
     def identify(self, reply: Reply, request: Request) -> str:  # noqa: ARG002 - the protocol
@@ -57,13 +57,13 @@ class Plain:
         raise NotImplementedError
 
 
-def recognise(wire: HttpRequest) -> Plain | None:
-    """The dialect of this request, if it is the plain one."""
+def detect_plain(wire: HttpRequest) -> Plain | None:
+    """Return the plain dialect, if the request is in it."""
     plain = Plain()
     return plain if plain.claims(wire) else None
 
 
 def body(*messages: Message, stream: bool = False, tools: list[str] | None = None) -> bytes:
-    """A request in the plain dialect."""
+    """Return the body of a request in the plain dialect."""
     offered: list[Any] = [{"name": name} for name in tools or []]
     return msgspec.json.encode({"messages": messages, "stream": stream, "tools": offered})

@@ -1,23 +1,23 @@
-"""HTTP by hand, so that nothing corrects what a test sends."""
+"""HTTP over raw sockets, so that a test can send invalid requests."""
 
 import socket
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-PATIENCE = 10
+TIMEOUT = 10
 
 
 @contextmanager
-def dialled(url: str) -> Generator[socket.socket]:
-    """A connection to the server of this URL."""
+def connect(url: str) -> Generator[socket.socket]:
+    """Connect to the server of a URL."""
     port = urlsplit(url).port
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as connection:
         yield connection
 
 
 def post(url: str, body: bytes, *headers: str, method: str = "POST", host: str = "") -> bytes:
-    """A request as bytes."""
+    """Render a request as bytes."""
     parts = urlsplit(url)
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     lines = [f"{method} {path} HTTP/1.1", f"host: {host or parts.netloc}", *headers]
@@ -29,13 +29,13 @@ def post(url: str, body: bytes, *headers: str, method: str = "POST", host: str =
 
 
 class Reader:
-    """Reads answers off a connection."""
+    """Reads responses from a connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rb")
 
     def head(self) -> tuple[int, dict[str, str]]:
-        """The status and the headers of the next answer."""
+        """Read the status and the headers of the next response."""
         line = self._file.readline()
         if not line:
             raise EOFError
@@ -46,26 +46,26 @@ class Reader:
         return int(line.split(b" ")[1]), headers
 
     def chunks(self) -> Iterator[bytes]:
-        """The chunks of a chunked body, each as it was sent."""
+        """Read the chunks of a body, each as it was sent."""
         while size := int(self._file.readline(), 16):
             yield self._file.read(size)
             self._file.readline()
         self._file.readline()
 
-    def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """The next answer, whole."""
+    def response(self) -> tuple[int, dict[str, str], bytes]:
+        """Read the next response."""
         status, headers = self.head()
         if headers.get("transfer-encoding") == "chunked":
             return status, headers, b"".join(self.chunks())
         return status, headers, self._file.read(int(headers.get("content-length", 0)))
 
     def rest(self) -> bytes:
-        """What comes until the server closes."""
+        """Read until the server closes."""
         return self._file.read()
 
 
 def ask(url: str, body: bytes, *headers: str, **more: str) -> tuple[int, dict[str, str], bytes]:
-    """One request on a connection of its own, and its answer."""
-    with dialled(url) as connection:
+    """Send a request on a new connection, and return the response."""
+    with connect(url) as connection:
         connection.sendall(post(url, body, *headers, **more))
-        return Reader(connection).answer()
+        return Reader(connection).response()

@@ -1,4 +1,4 @@
-"""Real clients of the providers, against a served playbook."""
+"""The SDKs of the providers against a served playbook."""
 
 import json
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ WEATHER: Any = {
 
 
 class Run:
-    """A served playbook and all that its endpoint told."""
+    """A served playbook, and the events of its endpoint."""
 
     def __init__(self, server: Server, *script: Any) -> None:
-        self.playbook = Playbook(following=True)
+        self.playbook = Playbook(follow_prompts=True)
         self.playbook.load(*script)
         self.events: list[Event] = []
         hub = Hub()
@@ -39,23 +39,23 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def speaking() -> Iterator[Server]:
-    """A server that speaks every dialect."""
+def all_dialects() -> Iterator[Server]:
+    """A server with every dialect."""
     with Server() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[openai.OpenAI]:
-    """One client, pointed at each run by `with_options`."""
+    """One client, directed to each run by `with_options`."""
     with openai.OpenAI(base_url="http://127.0.0.1:1/v1", api_key="x") as made:
         yield made
 
 
-def test_two_steps_of_the_openai_sdk(speaking: Server, client: openai.OpenAI):
+def test_two_steps_of_the_openai_sdk(all_dialects: Server, client: openai.OpenAI):
     seen: list[ToolResult] = []
     run = Run(
-        speaking,
+        all_dialects,
         when("weather?", [call("weather", {"city": "Oslo"}).then(seen.append), say("It is 21.")]),
     )
     chat = client.with_options(base_url=run.endpoint.openai).chat.completions
@@ -72,8 +72,8 @@ def test_two_steps_of_the_openai_sdk(speaking: Server, client: openai.OpenAI):
     assert run.playbook.unfinished() is None
 
 
-def test_two_steps_of_the_openai_sdk_streamed(speaking: Server, client: openai.OpenAI):
-    run = Run(speaking, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
+def test_two_steps_of_the_openai_sdk_streamed(all_dialects: Server, client: openai.OpenAI):
+    run = Run(all_dialects, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
     chat = client.with_options(base_url=run.endpoint.openai).chat.completions
     messages: Any = [{"role": "user", "content": "weather?"}]
     with chat.stream(model="m", messages=messages, tools=[WEATHER]) as stream:
@@ -93,10 +93,10 @@ def test_two_steps_of_the_openai_sdk_streamed(speaking: Server, client: openai.O
     assert len(pieces) > 2
 
 
-def test_an_unmatched_request_fails_the_run_within_one_request(
-    speaking: Server, client: openai.OpenAI
+def test_an_unexpected_prompt_fails_the_run_without_a_retry(
+    all_dialects: Server, client: openai.OpenAI
 ):
-    run = Run(speaking, when("Refund order 7", [say("ok")]))
+    run = Run(all_dialects, when("Refund order 7", [say("ok")]))
     chat = client.with_options(base_url=run.endpoint.openai).chat.completions
     with pytest.raises(openai.BadRequestError, match="did you mean 'Refund order 7'"):
         chat.create(model="m", messages=[{"role": "user", "content": "Refund order 8"}])
@@ -104,35 +104,36 @@ def test_an_unmatched_request_fails_the_run_within_one_request(
     assert run.count("model.request") == 1
 
 
-def test_a_scripted_error_is_retried_by_the_sdk_and_the_script_goes_on(
-    speaking: Server, client: openai.OpenAI
+def test_the_sdk_retries_a_scripted_error_and_the_script_continues(
+    all_dialects: Server, client: openai.OpenAI
 ):
     run = Run(
-        speaking, when("hi", [fail("busy", status=503, retry_after=0.001), say("there you are")])
+        all_dialects,
+        when("hi", [fail("busy", status=503, retry_after=0.001), say("there you are")]),
     )
     chat = client.with_options(base_url=run.endpoint.openai).chat.completions
-    said = chat.create(model="m", messages=[{"role": "user", "content": "hi"}])
-    assert said.choices[0].message.content == "there you are"
+    completion = chat.create(model="m", messages=[{"role": "user", "content": "hi"}])
+    assert completion.choices[0].message.content == "there you are"
     assert run.count("model.request") == 2
     assert run.playbook.unfinished() is None
 
 
-def test_models_and_embeddings_need_no_script(speaking: Server, client: openai.OpenAI):
-    run = Run(speaking)
-    to = client.with_options(base_url=run.endpoint.openai)
-    assert len(list(to.models.list())) > 0
-    assert len(to.embeddings.create(model="e", input="hi").data[0].embedding) > 100
+def test_models_and_embeddings_need_no_script(all_dialects: Server, client: openai.OpenAI):
+    run = Run(all_dialects)
+    api = client.with_options(base_url=run.endpoint.openai)
+    assert len(list(api.models.list())) > 0
+    assert len(api.embeddings.create(model="e", input="hi").data[0].embedding) > 100
     assert run.count("model.aside") == 2
 
 
-def test_two_steps_of_the_responses_api(speaking: Server, client: openai.OpenAI):
-    run = Run(speaking, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
+def test_two_steps_of_the_responses_api(all_dialects: Server, client: openai.OpenAI):
+    run = Run(all_dialects, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
     responses = client.with_options(base_url=run.endpoint.openai).responses
     tools: Any = [{"type": "function", "name": "weather", "parameters": {"type": "object"}}]
     first = responses.create(model="m", input="weather?", tools=tools)
-    made = first.output[0]
-    assert made.type == "function_call"
-    results: Any = [{"type": "function_call_output", "call_id": made.call_id, "output": "21"}]
+    tool_call = first.output[0]
+    assert tool_call.type == "function_call"
+    results: Any = [{"type": "function_call_output", "call_id": tool_call.call_id, "output": "21"}]
     with responses.stream(
         model="m", input=results, previous_response_id=first.id, tools=tools
     ) as stream:
@@ -140,9 +141,9 @@ def test_two_steps_of_the_responses_api(speaking: Server, client: openai.OpenAI)
     assert run.playbook.unfinished() is None
 
 
-def test_the_responses_api_over_one_websocket(speaking: Server, client: openai.OpenAI):
+def test_the_responses_api_over_one_websocket(all_dialects: Server, client: openai.OpenAI):
     run = Run(
-        speaking,
+        all_dialects,
         when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]),
         when("bye", [say("Bye.")]),
     )
@@ -155,7 +156,7 @@ def test_the_responses_api_over_one_websocket(speaking: Server, client: openai.O
                 assert event.type != "error", event
                 if event.type == "response.completed":
                     return event.response
-            return pytest.fail("the server hung up")
+            return pytest.fail("the server closed the connection")
 
         warm = ask(input=[], generate=False)
         assert warm.output == []
@@ -169,8 +170,8 @@ def test_the_responses_api_over_one_websocket(speaking: Server, client: openai.O
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_two_steps_of_the_anthropic_sdk(speaking: Server, *, streamed: bool):
-    run = Run(speaking, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
+def test_two_steps_of_the_anthropic_sdk(all_dialects: Server, *, streamed: bool):
+    run = Run(all_dialects, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
     tools: Any = [{"name": "weather", "input_schema": {"type": "object"}}]
     messages: Any = [{"role": "user", "content": "weather?"}]
     with anthropic.Anthropic(base_url=run.endpoint.anthropic, api_key="x") as client:
@@ -183,22 +184,22 @@ def test_two_steps_of_the_anthropic_sdk(speaking: Server, *, streamed: bool):
                 return stream.get_final_message()
 
         first = ask()
-        made = first.content[0]
-        assert made.type == "tool_use"
-        assert made.input == {"city": "Oslo"}
-        result = {"type": "tool_result", "tool_use_id": made.id, "content": "21"}
+        tool_use = first.content[0]
+        assert tool_use.type == "tool_use"
+        assert tool_use.input == {"city": "Oslo"}
+        result = {"type": "tool_result", "tool_use_id": tool_use.id, "content": "21"}
         messages += [
             {"role": "assistant", "content": [block.to_dict() for block in first.content]},
             {"role": "user", "content": [result]},
         ]
-        said = ask().content[0]
-        assert said.type == "text"
-        assert said.text == "It is 21."
+        answer = ask().content[0]
+        assert answer.type == "text"
+        assert answer.text == "It is 21."
     assert run.playbook.unfinished() is None
 
 
-def test_an_unmatched_request_of_the_anthropic_sdk_is_not_repeated(speaking: Server):
-    run = Run(speaking, when("one", [say("1")]))
+def test_the_anthropic_sdk_does_not_retry_an_unexpected_prompt(all_dialects: Server):
+    run = Run(all_dialects, when("one", [say("1")]))
     with (
         anthropic.Anthropic(base_url=run.endpoint.anthropic, api_key="x") as client,
         pytest.raises(anthropic.BadRequestError, match="when"),
@@ -210,8 +211,8 @@ def test_an_unmatched_request_of_the_anthropic_sdk_is_not_repeated(speaking: Ser
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_two_steps_of_the_gemini_sdk(speaking: Server, *, streamed: bool):
-    run = Run(speaking, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
+def test_two_steps_of_the_gemini_sdk(all_dialects: Server, *, streamed: bool):
+    run = Run(all_dialects, when("weather?", [call("weather", {"city": "Oslo"}), say("It is 21.")]))
     declared = types.FunctionDeclaration(name="weather", description="the weather")
     config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[declared])])
     options = types.HttpOptions(base_url=run.endpoint.gemini)
@@ -227,10 +228,10 @@ def test_two_steps_of_the_gemini_sdk(speaking: Server, *, streamed: bool):
             return whole.candidates[0].content.parts
 
         first = ask()
-        made = first[0].function_call
-        assert made is not None
-        assert made.args == {"city": "Oslo"}
+        function_call = first[0].function_call
+        assert function_call is not None
+        assert function_call.args == {"city": "Oslo"}
         result = types.Part.from_function_response(name="weather", response={"result": "21"})
-        contents += [types.ModelContent(first), types.UserContent(result)]  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
+        contents += [types.ModelContent(first), types.UserContent(result)]  # pyright: ignore[reportArgumentType] - a list of parts is accepted
         assert "".join(part.text or "" for part in ask()) == "It is 21."
     assert run.playbook.unfinished() is None

@@ -1,4 +1,4 @@
-"""One run on the server: what its source says and raises, and what the trace tells of it."""
+"""One run on the server: replies and exceptions of its source, and the trace."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from offbook.errors import ModelError, ScriptMismatch
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.dialects.dialect import HttpResponse
 from offbook.exchange.messages import Message, Text, ToolResult, user
 from offbook.exchange.model import Reply, Request
 from offbook.sources.playbook import Playbook, call, fail, say, when
@@ -16,12 +16,12 @@ from offbook.sources.server.endpoint import Pacing
 from offbook.sources.server.server import Server
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub
-from tests.sources.server.plain_dialect import body, recognise
-from tests.sources.server.raw_http import Reader, ask, dialled, post
+from tests.sources.server.plain_dialect import body, detect_plain
+from tests.sources.server.raw_http import Reader, ask, connect, post
 
 
 class Scripted:
-    """Says its lines, raises those that are exceptions."""
+    """Replies with its lines, and raises those that are exceptions."""
 
     def __init__(self, *lines: str | Exception) -> None:
         self.lines = list(lines)
@@ -33,10 +33,10 @@ class Scripted:
         return Reply((Text(line),))
 
 
-def told(url: str, *messages: Message) -> Reply:
-    status, _, answer = ask(f"{url}/v1/plain", body(*messages))
-    assert status == 200, answer
-    return msgspec.json.decode(answer, type=Reply)
+def ask_reply(url: str, *messages: Message) -> Reply:
+    status, _, text = ask(f"{url}/v1/plain", body(*messages))
+    assert status == 200, text
+    return msgspec.json.decode(text, type=Reply)
 
 
 @pytest.mark.parametrize("path", ["/v1/plain", "/plain"])
@@ -45,17 +45,17 @@ def test_paths_work_with_and_without_the_version(server: Server, path: str):
     assert ask(endpoint.url + path, body(user("hi")))[0] == 200
 
 
-def test_an_error_of_the_model_is_an_answer_like_any_other(server: Server):
+def test_a_provider_error_does_not_fail_the_run(server: Server):
     endpoint = server.mount(Scripted(ModelError("slow down", status=429), "there"))
     status, headers, answer = ask(f"{endpoint.openai}/plain", body(user("hi")))
     assert (status, b"slow down" in answer) == (429, True)
     assert "x-should-retry" not in headers
     assert endpoint.failure is None
-    assert told(endpoint.url, user("hi")).text == "there"
+    assert ask_reply(endpoint.url, user("hi")).text == "there"
 
 
 @pytest.mark.parametrize("error", [ScriptMismatch("not in the script"), KeyError("bug")])
-def test_whatever_else_is_raised_fails_the_run_for_good(server: Server, error: Exception):
+def test_another_exception_fails_the_run_and_every_later_request(server: Server, error: Exception):
     endpoint = server.mount(Scripted(error, "too late"))
     for _ in range(2):
         status, headers, answer = ask(f"{endpoint.openai}/plain", body(user("hi")))
@@ -64,37 +64,37 @@ def test_whatever_else_is_raised_fails_the_run_for_good(server: Server, error: E
     assert endpoint.failure is error
 
 
-def test_a_failed_run_does_not_touch_its_neighbour(server: Server):
+def test_a_failed_run_does_not_affect_another(server: Server):
     broken, sound = server.mount(Scripted(KeyError("bug"))), server.mount(Scripted("fine"))
     assert ask(f"{broken.openai}/plain", body(user("hi")))[0] == 400
-    assert told(sound.url, user("hi")).text == "fine"
+    assert ask_reply(sound.url, user("hi")).text == "fine"
     assert sound.failure is None
 
 
-def test_a_run_that_is_over_answers_no_more(server: Server):
+def test_a_closed_endpoint_responds_with_404(server: Server):
     endpoint = server.mount(Scripted("a", "b"))
-    assert told(endpoint.url, user("hi")).text == "a"
+    assert ask_reply(endpoint.url, user("hi")).text == "a"
     endpoint.close()
     endpoint.close()
     status, _, answer = ask(f"{endpoint.openai}/plain", body(user("hi")))
-    assert (status, b"or it is over" in answer) == (404, True)
+    assert (status, b"or it has ended" in answer) == (404, True)
 
 
-def test_callbacks_run_in_the_context_of_whoever_mounted_the_source(server: Server):
+def test_the_source_runs_in_the_context_of_the_caller_of_mount(server: Server):
     tenant: ContextVar[str] = ContextVar("tenant")
     tenant.set("acme")
     seen: list[tuple[str, str]] = []
 
-    class Curious:
+    class ContextReader:
         async def reply(self, request: Request) -> Reply:  # noqa: ARG002 - the protocol
             seen.append((tenant.get(), threading.current_thread().name))
             return Reply((Text("ok"),))
 
-    told(server.mount(Curious()).url, user("hi"))
+    ask_reply(server.mount(ContextReader()).url, user("hi"))
     assert seen == [("acme", "offbook-server")]
 
 
-def test_every_request_is_in_the_trace(server: Server):
+def test_every_request_is_traced(server: Server):
     hub, events = Hub(), list[Event]()
     hub.subscribe(events.append)
     endpoint = server.mount(Scripted("yes", ModelError("no", status=500), KeyError("bug")), hub=hub)
@@ -123,7 +123,7 @@ def test_every_request_is_in_the_trace(server: Server):
     ]
 
 
-def test_an_unknown_path_is_told_the_known_ones(server: Server):
+def test_the_error_for_an_unknown_path_lists_the_known_ones(server: Server):
     endpoint = server.mount(Scripted())
     status, _, answer = ask(f"{endpoint.url}/v1/nowhere", b"{}")
     assert status == 404
@@ -131,19 +131,17 @@ def test_an_unknown_path_is_told_the_known_ones(server: Server):
     assert endpoint.failure is None
 
 
-def test_a_reply_that_was_lost_on_its_way_is_given_again(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_undelivered_response_is_sent_again(server: Server, monkeypatch: pytest.MonkeyPatch):
     endpoint = server.mount(Scripted("a b c d e f", "next"), pacing=Pacing(tokens_per_second=200))
     noticed = threading.Event()
-    lose = endpoint.lose
+    mark_undelivered = endpoint.mark_undelivered
 
-    def notice(wire: HttpRequest, answer: HttpResponse) -> None:
-        lose(wire, answer)
+    def notice(response: HttpResponse) -> None:
+        mark_undelivered(response)
         noticed.set()
 
-    monkeypatch.setattr(endpoint, "lose", notice)
-    with dialled(endpoint.url) as connection:
+    monkeypatch.setattr(endpoint, "mark_undelivered", notice)
+    with connect(endpoint.url) as connection:
         connection.sendall(post(f"{endpoint.openai}/plain", body(user("hi"), stream=True)))
         Reader(connection).head()
     assert noticed.wait(10)
@@ -153,24 +151,24 @@ def test_a_reply_that_was_lost_on_its_way_is_given_again(
     assert other[2] == b'data: "next"\n\n'
 
 
-def test_a_client_that_says_it_tries_again_gets_the_same_reply(server: Server):
+def test_a_client_that_announces_a_retry_gets_the_same_reply(server: Server):
     endpoint = server.mount(Scripted("first", "second"))
     url, retry = f"{endpoint.openai}/plain", "x-stainless-retry-count: 1"
     sent = body(user("hi"))
     assert [ask(url, sent)[2], ask(url, sent, retry)[2], ask(url, sent)[2]] == [
-        ask_text("first"),
-        ask_text("first"),
-        ask_text("second"),
+        rendered("first"),
+        rendered("first"),
+        rendered("second"),
     ]
 
 
-def ask_text(text: str) -> bytes:
-    """What the plain dialect answers for a text."""
+def rendered(text: str) -> bytes:
+    """Return the plain dialect's response for a text."""
     return msgspec.json.encode(Reply((Text(text),), id="reply-0"))
 
 
 def test_a_retry_after_a_scripted_error_takes_the_next_step(server: Server):
-    playbook = Playbook(following=True)
+    playbook = Playbook(follow_prompts=True)
     playbook.load(when("hi", [fail(status=529), say("now")]))
     url, sent = f"{server.mount(playbook).openai}/plain", body(user("hi"))
     assert ask(url, sent)[0] == 529
@@ -179,9 +177,9 @@ def test_a_retry_after_a_scripted_error_takes_the_next_step(server: Server):
     assert playbook.unfinished() is None
 
 
-def test_a_tool_flow_with_then_and_late_binding_works_from_the_wire_alone(server: Server):
+def test_then_and_late_binding_work_over_the_wire(server: Server):
     found: dict[str, str] = {}
-    playbook = Playbook(following=True)
+    playbook = Playbook(follow_prompts=True)
     playbook.load(
         when(
             "Refund order 7",
@@ -195,12 +193,12 @@ def test_a_tool_flow_with_then_and_late_binding_works_from_the_wire_alone(server
     hub, events = Hub(), list[Event]()
     hub.subscribe(events.append)
     url = server.mount(playbook, hub=hub).url
-    talk = [user("Please: Refund order 7")]
+    messages = [user("Please: Refund order 7")]
     for answer in ("Ada", "refunded"):
-        reply = told(url, *talk)
+        reply = ask_reply(url, *messages)
         result = ToolResult(reply.calls[0].id, (Text(answer),))
-        talk += [reply.message, Message("tool", (result,))]
-    assert told(url, *talk).text == "Done."
+        messages += [reply.message, Message("tool", (result,))]
+    assert ask_reply(url, *messages).text == "Done."
     assert playbook.unfinished() is None
     calls = [event.data["input"] for event in events if event.event == "tool.call"]
     results = [event.data["tool"] for event in events if event.event == "tool.result"]
@@ -208,14 +206,14 @@ def test_a_tool_flow_with_then_and_late_binding_works_from_the_wire_alone(server
     assert results == ["find", "refund"]
 
 
-def test_a_callback_that_raises_fails_the_run_with_its_own_traceback(server: Server):
+def test_an_exception_in_a_callback_keeps_its_traceback(server: Server):
     def check(result: ToolResult) -> None:
         assert result.text == "42"
 
-    playbook = Playbook(following=True)
+    playbook = Playbook(follow_prompts=True)
     playbook.load(when("go", [call("look").then(check), say("Done.")]))
     endpoint = server.mount(playbook)
-    reply = told(endpoint.url, user("go"))
+    reply = ask_reply(endpoint.url, user("go"))
     wrong = Message("tool", (ToolResult(reply.calls[0].id, (Text("41"),)),))
     status, headers, _ = ask(f"{endpoint.openai}/plain", body(user("go"), reply.message, wrong))
     assert (status, headers["x-should-retry"]) == (400, "false")
@@ -227,8 +225,8 @@ def test_a_callback_that_raises_fails_the_run_with_its_own_traceback(server: Ser
     assert last.tb_frame.f_code.co_name == "check"
 
 
-async def test_a_server_can_live_in_the_loop_of_its_caller():
-    async with Server(recognise=recognise) as server:
+async def test_a_server_can_run_in_the_callers_loop():
+    async with Server(detect_dialect=detect_plain) as server:
         endpoint = server.mount(Scripted("here"))
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(post(f"{endpoint.openai}/plain", body(user("hi"))))

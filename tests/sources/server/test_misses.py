@@ -1,4 +1,4 @@
-"""A request that nothing in the script answers reaches the test at once: no client tries again."""
+"""A request without a match fails the test at once: no SDK retries it."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,8 +17,8 @@ Miss = Callable[[Endpoint], str]
 
 
 @pytest.fixture(scope="module")
-def speaking() -> Iterator[Server]:
-    """A server that speaks every dialect."""
+def all_dialects() -> Iterator[Server]:
+    """A server with every dialect."""
     with Server() as server:
         yield server
 
@@ -68,20 +68,20 @@ def ask_gemini(endpoint: Endpoint) -> str:
 
 
 @pytest.mark.parametrize("ask", [ask_chat, ask_responses, ask_messages, ask_gemini])
-def test_a_miss_is_asked_for_once_and_says_what_came_nearest(
-    speaking: Server, ask: Miss, monkeypatch: pytest.MonkeyPatch
+def test_a_miss_is_not_retried_and_shows_the_nearest_line(
+    all_dialects: Server, ask: Miss, monkeypatch: pytest.MonkeyPatch
 ):
-    endpoint = speaking.mount(Mocks([{"match": "*What is the time?*", "text": "Late."}]))
-    asked: list[HttpRequest] = []
+    endpoint = all_dialects.mount(Mocks([{"match": "*What is the time?*", "text": "Late."}]))
+    requests: list[HttpRequest] = []
     answer = endpoint.answer
 
-    async def count(wire: HttpRequest) -> HttpResponse:
-        asked.append(wire)
-        return await answer(wire)
+    async def count(request: HttpRequest) -> HttpResponse:
+        requests.append(request)
+        return await answer(request)
 
     monkeypatch.setattr(endpoint, "answer", count)
-    said = ask(endpoint)
+    message = ask(endpoint)
     endpoint.close()
-    assert 'no mock matched prompt: "Who are you?' in said
-    assert "nearest" in said
-    assert [wire.method for wire in asked] == ["POST"], "with retries there are more"
+    assert 'no mock matched prompt: "Who are you?' in message
+    assert "nearest" in message
+    assert [request.method for request in requests] == ["POST"], "the SDK retried"

@@ -1,4 +1,4 @@
-"""What is asked again is answered and told as if nobody remembered anything."""
+"""Caches are invisible: a repeated request is answered and traced like a new one."""
 
 import asyncio
 from collections.abc import Generator
@@ -15,12 +15,12 @@ from offbook.exchange.dialects.chat import chat_stream
 from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.sources.mocks.mocks import Mocks, Receipt
 from offbook.sources.server.connection import Connection
-from offbook.sources.server.request_head import HeadCache
+from offbook.sources.server.http1 import HeadCache
 from offbook.sources.server.server import Server
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub
 from tests.sources.server.raw_http import post
-from tests.sources.server.test_request_head import Wall
+from tests.sources.server.test_http1 import FakeTransport
 
 URL = "http://127.0.0.1/v1/chat/completions"
 LINES: list[dict[str, Any]] = [
@@ -30,30 +30,30 @@ LINES: list[dict[str, Any]] = [
     {"match": "*c*", "tool_calls": [{"name": "look", "arguments": {"at": 1}}]},
     {"match": "*c*", "tool_calls": [{"name": "look", "id": "mine"}]},
     {"match": "*d*", "error": {"status": 429, "kind": "transient", "reason": "x"}},
-    {"match": "*", "text": "For anybody.", "input_tokens": 7},
+    {"match": "*", "text": "For any prompt.", "input_tokens": 7},
     {"text": "In order."},
 ]
-PROBE = "quota"  # which is answered beside the work, if Claude Code asks
+PROBE = "quota"  # a side request, from Claude Code
 HEADERS = [(), ("connection: close",), ("user-agent: claude-cli/2",)]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A request of few possible ones, so that it comes again."""
+class Call(msgspec.Struct, frozen=True):
+    """One of few possible requests, so that it is repeated."""
 
-    said: str
+    prompt: str
     stream: bool
     headers: tuple[str, ...]
-    old: bool
+    http10: bool
 
-    def spell(self) -> bytes:
-        message = {"role": "user", "content": self.said}
+    def render(self) -> bytes:
+        message = {"role": "user", "content": self.prompt}
         body = msgspec.json.encode({"model": "m", "messages": [message], "stream": self.stream})
         sent = post(URL, body, *self.headers)
-        return sent.replace(b"HTTP/1.1", b"HTTP/1.0") if self.old else sent
+        return sent.replace(b"HTTP/1.1", b"HTTP/1.0") if self.http10 else sent
 
 
-class Client(Wall):
-    """A transport that shows where it was closed."""
+class Client(FakeTransport):
+    """A transport that records when it was closed."""
 
     written: bytes
 
@@ -61,8 +61,8 @@ class Client(Wall):
         self.written += b"(closed)"
 
 
-asking = st.builds(
-    Asked,
+calls = st.builds(
+    Call,
     st.sampled_from([*"abcd", PROBE]),
     st.booleans(),
     st.sampled_from(HEADERS),
@@ -70,23 +70,23 @@ asking = st.builds(
 )
 
 
-def forget(*_: object) -> None:
-    """Know nothing of it."""
+def find_nothing(*_: object) -> None:
+    """Return None."""
 
 
 @contextmanager
-def forgetful() -> Generator[None]:
-    """Inside, every head is read and every reply is written as if for the first time."""
+def without_caches() -> Generator[None]:
+    """Parse every head and render every reply without a cache."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HeadCache, "find", forget)
-        patch.setattr(chat_stream, "_draft_text", chat_stream._draft_text.__wrapped__)  # pyright: ignore[reportPrivateUsage] - without its memory
+        patch.setattr(HeadCache, "find", find_nothing)
+        patch.setattr(chat_stream, "_text_template", chat_stream._text_template.__wrapped__)  # pyright: ignore[reportPrivateUsage] - without its cache
         yield
 
 
 async def serve(
-    lines: list[dict[str, Any]], asked: list[Asked]
+    lines: list[dict[str, Any]], requests: list[Call]
 ) -> tuple[list[bytes], list[Event], list[Receipt]]:
-    """What is written for these requests, and what the trace and the mocks tell of them."""
+    """Return the bytes written for the requests, the events and the receipts."""
     hub, events = Hub(FrozenClock()), list[Event]()
     hub.subscribe(events.append)
     server = Server()
@@ -94,44 +94,44 @@ async def serve(
     mocks = Mocks(lines)
     server.mount(mocks, run="", hub=hub)
     written: list[bytes] = []
-    for one in asked:
+    for request in requests:
         client = Client()
-        reached = Connection(server)
-        reached.connection_made(cast("Any", client))
-        server.loop.call_soon(reached.data_received, one.spell())  # by the loop, in no task
-        await asyncio.sleep(0)
+        connection = Connection(server)
+        connection.connection_made(cast("Any", client))
+        connection.data_received(request.render())
+        await asyncio.sleep(0)  # its task runs
         written.append(client.written)
     return written, events, list(mocks.receipts)
 
 
 @example(
     [LINES[0], LINES[-1]],
-    [Asked(PROBE, False, headers, False) for headers in (HEADERS[2], HEADERS[0])],
+    [Call(PROBE, False, headers, False) for headers in (HEADERS[2], HEADERS[0])],
 )
 @given(
     st.lists(st.sampled_from(LINES), min_size=1, max_size=6),
-    st.lists(asking, min_size=2, max_size=12),
+    st.lists(calls, min_size=2, max_size=12),
 )
-def test_nothing_shows_that_a_request_was_there_before(
-    lines: list[dict[str, Any]], asked: list[Asked]
+def test_a_repeated_request_is_answered_like_a_new_one(
+    lines: list[dict[str, Any]], requests: list[Call]
 ):
-    remembered = asyncio.run(serve(lines, asked))
-    with forgetful():
-        assert asyncio.run(serve(lines, asked)) == remembered
-    assert all(remembered[0])
+    cached = asyncio.run(serve(lines, requests))
+    with without_caches():
+        assert asyncio.run(serve(lines, requests)) == cached
+    assert all(cached[0])
 
 
-async def test_of_two_equal_answers_that_were_lost_each_is_given_once_more():
+async def test_each_of_two_equal_undelivered_responses_is_sent_once_more():
     hub, events = Hub(), list[Event]()
     hub.subscribe(events.append)
     endpoint = Server().mount(Mocks(LINES[:1]), run="", hub=hub)
     body = b'{"model": "m", "messages": [{"role": "user", "content": "a"}]}'
-    wires = [HttpRequest("POST", "/v1/chat/completions", {}, body) for _ in range(6)]
-    answers = [await endpoint.answer(wire) for wire in wires[:3]]
-    for wire, answer in zip(wires[1:3], answers[1:3], strict=True):
-        endpoint.lose(wire, answer)
-        endpoint.lose(wire, answer)  # a connection may notice it twice
-    answers += [await endpoint.answer(wire) for wire in wires[3:]]
-    assert len({answer.body for answer in answers}) == 1
-    told = [event.event for event in events if event.event != "model.reply"]
-    assert told == ["model.request"] * 3 + ["model.aside"] * 2 + ["model.request"]
+    request = HttpRequest("POST", "/v1/chat/completions", {}, body)
+    responses = [await endpoint.answer(request) for _ in range(3)]
+    for response in responses[1:3]:
+        endpoint.mark_undelivered(response)
+        endpoint.mark_undelivered(response)  # a connection may notice it twice
+    responses += [await endpoint.answer(request) for _ in range(3)]
+    assert len({response.body for response in responses}) == 1
+    names = [event.event for event in events if event.event != "model.reply"]
+    assert names == ["model.request"] * 3 + ["model.aside"] * 2 + ["model.request"]

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from offbook import call, drive, say, when
 from offbook.errors import IsolationError, UsageError
 from offbook.sources.mocks.mocks import Mocks
+from offbook.subjects.frameworks.framework import FrameworkSubject
 
 SCRIPT = when("Hi", [say("Hello.")])
 TOOL: Any = {
@@ -131,3 +132,20 @@ def test_what_cannot_be_driven_is_refused(thing: object):
 def test_a_function_has_no_tools_to_mock():
     with pytest.raises(UsageError, match="no tool 'add'"):
         drive(ask, mock_tools={"add": 3})
+
+
+def greet(prompt: str, *, language: str = "en") -> str:
+    return f"{ask(prompt)} ({language})"
+
+
+def test_options_are_arguments_of_the_function():
+    with drive(greet, language="de") as rehearsal:
+        rehearsal.run(SCRIPT)
+        assert cast("FrameworkSubject", rehearsal.subject).result == "Hello. (de)"
+
+
+@pytest.mark.parametrize("option, nearest", [("langauge", "language"), ("lenint", "lenient")])
+def test_an_unknown_option_is_refused_at_once_with_the_nearest(option: str, nearest: str):
+    with pytest.raises(UsageError, match=f"unknown option '{option}' for greet") as caught:
+        drive(greet, **{option: "x"})
+    assert f"did you mean '{nearest}'" in str(caught.value)

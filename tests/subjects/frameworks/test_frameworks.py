@@ -337,6 +337,12 @@ def test_options_go_to_the_framework():
         assert run.results("whoami")[0].text == "somebody"
 
 
+def test_an_option_that_the_framework_does_not_take_is_refused_at_once(make: Make):
+    with pytest.raises(UsageError, match="unknown option 'lenint'") as caught:
+        drive(make([]), lenint=["missing_max_tokens"])
+    assert "did you mean 'lenient'" in str(caught.value)
+
+
 def test_what_the_framework_gave_back_is_kept():
     agent = pydantic_ai.Agent("openai:m", output_type=int)
     with drive(agent) as rehearsal:

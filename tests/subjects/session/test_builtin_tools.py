@@ -52,7 +52,7 @@ def test_bash_works_in_the_folder_of_the_session(tmp_path: Path):
 
 
 def test_bash_cuts_what_nobody_would_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(builtin_tools, "LONGEST", 10)
+    monkeypatch.setattr(builtin_tools, "MAX_TEXT", 10)
     text, _, _ = use(tmp_path, "bash", {"command": "printf 123456789012345"})
     assert text == "1234567890\n(5 more characters)"
 

@@ -179,7 +179,7 @@ def test_a_late_bound_function_that_raises_fails_at_once():
 
 
 def test_a_missing_extension_is_an_error():
-    with pytest.raises(ExtensionError, match="there is no such file"):
+    with pytest.raises(ExtensionError, match="file not found"):
         session(extensions=["./nope.py"])
 
 

@@ -132,9 +132,9 @@ def test_an_input_that_a_hook_spoils_is_validated_again():
     "answer, says",
     [
         ({"blocked": True}, "did you mean 'block'?"),
-        (True, "a bool"),
-        ("no", "a str"),
-        ({"input": [1]}, "its 'input' is a list"),
+        (True, "expected a dict or None, got bool"),
+        ("no", "expected a dict or None, got str"),
+        ({"input": [1]}, "expected a dict as 'input', got list"),
     ],
 )
 def test_a_hook_whose_answer_is_not_understood_fails_the_run(answer: Any, says: str):
@@ -147,7 +147,7 @@ def test_a_hook_whose_answer_is_not_understood_fails_the_run(answer: Any, says: 
         with pytest.raises(UsageError) as caught:
             t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
         assert says in str(caught.value)
-        assert "a tool_call hook for 'bash'" in str(caught.value)
+        assert "tool_call hook for 'bash'" in str(caught.value)
         assert "at playbook step 1" in caught.value.__notes__[0]
 
 
@@ -201,7 +201,7 @@ def test_a_hook_around_a_tool_that_raises_fails_the_run_with_the_step(moment: st
         api.on(moment)(boom)
 
     script = when("x", [call("bash", {"command": "ls"}), say("ok")])
-    raised = f"a {moment} hook raised RuntimeError: boom at playbook step 1"
+    raised = f"{moment} hook failed at playbook step 1"
     mocks = {"bash": "ok"}
     with (
         session(extensions=[extension], mock_tools=mocks) as t,
@@ -223,7 +223,7 @@ def test_a_hook_that_only_watches_fails_the_run_when_it_raises(moment: str):
 
         api.on(moment)(boom)
 
-    raised = f"a {moment} hook raised RuntimeError: boom"
+    raised = f"{moment} hook failed: RuntimeError: boom"
     with session(extensions=[extension]) as t, pytest.raises(ToolFailed, match=raised):
         t.run(when("x", [say("ok")]))
 
@@ -353,7 +353,7 @@ def test_the_model_is_offered_the_active_tools_only():
 
     with session(extensions=[extension]) as t:
         t.run(when("x", [call("only"), say("ok")]))
-        assert [request.offered for request in requests(t)] == [
+        assert [request.tool_names for request in requests(t)] == [
             ("only",),
             ("bash", "edit", "only", "read", "write"),
         ]
@@ -395,7 +395,7 @@ def test_a_command_that_raises_fails_the_run():
         def boom(args: str, ctx: Context) -> None:
             raise RuntimeError(args)
 
-    raised = "the command /boom raised RuntimeError: now"
+    raised = "command /boom failed: RuntimeError: now"
     with session(extensions=[extension]) as t, pytest.raises(ToolFailed, match=raised):
         t.run(when("/boom now", []))
 
@@ -479,7 +479,7 @@ def test_a_subagents_provider_that_fails_is_the_tools_failure():
 
 @pytest.mark.parametrize("key", ["modle", "retry", "parameter"])
 def test_a_setting_that_is_nearly_one_of_the_sessions_is_refused(key: str):
-    with pytest.raises(UsageError, match=f"settings has no '{key}'"):
+    with pytest.raises(UsageError, match=f"unknown setting '{key}'"):
         AgentSession(settings={key: 1})
 
 

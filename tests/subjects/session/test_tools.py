@@ -76,12 +76,12 @@ def test_a_mock_may_answer_with_a_picture():
 @pytest.mark.parametrize(
     "answer, says",
     [
-        (5, "a int is no tool result"),
+        (5, "expected a tool result, got int"),
         ({"text": "x"}, "unknown key 'text'"),
-        ({"details": 1}, "no 'content'"),
-        ({"content": 5}, "'content' of a tool result is a int"),
-        ({"content": [5]}, "a content block is wrong"),
-        ({"content": [{"type": "audio"}]}, "a content block is wrong"),
+        ({"details": 1}, "missing 'content'"),
+        ({"content": 5}, "expected a list as 'content' of a tool result, got int"),
+        ({"content": [5]}, "invalid content block"),
+        ({"content": [{"type": "audio"}]}, "invalid content block"),
         ({1: 2}, "unknown key '1'"),
     ],
 )

@@ -135,8 +135,8 @@ def test_what_is_shown_may_be_heard_by_the_test(key: str):
     "mock_ui, method, says",
     [
         ({"select": lambda: "Aprove"}, "select", "did you mean 'Approve'"),
-        ({"input": lambda: 5}, "input", "the answer is a int"),
-        ({"editor": lambda: ["a"]}, "editor", "the answer is a list"),
+        ({"input": lambda: 5}, "input", "expected a string or None as answer, got int"),
+        ({"editor": lambda: ["a"]}, "editor", "expected a string or None as answer, got list"),
     ],
 )
 def test_an_answer_that_nobody_could_give_fails_the_run(mock_ui: JSON, method: str, says: str):

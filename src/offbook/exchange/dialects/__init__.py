@@ -1,1 +1,1 @@
-"""The providers' own wire formats, one file each."""
+"""The wire formats of the providers: one folder per dialect, and the modules that they share."""

@@ -1,4 +1,9 @@
-"""Conversations that the provider keeps: a request names the reply it goes on from."""
+"""Memory of earlier requests: stored conversations, and a cache of decoded body prefixes.
+
+`ConversationStore` keeps the exchanges of a run for requests that continue one by its id, as a
+provider does. `PrefixCache` saves time: an agent sends the whole conversation with every request,
+and the part that was decoded for the last request is not decoded again.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +13,18 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
+from offbook.errors import ModelError
+
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from offbook.exchange.messages import JSON
     from offbook.exchange.model import Reply, Request
 
+StateT = TypeVar("StateT")
+ResultT = TypeVar("ResultT")
 
-# --- Conversations that the provider keeps: a request names the reply it goes on from.
-
-MAX_EXCHANGES = 1024  # a server may run for days
+MAX_EXCHANGES = 1024  # bounds the memory of a server that runs for days
 
 
 class ConversationStore:
@@ -25,124 +32,147 @@ class ConversationStore:
 
     def __init__(self) -> None:
         self._exchanges: OrderedDict[str, tuple[Request, Reply]] = OrderedDict()
-        self._callers: OrderedDict[str, Reply] = OrderedDict()
+        self._replies_by_call: OrderedDict[str, Reply] = OrderedDict()
 
     @property
     def count(self) -> int:
-        """How many exchanges are kept."""
+        """The number of stored exchanges."""
         return len(self._exchanges)
 
-    def remember(self, reply_id: str, request: Request, reply: Reply) -> None:
-        """Keep an exchange under this id, and as the latest of its conversation, if it has one."""
+    def add(self, reply_id: str, request: Request, reply: Reply) -> None:
+        """Store an exchange by its reply id, and as the latest of its conversation."""
         exchanges = self._exchanges
         exchanges[reply_id] = (request, reply)
         if conversation := request.metadata.get("conversation"):
-            exchanges.pop(conversation, None)  # the latest is forgotten last
+            exchanges.pop(conversation, None)  # move it to the end, so that it is dropped last
             exchanges[conversation] = (request, reply)
         while len(exchanges) > MAX_EXCHANGES:
             exchanges.popitem(last=False)
         if calls := reply.calls:
-            self._callers.update((call.id, reply) for call in calls)
-            while len(self._callers) > MAX_EXCHANGES:
-                self._callers.popitem(last=False)
+            self._replies_by_call.update((call.id, reply) for call in calls)
+            while len(self._replies_by_call) > MAX_EXCHANGES:
+                self._replies_by_call.popitem(last=False)
 
-    def recall(self, reply_id: str) -> tuple[Request, Reply] | None:
-        """The exchange with this id, if there was one."""
+    def get(self, reply_id: str) -> tuple[Request, Reply] | None:
+        """Return the exchange with this reply id or conversation id."""
         return self._exchanges.get(reply_id)
 
-    def caller(self, call_id: str) -> Reply | None:
-        """The reply that made this tool call, if it is one of this run's."""
-        return self._callers.get(call_id)
+    def reply_with_call(self, call_id: str) -> Reply | None:
+        """Return the reply of this run that made this tool call."""
+        return self._replies_by_call.get(call_id)
 
-    def find_call(self, name: str, arguments: JSON, taken: Container[str]) -> str | None:
-        """The id of the first such call that is not taken: some clients send none of them back."""
-        for call_id, reply in self._callers.items():
-            if call_id not in taken:
+    def find_call_id(self, name: str, arguments: JSON, used: Container[str]) -> str | None:
+        """Return the id of the first such call that is not in `used`.
+
+        Some clients do not send the ids of calls back.
+        """
+        for call_id, reply in self._replies_by_call.items():
+            if call_id not in used:
                 for call in reply.calls:
                     if (call.id, call.name, call.arguments) == (call_id, name, arguments):
                         return call_id
         return None
 
 
-# --- Bodies that come again, longer: what was read once is not read again.
-
-S = TypeVar("S")
+# ------------------------------------------------------------------------ prefix cache
 
 MIN_BODY_SIZE = 4_096
-"""Bodies shorter than this are read faster than they are remembered."""
+"""Smaller bodies are decoded faster than they are looked up."""
 
 MAX_PREFIXES = 32
 MAX_PREFIX_BYTES = 16_000_000
-_PROBE = 48
+_PROBE_SIZE = 48
 _SPACE = b" \t\r\n"
 
 
-class CachedPrefix(msgspec.Struct, Generic[S], frozen=True):
-    """The beginning of a body up to its last element, and what was read from it."""
+class CachedPrefix(msgspec.Struct, Generic[StateT], frozen=True):
+    """A body up to the last element of its growing array, and the state decoded from it.
+
+    `head` is the body up to the opening bracket of the array, `prefix` up to the end of its last
+    element, and `tail` the last bytes of `prefix`.
+    """
 
     head: bytes
-    seen: bytes
-    end: bytes
-    state: S
+    prefix: bytes
+    tail: bytes
+    state: StateT
 
 
-class PrefixCache(Generic[S]):
-    """What was read from the beginnings of bodies, the latest first.
+class PrefixCache(Generic[StateT]):
+    """The states decoded from the prefixes of recent bodies, the latest first.
 
-    `find_array` gives the JSON of the array that grows, out of a body.
+    `find_array` returns the JSON of the growing array (the messages) in a body.
     """
 
     def __init__(self, find_array: Callable[[bytes], bytes]) -> None:
         self._find_array = find_array
-        self._known: tuple[CachedPrefix[S], ...] = ()
+        self._entries: tuple[CachedPrefix[StateT], ...] = ()
 
-    def recall(self, body: bytes) -> tuple[CachedPrefix[S], bytes] | None:
-        """What is known of this body, and the body without those elements."""
+    def decode(
+        self, body: bytes, decode: Callable[[bytes, CachedPrefix[StateT] | None], ResultT]
+    ) -> ResultT:
+        """Decode a body: only its new elements if its beginning is cached, else all of it."""
+        found = self.find(body) if len(body) >= MIN_BODY_SIZE else None
+        if found is not None:
+            try:
+                return decode(found[1], found[0])
+            except ModelError:  # decode the whole body, so that the error has the right index
+                pass
+        return decode(body, None)
+
+    def find(self, body: bytes) -> tuple[CachedPrefix[StateT], bytes] | None:
+        """Return the longest cached prefix of this body, and the body without those elements."""
         if len(body) < MIN_BODY_SIZE:
             return None
-        best: CachedPrefix[S] | None = None
-        for known in self._known:
-            at = len(known.seen)
-            if (best is None or at > len(best.seen)) and body.endswith(known.end, 0, at):
-                best = known if body.startswith(known.seen) else best
+        best: CachedPrefix[StateT] | None = None
+        for entry in self._entries:
+            size = len(entry.prefix)
+            # Comparing the last bytes first rejects most entries without scanning the body.
+            if (best is None or size > len(best.prefix)) and body.endswith(entry.tail, 0, size):
+                best = entry if body.startswith(entry.prefix) else best
         if best is None:
             return None
-        rest = body[len(best.seen) :].lstrip(_SPACE)
+        rest = body[len(best.prefix) :].lstrip(_SPACE)
         if rest.startswith(b","):
             return best, best.head + rest[1:]
         return (best, best.head + rest) if rest.startswith(b"]") else None
 
-    def keep(
-        self, body: bytes, text: bytes, state: S, before: CachedPrefix[S] | None = None
+    def add(
+        self,
+        body: bytes,
+        decoded: bytes,
+        state: StateT,
+        before: CachedPrefix[StateT] | None = None,
     ) -> None:
-        """Remember what was read from this body: all of it, or what `recall` left to read."""
+        """Cache the state of a body; `decoded` is the body itself, or what `find` returned."""
         if len(body) < MIN_BODY_SIZE:
             return
-        array = self._find_array(text)
+        array = self._find_array(decoded)
         if not array.startswith(b"[") or not array[1:-1].strip(_SPACE):
             return
-        start = len(before.head) - 1 if before else self._locate(text, array)
+        start = len(before.head) - 1 if before else self._locate(decoded, array)
         if start is None:
             return
-        behind = len(text) - (start + len(array) - 1)  # from the closing bracket on
-        seen = body[: len(body) - behind].rstrip(_SPACE)
-        known = CachedPrefix(text[: start + 1], seen, seen[-_PROBE:], state)
-        self._known = _fitting((known, *(k for k in self._known if k.seen != seen)))
+        after = len(decoded) - (start + len(array) - 1)  # the size from the closing bracket on
+        prefix = body[: len(body) - after].rstrip(_SPACE)
+        entry = CachedPrefix(decoded[: start + 1], prefix, prefix[-_PROBE_SIZE:], state)
+        entries = (entry, *(e for e in self._entries if e.prefix != prefix))[:MAX_PREFIXES]
+        free = MAX_PREFIX_BYTES
+        for count, kept in enumerate(entries):
+            free -= len(kept.prefix)
+            if free < 0:
+                entries = entries[:count]
+                break
+        self._entries = entries
 
-    def _locate(self, text: bytes, array: bytes) -> int | None:
-        """Where the array begins. The same words elsewhere are told apart by taking them away."""
-        start = text.find(array[:_PROBE])
-        if not text.startswith(array, start):
+    def _locate(self, body: bytes, array: bytes) -> int | None:
+        """Return the offset of the array in the body, or None if it is ambiguous.
+
+        The same bytes can occur before the array, for example in a string. Emptying the right
+        occurrence empties the array.
+        """
+        start = body.find(array[:_PROBE_SIZE])
+        if not body.startswith(array, start):
             return None
-        emptied = text[:start] + b"[]" + text[start + len(array) :]
+        emptied = body[:start] + b"[]" + body[start + len(array) :]
         return start if self._find_array(emptied) == b"[]" else None
-
-
-def _fitting(known: tuple[CachedPrefix[S], ...]) -> tuple[CachedPrefix[S], ...]:
-    """As many of them as there is room for."""
-    room = MAX_PREFIX_BYTES
-    for count, one in enumerate(known[:MAX_PREFIXES]):
-        room -= len(one.seen)
-        if room < 0:
-            return known[:count]
-    return known[:MAX_PREFIXES]

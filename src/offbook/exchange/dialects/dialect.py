@@ -1,8 +1,8 @@
-"""A dialect translates between a provider's wire format and the neutral exchange, both ways.
+"""The protocol of a dialect, which translates between a provider's wire format and `exchange`.
 
-The serving side reads what an agent sent (`decode`) and writes what the provider would have
-answered (`encode`, `refuse`, `aside`). The asking side does the reverse against a real provider
-(`ask`, `parse`). Nothing here does any I/O.
+The server side decodes the request of an agent (`decode`) and encodes the provider's response
+(`encode`, `encode_error`, `side_response`). The client side does the reverse against a real
+provider (`build_request`, `parse_response`). A dialect does no I/O.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-from msgspec import UNSET
 
 from offbook.determinism.clock import stable_id
-from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.messages import JSON
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from offbook.errors import ModelError
+    from offbook.exchange.dialects.conversations import ConversationStore
     from offbook.exchange.model import Reply, Request
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
-    """An HTTP request as it came, or as it will go out. Header names are lower case."""
+    """An HTTP request, received or to be sent. Header names are lower case."""
 
     method: str
     path: str
@@ -35,11 +34,11 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """An HTTP response. A stream has its events in `chunks`, each whole, and no `body`.
+    """An HTTP response. A stream has its events in `chunks`, each complete, and no `body`.
 
-    Those of a stream that somebody else still writes are `coming`, once. It breaks off with a
-    `ConnectionError` where they did. `waits` are the seconds before each chunk, where they are
-    to be kept.
+    A stream that is still in progress has `live_chunks` instead, which can be iterated once and
+    raises `ConnectionError` if the stream breaks. `chunk_delays` are the seconds before each
+    chunk, if the timing of a recording is to be kept.
     """
 
     status: int = 200
@@ -47,10 +46,10 @@ class HttpResponse(msgspec.Struct, frozen=True):
     body: bytes = b""
     chunks: Sequence[bytes] = ()
     live_chunks: AsyncIterator[bytes] | None = None
-    waits: tuple[float, ...] = ()
+    chunk_delays: tuple[float, ...] = ()
 
 
-HAT_HEADER = "x-offbook-hat"  # who asks, where an orchestrator knows it
+HAT_HEADER = "x-offbook-hat"  # set by an orchestrator that knows which hat sends the request
 SESSION_HEADERS = (
     "session-id",
     "thread-id",
@@ -66,44 +65,22 @@ SESSION_HEADERS = (
     "x-stainless-retry-count",
     "user-agent",
 )
-_SESSION = frozenset(SESSION_HEADERS)
+_SESSION_HEADERS = frozenset(SESSION_HEADERS)
 
 
-def request_metadata(wire: HttpRequest, dialect: str) -> JSON:
-    """What is known about the asker: the dialect, the endpoint and the headers of its session."""
-    about: JSON = {"dialect": dialect, "endpoint": wire.path}
-    headers = wire.headers
+def request_metadata(http_request: HttpRequest, dialect: str) -> JSON:
+    """Return the metadata of a request: its dialect, its path and its session headers."""
+    metadata: JSON = {"dialect": dialect, "endpoint": http_request.path}
+    headers = http_request.headers
     if HAT_HEADER in headers:
-        about["hat"] = headers[HAT_HEADER]
-    if not _SESSION.isdisjoint(headers):
-        about.update([(name, headers[name]) for name in SESSION_HEADERS if name in headers])
-    return about
-
-
-class OptionPicker:
-    """Picks the options that were given out of a body, which has UNSET for the others.
-
-    All fields of the body are options from the one called `first` on.
-    """
-
-    def __init__(self, body: type[msgspec.Struct], first: str) -> None:
-        self._at = body.__struct_fields__.index(first)
-        self._names = body.__struct_fields__[self._at :]
-
-    def pick(self, body: msgspec.Struct) -> JSON:
-        """The options by their names."""
-        values = msgspec.structs.astuple(body)[self._at :]
-        if values.count(UNSET) == len(values):  # as nearly always
-            return {}
-        return {
-            name: value
-            for name, value in zip(self._names, values, strict=True)
-            if value is not UNSET
-        }
+        metadata["hat"] = headers[HAT_HEADER]
+    if not _SESSION_HEADERS.isdisjoint(headers):
+        metadata.update([(name, headers[name]) for name in SESSION_HEADERS if name in headers])
+    return metadata
 
 
 def make_reply_id(prefix: str, reply: Reply, request: Request, *, length: int = 24) -> str:
-    """The id of a reply: its own, or one made of the exchange."""
+    """Return the id of the reply, or a stable id computed from the exchange."""
     return reply.id or stable_id(
         prefix,
         request.messages.digest(),
@@ -116,47 +93,49 @@ def make_reply_id(prefix: str, reply: Reply, request: Request, *, length: int = 
 
 
 class Dialect(Protocol):
-    """One provider's wire format."""
+    """The wire format of one provider."""
 
     name: str
 
-    def claims(self, wire: HttpRequest) -> bool:
-        """Whether this request is written in it: model calls and everything beside them."""
+    def claims(self, http_request: HttpRequest) -> bool:
+        """Return whether this request is in the dialect: a model call or a side request."""
         ...
 
-    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:
-        """What needs no model: lists of models, token counts, embeddings, an earlier reply again.
+    def side_response(
+        self, http_request: HttpRequest, conversations: ConversationStore
+    ) -> HttpResponse | None:
+        """Return the response to a request that needs no model; None for a model call.
 
-        None for a model call.
+        Such requests are lists of models, token counts, embeddings and earlier replies.
         """
         ...
 
-    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
-        """The neutral request; a `ModelError` where the provider would refuse it.
+    def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
+        """Decode a request; raise `ModelError` where the provider would reject it.
 
-        `threads` knows earlier replies of this run by their id, for requests that only continue.
+        `conversations` has the earlier replies of this run, for requests that continue one.
         """
         ...
 
-    def identify(self, reply: Reply, request: Request) -> str:
-        """The id under which the reply goes out, always the same for the same exchange.
+    def reply_id(self, reply: Reply, request: Request) -> str:
+        """Return the id with which the reply is sent, always the same for the same exchange.
 
-        Whoever serves remembers the exchange under it, for the requests that go on from there.
+        The server stores the exchange under this id, for requests that continue it.
         """
         ...
 
     def encode(self, reply: Reply, request: Request) -> HttpResponse:
-        """The provider's answer: JSON, or the full stream when the request asked for one."""
+        """Encode a reply: JSON, or the whole stream if the request asked for one."""
         ...
 
-    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:
-        """The provider's way of saying no, with its headers."""
+    def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:
+        """Encode an error with the status, body and headers of the provider."""
         ...
 
-    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
-        """A request to the real provider; `path` is the whole URL."""
+    def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
+        """Build a request to the real provider; its `path` is the whole URL."""
         ...
 
-    def parse(self, answer: HttpResponse, request: Request) -> Reply:
-        """The real provider's answer, streamed or not; a `ModelError` where it refused."""
+    def parse_response(self, response: HttpResponse, request: Request) -> Reply:
+        """Parse a response of the real provider, streamed or not; raise its errors."""
         ...

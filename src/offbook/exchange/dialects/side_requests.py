@@ -1,7 +1,7 @@
-"""Vectors for texts: always the same for the same text, and nearer for texts alike.
+"""Responses to side requests, which need no model: embeddings and token counts.
 
-Each run of three letters adds to a few places of the vector; so texts that share words point the
-same way, which is enough to rehearse a search.
+An embedding is always the same for the same text, and similar texts have similar embeddings: each
+trigram adds to two dimensions. That is enough to test a search.
 """
 
 from __future__ import annotations
@@ -10,37 +10,41 @@ from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 from math import sqrt
+from sys import byteorder
 
-_GRAM = 3
+_GRAM_SIZE = 3
+_BYTES_PER_TOKEN = 4
+
+
+def estimate_tokens(size: int) -> int:
+    """Estimate the number of tokens of a body with this many bytes."""
+    return size // _BYTES_PER_TOKEN + 1
 
 
 def embed(text: str | Sequence[int], dimensions: int) -> list[float]:
-    """A unit vector for a text, or for the numbers of its tokens."""
+    """Return the embedding of a text, or of the numbers of its tokens, as a unit vector."""
+    if isinstance(text, str):
+        padded = f" {text.lower()} "
+        count = max(1, len(padded) - _GRAM_SIZE + 1)
+        grams = [padded[start : start + _GRAM_SIZE] for start in range(count)]
+    else:
+        grams = [str(token) for token in text] or [""]
     vector = [0.0] * dimensions
-    for gram in _grams(text):
+    for gram in grams:
         digest = blake2b(gram.encode(), digest_size=16).digest()
-        for at in (0, 8):
-            number = int.from_bytes(digest[at : at + 8], "little")
+        for half in (digest[:8], digest[8:]):
+            number = int.from_bytes(half, "little")
             vector[(number >> 1) % dimensions] += 1.0 if number & 1 else -1.0
     length = sqrt(sum(value * value for value in vector))
-    if not length:  # two grams that cancel each other out
+    if not length:  # trigrams can cancel each other out
         vector[0] = length = 1.0
-    # rounded to what the wire carries, so that both encodings say the same
+    # Rounded to 32-bit floats, so that the JSON and base64 encodings are equal.
     return array("f", (value / length for value in vector)).tolist()
 
 
-def _grams(text: str | Sequence[int]) -> list[str]:
-    if not isinstance(text, str):
-        return [str(token) for token in text] or [""]
-    padded = f" {text.lower()} "
-    return [padded[at : at + _GRAM] for at in range(max(1, len(padded) - _GRAM + 1))]
-
-
 def pack_floats(vector: Sequence[float]) -> bytes:
-    """The vector as 32-bit floats, little end first."""
+    """Pack a vector as little-endian 32-bit floats."""
     packed = array("f", vector)
-    from sys import byteorder
-
     if byteorder == "big":
         packed.byteswap()
     return packed.tobytes()

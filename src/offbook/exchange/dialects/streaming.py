@@ -1,4 +1,9 @@
-"""Server-sent events: how they are written, and how they are read."""
+"""Encoding of streams, shared by all dialects.
+
+Three parts: server-sent events; splitting a text into the chunks of a stream; and byte templates,
+which hold an encoded response with placeholders for its id, so that a response which is sent
+again is encoded once.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +16,26 @@ import msgspec
 if TYPE_CHECKING:
     from offbook.exchange.model import Reply
 
-
-# --- Server-sent events: how they are written, and how they are read.
-
+EVENT_STREAM = "text/event-stream; charset=utf-8"
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class SseEvent(msgspec.Struct, frozen=True):
-    """One event of a stream."""
+    """A server-sent event."""
 
     data: str
     name: str = ""
 
 
 def encode_sse(data: bytes, name: str = "") -> bytes:
-    """The event as it goes over the wire; the data has no line ends in it."""
+    """Encode an event; its data must not contain line breaks."""
     if name:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
     return b"data: %b\n\n" % data
 
 
 def parse_sse(stream: bytes) -> Iterator[SseEvent]:
-    """The events of a whole stream, also one that ends without the last empty line."""
+    """Yield the events of a complete stream; the last empty line may be missing."""
     name = ""
     data: list[str] = []
     for line in (*_LINE_END.split(stream.decode("utf-8-sig", "replace")), ""):
@@ -49,66 +52,70 @@ def parse_sse(stream: bytes) -> Iterator[SseEvent]:
             name = value
 
 
-# --- How a text is cut into the pieces in which it is streamed.
+# ---------------------------------------------------------------------------- chunking
 
 _WORD = re.compile(r"\s*\S{1,24}|\s+")
-_RUN = 24
+_CHUNK_SIZE = 24
 
 
 def split_words(text: str) -> list[str]:
-    """The text word by word, each with the space before it; longer words in several pieces."""
+    """Split a text into words with the space before them; long words become several chunks."""
     return _WORD.findall(text)
 
 
 def split_fixed(text: str) -> list[str]:
-    """The text in runs of one length, for what has no words: the arguments of a call."""
-    return [text[at : at + _RUN] for at in range(0, len(text), _RUN)]
+    """Split a text into chunks of one size, for text without words such as JSON arguments."""
+    return [text[start : start + _CHUNK_SIZE] for start in range(0, len(text), _CHUNK_SIZE)]
 
 
 def split_reply_text(reply: Reply, text: str) -> Sequence[str]:
-    """The pieces of this text of the reply: as they once came, if that is known."""
+    """Split a text of the reply into its recorded chunks if they are known, else into words."""
     if reply.chunks and "".join(reply.chunks) == text:
         return reply.chunks
     return split_words(text)
 
 
-# --- Answers with holes where their id will be: what says the same again is written once.
+# ---------------------------------------------------------------------- byte templates
 
-PLACEHOLDER = b"\0"  # it stands in no JSON as it is
+PLACEHOLDER = b"\0"  # JSON escapes NUL bytes, so encoded JSON never contains one
 
 
 class ByteTemplate:
-    """The pieces of an answer, with holes."""
+    """The chunks of a response, with placeholders for its id."""
 
-    __slots__ = ("joined", "pieces")
+    __slots__ = ("chunks", "joined")
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self.pieces = tuple(pieces)
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self.chunks = tuple(chunks)
+        # By the joining function and the length of the id: the joined bytes, split at the id.
         self.joined: dict[tuple[object, int], list[bytes]] = {}
 
 
 class FilledTemplate(Sequence[bytes]):
-    """The pieces of a template with one name, of a byte at least, in all their holes."""
+    """The chunks of a template with an id (of at least one byte) in every placeholder."""
 
-    __slots__ = ("_name", "_template")
+    __slots__ = ("_id", "_template")
 
-    def __init__(self, template: ByteTemplate, name: bytes) -> None:
+    def __init__(self, template: ByteTemplate, id_: bytes) -> None:
         self._template = template
-        self._name = name
+        self._id = id_
 
     def join(self, join: Callable[[Sequence[bytes]], bytes]) -> bytes:
-        """What `join` makes of the pieces; it is asked once for all names of one length."""
-        name, joined = self._name, self._template.joined
-        parts = joined.get((join, len(name)))
+        """Return `join(chunks)`; it is computed once for all ids of one length.
+
+        The server frames a whole stream this way: joining the cached parts by the id takes the
+        place of encoding every chunk.
+        """
+        id_, joined = self._id, self._template.joined
+        parts = joined.get((join, len(id_)))
         if parts is None:
-            blank = PLACEHOLDER * len(name)
-            parts = joined[join, len(name)] = join(FilledTemplate(self._template, blank)).split(
-                blank
-            )
-        return name.join(parts)
+            blank = PLACEHOLDER * len(id_)
+            parts = join(FilledTemplate(self._template, blank)).split(blank)
+            joined[join, len(id_)] = parts
+        return id_.join(parts)
 
     def __len__(self) -> int:
-        return len(self._template.pieces)
+        return len(self._template.chunks)
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -117,14 +124,14 @@ class FilledTemplate(Sequence[bytes]):
     def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
         if isinstance(index, slice):
             return tuple(self)[index]
-        return self._template.pieces[index].replace(PLACEHOLDER, self._name)
+        return self._template.chunks[index].replace(PLACEHOLDER, self._id)
 
     def __iter__(self) -> Iterator[bytes]:
-        name = self._name
-        return iter([piece.replace(PLACEHOLDER, name) for piece in self._template.pieces])
+        id_ = self._id
+        return iter([chunk.replace(PLACEHOLDER, id_) for chunk in self._template.chunks])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - of whatever it is
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - a sequence of any type
 
     def __hash__(self) -> int:
         return hash(tuple(self))

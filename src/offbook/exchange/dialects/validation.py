@@ -1,12 +1,12 @@
-"""What a provider would refuse, so that nothing passes here that fails there.
+"""Validation of requests: what a provider rejects is rejected here, too.
 
-Each rule has a name and can be switched off. What a rule found is a `Breach`; every dialect says
-it in the words of its provider, with `reject`.
+Each rule has a name and can be switched off (`lenient`). The checks return a `Violation`; each
+dialect turns it into an error with the provider's own message by `rejection`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -16,78 +16,79 @@ from offbook.exchange.model import Tool
 
 RULES = {
     "orphan_result": "a tool result without the call that it answers",
-    "missing_result": "a tool call that is left without its result",
-    "duplicate_id": "two calls, or two results, of one id",
-    "unknown_role": "a message of a role that the provider does not know",
+    "missing_result": "a tool call without its result",
+    "duplicate_id": "two calls, or two results, with one id",
+    "unknown_role": "a message with a role that the provider does not know",
     "bad_tool_schema": "a tool whose parameters are not an object",
-    "missing_field": "a field that the provider requires is not there",
-    "missing_max_tokens": "no limit of tokens where the provider requires one",
-    "altered_thinking": "a thinking block that is not as the model gave it",
-    "unknown_previous": "a continuation of a reply that nobody gave",
+    "missing_field": "a missing field that the provider requires",
+    "missing_max_tokens": "a missing token limit where the provider requires one",
+    "altered_thinking": "a thinking block that differs from the one the model sent",
+    "unknown_previous": "a continuation of an unknown reply",
 }
 ALL_RULES = frozenset(RULES)
 
 
 def rules_except(lenient: Iterable[str]) -> frozenset[str]:
-    """The rules that are left when these are switched off."""
+    """Return all rules except these."""
     if isinstance(lenient, str):
-        raise UsageError(f"lenient is a list of rules, not {lenient!r}", hint="write lenient=[…]")
-    off = list(lenient)
-    for name in off:
+        raise UsageError(
+            f"lenient: expected a list of rules, got {lenient!r}", hint="write lenient=[…]"
+        )
+    disabled = list(lenient)
+    for name in disabled:
         if name not in RULES:
-            raise UsageError(f"there is no rule {name!r}", hint=did_you_mean(name, RULES))
-    return ALL_RULES.difference(off)
+            raise UsageError(f"unknown rule {name!r}", hint=did_you_mean(name, RULES))
+    return ALL_RULES.difference(disabled)
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A rule that is broken: by the message at this place, concerning these ids."""
+    """A violated rule, the index of the message or tool, and the ids or names concerned."""
 
     rule: str
-    at: int
+    index: int
     ids: tuple[str, ...] = ()
 
 
 def rejection(rule: str, message: str, *, status: int = 400, **details: str) -> ModelError:
-    """The provider's refusal of a request that broke this rule."""
+    """Return the provider's error for a request that violates this rule."""
     return ModelError(message, status=status, details={"rule": rule, **details})
 
 
-class _Ledger:
-    """The calls that wait for their results, and those that have them."""
+class CallPairing:
+    """Matches tool calls with their results, in the order of a conversation.
 
-    def __init__(self, rules: frozenset[str]) -> None:
+    `names` has the tool name of every call by its id, and `pending` the index of the message with
+    each call that has no result yet.
+    """
+
+    def __init__(self, rules: frozenset[str], names: Mapping[str, str] = {}) -> None:
         self._rules = rules
-        self.waiting: dict[str, int] = {}
+        self.names = dict(names)
+        self.pending: dict[str, int] = {}
         self.answered: set[str] = set()
 
-    def call(self, message: Message, at: int) -> Violation | None:
-        """Note down the calls of a message."""
-        for block in message.blocks:
-            if isinstance(block, ToolCall):
-                if block.id in self.waiting and "duplicate_id" in self._rules:
-                    return Violation("duplicate_id", at, (block.id,))
-                self.waiting[block.id] = at
+    def add_call(self, call_id: str, name: str, index: int) -> Violation | None:
+        """Add a call. An id may be used again after its result."""
+        if call_id in self.pending and "duplicate_id" in self._rules:
+            return Violation("duplicate_id", index, (call_id,))
+        self.names[call_id] = name
+        self.pending[call_id] = index
         return None
 
-    def answer(self, message: Message, at: int) -> Violation | None:
-        """Cross out the calls that a message answers."""
-        for block in message.blocks:
-            if isinstance(block, ToolResult):
-                id_ = block.call_id
-                if self.waiting.pop(id_, None) is None:
-                    rule = "duplicate_id" if id_ in self.answered else "orphan_result"
-                    if rule in self._rules:
-                        return Violation(rule, at, (id_,))
-                self.answered.add(id_)
-        return None
+    def add_result(self, call_id: str, index: int) -> Violation | None:
+        """Match a result with its call."""
+        if self.pending.pop(call_id, None) is not None:
+            self.answered.add(call_id)
+            return None
+        rule = "duplicate_id" if call_id in self.answered else "orphan_result"
+        return Violation(rule, index, (call_id,)) if rule in self._rules else None
 
     def close(self) -> Violation | None:
-        """Begin anew; nothing may wait any more."""
-        if self.waiting and "missing_result" in self._rules:
-            return Violation(
-                "missing_result", next(iter(self.waiting.values())), tuple(self.waiting)
-            )
-        self.waiting.clear()
+        """End a step of the conversation: every call must have its result by now."""
+        if self.pending and "missing_result" in self._rules:
+            index = next(iter(self.pending.values()))
+            return Violation("missing_result", index, tuple(self.pending))
+        self.pending.clear()
         self.answered.clear()
         return None
 
@@ -95,31 +96,35 @@ class _Ledger:
 def find_unpaired_call(
     messages: Sequence[Message], rules: frozenset[str], *, adjacent: bool = True
 ) -> Violation | None:
-    """The first call without its result, result without its call, or id used twice.
+    """Return the first call without result, result without call, or duplicate id.
 
-    Where results must be `adjacent`, they stand right behind the message that called for them;
-    else anywhere behind it. An id may come again once its call is answered.
+    `adjacent` results must follow directly after the message with their calls; otherwise they may
+    be anywhere after it.
     """
-    ledger = _Ledger(rules)
-    for at, message in enumerate(messages):
-        breach = None
+    pairing = CallPairing(rules)
+    violation = None
+    for index, message in enumerate(messages):
         if message.role == "tool":
-            breach = ledger.answer(message, at)
+            for block in message.blocks:
+                if isinstance(block, ToolResult) and violation is None:
+                    violation = pairing.add_result(block.call_id, index)
         else:
-            if adjacent and (ledger.waiting or ledger.answered):
-                breach = ledger.close()
-            if breach is None and message.role == "assistant":
-                breach = ledger.call(message, at)
-        if breach is not None:
-            return breach
-    return ledger.close()
+            if adjacent and (pairing.pending or pairing.answered):
+                violation = pairing.close()
+            if message.role == "assistant":
+                for block in message.blocks:
+                    if isinstance(block, ToolCall) and violation is None:
+                        violation = pairing.add_call(block.id, block.name, index)
+        if violation is not None:
+            return violation
+    return pairing.close()
 
 
 def find_bad_schema(tools: Sequence[Tool], rules: frozenset[str]) -> Violation | None:
-    """The first function whose parameters are not those of an object."""
+    """Return the first function whose parameters are not an object."""
     if "bad_tool_schema" not in rules:
         return None
-    for at, tool in enumerate(tools):
+    for index, tool in enumerate(tools):
         if tool.kind == "function" and tool.schema and tool.schema.get("type") != "object":
-            return Violation("bad_tool_schema", at, (tool.name,))
+            return Violation("bad_tool_schema", index, (tool.name,))
     return None

@@ -12,7 +12,7 @@ import msgspec
 
 from offbook.errors import FormatError, FutureVersion, UsageError, did_you_mean
 from offbook.exchange.messages import Message
-from offbook.files import BOM, MAX_FILE_SIZE, convert, parse_yaml, write_atomic
+from offbook.files import BOM, MAX_FILE_SIZE, convert, write_atomic
 from offbook.sources.cassette.format import (
     ANY_HASH,
     FORMAT,
@@ -30,6 +30,7 @@ from offbook.sources.cassette.normalize import (
     register_call_ids,
 )
 from offbook.trace.redaction import Redaction
+from offbook.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -186,7 +187,7 @@ KEPT = 8
 PRIVATE_MODE = 0o600
 _HEX = re.compile(r"sha256:[0-9a-f]{64}")
 _RULE = re.compile(r"redactions\.?(patterns|paths|presets)?(?:\['(.*)'\])?")
-_MEND = "compare it with docs/record-replay.md, or record it anew"
+_MEND = "compare it with docs/guides/record-replay.md, or record it anew"
 
 
 class CassetteFile:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import FormatError
-from offbook.files import dump_yaml, parse_yaml
 from offbook.sources.cassette.cassette_file import CassetteFile
 from offbook.sources.cassette.format import FORMAT, VERSION, Interaction, interaction_to_dict
+from offbook.yaml_files import dump_yaml, parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -162,7 +162,7 @@ class _Heard:
         self._told.append(told)
 
 
-def _block(kind: str, item: dict[str, Any]) -> AnyBlock | None:  # noqa: PLR0911 - one for each kind
+def _block(kind: str, item: dict[str, Any]) -> AnyBlock | None:
     identity = as_text(item.get("call_id") or item.get("id"))
     match kind:
         case "agent_message" | "assistant_message" | "message":

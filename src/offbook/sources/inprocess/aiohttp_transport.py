@@ -1,4 +1,4 @@
-"""aiohttp: a connector makes the connections; ours leads to the source instead of a host."""
+"""aiohttp: its connector opens connections; a patched one connects to the interceptor."""
 
 from __future__ import annotations
 
@@ -6,29 +6,37 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.patch import apply_patch
-from offbook.sources.inprocess.http1 import LAST, RequestBuffer, respond, write_chunk, write_head
 from offbook.sources.inprocess.interceptor import find_interceptor
+from offbook.sources.server.http1 import (
+    CHUNKED,
+    CLOSE,
+    LAST_CHUNK,
+    RequestBuffer,
+    render_chunk,
+    render_head,
+    render_pieces,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from offbook.exchange.dialects.dialect import HttpResponse
+    from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
     from offbook.sources.inprocess.interceptor import Interceptor
 
 
 class AiohttpTransport:
-    """The connector for TCP."""
+    """The TCP connector of aiohttp."""
 
     modules = ("aiohttp.connector",)
 
     def patch(self, module: Any) -> Iterable[Callable[[], None]]:
-        """Make every connection anew, and make it to the line."""
+        """Create a new fake connection for every intercepted request."""
         yield apply_patch(module.TCPConnector, "_get", _get)
         yield apply_patch(module.TCPConnector, "_create_connection", _create_connection)
 
 
 async def _get(original: Callable[..., Any], connector: Any, key: Any, *rest: Any) -> Any:
-    """No connection from the pool: that one was made before, and leads out of the machine."""
+    """Return no pooled connection: it was opened before, and leads to the network."""
     if find_interceptor(key.host, key.port) is not None:
         return None
     return await original(connector, key, *rest)
@@ -37,57 +45,56 @@ async def _get(original: Callable[..., Any], connector: Any, key: Any, *rest: An
 async def _create_connection(
     original: Callable[..., Any], connector: Any, request: Any, *rest: Any
 ) -> Any:
-    found = find_interceptor(request.url.host, request.url.port)
-    if found is None:
+    interceptor = find_interceptor(request.url.host, request.url.port)
+    if interceptor is None:
         return await original(connector, request, *rest)
-    protocol = connector._factory()  # noqa: SLF001 - how a connector makes its protocols
-    protocol.connection_made(_Connection(protocol, found))
+    protocol = connector._factory()  # noqa: SLF001 - as the connector itself creates its protocols
+    protocol.connection_made(_FakeTransport(protocol, interceptor))
     return protocol
 
 
-async def _respond(answer: HttpResponse, method: str) -> AsyncIterator[bytes]:
-    if answer.live_chunks is None:
-        for piece in respond(answer, method):
+async def _render(response: HttpResponse, method: str) -> AsyncIterator[bytes]:
+    if response.live_chunks is None:
+        for piece in render_pieces(response, method):
             yield piece
         return
-    yield write_head(answer)
-    async for chunk in answer.live_chunks:
-        yield write_chunk(chunk)
-    yield LAST
+    yield render_head(response, CHUNKED + CLOSE)
+    async for chunk in response.live_chunks:
+        yield render_chunk(chunk)
+    yield LAST_CHUNK
 
 
-class _Connection(asyncio.Transport):
-    """A connection for one request: what is written to it is answered by the line."""
+class _FakeTransport(asyncio.Transport):
+    """A connection for one request, which is answered by the interceptor."""
 
-    def __init__(self, protocol: Any, line: Interceptor) -> None:
+    def __init__(self, protocol: Any, interceptor: Interceptor) -> None:
         super().__init__()
         self._protocol = protocol
-        self._line = line
-        self._incoming = RequestBuffer()
-        self._work: asyncio.Task[None] | None = None
+        self._interceptor = interceptor
+        self._buffer = RequestBuffer()
+        self._task: asyncio.Task[None] | None = None
         self._reading = asyncio.Event()
         self._reading.set()
         self._closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._incoming.feed(data)
-        wire = self._incoming.wire()
-        if wire is not None and self._work is None:
-            self._work = asyncio.ensure_future(self._serve(wire))
+        request = self._buffer.feed(data)
+        if request is not None and self._task is None:
+            self._task = asyncio.ensure_future(self._respond(request))
 
-    async def _serve(self, wire: Any) -> None:
+    async def _respond(self, request: HttpRequest) -> None:
         try:
-            answer = await self._line.answer(wire)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the response gets it
+            response = await self._interceptor.answer(request)
+        except Exception as error:  # noqa: BLE001 - raised in the caller that awaits the response
             self._protocol.set_exception(error)
             return
         try:
-            async for piece in _respond(answer, wire.method):
+            async for piece in _render(response, request.method):
                 await self._reading.wait()
                 if self._closing:
                     return
                 self._protocol.data_received(piece)
-                await asyncio.sleep(0)  # so that a reader sees one event at a time
+                await asyncio.sleep(0)  # let the reader take the events one by one
         except ConnectionError as error:
             self._protocol.connection_lost(error)
 

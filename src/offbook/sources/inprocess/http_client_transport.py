@@ -1,4 +1,7 @@
-"""What a blocking client takes for a connected socket: it answers as soon as it is read from."""
+"""http.client and the libraries above it: urllib, and with urllib3 requests and botocore.
+
+Their connections get a fake socket, which passes the request to the interceptor.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.patch import apply_patch
-from offbook.sources.inprocess.http1 import RequestBuffer, respond
 from offbook.sources.inprocess.interceptor import find_interceptor
+from offbook.sources.server.http1 import RequestBuffer, render_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -15,45 +18,101 @@ if TYPE_CHECKING:
     from offbook.sources.inprocess.interceptor import Interceptor
 
 
-# --- What a blocking client takes for a connected socket: it answers as soon as it is read from.
+class HttpClientTransport:
+    """The connections of the standard library."""
+
+    modules = ("http.client",)
+
+    def patch(self, module: Any) -> Iterable[Callable[[], None]]:
+        """Connect to the interceptor, also where an open connection is used again."""
+        yield apply_patch(module.HTTPConnection, "putrequest", _putrequest)
+        yield apply_patch(module.HTTPConnection, "connect", _connect)
+        if hasattr(module, "HTTPSConnection"):  # absent in a Python without SSL
+            yield apply_patch(module.HTTPSConnection, "connect", _connect)
+
+
+class Urllib3Transport:
+    """The connections of urllib3, which inherit from http.client's and replace `connect`."""
+
+    modules = ("urllib3.connection",)
+
+    def patch(self, module: Any) -> Iterable[Callable[[], None]]:
+        """Connect to the interceptor."""
+        yield apply_patch(module.HTTPConnection, "connect", _connect_urllib3)
+        yield apply_patch(module.HTTPSConnection, "connect", _connect_urllib3)
+
+
+def _connect(original: Callable[..., None], connection: Any) -> None:
+    if not _connect_to_interceptor(connection):
+        original(connection)
+
+
+def _connect_urllib3(original: Callable[..., None], connection: Any) -> None:
+    if _connect_to_interceptor(connection):
+        connection.is_verified = True  # else urllib3 warns of a missing certificate
+    else:
+        original(connection)
+
+
+def _putrequest(original: Callable[..., None], connection: Any, *args: Any, **kwargs: Any) -> None:
+    socket = connection.sock
+    if socket is not None and not isinstance(socket, FakeSocket):  # noqa: SIM102 - see the comment
+        # A socket from before the block leads to the network.
+        if _connect_to_interceptor(connection):
+            socket.close()
+    original(connection, *args, **kwargs)
+
+
+def _connect_to_interceptor(connection: Any) -> bool:
+    """Give a connection a fake socket if its address is intercepted; return whether it is."""
+    # Through a proxy, the tunnel has the address of the model.
+    tunnel = getattr(connection, "_tunnel_host", None)
+    host = tunnel or connection.host
+    port = connection._tunnel_port if tunnel else connection.port  # noqa: SLF001 - no public name
+    interceptor = find_interceptor(host, port)
+    if interceptor is None:
+        return False
+    connection.sock = FakeSocket(interceptor)
+    return True
 
 
 class FakeSocket:
-    """A connection to the line, with as much of a socket as http.client and urllib3 ask for."""
+    """The methods of a socket that http.client and urllib3 use, answered by the interceptor."""
 
-    def __init__(self, line: Interceptor) -> None:
-        self._line = line
-        self._incoming = RequestBuffer()
+    def __init__(self, interceptor: Interceptor) -> None:
+        self._interceptor = interceptor
+        self._buffer = RequestBuffer()
 
     def sendall(self, data: bytes) -> None:
         """Take a piece of the request."""
-        self._incoming.feed(data)
+        self._buffer.feed(data)
 
     def makefile(self, *_: object, **__: object) -> BufferedReader:
-        """What the response is read from."""
-        return BufferedReader(_Response(self._pieces()))
+        """Return a file to read the response from."""
+        return BufferedReader(_ResponseFile(self._pieces()))
 
     def _pieces(self) -> Iterator[bytes]:
-        wire = self._incoming.wire()
-        self._incoming = RequestBuffer()
-        if wire is not None:
-            yield from respond(self._line.answer_now(wire), wire.method)
+        request = self._buffer.request
+        self._buffer = RequestBuffer()
+        if request is not None:
+            response = self._interceptor.answer_blocking(request)
+            yield from render_pieces(response, request.method)
 
     def settimeout(self, *_: object) -> None:
-        """Nobody waits here."""
+        """Do nothing."""
 
     def setsockopt(self, *_: object) -> None:
-        """There is nothing to set."""
+        """Do nothing."""
 
     def shutdown(self, *_: object) -> None:
-        """There is nothing to shut."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
-class _Response(RawIOBase):
-    """The pieces of a response, one for each time that it is read."""
+class _ResponseFile(RawIOBase):
+    """The pieces of a response, at most one for each read, so that events arrive separately."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         super().__init__()
@@ -72,65 +131,3 @@ class _Response(RawIOBase):
         size = min(len(buffer), len(self._rest))
         buffer[:size], self._rest = self._rest[:size], self._rest[size:]
         return size
-
-
-# --- http.client: what urllib, and under urllib3 requests and botocore, make their requests with.
-
-
-class HttpClientTransport:
-    """Python's own connections."""
-
-    modules = ("http.client",)
-
-    def patch(self, module: Any) -> Iterable[Callable[[], None]]:
-        """Connect to the line, also where a connection from before is used again."""
-        yield apply_patch(module.HTTPConnection, "putrequest", _begin)
-        yield apply_patch(module.HTTPConnection, "connect", connect)
-        if hasattr(module, "HTTPSConnection"):
-            yield apply_patch(module.HTTPSConnection, "connect", connect)
-
-
-def connect(original: Callable[..., None], connection: Any) -> None:
-    """Connect to the line instead of the host, or of the proxy before it."""
-    if not connect_to_interceptor(connection):
-        original(connection)
-
-
-def connect_to_interceptor(connection: Any) -> bool:
-    """Whether this connection now leads to the line."""
-    tunnel = getattr(connection, "_tunnel_host", None)
-    host = tunnel or connection.host
-    port = connection._tunnel_port if tunnel else connection.port  # noqa: SLF001 - no other way
-    found = find_interceptor(host, port)
-    if found is None:
-        return False
-    connection.sock = FakeSocket(found)
-    return True
-
-
-def _begin(original: Callable[..., None], connection: Any, *args: Any, **named: Any) -> None:
-    old = connection.sock
-    if old is not None and not isinstance(old, FakeSocket) and connect_to_interceptor(connection):
-        old.close()
-    original(connection, *args, **named)
-
-
-# --- urllib3: the connections of requests and botocore, which connect in a way of their own.
-
-
-class Urllib3Transport:
-    """The connections that are made of http.client's."""
-
-    modules = ("urllib3.connection",)
-
-    def patch(self, module: Any) -> Iterable[Callable[[], None]]:
-        """Connect to the line; what nobody can overhear needs no certificate."""
-        yield apply_patch(module.HTTPConnection, "connect", _connect)
-        yield apply_patch(module.HTTPSConnection, "connect", _connect)
-
-
-def _connect(original: Callable[..., None], connection: Any) -> None:
-    if connect_to_interceptor(connection):
-        connection.is_verified = True
-    else:
-        original(connection)

@@ -1,4 +1,4 @@
-"""httpx: both clients hand every request to a transport, which sends it."""
+"""httpx and httpx2: both kinds of client pass every request to a transport."""
 
 from __future__ import annotations
 
@@ -19,82 +19,83 @@ from offbook.sources.inprocess.interceptor import (
 if TYPE_CHECKING:
     from offbook.sources.inprocess.interceptor import Interceptor
 
-
-# --- httpx: both clients hand every request to a transport, which sends it.
-
-INSTANT = timedelta()
-MOST = 512
+CACHE_SIZE = 512
 
 
 class HttpxTransport:
-    """The transports of a library that looks like httpx."""
+    """The transports of httpx, or of a library with the same interface.
+
+    Only the transports that open connections are patched: a test's own `MockTransport` stays.
+    """
 
     def __init__(self, library: str) -> None:
         self.modules = (f"{library}._transports.default",)
 
     def patch(self, module: Any) -> Iterable[Callable[[], None]]:
-        """Answer in the place of the transports that open connections; mocks of others stay."""
-        respond = _responder(module)
+        """Answer in place of the transports that open connections."""
+        build_response = _response_builder(module)
 
         def handle(original: Callable[..., Any], transport: Any, request: Any) -> Any:
-            found = _find(request)
-            if found is None:
+            interceptor = _find_interceptor(request)
+            if interceptor is None:
                 return original(transport, request)
             request.read()
-            return respond(request, found.answer_now(_wire(request)))
+            return build_response(request, interceptor.answer_blocking(_to_request(request)))
 
         async def handle_async(original: Callable[..., Any], transport: Any, request: Any) -> Any:
-            found = _find(request)
-            if found is None:
+            interceptor = _find_interceptor(request)
+            if interceptor is None:
                 return await original(transport, request)
             await request.aread()
-            return respond(request, await found.answer(_wire(request)))
+            return build_response(request, await interceptor.answer(_to_request(request)))
 
         yield apply_patch(module.HTTPTransport, "handle_request", handle)
         yield apply_patch(module.AsyncHTTPTransport, "handle_async_request", handle_async)
 
 
-def _find(request: Any) -> Interceptor | None:
-    if current_interceptor.get() is None:  # nobody's: it costs no more than that
+def _find_interceptor(request: Any) -> Interceptor | None:
+    if current_interceptor.get() is None:  # outside of a run: skip the parsing of the URL
         return None
     url = request.url
     return find_interceptor(url.host, url.port or DEFAULT_PORTS.get(url.scheme))
 
 
-def _wire(request: Any) -> HttpRequest:
-    headers = {_NAMES[name]: value.decode("latin-1") for name, value in request.headers.raw}
-    path, query = _read_target(request.url.raw_path)
-    return HttpRequest(request.method, path, headers, request.content, query)
-
-
-@lru_cache(MOST)
-def _read_target(target: bytes) -> tuple[str, str]:
-    path, _, query = target.decode("ascii").partition("?")
-    return unquote(path), query
-
-
-class _Names(dict[bytes, str]):
-    """The names of headers in lower case, each made once."""
+class _HeaderNames(dict[bytes, str]):
+    """Header names in lower case; the same few come with every request, so decode each once."""
 
     def __missing__(self, raw: bytes) -> str:
         name = raw.decode("latin-1").lower()
-        if len(self) < MOST:
+        if len(self) < CACHE_SIZE:
             self[raw] = name
         return name
 
 
-_NAMES = _Names()
+_header_names = _HeaderNames()
 
 
-def _responder(module: Any) -> Callable[[Any, HttpResponse], Any]:
+def _to_request(request: Any) -> HttpRequest:
+    headers = {_header_names[name]: value.decode("latin-1") for name, value in request.headers.raw}
+    path, query = _split_target(request.url.raw_path)
+    return HttpRequest(request.method, path, headers, request.content, query)
+
+
+@lru_cache(CACHE_SIZE)
+def _split_target(target: bytes) -> tuple[str, str]:
+    path, _, query = target.decode("ascii").partition("?")
+    return unquote(path), query
+
+
+def _response_builder(module: Any) -> Callable[[Any, HttpResponse], Any]:
+    """Return a function that builds responses of this library."""
+
     class Events(module.SyncByteStream, module.AsyncByteStream):
-        """A stream that gives each event by itself."""
+        """A stream that yields each event separately."""
 
         def __init__(
             self, chunks: Sequence[bytes], live_chunks: AsyncIterator[bytes] | None = None
         ) -> None:
             self._chunks = chunks
-            self._coming = live_chunks
+            self._live_chunks = live_chunks
 
         def __iter__(self) -> Iterator[bytes]:
             return iter(self._chunks)
@@ -102,30 +103,20 @@ def _responder(module: Any) -> Callable[[Any, HttpResponse], Any]:
         async def __aiter__(self) -> AsyncIterator[bytes]:
             for chunk in self._chunks:
                 yield chunk
-            if self._coming is not None:
-                async for chunk in self._coming:
+            if self._live_chunks is not None:
+                async for chunk in self._live_chunks:
                     yield chunk
 
-    def respond(request: Any, answer: HttpResponse) -> Any:
-        status, headers, body = answer.status, answer.headers, answer.body
-        if answer.chunks or answer.live_chunks is not None:
-            stream = Events(answer.chunks, answer.live_chunks)
+    def build(request: Any, response: HttpResponse) -> Any:
+        status, headers, body = response.status, response.headers, response.body
+        if response.chunks or response.live_chunks is not None:
+            stream = Events(response.chunks, response.live_chunks)
             return module.Response(status, headers=headers, stream=stream, request=request)
         headers = {**headers, "content-length": str(len(body))}
         stream = Events((body,))
-        response = module.Response(status, headers=headers, stream=stream, request=request)
-        response._content = body  # noqa: SLF001 - it is all there: what `read` would come to
-        response.elapsed = INSTANT
-        return response
+        built = module.Response(status, headers=headers, stream=stream, request=request)
+        built._content = body  # noqa: SLF001 - as after `read`, which takes 20 µs
+        built.elapsed = timedelta()
+        return built
 
-    return respond
-
-
-# --- httpx2: what the present SDKs of OpenAI, Anthropic and Google send their requests with.
-
-
-class Httpx2Transport(HttpxTransport):
-    """It has the transports of httpx, under another name."""
-
-    def __init__(self) -> None:
-        super().__init__("httpx2")
+    return build

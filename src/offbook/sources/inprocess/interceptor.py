@@ -1,22 +1,29 @@
-"""The addresses at which models are to be found."""
+"""The interceptor of one run: it answers the requests that this process sends to a model.
+
+To support another HTTP library, write a file with a `Transport` and add it to
+`patching.TRANSPORTS`. The library is not imported here: a transport patches its modules if they
+are loaded, or as soon as they are.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from offbook.determinism.thread_context import thread_variable
+from offbook.sources.inprocess.sync_bridge import Gate, StreamRelay, SyncBridge, relay_response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from contextvars import ContextVar
 
     from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+    from offbook.sources.inprocess.sync_bridge import Put
 
-
-# --- The addresses at which models are to be found.
+    Answer = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 
 KNOWN_HOSTS = frozenset(
     {
@@ -56,13 +63,15 @@ KNOWN_HOSTS = frozenset(
         "ai-gateway.vercel.sh",
     }
 )
+# Hosts whose name contains a region or a customer.
 HOST_PATTERN = re.compile(
     r".+\.openai\.azure\.com|.+\.services\.ai\.azure\.com|.+\.cognitiveservices\.azure\.com"
     r"|[a-z0-9-]+-aiplatform\.googleapis\.com|aiplatform\.[a-z0-9-]+\.rep\.googleapis\.com"
     r"|bedrock-runtime(-fips)?\.[a-z0-9-]+\.amazonaws\.com(\.cn)?"
     r"|[a-z]{2}\.api\.openai\.com"
 )
-LOCAL_PORTS = frozenset({11434})  # Ollama's: the one model that answers on the machine itself
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+LOCAL_PORTS = frozenset({11434})  # Ollama's default
 BASE_URL_VARIABLES = (
     "OPENAI_BASE_URL",
     "OPENAI_API_BASE",
@@ -79,69 +88,92 @@ BASE_URL_VARIABLES = (
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
-class Hosts:
-    """The addresses that one run answers for: the known ones, and the base URLs given to it.
-
-    The base URLs that the environment names are given too: who has set `OPENAI_BASE_URL` wants
-    his agent to talk to that address, and the test wants it to be answered.
-    """
-
-    def __init__(self, urls: tuple[str, ...] = ()) -> None:
-        named = (os.environ.get(name, "") for name in BASE_URL_VARIABLES)
-        self._given = {_split_url(url) for url in (*urls, *named) if url}
-
-    def has(self, host: str, port: int | None) -> bool:
-        """Whether a model is expected at this address."""
-        name = host.lower()
-        if name in KNOWN_HOSTS or (name, port) in self._given:
-            return True
-        if port in LOCAL_PORTS and name in {"localhost", "127.0.0.1", "::1"}:
-            return True
-        return HOST_PATTERN.fullmatch(name) is not None
-
-
-def _split_url(url: str) -> tuple[str, int | None]:
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    return (parts.hostname or "").lower(), parts.port or DEFAULT_PORTS.get(parts.scheme)
-
-
-# --- What a transport is: the place where an HTTP library sends a request and gets its response.
-
-
-class Interceptor(Protocol):
-    """Where requests of the run at work here are answered."""
-
-    def wants(self, host: str, port: int | None) -> bool:
-        """Whether requests to this address are answered here, and never sent."""
-        ...
-
-    async def answer(self, wire: HttpRequest) -> HttpResponse:
-        """The answer to a request, for clients that await it."""
-        ...
-
-    def answer_now(self, wire: HttpRequest) -> HttpResponse:
-        """The answer to a request, for clients that block until they have it."""
-        ...
-
-
 class Transport(Protocol):
-    """One HTTP library."""
+    """The support for one HTTP library."""
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules that hold what has to be patched."""
+        """The names of the modules that `patch` changes."""
         ...
 
     def patch(self, module: Any) -> Iterable[Callable[[], None]]:
-        """Let the requests of this module's clients pass by the line; how to undo it."""
+        """Direct the requests of a module's clients to the interceptor; return how to undo it."""
         ...
 
 
-current_interceptor: ContextVar[Interceptor | None] = thread_variable("offbook_line")
-"""The line of the run at work here, in all its tasks and threads; None outside of any run."""
+class Hosts:
+    """The addresses of models: known providers, and the base URLs of this run.
+
+    The base URLs in environment variables such as `OPENAI_BASE_URL` count too: an agent that is
+    configured for a gateway is intercepted there.
+    """
+
+    def __init__(self, urls: tuple[str, ...] = ()) -> None:
+        self._base_urls: set[tuple[str, int | None]] = set()
+        for url in (*urls, *(os.environ.get(name, "") for name in BASE_URL_VARIABLES)):
+            if url:
+                parts = urlsplit(url if "//" in url else f"http://{url}")
+                port = parts.port or DEFAULT_PORTS.get(parts.scheme)
+                self._base_urls.add(((parts.hostname or "").lower(), port))
+
+    def __contains__(self, address: tuple[str, int | None]) -> bool:
+        host, port = address
+        name = host.lower()
+        return (
+            name in KNOWN_HOSTS
+            or (name, port) in self._base_urls
+            or (port in LOCAL_PORTS and name in LOCAL_HOSTS)
+            or HOST_PATTERN.fullmatch(name) is not None
+        )
+
+
+class Interceptor:
+    """Answers the requests of one run, from any client and in any thread.
+
+    With `relay`, a response may be a stream that is still being received.
+    """
+
+    def __init__(self, answer: Answer, urls: tuple[str, ...] = (), *, relay: bool = False) -> None:
+        self.hosts = Hosts(urls)
+        self._answer = answer
+        self._relay = StreamRelay() if relay else None
+        self._gate = Gate()
+        self._bridge = SyncBridge()
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Return the response to a request, for clients that await it."""
+        if self._relay is not None:
+            return await self._relay.await_response(partial(self._relay_async, request))
+        async with self._gate:
+            return await self._answer(request)
+
+    def answer_blocking(self, request: HttpRequest) -> HttpResponse:
+        """Return the response to a request, for clients that block."""
+        if self._relay is not None:
+            return self._relay.wait_for_response(partial(self._relay_blocking, request))
+        with self._gate:
+            return self._bridge.run(self._answer(request))
+
+    async def _relay_async(self, request: HttpRequest, put: Put) -> None:
+        async with self._gate:
+            await relay_response(self._answer(request), put)
+
+    def _relay_blocking(self, request: HttpRequest, put: Put) -> None:
+        with self._gate:
+            self._bridge.run(relay_response(self._answer(request), put))
+
+    def close(self) -> None:
+        """Wait for the threads of this run, and close its event loops."""
+        if self._relay is not None:
+            self._relay.close()
+        self._bridge.close()
+
+
+current_interceptor: ContextVar[Interceptor | None] = thread_variable("offbook_interceptor")
+"""The interceptor of the current run, in all its tasks and threads; None outside of a run."""
 
 
 def find_interceptor(host: str, port: int | None) -> Interceptor | None:
-    """The line that answers for this address, if we are in a run that does."""
-    current = current_interceptor.get()
-    return current if current is not None and current.wants(host, port) else None
+    """Return the interceptor for an address, or None if the request is to be sent."""
+    interceptor = current_interceptor.get()
+    return interceptor if interceptor is not None and (host, port) in interceptor.hosts else None

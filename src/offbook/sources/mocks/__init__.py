@@ -1,1 +1,1 @@
-"""Mocks: replies written down line by line, for prompts that look like something."""
+"""Mocks: replies in a file, one a line, selected by a pattern or by their order."""

@@ -1,7 +1,9 @@
-"""Records mocks: a source in front of another one, which writes each answer as a line.
+"""Record mocks: wrap a source and write each of its replies as a line of a mock file.
 
-The lines are given out in the order in which the answers came. They have no `match`: what was
-asked is not kept. To keep that too, record a cassette.
+    recording = MockRecording(Live(), "answers.jsonl")
+
+The lines answer in the order in which they were recorded. They have no `match`, as requests are
+not recorded; to compare the requests of a later run too, record a cassette.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import ModelSource, Reply, Request
 
-PRIVATE = 0o600
+PRIVATE = 0o600  # replies may contain confidential text: readable by their owner only
 
 
 class MockRecording:
-    """A source whose answers go to a mock file, which is whole after each of them."""
+    """A source that records the replies of another one; the file is complete after each reply."""
 
     def __init__(self, source: ModelSource, path: Path | str, *, replace: bool = False) -> None:
         self.path = Path(path)
@@ -36,30 +38,30 @@ class MockRecording:
         self._source = source
         if self.path.exists() and not replace:
             raise UsageError(
-                "this file is there already",
+                "the file already exists",
                 where=str(path),
-                hint="choose another name, or begin it anew (--replace)",
+                hint="choose another name, or overwrite it with --replace",
             )
 
     async def reply(self, request: Request, /) -> Reply:
-        """The source's reply, or the provider's error, each kept on its way back."""
-        if (warmed := answer_prewarm(request)) is not None:
-            return warmed
+        """Return the reply of the source; record it, or the provider's error."""
+        if (prewarm := answer_prewarm(request)) is not None:
+            return prewarm
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
-            self._keep(render_error_line(error))
+            self._record(render_error_line(error))
             raise
-        self._keep(render_reply_line(reply, ids=True))
+        self._record(render_reply_line(reply, ids=True))
         return reply
 
-    def _keep(self, line: dict[str, Any]) -> None:
+    def _record(self, line: dict[str, Any]) -> None:
         self.lines.append(line)
         write_mock_file(self.path, self.lines)
 
 
 def write_mock_file(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    """Write a mock file whole, and without a secret."""
+    """Write a mock file, with secrets replaced."""
     known = known_secrets()
     texts = (hide_secrets(msgspec.json.encode(line).decode(), known) for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,15 +69,18 @@ def write_mock_file(path: Path, lines: Iterable[dict[str, Any]]) -> None:
 
 
 def render_error_line(error: ModelError) -> dict[str, Any]:
-    """A provider's error as a line."""
-    told = {"status": error.status, "category": error.category, "message": error.message}
-    return {"error": told}
+    """Return a provider's error as a mock line."""
+    return {"error": {"status": error.status, "category": error.category, "message": error.message}}
 
 
 def render_reply_line(
     reply: Reply, *, provider: str = "", counted: bool = True, ids: bool = False
 ) -> dict[str, Any]:
-    """A reply as a line; with the ids of its calls and the pieces of its text, if they are kept."""
+    """Return a reply as a mock line.
+
+    With `ids` it keeps the ids of the tool calls and the chunks of the text; with `counted` the
+    token counts.
+    """
     line: dict[str, Any] = {
         "text": "\n".join(block.text for block in reply.blocks if isinstance(block, Text))
     }
@@ -87,8 +92,10 @@ def render_reply_line(
     thoughts = [block.text for block in reply.blocks if isinstance(block, Thinking) and block.text]
     if thoughts:
         line["thinking"] = "\n".join(thoughts)
+    # The format requires that the chunks add up to the text, which joins several blocks by lines.
     if ids and len(reply.chunks) > 1 and "".join(reply.chunks) == line["text"]:
         line["stream_chunks"] = reply.chunks
+    # The other reasons follow from the content.
     if reply.stop not in {"stop", "tool_use"}:
         line["stop_reason"] = reply.stop
     if reply.model:

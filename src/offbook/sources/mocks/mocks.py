@@ -1,13 +1,13 @@
 """A mock file as a model.
 
-Lines without `match` are given out first, in their order, each once. Then come the lines whose
-pattern fits the conversation, in the order of the file. Where nothing fits, the run fails with the
-beginning of the prompt and the line that comes nearest: nothing is ever made up.
+Lines without a `match` answer first, in order, each once. After them the first line whose pattern
+matches the conversation answers. Without a match the run fails with the beginning of the prompt
+and the nearest line: a reply is never made up.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,23 +25,25 @@ from offbook.exchange.messages import (
     find_calls,
 )
 from offbook.exchange.model import Reply, Usage
-from offbook.sources.mocks.globs import Globs
-from offbook.sources.mocks.mock_file import Mock, MockFile, parse_mocks, read_mocks
+from offbook.secrets import word_finder
+from offbook.sources.mocks.mock_file import Glob, Mock, MockFile, parse_mocks, read_mocks
 from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from offbook.exchange.messages import AnyBlock, Message
     from offbook.exchange.model import Request
 
-SHOWN = 200
+PROMPT_LIMIT = 200
 RECEIPTS = 1000  # a server may run for days
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
+UNINDEXED = 8  # up to so many patterns are tried one by one, which is as fast as the index
+WORD_LENGTH = 12
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which line answered a request, and why that one."""
+    """The line that answered a request, and the scopes that led to it."""
 
     source: str
     matched: bool
@@ -55,151 +57,179 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Mocks:
-    """The lines of a mock file, given out as replies: a `ModelSource`.
+    """The lines of a mock file as replies: a `ModelSource`.
 
-    `lines` is a file, or the lines themselves. A request has its scope, for files that have
-    scopes, in its metadata, or belongs to `agent.main`.
+        Mocks("mocks.jsonl")
+        Mocks([{"match": "*refund*", "text": "Refunded."}])
+
+    For a file with scopes, the scope of a request is in its metadata; the default is `agent.main`.
     """
 
     def __init__(self, lines: Path | str | MockFile | Iterable[Mapping[str, Any]]) -> None:
-        self.script = _read(lines)
-        if not self.script.mocks:
+        if isinstance(lines, MockFile):
+            self.file = lines
+        elif isinstance(lines, (str, Path)):
+            self.file = read_mocks(lines)
+        elif isinstance(lines, Mapping) or not isinstance(lines, Iterable):
+            kind = type(cast("object", lines)).__name__
             raise UsageError(
-                "there is not a single mock", where=self.script.path, hint='write {"text": "…"}'
+                f"mocks must be a file or a list of lines, got {kind}",
+                hint='write Mocks([{"text": "…"}])',
             )
+        else:
+            text = "\n".join(msgspec.json.encode(line).decode() for line in lines)
+            self.file = parse_mocks(text, "mocks")
+        if not self.file.mocks:
+            raise UsageError("no mock lines", where=self.file.path, hint='write {"text": "…"}')
         self.receipts: deque[Receipt] = deque(maxlen=RECEIPTS)
-        self._shelves: dict[str, _Shelf] = {}
-        for mock in self.script.mocks:
-            self._shelves.setdefault(mock.scope, _Shelf()).add(mock)
+        self._scopes: dict[str, _Scope] = {}
+        for mock in self.file.mocks:
+            self._scopes.setdefault(mock.scope, _Scope()).add(mock)
         self._used: set[int] = set()
-        self._heard = (0, "", "")
-        self._left = len(self.script.mocks)
-        self._calls = 0
+        self._remaining = len(self.file.mocks)
+        self._call_count = 0
+        self._last_text = (0, "", "")  # messages, digest and text of the latest conversation
 
     async def reply(self, request: Request, /) -> Reply:
-        """The answer of the first line that fits; a call beside the work only takes its own."""
-        text = self._hear(request)
-        asked = _scope_of(request) if self.script.versioned else DEFAULT
-        for scope in self._ways(asked):
-            shelf = self._shelves.get(scope)
-            if shelf is None:
+        """Return the reply of the first line that matches the request."""
+        text = self._match_text(request)
+        requested, scopes = DEFAULT, (DEFAULT,)
+        if self.file.versioned:
+            requested = str(request.metadata.get("scope", MAIN))
+            scopes = (requested, SHARED) if self.file.strict else (requested, SHARED, DEFAULT)
+        for name in scopes:
+            scope = self._scopes.get(name)
+            if scope is None:
                 continue
-            in_order = shelf.queue and answer_side_request(request) is None
-            mock = shelf.next() if in_order else shelf.take(text)
+            # A side request (a title, a probe) takes a line that matches it, but none in order:
+            # those are for the agent's work.
+            in_order = scope.queue and answer_side_request(request) is None
+            mock = scope.next() if in_order else scope.take(text)
             if mock is not None:
-                return self._give(mock, text, asked)
-        side_response = answer_side_request(request)
-        if side_response is not None:
-            return side_response
-        self.receipts.append(Receipt(self.script.path, matched=False, requested_scope=asked))
-        raise self._miss(text, asked)
+                return self._answer(mock, text, requested)
+        side_reply = answer_side_request(request)
+        if side_reply is not None:
+            return side_reply
+        self.receipts.append(Receipt(self.file.path, matched=False, requested_scope=requested))
+        shown = text[:PROMPT_LIMIT] + ("..." if len(text) > PROMPT_LIMIT else "")
+        raise ScriptMismatch(
+            f'no mock matched prompt: "{shown}"',
+            where=self.file.path,
+            hint="\n".join(f"  {line}" for line in self._explain_miss(text, requested)),
+        )
 
-    def _hear(self, request: Request) -> str:
-        """What a pattern is held against; of a conversation that goes on, only the new is read."""
+    def _match_text(self, request: Request) -> str:
+        """Return the text that patterns match; of a growing conversation only read the new part."""
         messages = request.messages
-        count, digest, text = self._heard
         length = len(messages)
+        count, digest, text = self._last_text
         if not 0 < count <= length or messages.digest(count) != digest:
             count, text = 0, ""
         if count < length:
             more = join_values(messages[count:] if count else messages)
             text = f"{text}\n{more}" if text and more else text or more
-            self._heard = (length, messages.digest(), text)
+            self._last_text = (length, messages.digest(), text)
         return text
 
-    def _ways(self, asked: str) -> tuple[str, ...]:
-        if not self.script.versioned:
-            return (DEFAULT,)
-        return (asked, SHARED) if self.script.strict else (asked, SHARED, DEFAULT)
-
-    def _give(self, mock: Mock, text: str, asked: str) -> Reply:
+    def _answer(self, mock: Mock, text: str, requested: str) -> Reply:
         self._used.add(mock.number)
-        self._left -= not mock.sticky
-        receipt = Receipt(
-            self.script.path,
-            matched=True,
-            id=mock.id,
-            line=mock.number,
-            requested_scope=asked,
-            resolved_scope=mock.scope,
-            consume="sticky" if mock.sticky else "once",
-            fell_through=mock.scope != asked,
-            remaining=self._left,
+        self._remaining -= not mock.sticky
+        self.receipts.append(
+            Receipt(
+                self.file.path,
+                matched=True,
+                id=mock.id,
+                line=mock.number,
+                requested_scope=requested,
+                resolved_scope=mock.scope,
+                consume="sticky" if mock.sticky else "once",
+                fell_through=mock.scope != requested,
+                remaining=self._remaining,
+            )
         )
-        self.receipts.append(receipt)
         if mock.line.error is not None:
-            raise mock.line.error.error()
+            raise mock.line.error.to_model_error()
         usage = mock.usage
-        if not mock.counted:
+        if not mock.has_input_tokens:  # then a token is a byte of the conversation
             usage = Usage(len(text.encode()), usage.output, usage.cache_read, usage.cache_write)
         blocks = mock.blocks
         if find_calls(blocks):
-            blocks = tuple(self._name(block) for block in blocks)
+            blocks = tuple(self._with_call_id(block) for block in blocks)
         chunks = mock.line.stream_chunks or ()
         return Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
 
-    def _name(self, block: AnyBlock) -> AnyBlock:
-        """Give a tool call that has no id one that no other call of this run has."""
+    def _with_call_id(self, block: AnyBlock) -> AnyBlock:
+        """Give a tool call without an id one that is unique in this run."""
         if not isinstance(block, ToolCall) or block.id:
             return block
-        self._calls += 1
-        return msgspec.structs.replace(block, id=f"mock_call_{self._calls}")
+        self._call_count += 1
+        return msgspec.structs.replace(block, id=f"mock_call_{self._call_count}")
 
     @property
     def unused(self) -> list[Mock]:
-        """The lines that have answered nothing yet."""
-        return [mock for mock in self.script.mocks if mock.number not in self._used]
+        """The lines that have not answered a request yet."""
+        return [mock for mock in self.file.mocks if mock.number not in self._used]
 
     def unfinished(self) -> ScriptUnfinished | None:
-        """The error for a run in which nobody asked; lines that are left over are none."""
+        """Return the error for a run without any request; unused lines are not an error."""
         if self._used:
             return None
-        count = len(self.script.mocks)
+        count = len(self.file.mocks)
         return ScriptUnfinished(
-            f"the model was never asked: none of {count} line{'s' * (count != 1)} has answered",
-            where=self.script.path,
-            hint="does the agent find the model? its address is in the environment, see `offbook"
-            " run --help`",
+            f"the model received no request: 0 of {count} mock line{'s' * (count != 1)} used",
+            where=self.file.path,
+            hint="check that the agent reads the model's address from the environment, see"
+            " `offbook run --help`",
         )
 
-    def _miss(self, text: str, asked: str) -> ScriptMismatch:
-        shown = text[:SHOWN] + ("..." if len(text) > SHOWN else "")
-        return ScriptMismatch(
-            f'no mock matched prompt: "{shown}"',
-            where=self.script.path,
-            hint="\n".join(f"  {told}" for told in self._explain(text, asked)),
-        )
-
-    def _explain(self, text: str, asked: str) -> Iterator[str]:
-        if self.script.versioned:
-            yield f"asked in the scope {asked!r}"
-        queue = [mock for mock in self.script.mocks if mock.glob is None]
-        number = sum(mock.number in self._used for mock in queue if not mock.sticky)
-        if number:
-            yield f"used up: {number} line{'s' * (number != 1)} without match"
-        patterns = [mock for mock in self.script.mocks if mock.glob is not None]
-        waiting = [mock for mock in queue if mock.sticky or mock.number not in self._used]
-        fitting = (mock for mock in patterns if mock.glob and mock.glob.fits(text))
-        if found := next(fitting, None) or next(iter(waiting), None):
-            yield f"{found.shown} would fit, but {self._why_not(found)}"
+    def _explain_miss(self, text: str, requested: str) -> Iterator[str]:
+        """Yield the lines of the hint: the nearest line, and one to add."""
+        if self.file.versioned:
+            yield f"scope of the request: {requested!r}"
+        queue = [mock for mock in self.file.mocks if mock.glob is None]
+        used = sum(mock.number in self._used for mock in queue if not mock.sticky)
+        if used:
+            yield f"used up: {used} line{'s' * (used != 1)} without match"
+        patterns = [mock for mock in self.file.mocks if mock.glob is not None]
+        candidates = [mock for mock in patterns if mock.glob and mock.glob.matches(text)]
+        candidates += [mock for mock in queue if mock.sticky or mock.number not in self._used]
+        if candidates:
+            mock = candidates[0]
+            if mock.number in self._used and not mock.sticky:
+                yield f"{mock.label} matches, but is used up: it answers once"
+            else:
+                yield f"{mock.label} matches, but belongs to the scope {mock.scope!r}"
             return
         if patterns:
-            yield f"nearest: {_nearest(text, patterns).shown}"
-        yield f"fix: add a line, such as {_suggest(text, asked if self.script.versioned else '')}"
-
-    def _why_not(self, mock: Mock) -> str:
-        if mock.number in self._used and not mock.sticky:
-            return "it was for once, and is used up"
-        return f"it belongs to the scope {mock.scope!r}"
+            yield f"nearest: {_nearest(text, patterns).label}"
+        keys = {"id": "…", "scope": requested, "consume": "once"} if self.file.versioned else {}
+        pattern = f"*{text.split(chr(10), 1)[0][:40]}*"
+        line = msgspec.json.encode({**keys, "match": pattern, "text": "…"}).decode()
+        yield f"fix: add a line, such as {line}"
 
 
-class _Shelf:
-    """The lines of one scope that are left."""
+def _nearest(text: str, mocks: list[Mock]) -> Mock:
+    """Return the line whose pattern shares the largest part with the text."""
+    from difflib import SequenceMatcher  # only here: saves 1 ms at start-up
+
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(text[: 4 * PROMPT_LIMIT])
+
+    def similarity(mock: Mock) -> float:
+        literal = (mock.line.match or "").replace("*", "")
+        matcher.set_seq1(literal)
+        return sum(block.size for block in matcher.get_matching_blocks()) / (len(literal) or 1)
+
+    return max(mocks[:PROMPT_LIMIT], key=similarity)
+
+
+class _Scope:
+    """The remaining lines of one scope."""
 
     def __init__(self) -> None:
         self.queue: deque[Mock] = deque()
         self._patterns: dict[int, Mock] = {}
-        self._globs: Globs | None = None
+        self._index: GlobIndex | None = None
 
     def add(self, mock: Mock) -> None:
         if mock.glob is None:
@@ -208,57 +238,101 @@ class _Shelf:
             self._patterns[mock.number] = mock
 
     def next(self) -> Mock:
-        """The next line in order."""
+        """Return the next line in order."""
         return self.queue[0] if self.queue[0].sticky else self.queue.popleft()
 
     def take(self, text: str) -> Mock | None:
-        """The first line that fits."""
-        if self._globs is None:
-            found = self._patterns.items()
-            self._globs = Globs((place, mock.glob) for place, mock in found if mock.glob)
-        for place in self._globs.fitting(text):
-            mock = self._patterns.get(place)
+        """Return the first line whose pattern matches; remove it if it answers once."""
+        if self._index is None:
+            entries = self._patterns.items()
+            self._index = GlobIndex((number, mock.glob) for number, mock in entries if mock.glob)
+        for number in self._index.find(text):
+            mock = self._patterns.get(number)
             if mock is not None:
                 if not mock.sticky:
-                    del self._patterns[place]
+                    del self._patterns[number]
                 return mock
         return None
 
 
-def join_values(messages: Iterable[Message]) -> str:
-    """All that is said in these messages, one value a line: what a pattern is held against.
+class GlobIndex:
+    """Finds the patterns that match a text, among thousands, in one pass over the text.
 
-    Roles and the names, ids and arguments of tools are part of it; the system prompt, the tools
-    offered and the model are not.
+    Each pattern is indexed by its rarest word: a text that lacks the word cannot match. A search
+    for all words at once (Aho-Corasick) selects the few patterns to try, so that a request costs
+    about the same with 1,000 lines as with one (`bench/server.py`).
     """
-    return "\n".join([part for message in messages for part in _values(message) if part])
+
+    def __init__(self, globs: Iterable[tuple[int, Glob]]) -> None:
+        self._globs = list(globs)
+        self._without_word: list[int] = []
+        self._by_word: list[list[int]] = []
+        if len(self._globs) <= UNINDEXED:
+            self._find_words = None
+            return
+        words = [
+            {word[:WORD_LENGTH] for word in glob.pattern.replace("*", " ").split()}
+            for _, glob in self._globs
+        ]
+        counts = Counter(word for group in words for word in group)
+        entries: dict[str, list[int]] = {}
+        for index, group in enumerate(words):
+            if group:
+                rarest = min(group, key=lambda word: (counts[word], -len(word), word))
+                entries.setdefault(rarest, []).append(index)
+            else:
+                self._without_word.append(index)
+        self._by_word = list(entries.values())
+        self._find_words = word_finder(map(_encode, entries))
+
+    def find(self, text: str) -> Iterator[int]:
+        """Yield the numbers of the patterns that match, in their order."""
+        candidates: Sequence[int] = range(len(self._globs))
+        if self._find_words is not None:
+            found = set(self._without_word)
+            for word in {word for word, _, _ in self._find_words(_encode(text))}:
+                found.update(self._by_word[word])
+            candidates = sorted(found)
+        for index in candidates:
+            number, glob = self._globs[index]
+            if glob.matches(text):
+                yield number
 
 
-def _values(message: Message) -> Iterable[str]:
-    if len(message.blocks) == 1 and isinstance(message.blocks[0], Text):  # as most have
-        return (message.blocks[0].text, message.role)
-    return _spell(message)
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
-def _spell(message: Message) -> Iterator[str]:
-    for block in message.blocks:
-        if isinstance(block, (Text, Thinking, ToolResult)):
-            yield block.text
-        elif isinstance(block, Image):
-            yield block.url
-        elif isinstance(block, RawBlock):
-            yield from _strings(block.data)
-    yield message.role
-    for block in message.blocks:
-        if isinstance(block, ToolResult):
-            yield block.call_id
-        elif isinstance(block, ToolCall):
-            yield from _strings(block.arguments)
-            yield block.id
-            yield block.name
+def join_values(messages: Iterable[Message]) -> str:
+    """Return the text that a pattern is matched against: every value, one a line.
+
+    It contains texts, roles, and the names, ids and arguments of tool calls, but not the system
+    prompt, the offered tools or the model.
+    """
+    values: list[str] = []
+    for message in messages:
+        blocks = message.blocks
+        if len(blocks) == 1 and isinstance(blocks[0], Text):  # most messages: spares the loops
+            values += (blocks[0].text, message.role)
+            continue
+        for block in blocks:
+            if isinstance(block, (Text, Thinking, ToolResult)):
+                values.append(block.text)
+            elif isinstance(block, Image):
+                values.append(block.url)
+            elif isinstance(block, RawBlock):
+                values += _strings(block.data)
+        values.append(message.role)
+        for block in blocks:
+            if isinstance(block, ToolResult):
+                values.append(block.call_id)
+            elif isinstance(block, ToolCall):
+                values += (*_strings(block.arguments), block.id, block.name)
+    return "\n".join(filter(None, values))
 
 
 def _strings(value: object) -> Iterator[str]:
+    """Yield the strings in a JSON value, objects in the order of their keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -268,40 +342,3 @@ def _strings(value: object) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in cast("list[object]", value):
             yield from _strings(item)
-
-
-def _read(lines: Path | str | MockFile | Iterable[Mapping[str, Any]]) -> MockFile:
-    if isinstance(lines, MockFile):
-        return lines
-    if isinstance(lines, (str, Path)):
-        return read_mocks(lines)
-    if isinstance(lines, Mapping) or not isinstance(lines, Iterable):
-        kind = type(cast("object", lines)).__name__
-        raise UsageError(
-            f"mocks are a file or a list of lines, not {kind}", hint='write Mocks([{"text": "…"}])'
-        )
-    return parse_mocks("\n".join(msgspec.json.encode(line).decode() for line in lines), "mocks")
-
-
-def _scope_of(request: Request) -> str:
-    return str(request.metadata.get("scope", MAIN))
-
-
-def _nearest(text: str, mocks: list[Mock]) -> Mock:
-    from difflib import SequenceMatcher
-
-    matcher = SequenceMatcher(autojunk=False)
-    matcher.set_seq2(text[: 4 * SHOWN])
-
-    def likeness(mock: Mock) -> float:
-        literal = (mock.line.match or "").replace("*", "")
-        matcher.set_seq1(literal)
-        return sum(block.size for block in matcher.get_matching_blocks()) / (len(literal) or 1)
-
-    return max(mocks[:SHOWN], key=likeness)
-
-
-def _suggest(text: str, scope: str) -> str:
-    words = text.split("\n", 1)[0][:40]
-    about = {"id": "…", "scope": scope, "consume": "once"} if scope else {}
-    return msgspec.json.encode({**about, "match": f"*{words}*", "text": "…"}).decode()

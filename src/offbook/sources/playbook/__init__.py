@@ -1,4 +1,4 @@
-"""A playbook scripts what the model does: `when` it is told this, it `call`s that and `say`s so.
+"""A playbook scripts the model: `when` a prompt arrives, the model `call`s tools and `say`s texts.
 
     when("Refund order 7", [
         call("find_order", {"id": 7}),
@@ -6,8 +6,8 @@
         say("Done."),
     ])
 
-A turn is a prompt and its steps; a step is one message of the model. A `role` is a script of its
-own for requests that look different: a subagent, a title generator, a router.
+A turn is a prompt and its steps; a step is one message of the model. A `role` is a separate script
+for requests that look different: those of a subagent, a title generator, a router.
 """
 
 from offbook.sources.playbook.actions import (
@@ -20,12 +20,13 @@ from offbook.sources.playbook.actions import (
     Turn,
     call,
     fail,
+    list_called_tools,
     role,
     say,
     think,
     when,
 )
-from offbook.sources.playbook.diagnostics import describe, list_called_tools, validate
+from offbook.sources.playbook.diagnostics import describe, validate
 from offbook.sources.playbook.playbook import Playbook
 
 __all__ = [

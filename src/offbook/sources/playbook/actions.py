@@ -1,4 +1,8 @@
-"""The words of a playbook: what the model does, on what prompt, in which part."""
+"""The words of a playbook: `when`, `call`, `say`, `think`, `fail` and `role`.
+
+Each word checks its arguments immediately, so a mistake is reported at the line that contains it
+and not in the middle of a run.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
 Params = Mapping[str, Any]
 LateParams = Callable[[], "Params | Awaitable[Params]"]
 Callback = Callable[[ToolResult], object]
+Match = str | re.Pattern[str]
+
+_encode_json = msgspec.json.Encoder().encode
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -30,11 +37,11 @@ class Call(msgspec.Struct, frozen=True):
     callbacks: tuple[Callback, ...] = ()
 
     def then(self, callback: Callback) -> Call:
-        """Hand the tool's result to `callback` once it is there; what it raises fails the run.
+        """Pass the tool's result to `callback` when it arrives; an exception fails the run.
 
-        Several callbacks are asked in the order in which they were added.
+        Several callbacks run in the order in which they were added.
         """
-        if not callable(callback) or not _takes(callback, 1):
+        if not callable(callback) or not _accepts(callback, 1):
             raise PlaybookError(
                 f"call({self.tool!r}, …).then() takes a function of the result",
                 hint=f"write call({self.tool!r}, …).then(lambda result: …)",
@@ -43,14 +50,14 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Say(msgspec.Struct, frozen=True):
-    """The model says something; on its own, that ends the turn."""
+    """The model says a text. A message without a tool call ends the turn."""
 
     text: str
     stop: StopReason = "stop"
 
 
 class Think(msgspec.Struct, frozen=True):
-    """The model thinks before whatever comes next in the same message."""
+    """The model thinks before the next action, in the same message."""
 
     text: str
 
@@ -69,17 +76,14 @@ Actions = Sequence["Action | Sequence[Action]"]
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """A prompt, and what the model does about it."""
+    """A prompt, and the actions that the model answers it with."""
 
     text: str
     actions: Actions
 
 
-Match = str | re.Pattern[str]
-
-
 class Role(msgspec.Struct, frozen=True):
-    """A part in the cast: what it does, and by what its requests are known."""
+    """A script for requests of one kind, and the conditions by which they are recognised."""
 
     name: str
     actions: Actions
@@ -88,111 +92,134 @@ class Role(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] | None = None
     first: Match | None = None
 
-    def plays(self, request: Request) -> bool:
-        """Whether this request is one of this role's."""
+    def matches(self, request: Request) -> bool:
+        """Return whether the request belongs to this role."""
         return (
-            _fits(self.system, request.system)
-            and _fits(self.model, request.model)
-            and _fits(self.first, request.first)
-            and (self.tools is None or set(self.tools) <= set(request.offered))
+            _matches(self.system, request.system)
+            and _matches(self.model, request.model)
+            and _matches(self.first, request.first_prompt)
+            and (self.tools is None or set(self.tools) <= set(request.tool_names))
         )
 
-    def misfits(self, request: Request) -> list[tuple[str, object, object]]:
-        """What this request would need to be one of this role's: by what, wanted, came."""
-        asked: list[tuple[str, Any, Any]] = [
-            (name, getattr(self, name), getattr(request, name))
-            for name in ("system", "model", "first")
+    def mismatches(self, request: Request) -> list[tuple[str, object, object]]:
+        """Return the conditions that the request misses, as (name, expected, got)."""
+        found: list[tuple[str, object, object]] = [
+            (name, expected, text)
+            for name, expected, text in (
+                ("system", self.system, request.system),
+                ("model", self.model, request.model),
+                ("first", self.first, request.first_prompt),
+            )
+            if not _matches(expected, text)
         ]
-        found = [(by, wanted, came) for by, wanted, came in asked if not _fits(wanted, came)]
-        if self.tools is not None and not set(self.tools) <= set(request.offered):
-            found.append(("tools", self.tools, request.offered))
+        if self.tools is not None and not set(self.tools) <= set(request.tool_names):
+            found.append(("tools", self.tools, request.tool_names))
         return found
 
 
-def _fits(match: Match | None, text: str) -> bool:
+def _matches(match: Match | None, text: str) -> bool:
     if match is None:
         return True
     return match in text if isinstance(match, str) else match.search(text) is not None
 
 
-def _takes(function: Callable[..., object], count: int) -> bool:
-    """Whether a function can be called with so many arguments; one that hides it can."""
+def group_actions(action: Action | Sequence[Action]) -> Sequence[Action]:
+    """Return the actions of one message: a list is a group, a bare action is a group of one."""
+    return (action,) if isinstance(action, (Call, Say, Think, Fail)) else action
+
+
+def list_called_tools(script: Iterable[Turn | Role]) -> set[str]:
+    """Return the names of all tools that a script calls."""
+    return {
+        action.tool
+        for entry in script
+        for message in entry.actions
+        for action in group_actions(message)
+        if isinstance(action, Call)
+    }
+
+
+@explain_call
+def when(text: str, actions: Actions) -> Turn:
+    """Script the model's answer to a prompt: these actions, one message each.
+
+    A list inside the list is one message: `[call("a"), call("b")]` calls two tools at once.
+    """
+    if not isinstance(text, str):
+        raise PlaybookError(
+            f"when() takes the prompt first, a string, not {type(text).__name__}",
+            hint='write when("the user\'s prompt", [call(…), say(…)])',
+        )
+    return Turn(text, _check_actions(actions, f"when({text!r}, …)"))
+
+
+@explain_call
+def call(tool: str, params: Params | LateParams | None = None) -> Call:
+    """Let the model call `tool`. A function as `params` is called when the step is reached."""
+    if not isinstance(tool, str) or not tool:
+        raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
+    if params is None:
+        return Call(tool, {})
+    if callable(params):
+        if not _accepts(params, 0):
+            raise PlaybookError(
+                f"the function in call({tool!r}, …) must not take arguments",
+                hint=f"write call({tool!r}, lambda: {{…}}); it can read variables set in .then()",
+            )
+        return Call(tool, params)
+    if not isinstance(params, Mapping):
+        raise PlaybookError(
+            f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
+            hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
+        )
+    return Call(tool, check_params(params, tool))
+
+
+def check_params(params: Mapping[Any, Any], tool: str) -> Params:
+    """Return the parameters of a call, or raise if JSON cannot represent them."""
+    bad_key = next((key for key in params if not isinstance(key, str)), None)
+    if bad_key is not None:
+        raise PlaybookError(
+            f"parameter names of call({tool!r}, …) must be strings, got {bad_key!r}",
+            hint=f'write call({tool!r}, {{"name": value}})',
+        )
+    try:
+        _encode_json(params)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PlaybookError(
+            f"the parameters of call({tool!r}, …) are not JSON: {error}",
+            hint="use strings, numbers, booleans, None, lists and dicts",
+        ) from error
+    return params
+
+
+def _accepts(function: Callable[..., object], count: int) -> bool:
+    """Return whether a function accepts `count` positional arguments."""
     try:
         signature(function).bind(*range(count))
     except TypeError:
         return False
-    except ValueError:  # a function of C that does not tell
+    except ValueError:  # builtins written in C may have no signature: give them a try
         return True
     return True
 
 
 @explain_call
-def when(text: str, actions: Actions) -> Turn:
-    """On this prompt, the model does these things, one after the other."""
-    if not isinstance(text, str):
-        raise PlaybookError(
-            f"when() takes the prompt first, a string, not {type(text).__name__}",
-            hint='write when("what the user says", [call(…), say(…)])',
-        )
-    return Turn(text, _listed(actions, f"when({text!r}, …)"))
-
-
-@explain_call
-def call(tool: str, params: Params | LateParams | None = None) -> Call:
-    """The model calls `tool`; a function gives the parameters when the call's turn comes."""
-    if not isinstance(tool, str) or not tool:
-        raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
-    if params is not None and not callable(params) and not isinstance(params, Mapping):
-        raise PlaybookError(
-            f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
-            hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
-        )
-    if callable(params) and not _takes(params, 0):
-        raise PlaybookError(
-            f"the function of call({tool!r}, …) takes arguments, but is given none",
-            hint=f"write call({tool!r}, lambda: {{…}}); it can see what .then() has kept",
-        )
-    if params is None or callable(params):
-        return Call(tool, params or {})
-    return Call(tool, check_names(params, tool))
-
-
-def check_names(params: Mapping[Any, Any], tool: str) -> Params:
-    """The parameters, all of them named by strings."""
-    odd = next((key for key in params if not isinstance(key, str)), None)
-    if odd is not None:
-        raise PlaybookError(
-            f"a parameter of call({tool!r}, …) is named {odd!r}, a {type(odd).__name__}",
-            hint="parameters are named by strings",
-        )
-    try:
-        _spell(params)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise PlaybookError(
-            f"the parameters of call({tool!r}, …) are not what a model can write: {error}",
-            hint="give texts, numbers, lists and dicts, as JSON has them",
-        ) from error
-    return params
-
-
-_spell = msgspec.json.Encoder().encode
-
-
-@explain_call
 def say(text: str, *, stop: StopReason = "stop") -> Say:
-    """The model says `text`, and the turn ends."""
+    """Let the model say `text` and end the turn."""
     if not isinstance(text, str):
         raise PlaybookError(f"say() takes a string, not {type(text).__name__}", hint='say("Done.")')
     if stop not in get_args(StopReason):
         raise PlaybookError(
-            f"say(stop={stop!r})", hint=did_you_mean(str(stop), get_args(StopReason))
+            f"unknown stop reason: say(stop={stop!r})",
+            hint=did_you_mean(str(stop), get_args(StopReason)),
         )
     return Say(text, stop)
 
 
 @explain_call
 def think(text: str) -> Think:
-    """The model thinks `text` before the next step."""
+    """Let the model think `text` before the next action."""
     if not isinstance(text, str):
         raise PlaybookError(
             f"think() takes a string, not {type(text).__name__}", hint='think("Let me see.")'
@@ -208,7 +235,7 @@ def fail(
     category: str = "",
     retry_after: float | None = None,
 ) -> Fail:
-    """The provider answers this request with an error."""
+    """Let the provider answer the request with an error."""
     if not isinstance(message, str) or not isinstance(status, int) or isinstance(status, bool):
         raise PlaybookError(
             f"fail() takes a message and a status, not {type(message).__name__} and {status!r}",
@@ -216,12 +243,16 @@ def fail(
         )
     if status not in range(400, 600):
         raise PlaybookError(
-            f"fail(status={status}) is no error", hint="errors have a status from 400 to 599"
+            f"fail(status={status}) is not an error status", hint="use a status from 400 to 599"
         )
     if not isinstance(category, str):
-        raise PlaybookError(f"fail(category={category!r})", hint='give category="rate_limit"')
+        raise PlaybookError(
+            f"expected a string: fail(category={category!r})", hint='write category="rate_limit"'
+        )
     if retry_after is not None and not (isinstance(retry_after, (int, float)) and retry_after >= 0):
-        raise PlaybookError(f"fail(retry_after={retry_after!r})", hint="give seconds, 0 or more")
+        raise PlaybookError(
+            f"expected seconds: fail(retry_after={retry_after!r})", hint="use a number from 0 up"
+        )
     return Fail(message, status, category, retry_after)
 
 
@@ -235,65 +266,67 @@ def role(
     tools: Iterable[str] | None = None,
     first: Match | None = None,
 ) -> Role:
-    """A part for requests known by their system prompt, model, tools or first user message.
+    """Script the requests that match a system prompt, model, tools or first user message.
 
-    Strings match when they are contained, patterns when they are found, tools when all of them
-    are offered. Each `say` ends one conversation of the role; the next one goes on from there.
+    A string matches if the text contains it, a pattern if it is found in the text, `tools` if the
+    request offers all of them. A `say` ends one conversation of the role; the next conversation
+    continues with the action after it.
     """
-    place = f"role({name!r}, …)"
+    where = f"role({name!r}, …)"
     if not isinstance(name, str) or not name:
         raise PlaybookError(
             "role() takes its name first", hint='write role("researcher", […], system="…")'
         )
     if system is None and model is None and tools is None and first is None:
         raise PlaybookError(
-            f"{place} has nothing to be known by", hint="give it system=, model=, tools= or first="
+            f"{where} has no condition to match requests by",
+            hint="add system=, model=, tools= or first=",
         )
-    for by, match in (("system", system), ("model", model), ("first", first)):
+    for option, match in (("system", system), ("model", model), ("first", first)):
         if match is not None and not isinstance(match, (str, re.Pattern)):
             raise PlaybookError(
-                f"{place}: {by} is a {type(match).__name__}", hint=f'give {by}="…" or re.compile(…)'
+                f"{where}: {option} must be a string or a pattern, got {type(match).__name__}",
+                hint=f'write {option}="…" or {option}=re.compile(…)',
             )
-    steps = _listed(actions, place)
-    if not steps:
-        raise PlaybookError(f"{place} has no actions", hint="let it end with say(…)")
-    return Role(name, steps, system, model, _names(tools, place), first)
-
-
-def _names(tools: Iterable[str] | None, place: str) -> tuple[str, ...] | None:
-    if tools is None:
-        return None
-    if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+    if tools is not None and (
+        isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable)
+    ):  # a string is iterable too, and never meant
         kind = type(cast("object", tools)).__name__
-        raise PlaybookError(f"{place}: tools is a {kind}", hint='give tools=["…"]')
-    return tuple(tools)
+        raise PlaybookError(
+            f"{where}: tools must be a list of names, got {kind}", hint='write tools=["…"]'
+        )
+    checked = _check_actions(actions, where)
+    if not checked:
+        raise PlaybookError(f"{where} has no actions", hint="end it with say(…)")
+    return Role(name, checked, system, model, None if tools is None else tuple(tools), first)
 
 
-def _listed(actions: object, where: str) -> Actions:
+def _check_actions(actions: object, where: str) -> Actions:
+    """Return the actions as tuples, or raise for anything that is not an action."""
     if isinstance(actions, (Call, Say, Think, Fail)) or not isinstance(actions, Sequence):
         raise PlaybookError(
             f"{where} takes a list of actions, not {type(actions).__name__}",
             hint="put the actions into [ … ]",
         )
     checked: list[Action | tuple[Action, ...]] = []
-    for at, action in enumerate(cast("Sequence[object]", actions), 1):
-        group = isinstance(action, (list, tuple))
-        if group:
-            _check_group(cast("Sequence[object]", action), f"action {at} of {where}")
-        for part in cast("Sequence[object]", action) if group else (action,):
-            if not isinstance(part, (Call, Say, Think, Fail)):
+    for number, entry in enumerate(cast("Sequence[object]", actions), 1):
+        position = f"action {number} of {where}"
+        is_group = isinstance(entry, (list, tuple))
+        group = cast("Sequence[object]", entry) if is_group else (entry,)
+        if not group:
+            raise PlaybookError(
+                f"{position} is an empty list", hint="a list is one message: add an action to it"
+            )
+        if len(group) > 1 and any(isinstance(action, Fail) for action in group):
+            raise PlaybookError(
+                f"{position}: fail() cannot be combined with other actions",
+                hint="move fail(…) out of the inner list",
+            )
+        for action in group:
+            if not isinstance(action, (Call, Say, Think, Fail)):
                 raise PlaybookError(
-                    f"action {at} of {where} is a {type(part).__name__}",
+                    f"{position} is not an action, but {type(action).__name__}",
                     hint="actions are call(…), say(…), think(…), fail(…), or a list of them",
                 )
-        checked.append(cast("Any", tuple(cast("list[Action]", action)) if group else action))
+        checked.append(cast("Any", tuple(group) if is_group else entry))
     return tuple(checked)
-
-
-def _check_group(group: Sequence[object], where: str) -> None:
-    if not group:
-        raise PlaybookError(f"{where} is an empty list", hint="a list is one message: fill it")
-    if len(group) > 1 and any(isinstance(part, Fail) for part in group):
-        raise PlaybookError(
-            f"{where} fails and says something", hint="let fail(…) stand alone: it is no message"
-        )

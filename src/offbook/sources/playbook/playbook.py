@@ -1,4 +1,4 @@
-"""The scripted model: the source that plays a playbook, step by step."""
+"""The scripted model: a source that answers each request with the next step of a playbook."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, cast
 
 from offbook.errors import ModelError, PlaybookError, ScriptMismatch, ScriptUnfinished, did_you_mean
-from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
+from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, to_json
 from offbook.exchange.model import Reply, StopReason, Usage
 from offbook.secrets import hide_secrets
 from offbook.sources.playbook.actions import (
@@ -17,23 +17,20 @@ from offbook.sources.playbook.actions import (
     Actions,
     Call,
     Fail,
-    LateParams,
     Params,
     Role,
     Say,
     Think,
     Turn,
-    check_names,
+    check_params,
+    group_actions,
 )
 from offbook.sources.playbook.diagnostics import (
-    TEXT_LIMIT,
     Step,
-    cut_text,
-    estimate_tokens,
     exhausted_error,
-    list_called_tools,
     missing_result_error,
     no_matching_role_error,
+    turn_place,
     unexpected_prompt_error,
     unfinished_error,
 )
@@ -42,299 +39,321 @@ from offbook.sources.side_requests import answer_side_request
 if TYPE_CHECKING:
     from offbook.exchange.model import Request
 
+MAIN = "main"
+
 
 class _ScriptQueue:
-    """One script and how far it has come."""
+    """The remaining steps of one turn or role, and the last one that was used."""
 
-    __slots__ = ("last", "name", "opening", "queue")
+    __slots__ = ("last", "name", "opening", "steps")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.queue: deque[Step] = deque()
+        self.steps: deque[Step] = deque()
         self.last: Step | None = None
-        self.opening = ""
+        self.opening = ""  # digest of the conversation that opened the turn
 
     @property
     def failed(self) -> bool:
-        """Whether its last step was an error of the provider, after which a client asks again."""
+        """Return whether the last step was a provider error, which clients answer by a retry."""
         return self.last is not None and isinstance(self.last.actions[-1], Fail)
 
 
 class Playbook:
-    """The scripted model: a `ModelSource` that answers with the steps, in their order.
+    """The scripted model: a `ModelSource` that answers requests with its steps, in order.
 
-    What the agent did with a step comes back in its next request, whatever way that came: so
-    `.then()` and late-bound parameters work alike in this process and over a wire.
+        playbook = Playbook()
+        turn = when("Refund order 7", [call("refund", {"id": 7}), say("Done.")])
+        playbook.load(turn)
+        playbook.open(turn)
+        reply = await playbook.reply(request)       # the call of `refund`
 
-    An agent that asks for more than was scripted fails the run; with `strict=False` it is told
-    "[PLAYBOOK EXHAUSTED]" instead.
+    The result of a tool call arrives in the agent's next request, in process and over the wire
+    alike. `.then()` callbacks and late-bound parameters therefore work the same in both.
 
-    Turns are opened by whoever prompts the agent. Where nobody does, over a wire, the playbook is
-    `following`: a new user message opens the next turn if the turn's text is in it.
+    A request after the last step raises `ScriptExhausted`; with `strict=False` it is answered
+    with "[PLAYBOOK EXHAUSTED]" instead.
+
+    A rehearsal calls `open` with each turn before it prompts the agent. A server cannot know when
+    its client sends a prompt: with `follow_prompts=True` a new user message opens the next turn if
+    it contains the turn's text.
     """
 
-    def __init__(self, *, strict: bool = True, following: bool = False) -> None:
+    def __init__(self, *, strict: bool = True, follow_prompts: bool = False) -> None:
+        self.consumed = 0
+        self.failure: BaseException | None = None
         self._strict = strict
-        self._following = following
-        self._owners: dict[str, _ScriptQueue] = {}
+        self._follow_prompts = follow_prompts
         self._roles: list[tuple[Role, _ScriptQueue]] = []
         self._turns: deque[tuple[Turn, _ScriptQueue]] = deque()
         self._turn: Turn | None = None
-        self._part = _ScriptQueue("main")
-        self._spent: list[_ScriptQueue] = []
-        self._waiting: dict[str, tuple[Step, Call]] = {}
-        self._steps = 0
-        self._calls = 0
-        self._system: str | None = None
-        self.consumed = 0
-        self.failure: BaseException | None = None
+        self._queue = _ScriptQueue(MAIN)  # of the open turn
+        self._abandoned: list[_ScriptQueue] = []
+        self._call_queues: dict[str, _ScriptQueue] = {}
+        self._awaited_results: dict[str, tuple[Step, Call]] = {}
+        self._main_system: str | None = None
+        self._step_count = 0
+        self._call_count = 0
 
     def load(self, *script: Turn | Role) -> None:
-        """Put turns and roles behind what is there already."""
-        for item in cast("tuple[object, ...]", script):
-            if isinstance(item, Turn):
-                part = _ScriptQueue("main")
-                part.queue.extend(
-                    self._number(item.actions, f"when({cut_text(item.text, TEXT_LIMIT)!r})")
-                )
-                self._turns.append((item, part))
-            elif isinstance(item, Role):
-                part = _ScriptQueue(item.name)
-                part.queue.extend(self._number(item.actions, f"role({item.name!r})"))
-                self._roles.append((item, part))
+        """Append turns and roles to the script."""
+        for entry in cast("tuple[object, ...]", script):
+            if isinstance(entry, Turn):
+                queue = _ScriptQueue(MAIN)
+                queue.steps.extend(self._number_steps(entry.actions, turn_place(entry)))
+                self._turns.append((entry, queue))
+            elif isinstance(entry, Role):
+                queue = _ScriptQueue(entry.name)
+                queue.steps.extend(self._number_steps(entry.actions, f"role({entry.name!r})"))
+                self._roles.append((entry, queue))
             else:
                 raise PlaybookError(
-                    f"a playbook has turns and roles, not {type(item).__name__}",
+                    f"a playbook has turns and roles, not {type(entry).__name__}",
                     hint='write run(when("…", […]), …)',
                 )
 
-    @property
-    def called(self) -> set[str]:
-        """The tools that are still to be called."""
-        parts = [item for item, _ in (*self._turns, *self._roles)]
-        return list_called_tools(parts)
-
-    def drop(self) -> None:
-        """Forget what is left of a run that failed; the numbers go on."""
-        self._turns.clear()
-        self._spent.clear()
-        self._waiting.clear()
-        self._part = _ScriptQueue("main")
-        for _, part in self._roles:
-            part.queue.clear()
-        self.failure = None
-
-    def _number(self, actions: Actions, place: str) -> list[Step]:
+    def _number_steps(self, actions: Actions, place: str) -> list[Step]:
+        """Turn actions into numbered steps; thoughts join the message that follows them."""
         steps: list[Step] = []
         thoughts: tuple[Action, ...] = ()
-        for action in actions:
-            group = (action,) if isinstance(action, (Call, Say, Think, Fail)) else tuple(action)
-            if all(isinstance(part, Think) for part in group):
+        for message in actions:
+            group = tuple(group_actions(message))
+            if all(isinstance(action, Think) for action in group):
                 thoughts += group
                 continue
-            self._steps += 1
-            steps.append(Step(self._steps, thoughts + group, place))
+            self._step_count += 1
+            steps.append(Step(self._step_count, thoughts + group, place))
             thoughts = ()
         if thoughts:
-            raise PlaybookError(f"{place} ends in a thought", hint="let a say(…) or call(…) follow")
+            raise PlaybookError(f"{place} ends in a thought", hint="add say(…) or call(…) after it")
         return steps
 
     def open(self, turn: Turn) -> None:
-        """Begin the next turn, which must be this one."""
+        """Open the next turn, which must be this one."""
         if not self._turns or self._turns[0][0] is not turn:
             raise PlaybookError(f"when({turn.text!r}) is not the next turn")
-        self._open()
+        self._open_next()
 
-    def _open(self) -> _ScriptQueue:
-        self._turn, part = self._turns.popleft()
-        if self._part.queue:
-            self._spent.append(self._part)
-        self._part = part
-        return part
+    def _open_next(self) -> _ScriptQueue:
+        if self._queue.steps:
+            self._abandoned.append(self._queue)
+        self._turn, self._queue = self._turns.popleft()
+        return self._queue
+
+    def discard(self) -> None:
+        """Discard the remaining steps after a failed run; the numbering continues."""
+        self._turns.clear()
+        self._abandoned.clear()
+        self._awaited_results.clear()
+        self._queue = _ScriptQueue(MAIN)
+        for _, queue in self._roles:
+            queue.steps.clear()
+        self.failure = None
 
     @property
-    def left(self) -> list[Step]:
-        """The steps that nobody has asked for yet, in the script's order."""
-        parts = [*self._spent, self._part, *(part for _, part in self._turns)]
-        steps = [step for part in parts for step in part.queue]
-        steps += [step for _, part in self._roles for step in part.queue]
+    def remaining_steps(self) -> list[Step]:
+        """The steps that no request has used yet, in the order of the script."""
+        queues = [
+            *self._abandoned,
+            self._queue,
+            *(queue for _, queue in self._turns),
+            *(queue for _, queue in self._roles),
+        ]
+        steps = [step for queue in queues for step in queue.steps]
         return sorted(steps, key=lambda step: step.number)
 
     @property
     def remaining(self) -> int:
-        """How many steps nobody has asked for yet."""
-        return len(self.left)
+        """The number of steps that no request has used yet."""
+        return len(self.remaining_steps)
+
+    @property
+    def pending(self) -> bool:
+        """True while the open turn has a step left or waits for a tool result."""
+        return bool(self._queue.steps or self._awaited_results)
+
+    def unfinished(self) -> ScriptUnfinished | None:
+        """Return the error for a script that was not played to its end, or None."""
+        if remaining := self.remaining_steps:
+            return unfinished_error(remaining, self.consumed, self._queue.last)
+        for step, _ in self._awaited_results.values():
+            return missing_result_error(step)
+        return None
 
     async def reply(self, request: Request, /) -> Reply:
-        """The next step of whichever part this request belongs to."""
+        """Return the next step of the turn or role that this request belongs to."""
         try:
-            if self._waiting:
-                await self._hear(request)
-            part = self._cast(request) if self._roles else None
-            if part is None and (side_response := answer_side_request(request)) is not None:
-                return side_response
-            part = part or self._choose(request)
-            if not part.queue:
-                return self._run_dry(part, request)
-            step = part.queue.popleft()
-            part.last = step
+            if self._awaited_results:
+                await self._run_callbacks(request)
+            queue = self._choose_queue(request)
+            if isinstance(queue, Reply):
+                return queue
+            if not queue.steps:
+                error = exhausted_error(queue.last, queue.name, self.remaining_steps, request)
+                if self._strict:
+                    raise error  # noqa: TRY301 - recorded as the failure of the run below
+                return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
+            queue.last = queue.steps.popleft()
             self.consumed += 1
-            return await self._perform(step, part, request)
-        except ModelError:  # what the script wanted: no failure of its own
+            return await self._perform(queue.last, queue, request)
+        except ModelError:  # scripted by fail(): not a failure of the run
             raise
-        except Exception as error:  # an agent may swallow it; the run must not
+        except Exception as error:
+            # The agent may catch and ignore the error, so the run must know it too.
             self.failure = self.failure or error
             raise
 
-    async def _hear(self, request: Request) -> None:
-        """Give the tool results that came back to the callbacks that wait for them.
+    def _choose_queue(self, request: Request) -> _ScriptQueue | Reply:
+        """Choose the turn or role that answers a request; a side request is answered at once."""
+        # 1. A role that matches, the first with steps left. One without is chosen only if all of
+        #    them are used up, and then reports that it is exhausted.
+        matching = [queue for role, queue in self._roles if role.matches(request)]
+        if matching:
+            return next((queue for queue in matching if queue.steps), matching[0])
 
-        They hear them in the order of the calls: some clients report whichever ended first.
-        """
-        fresh = (found for message in request.fresh for found in message.results)
-        results = {found.call_id: found for found in fresh if found.call_id in self._waiting}
-        for call_id in [waiting for waiting in self._waiting if waiting in results]:
-            step, action = self._waiting.pop(call_id)
-            result = results[call_id]
+        # 2. A title, probe or prewarm of a known client takes no step.
+        if (side_reply := answer_side_request(request)) is not None:
+            return side_reply
+
+        # 3. The turn that was opened by `open`. With roles in the script, a request with another
+        #    system prompt is a subagent that lacks a role, unless it carries the turn's prompt.
+        turn, queue = self._turn, self._queue
+        if not self._follow_prompts:
+            is_main = (
+                not self._roles
+                or self._main_system in {None, request.system}
+                or (
+                    turn is not None
+                    and any(turn.text in m.text for m in request.messages if m.role == "user")
+                )
+            )
+            if turn is None or not is_main:
+                raise no_matching_role_error([role for role, _ in self._roles], request)
+            if self._main_system is None:
+                self._main_system = request.system
+            return queue
+
+        # 4. Following prompts: a tool result belongs to the conversation that made the call, so
+        #    that conversations in parallel get their own steps.
+        new_messages = request.new_messages
+        for message in new_messages:
+            for result in message.results:
+                owner = self._call_queues.pop(result.call_id, None)
+                if owner is not None:
+                    return owner
+
+        # 5. The open turn has steps left. A flattened tool result or a reminder is a user message
+        #    too, so only the exact prompt of the next turn ends it early. Not after an error, as
+        #    clients then repeat the same prompt, nor in the conversation that opened the turn.
+        prompt = "\n".join(message.text for message in new_messages if message.role == "user")
+        next_turn = self._turns[0][0] if self._turns else None
+        if queue.steps:
+            starts_next = (
+                next_turn is not None
+                and prompt.strip() == next_turn.text.strip()
+                and not queue.failed
+                and queue.opening != request.messages.digest()
+            )
+            if not starts_next:
+                return queue
+
+        # 6. The prompt opens the next turn.
+        if next_turn is not None and next_turn.text in prompt:
+            queue = self._open_next()
+            queue.opening = request.messages.digest()
+            return queue
+
+        # 7. An unexpected prompt. Without a prompt or without a next turn, the request belongs to
+        #    the used-up turn, which reports that it is exhausted.
+        if next_turn is None and turn is None:
+            raise no_matching_role_error([role for role, _ in self._roles], request)
+        if next_turn is not None and (prompt or turn is None):
+            raise unexpected_prompt_error(prompt, [entry for entry, _ in self._turns], request)
+        return queue
+
+    async def _run_callbacks(self, request: Request) -> None:
+        """Pass the tool results in a request to the `.then()` callbacks that wait for them."""
+        results = {
+            result.call_id: result
+            for message in request.new_messages
+            for result in message.results
+            if result.call_id in self._awaited_results
+        }
+        # In the order of the calls: some clients report the call that ended first.
+        for call_id in [call_id for call_id in self._awaited_results if call_id in results]:
+            step, action = self._awaited_results.pop(call_id)
             try:
                 for callback in action.callbacks:
-                    answer = callback(result)
-                    if isawaitable(answer):
-                        await answer
+                    outcome = callback(results[call_id])
+                    if isawaitable(outcome):
+                        await outcome
             except CancelledError:
                 raise
-            except BaseException as error:  # pytest.fail() is no Exception
+            except BaseException as error:  # pytest.fail() raises a BaseException
                 error.add_note(hide_secrets(f"in .then() of step {step}"))
                 self.failure = self.failure or error
                 raise
 
-    def _cast(self, request: Request) -> _ScriptQueue | None:
-        fitting = [part for role_, part in self._roles if role_.plays(request)]
-        return next((part for part in fitting if part.queue), fitting[0] if fitting else None)
-
-    def _choose(self, request: Request) -> _ScriptQueue:
-        if self._following:
-            return self._follow(request)
-        if self._turn is None or (self._roles and self._is_strange(request, self._turn)):
-            raise no_matching_role_error([role_ for role_, _ in self._roles], request)
-        if self._system is None:
-            self._system = request.system
-        return self._part
-
-    def _is_strange(self, request: Request, turn: Turn) -> bool:
-        """Whether a request is not the main part's: another system prompt, and not its prompt."""
-        if self._system is None or request.system == self._system:
-            return False
-        return not any(turn.text in m.text for m in request.messages if m.role == "user")
-
-    def _follow(self, request: Request) -> _ScriptQueue:
-        """The part whose tool results these are, or the turn that this prompt opens or goes on."""
-        fresh = request.fresh
-        for result in (found for message in fresh for found in message.results):
-            owner = self._owners.pop(result.call_id, None)
-            if owner is not None:
-                return owner
-        said = "\n".join(message.text for message in fresh if message.role == "user")
-        part = self._part
-        if part.queue and not self._interrupts(part, said, request):
-            return part
-        if self._turns and self._turns[0][0].text in said:
-            part = self._open()
-            part.opening = request.messages.digest()
-        elif self._turn is None or (said and self._turns):
-            raise self._unexpected(said, request)
-        return part
-
-    def _interrupts(self, part: _ScriptQueue, said: str, request: Request) -> bool:
-        """Whether a prompt begins the next turn although this one has steps left.
-
-        A flattened tool result or a reminder is a user message too, so only the very prompt does;
-        and after an error of the provider, the same prompt is asked again.
-        """
-        return (
-            bool(self._turns)
-            and not part.failed
-            and part.opening != request.messages.digest()
-            and said.strip() == self._turns[0][0].text.strip()
-        )
-
-    def _unexpected(self, said: str, request: Request) -> ScriptMismatch:
-        if not self._turns:
-            return no_matching_role_error([role_ for role_, _ in self._roles], request)
-        return unexpected_prompt_error(said, [turn.text for turn, _ in self._turns], request)
-
-    async def _perform(self, step: Step, part: _ScriptQueue, request: Request) -> Reply:
+    async def _perform(self, step: Step, queue: _ScriptQueue, request: Request) -> Reply:
+        """Build the reply of a step."""
         blocks: list[AnyBlock] = []
         stop: StopReason = "stop"
         for action in step.actions:
             match action:
                 case Call(tool, params):
-                    given = await self._resolve(step, action, params)
-                    made = self._call(step, action, tool, given, request)
-                    if self._following:
-                        self._owners[made.id] = part
-                    blocks.append(made)
+                    if callable(params):
+                        params = await self._late_params(step, action)
+                    if request.tools and tool not in request.tool_names:
+                        raise ScriptMismatch(
+                            f"step {step} calls a tool that the agent does not offer: {tool!r}",
+                            where=step.place,
+                            hint=did_you_mean(tool, request.tool_names),
+                        )
+                    self._call_count += 1
+                    call = ToolCall(f"playbook-tc-{self._call_count}", tool, dict(params))
+                    if action.callbacks:
+                        self._awaited_results[call.id] = (step, action)
+                    if self._follow_prompts:
+                        self._call_queues[call.id] = queue
+                    blocks.append(call)
                     stop = "tool_use"
-                case Say(text, why):
+                case Say(text, reason):
                     blocks.append(Text(text))
-                    stop = stop if stop == "tool_use" else why
+                    stop = stop if stop == "tool_use" else reason
                 case Think(text):
                     blocks.append(Thinking(text))
                 case Fail(message, status, category, retry_after):
                     raise ModelError(
                         message, status=status, category=category, retry_after=retry_after
                     )
-        usage = Usage(output=sum(map(estimate_tokens, blocks)))
-        name = "" if part.name == "main" else part.name
+        usage = Usage(output=sum(map(_estimate_tokens, blocks)))
+        name = "" if queue.name == MAIN else queue.name
         return Reply(tuple(blocks), stop, usage, request.model, step=step.number, role=name)
 
-    def _call(
-        self, step: Step, action: Call, tool: str, params: Params, request: Request
-    ) -> ToolCall:
-        if request.tools and tool not in request.offered:
-            raise ScriptMismatch(
-                f"step {step} calls a tool that the agent does not offer: {tool!r}",
-                where=step.place,
-                hint=did_you_mean(tool, request.offered),
-            )
-        self._calls += 1
-        made = ToolCall(f"playbook-tc-{self._calls}", tool, dict(params))
-        if action.callbacks:
-            self._waiting[made.id] = (step, action)
-        return made
-
-    async def _resolve(self, step: Step, action: Call, params: Params | LateParams) -> Params:
-        if not callable(params):
-            return params
+    async def _late_params(self, step: Step, action: Call) -> Params:
+        """Call the function that was given as the parameters of a call."""
         try:
-            answer = params()
-            given = await answer if isawaitable(answer) else answer
+            params = action.params() if callable(action.params) else action.params
+            params = await params if isawaitable(params) else params
         except Exception as error:
             error.add_note(hide_secrets(f"in the late-bound parameters of step {step}"))
             raise
-        if not isinstance(given, Mapping):
+        if not isinstance(params, Mapping):
             raise PlaybookError(
-                f"the late-bound parameters of step {step} are a {type(given).__name__}",
+                f"the late-bound parameters of step {step} must be a dict, "
+                f"got {type(params).__name__}",
                 where=step.place,
-                hint=f"let the function of call({action.tool!r}, …) return a dict",
+                hint=f"return a dict from the function in call({action.tool!r}, …)",
             )
-        return check_names(given, action.tool)
+        return check_params(params, action.tool)
 
-    def _run_dry(self, part: _ScriptQueue, request: Request) -> Reply:
-        error = exhausted_error(part.last, part.name, self.left, request)
-        if self._strict:
-            raise error
-        return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
 
-    @property
-    def pending(self) -> bool:
-        """Whether the open turn has something left: a step, or a result that never came."""
-        return bool(self._part.queue or self._waiting)
-
-    def unfinished(self) -> ScriptUnfinished | None:
-        """Why the script is not played to its end, or nothing."""
-        left = self.left
-        if left:
-            return unfinished_error(left, self.consumed, self._part.last)
-        waiting = next(iter(self._waiting.values()), None)
-        return missing_result_error(waiting[0]) if waiting else None
+def _estimate_tokens(block: AnyBlock) -> int:
+    """Return the tokens of a block by the rule of thumb of four characters each."""
+    match block:
+        case Text(text) | Thinking(text):
+            return len(text) // 4 + 1
+        case ToolCall(_, name, arguments):
+            return (len(name) + len(to_json(arguments).decode())) // 4 + 1
+        case _:
+            return 0

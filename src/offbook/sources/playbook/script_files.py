@@ -1,4 +1,4 @@
-"""Playbooks in files: a Python file with a `playbook`, or the same in YAML or JSON.
+"""Playbooks in files: a Python file with a list `playbook`, or the same in YAML or JSON.
 
 - when: Refund order 7
   do:
@@ -33,7 +33,7 @@ EXAMPLE = 'playbook = [when("…", [call("…", {…}), say("…")])]'
 
 
 class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What the model does: exactly one of the first four."""
+    """An action in a file: exactly one of the first four fields is set."""
 
     call: str | None = None
     say: str | None = None
@@ -45,7 +45,7 @@ class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class _ScriptEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """A turn or a role."""
+    """A turn or a role in a file."""
 
     do: list[_ActionEntry | list[_ActionEntry]]
     when: str | None = None
@@ -57,9 +57,9 @@ class _ScriptEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_script(path: Path) -> tuple[Turn | Role, ...]:
-    """The turns and roles of a playbook file, checked as far as they can be without an agent."""
+    """Read the turns and roles of a playbook file, and validate them without an agent."""
     try:
-        script = _run_python(path) if path.suffix == ".py" else _read_parts(path)
+        script = _run_python(path) if path.suffix == ".py" else _read_data(path)
         validate(script)
         Playbook().load(*script)
     except PlaybookError as error:
@@ -71,10 +71,11 @@ def read_script(path: Path) -> tuple[Turn | Role, ...]:
 
 
 def _run_python(path: Path) -> tuple[Turn | Role, ...]:
-    read_text(path)  # says better than Python what is wrong with a file that is not there
+    """Execute a Python file and return its `playbook`; it may import its neighbours."""
+    read_text(path)  # its message for a missing file is better than the import system's
     spec = spec_from_file_location(f"offbook_playbook_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise FormatError("this is not a Python file", path=path)
+        raise FormatError("not a Python file", path=path)
     module = module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:
@@ -87,51 +88,56 @@ def _run_python(path: Path) -> tuple[Turn | Role, ...]:
         sys.path.pop(0)
     script = getattr(module, "playbook", None)
     if not isinstance(script, (list, tuple)):
-        raise FormatError("it has no list called playbook", path=path, hint=f"write {EXAMPLE}")
+        raise FormatError("missing a list called playbook", path=path, hint=f"write {EXAMPLE}")
     return tuple(cast("list[Turn | Role]", script))
 
 
-def _read_parts(path: Path) -> tuple[Turn | Role, ...]:
-    written = read_document(path, cast("Any", Any))
-    if not isinstance(written, list):
-        kind = "empty" if written is None else f"a {type(written).__name__}"
+def _read_data(path: Path) -> tuple[Turn | Role, ...]:
+    """Read a YAML or JSON file."""
+    # First without a type: the message for a file with another outer shape shows an example.
+    document = read_document(path, cast("Any", Any))
+    if not isinstance(document, list):
+        kind = "an empty file" if document is None else type(document).__name__
         raise FormatError(
-            f"a playbook is a list of turns and roles; this is {kind}",
+            f"a playbook must be a list of turns and roles, got {kind}",
             path=path,
             hint='write - {when: "…", do: [{call: …, with: {…}}, {say: "…"}]}',
         )
-    parts = cast("list[_ScriptEntry]", read_document(path, cast("Any", list[_ScriptEntry])))
-    return tuple(_read_part(part, at, path) for at, part in enumerate(parts, 1))
+    entries = cast("list[_ScriptEntry]", read_document(path, cast("Any", list[_ScriptEntry])))
+    script: list[Turn | Role] = []
+    for number, entry in enumerate(entries, 1):
+        actions = [
+            [_read_action(action, number, path) for action in message]
+            if isinstance(message, list)
+            else _read_action(message, number, path)
+            for message in entry.do
+        ]
+        conditions = (entry.system, entry.model, entry.first, entry.tools)
+        if entry.when is not None and entry.role is None and conditions == (None,) * 4:
+            script.append(when(entry.when, actions))
+        elif entry.role is not None and entry.when is None:
+            system, model, first, tools = conditions
+            script.append(
+                role(entry.role, actions, system=system, model=model, first=first, tools=tools)
+            )
+        else:
+            raise FormatError(
+                f"entry {number} is neither a turn nor a role",
+                path=path,
+                hint="a turn has when: and do:; a role has role:, its conditions, and do:",
+            )
+    return tuple(script)
 
 
-def _read_part(part: _ScriptEntry, at: int, path: Path) -> Turn | Role:
-    actions = [
-        [_read_action(one, at, path) for one in does]
-        if isinstance(does, list)
-        else _read_action(does, at, path)
-        for does in part.do
-    ]
-    known = (part.system, part.model, part.first, part.tools)
-    if part.when is not None and part.role is None and known == (None,) * 4:
-        return when(part.when, actions)
-    if part.role is not None and part.when is None:
-        system, model, first, tools = known
-        return role(part.role, actions, system=system, model=model, first=first, tools=tools)
-    raise FormatError(
-        f"part {at} is neither a turn nor a role",
-        path=path,
-        hint="a turn has when: and do:, a role has role:, what it is known by, and do:",
-    )
-
-
-def _read_action(does: _ActionEntry, at: int, path: Path) -> Action:
-    match does:
+def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
+    # The patterns list the fields that must be absent, so that `{say: a, call: b}` is an error.
+    match entry:
         case _ActionEntry(
             call=str(tool), say=None, think=None, fail=None, status=None, retry_after=None
         ):
-            return call(tool, does.params)
+            return call(tool, entry.params)
         case _ActionEntry(call=None, params=None, say=None, think=None, fail=str(message)):
-            return fail(message, status=does.status or 529, retry_after=does.retry_after)
+            return fail(message, status=entry.status or 529, retry_after=entry.retry_after)
         case _ActionEntry(
             call=None, params=None, think=None, fail=None, status=None, say=str(text)
         ):
@@ -142,7 +148,7 @@ def _read_action(does: _ActionEntry, at: int, path: Path) -> Action:
             return think(text)
         case _:
             raise FormatError(
-                f"an action of part {at} is not one of call, say, think, fail",
+                f"an action of entry {number} is not one of call, say, think, fail",
                 path=path,
                 hint="call: goes with with:, fail: with status: and retry_after:",
             )

@@ -1,1 +1,1 @@
-"""Serves a source on loopback, in the providers' own words."""
+"""Serves a source on the loopback interface, in the wire formats of the providers."""

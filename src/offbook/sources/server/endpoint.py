@@ -1,4 +1,7 @@
-"""How fast a served stream goes: at once, or as a model would."""
+"""One run's endpoint: the response to each HTTP request, in its provider's dialect.
+
+The server and the in-process interception share it, so a client gets the same bytes either way.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.model import Relay, can_relay
 from offbook.exchange.providers import client_env
-from offbook.sources.server.connection import error_response
+from offbook.sources.server.http1 import error_response
 from offbook.trace.events import ASIDE, ERROR
 from offbook.trace.instrument import TracedSource, error_data
 
@@ -27,47 +30,8 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.trace.hub import Hub
 
-
-# --- How fast a served stream goes: at once, or as a model would.
-
-
-class Pacing(msgspec.Struct, frozen=True):
-    """Milliseconds until a stream begins, tokens a second from then on, and how uneven that is.
-
-    `jitter` is a share: 0.2 makes each wait up to a fifth longer or shorter, by chance drawn from
-    `seed`. An event counts as one token.
-    """
-
-    first_token: float = 0
-    tokens_per_second: float = 0
-    jitter: float = 0
-    seed: int = 0
-
-    def delays(self, events: int, salt: int = 0) -> Iterator[float]:
-        """The seconds to wait before each of so many events; `salt` tells streams apart."""
-        chance = Random(self.seed * 1_000_003 + salt)  # noqa: S311 - for looks, not for secrets
-        pause = 1 / self.tokens_per_second if self.tokens_per_second else 0
-        for at in range(events):
-            wait = pause if at else self.first_token / 1000
-            yield wait * (1 + self.jitter * chance.uniform(-1, 1))
-
-
-def spread_delays(reply: Reply, events: Sequence[bytes]) -> tuple[float, ...]:
-    """The seconds before each event: those of the piece of the reply that it brings."""
-    waits = [0.0] * len(events)
-    at = 0
-    for piece, delay in zip(reply.chunks, reply.delays, strict=False):
-        needle = msgspec.json.encode(piece)[1:-1]
-        found = next((n for n in range(at, len(events)) if needle in events[n]), None)
-        if found is not None:
-            waits[found] = delay / 1000
-            at = found + 1
-    return tuple(waits)
-
-
-# --- One run's place on the server: its source, its dialects, its threads and its journal.
-
-REMEMBERED = 32
+RECENT_RESPONSES = 32
+FIRST_ERROR_STATUS = 400
 PATHS = (
     "POST /v1/chat/completions",
     "POST /v1/responses (or as a WebSocket)",
@@ -80,23 +44,46 @@ PATHS = (
     "POST /model/{model}/converse-stream",
     "GET /v1/models",
 )
-GREETINGS = {"/", "/api/hello"}  # where clients only look whether somebody is there
-RETRY = "x-stainless-retry-count"
-STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+HEALTH_PATHS = {"/", "/api/hello"}  # clients check here whether the server is up
+RETRY_HEADER = "x-stainless-retry-count"
+STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+
+
+class Pacing(msgspec.Struct, frozen=True):
+    """The speed of served streams.
+
+        Pacing(first_token=300, tokens_per_second=50, jitter=0.2)
+
+    `first_token` is in milliseconds. `jitter` is a fraction: 0.2 makes each delay up to a fifth
+    longer or shorter, at random from `seed`. An event counts as one token.
+    """
+
+    first_token: float = 0
+    tokens_per_second: float = 0
+    jitter: float = 0
+    seed: int = 0
+
+    def delays(self, count: int, salt: int = 0) -> Iterator[float]:
+        """Yield the seconds before each of `count` events; `salt` varies them by stream."""
+        random = Random(self.seed * 1_000_003 + salt)  # noqa: S311 - not for secrets
+        pause = 1 / self.tokens_per_second if self.tokens_per_second else 0
+        for index in range(count):
+            delay = pause if index else self.first_token / 1000
+            yield delay * (1 + self.jitter * random.uniform(-1, 1))
 
 
 class Endpoint:
     """A source under its own base URL.
 
-    What the source raises goes to the client in its provider's words. A `ModelError` is an answer
-    like any other; anything else fails the run: it is kept in `failure`, and from then on every
-    request is refused with it, so that an agent cannot get past it by trying again.
+    An exception of the source is sent to the client as an error of its provider. A `ModelError`
+    is a normal response. Any other exception fails the run: it is kept in `failure`, and every
+    later request gets it too, so that an agent cannot get past it by a retry.
 
-    The source's code, callbacks of a playbook included, runs in the loop and thread of the
-    server, with the context variables of whoever mounted it: the loop of a test may be blocked by
-    the very agent that is waiting for this answer.
+    Over the wire, the source's code (callbacks of a playbook included) runs in the server's
+    thread, with the context variables of the caller of `mount`: the test's own loop may be blocked
+    by the agent that waits for this response.
 
-    A stream that the source gets from somebody else is handed on as it comes.
+    A stream that the source receives from a real provider is passed on as it arrives.
     """
 
     def __init__(
@@ -104,12 +91,12 @@ class Endpoint:
         source: ModelSource,
         *,
         url: str,
-        recognise: Callable[[HttpRequest], Dialect | None],
+        detect_dialect: Callable[[HttpRequest], Dialect | None],
         hub: Hub | None = None,
         tools: bool = True,
         mocked: Container[str] = (),
         pacing: Pacing | None = None,
-        leave: Callable[[], object] = lambda: None,
+        on_close: Callable[[], object] = lambda: None,
     ) -> None:
         self.url = url
         self.source = (
@@ -117,16 +104,16 @@ class Endpoint:
         )
         self.failure: BaseException | None = None
         self.context = copy_context()
-        self._recognise = recognise
-        self._leave = leave
+        self.relays = can_relay(source)
+        self._detect_dialect = detect_dialect
+        self._on_close = on_close
         self._hub = hub
         self._pacing = pacing
-        self.relays = can_relay(source)
-        self._timed = bool(getattr(source, "timed", False))
-        self._threads = ConversationStore()
-        self._recent: deque[tuple[Request, HttpResponse]] = deque(maxlen=REMEMBERED)
-        self._lost: list[tuple[Request, HttpResponse]] = []
-        self._streams = 0
+        self._keeps_delays = bool(getattr(source, "timed", False))
+        self._conversations = ConversationStore()
+        self._recent: deque[tuple[Request, HttpResponse]] = deque(maxlen=RECENT_RESPONSES)
+        self._undelivered: list[tuple[Request, HttpResponse]] = []
+        self._stream_count = 0
 
     @property
     def openai(self) -> str:
@@ -145,211 +132,202 @@ class Endpoint:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment in which clients of every provider find it, and nobody else."""
+        """The environment variables that direct the clients of every provider to this endpoint."""
         return client_env(self.url)
 
     def close(self) -> None:
-        """Serve it no longer; a second time is nothing."""
-        self._leave()
+        """Stop serving the source; idempotent."""
+        self._on_close()
 
-    async def answer(self, wire: HttpRequest) -> HttpResponse:
-        """The answer to a request; never an exception."""
-        dialect = self._find(wire)
-        if isinstance(dialect, HttpResponse):
-            return dialect
+    async def answer(self, http_request: HttpRequest) -> HttpResponse:
+        """Return the response to an HTTP request; never raise."""
+        # 1. The dialect follows from the path. Lists of models, token counts and the like need no
+        #    model; neither does a path that no dialect claims.
+        try:
+            dialect = self._detect_dialect(http_request)
+            if dialect is None:
+                path, method = http_request.path, http_request.method
+                if method == "HEAD" or (method == "GET" and path in HEALTH_PATHS):
+                    response = HttpResponse(200 if path in HEALTH_PATHS else 404)
+                else:
+                    message = f"unknown path: {method} {path}"
+                    response = error_response(404, message, known=PATHS)
+                return self._emit_side(http_request, response, "unknown path")
+            side = dialect.side_response(http_request, self._conversations)
+            if side is not None:
+                return self._emit_side(http_request, side, dialect.name)
+        except Exception as error:  # noqa: BLE001 - the client gets it, whatever it is
+            self.failure = self.failure or error
+            return self._emit_side(http_request, error_response(400, str(error)), "failure")
+
         request: Request | None = None
         try:
-            request = dialect.decode(wire, self._threads)
-            asked_before = self._lost or RETRY in wire.headers
-            if asked_before and (same := self._resend(wire, request)) is not None:
-                return self._tell_aside(wire, same, "the same reply again")
+            # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
+            request = dialect.decode(http_request, self._conversations)
+
+            # 3. A retry gets the response that the client missed, and takes no further step.
+            if self._undelivered or RETRY_HEADER in http_request.headers:
+                missed = self._find_missed(http_request, request)
+                if missed is not None:
+                    return self._emit_side(http_request, missed, "the same reply again")
+
+            # 4. After a failure, nothing else is answered.
             if self.failure is not None:
-                raise self.failure  # noqa: TRY301 - the client hears of it as of any other
+                raise self.failure  # noqa: TRY301 - rendered below like any other
+
+            # 5. A stream from a real provider begins before its reply is complete. If no event
+            #    came early, the reply is encoded like any other.
             if self.relays and request.stream:
-                answer = await self._relay(dialect, request)
+                relay = Relay(self._reply(dialect, request))
+                if await relay.has_early_events():
+                    return HttpResponse(200, STREAM_HEADERS, live_chunks=self._follow(relay))
+                reply = await relay.reply
             else:
-                reply = self._name(dialect, request, await self.source.reply(request))
-                answer = self._encode(dialect, request, reply)
+                reply = await self._reply(dialect, request)
+            response = dialect.encode(reply, request)
+            if self._keeps_delays and reply.delays:
+                waits = _spread_delays(reply, response.chunks)
+                response = msgspec.structs.replace(response, chunk_delays=waits)
         except ModelError as error:
-            if request is None:
-                self._tell_error(error)
-            answer = dialect.refuse(error, request)
+            if request is None:  # else the traced source has emitted it
+                self._emit_error(error)
+            response = dialect.encode_error(error, request)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - pytest.fail() is no Exception
-            self._fail(error)
-            refusal = ModelError(_say(error), status=400)
-            self._tell_error(refusal)
-            answer = _final(dialect.refuse(refusal, request))
-        if request is not None and answer.live_chunks is None:
-            self._recent.append((request, answer))
-        return answer
-
-    def _find(self, wire: HttpRequest) -> Dialect | HttpResponse:
-        """The dialect of a request; or the answer to one for which no model is asked."""
-        try:
-            dialect = self._recognise(wire)
-            if dialect is None:
-                return self._tell_aside(wire, _unknown(wire), "unknown path")
-            side_response = dialect.side_response(wire, self._threads)
-            return (
-                dialect
-                if side_response is None
-                else self._tell_aside(wire, side_response, dialect.name)
-            )
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
-            self._fail(error)
-            return self._tell_aside(wire, error_response(400, str(error)), "failure")
+        except BaseException as error:  # noqa: BLE001 - pytest.fail() raises a BaseException
+            self.failure = self.failure or error
+            model_error = ModelError(_error_text(error), status=400)
+            self._emit_error(model_error)
+            response = dialect.encode_error(model_error, request)
+            # Clients must not retry: the run has failed.
+            headers = {**response.headers, "x-should-retry": "false"}
+            response = msgspec.structs.replace(response, headers=headers)
+        if request is not None:
+            self._recent.append((request, response))
+        return response
 
     async def _reply(self, dialect: Dialect, request: Request) -> Reply:
-        return self._name(dialect, request, await self.source.reply(request))
-
-    def _name(self, dialect: Dialect, request: Request, reply: Reply) -> Reply:
-        """The reply under the id by which a later request may go on from it."""
-        reply = msgspec.structs.replace(reply, id=dialect.identify(reply, request))
-        self._threads.remember(reply.id, request, reply)
+        """Return the source's reply, with the id by which a later request may refer to it."""
+        reply = await self.source.reply(request)
+        reply = msgspec.structs.replace(reply, id=dialect.reply_id(reply, request))
+        self._conversations.add(reply.id, request, reply)
         return reply
 
-    def _encode(self, dialect: Dialect, request: Request, reply: Reply) -> HttpResponse:
-        answer = dialect.encode(reply, request)
-        if self._timed and reply.delays:
-            return msgspec.structs.replace(answer, waits=spread_delays(reply, answer.chunks))
-        return answer
-
-    async def _relay(self, dialect: Dialect, request: Request) -> HttpResponse:
-        relay = Relay(self._reply(dialect, request))
-        if await relay.begins():
-            return HttpResponse(200, STREAM, live_chunks=self._hand_on(relay))
-        return self._encode(dialect, request, await relay.reply)
-
-    async def _hand_on(self, relay: Relay) -> AsyncIterator[bytes]:
+    async def _follow(self, relay: Relay) -> AsyncIterator[bytes]:
+        """Yield the events of a stream as they arrive."""
         try:
-            async for event in relay.follow():
+            async for event in relay.events():
                 yield event
         except ModelError:
-            return  # what the provider said of it has been handed on
+            return  # the provider's own error event was passed on
         except Exception as error:
-            self._fail(error)
-            raise ConnectionError(_say(error)) from error
+            self.failure = self.failure or error
+            raise ConnectionError(_error_text(error)) from error
 
-    def _fail(self, error: BaseException) -> None:
-        self.failure = self.failure or error
+    def mark_undelivered(self, response: HttpResponse) -> None:
+        """Keep a response for the next request: the client disconnected before it had all."""
+        self._undelivered += [entry for entry in self._recent if entry[1] is response]
 
-    # ------------------------------------------------------------- answers that did not arrive
-
-    def lose(self, wire: HttpRequest, answer: HttpResponse) -> None:  # noqa: ARG002 - the protocol's signature
-        """The client was gone before it had all of this answer: it may ask again."""
-        self._lost += [known for known in self._recent if known[1] is answer]
-
-    def _resend(self, wire: HttpRequest, request: Request) -> HttpResponse | None:
-        """The answer that this request has had already, if it is asked again for want of it."""
-        again = wire.headers.get(RETRY, "0") != "0"
-        known = self._recent if again else self._lost
-        for asked, answer in reversed(known):
-            if answer.status < 400 and _same(asked, request):  # noqa: PLR2004 - the first bad status
-                self._lost = [lost for lost in self._lost if lost[1] is not answer]
-                return answer
+    def _find_missed(self, http_request: HttpRequest, request: Request) -> HttpResponse | None:
+        """Return the earlier response to the same request, if the client did not get it."""
+        is_retry = http_request.headers.get(RETRY_HEADER, "0") != "0"
+        for earlier, response in reversed(self._recent if is_retry else self._undelivered):
+            if (
+                response.status < FIRST_ERROR_STATUS
+                and earlier.messages == request.messages
+                and earlier.model == request.model
+                and earlier.system == request.system
+                and earlier.tool_names == request.tool_names
+            ):
+                self._undelivered = [
+                    entry for entry in self._undelivered if entry[1] is not response
+                ]
+                return response
         return None
 
-    # -------------------------------------------------------------------------------- pacing
-
-    def delays(self, answer: HttpResponse) -> Iterable[float] | None:
-        """The seconds before each chunk of a stream, or None for all at once."""
-        if answer.waits:
-            return answer.waits
+    def delays(self, response: HttpResponse) -> Iterable[float] | None:
+        """Return the seconds before each chunk of a stream, or None for no delay."""
+        if response.chunk_delays:
+            return response.chunk_delays
         if self._pacing is None:
             return None
-        self._streams += 1
-        return self._pacing.delays(len(answer.chunks), self._streams)
+        self._stream_count += 1
+        return self._pacing.delays(len(response.chunks), self._stream_count)
 
-    # ----------------------------------------------------------------------------- WebSocket
-
-    async def converse(self, wire: HttpRequest, message: bytes) -> AsyncIterator[bytes]:
-        """The events that answer one `response.create`."""
-        asked = _as_post(wire, message)
-        if isinstance(asked, HttpResponse):
-            yield asked.body
+    async def converse(self, http_request: HttpRequest, message: bytes) -> AsyncIterator[bytes]:
+        """Yield the events that answer one WebSocket message of the Responses API."""
+        try:
+            body = msgspec.json.decode(message, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            yield _error_event(f"invalid JSON: {error}")
             return
-        answer = await self.answer(asked)
-        if answer.live_chunks is not None:
+        if body.pop("type", None) != "response.create":
+            yield _error_event("unsupported message type: expected response.create")
+            return
+        # The message has the fields of a POST body, so it is answered like a POST.
+        body["stream"] = True
+        headers = {name: text for name, text in http_request.headers.items() if name != "upgrade"}
+        response = await self.answer(
+            HttpRequest(
+                "POST", http_request.path, headers, msgspec.json.encode(body), http_request.query
+            )
+        )
+        if response.live_chunks is not None:
             with suppress(ConnectionError):
-                async for event in answer.live_chunks:
-                    yield _data(event)
+                async for event in response.live_chunks:
+                    yield _event_data(event)
             return
-        delays = self.delays(answer)
-        for chunk, delay in zip(answer.chunks, delays or (0,) * len(answer.chunks), strict=True):
+        delays = self.delays(response) or (0,) * len(response.chunks)
+        for chunk, delay in zip(response.chunks, delays, strict=True):
             if delay > 0:
                 await asyncio.sleep(delay)
-            yield _data(chunk)
-        if not answer.chunks:
-            yield _as_event(answer)
+            yield _event_data(chunk)
+        if not response.chunks:  # an error: there is no status line to carry its status
+            try:
+                error = msgspec.json.decode(response.body)
+            except msgspec.DecodeError:
+                error = {}
+            yield msgspec.json.encode({"type": "error", "status": response.status, **error})
 
-    # ------------------------------------------------------------------------------- journal
-
-    def _tell_aside(self, wire: HttpRequest, answer: HttpResponse, about: str) -> HttpResponse:
+    def _emit_side(
+        self, http_request: HttpRequest, response: HttpResponse, about: str
+    ) -> HttpResponse:
+        """Record a response that took no step of the script."""
         if self._hub is not None:
-            data = {"method": wire.method, "path": wire.path, "status": answer.status}
-            self._hub.emit(ASIDE, {**data, "about": about})
-        return answer
+            data = {"method": http_request.method, "path": http_request.path}
+            self._hub.emit(ASIDE, {**data, "status": response.status, "about": about})
+        return response
 
-    def _tell_error(self, error: ModelError) -> None:
+    def _emit_error(self, error: ModelError) -> None:
         if self._hub is not None:
             self._hub.emit(ERROR, error_data(error))
 
 
-def _say(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(error) if isinstance(error, OffbookError) else f"{type(error).__name__}: {error}"
 
 
-def _final(answer: HttpResponse) -> HttpResponse:
-    """The same answer, to which no client comes back."""
-    return msgspec.structs.replace(answer, headers={**answer.headers, "x-should-retry": "false"})
-
-
-def _same(one: Request, other: Request) -> bool:
-    return (
-        one.messages == other.messages
-        and one.model == other.model
-        and one.system == other.system
-        and one.offered == other.offered
-    )
-
-
-def _unknown(wire: HttpRequest) -> HttpResponse:
-    if wire.method == "HEAD" or (wire.method == "GET" and wire.path in GREETINGS):
-        return HttpResponse(200 if wire.path in GREETINGS else 404)
-    return error_response(404, f"nothing is served under {wire.method} {wire.path}", known=PATHS)
-
-
-def _as_post(wire: HttpRequest, message: bytes) -> HttpRequest | HttpResponse:
-    """A message of a WebSocket as the request that it stands for."""
-    try:
-        body = msgspec.json.decode(message, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        return HttpResponse(body=_failed(400, f"this is not JSON: {error}"))
-    if body.pop("type", None) != "response.create":
-        return HttpResponse(body=_failed(400, "only response.create is answered here"))
-    body["stream"] = True
-    headers = {name: value for name, value in wire.headers.items() if name != "upgrade"}
-    return HttpRequest("POST", wire.path, headers, msgspec.json.encode(body), wire.query)
-
-
-def _failed(status: int, message: str) -> bytes:
+def _error_event(message: str) -> bytes:
     error = {"type": "invalid_request_error", "code": None, "message": message, "param": None}
-    return msgspec.json.encode({"type": "error", "status": status, "error": error})
+    return msgspec.json.encode({"type": "error", "status": 400, "error": error})
 
 
-def _as_event(answer: HttpResponse) -> bytes:
-    try:
-        error = msgspec.json.decode(answer.body)
-    except msgspec.DecodeError:
-        error = {}
-    return msgspec.json.encode({"type": "error", "status": answer.status, **error})
-
-
-def _data(chunk: bytes) -> bytes:
-    """The JSON of one server-sent event."""
+def _event_data(chunk: bytes) -> bytes:
+    """Return the JSON of one server-sent event."""
     for line in chunk.splitlines():
         if line.startswith(b"data:"):
             return line[5:].strip()
     return b"{}"
+
+
+def _spread_delays(reply: Reply, events: Sequence[bytes]) -> tuple[float, ...]:
+    """Return the seconds before each event: the recorded delay of the text that it carries."""
+    waits = [0.0] * len(events)
+    start = 0
+    for text, delay in zip(reply.chunks, reply.delays, strict=False):
+        needle = msgspec.json.encode(text)[1:-1]
+        index = next((n for n in range(start, len(events)) if needle in events[n]), None)
+        if index is not None:
+            waits[index] = delay / 1000
+            start = index + 1
+    return tuple(waits)

@@ -1,10 +1,10 @@
-"""A loopback server for many runs at once, each under a base URL of its own.
+"""A loopback server for many runs at once, each under its own base URL.
 
-with Server() as server:                        # in a thread of its own
-    endpoint = server.mount(playbook, hub=hub)
-    OpenAI(base_url=endpoint.openai)
+with Server() as server:                        # in a separate thread
+endpoint = server.mount(playbook, hub=hub)
+OpenAI(base_url=endpoint.openai)
 
-async with Server() as server: …                # in the loop of the caller
+async with Server() as server: …                # in the caller's event loop
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, Self
 from offbook.determinism.clock import IdCounter
 from offbook.errors import UsageError
 from offbook.exchange.dialects.validation import rules_except
-from offbook.sources.eager_task import EagerTask
-from offbook.sources.server.connection import Connection, error_response
+from offbook.sources.server.connection import Connection
 from offbook.sources.server.endpoint import Endpoint
-from offbook.sources.server.request_head import HeadCache
+from offbook.sources.server.http1 import HeadCache, error_response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -32,10 +31,10 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.sources.server.connection import Handler
     from offbook.sources.server.endpoint import Pacing
-    from offbook.sources.server.request_head import RequestHead
+    from offbook.sources.server.http1 import RequestHead
     from offbook.trace.hub import Hub
 
-    Recognise = Callable[[HttpRequest], Dialect | None]
+    DetectDialect = Callable[[HttpRequest], Dialect | None]
 
 HOST = "127.0.0.1"
 BODY_LIMIT = 32 * 1024 * 1024
@@ -44,11 +43,12 @@ BACKLOG = 1024
 
 
 class Server:
-    """Answers on one port of this machine, and of no other.
+    """An HTTP server on one port of the loopback interface.
 
-    A request may have `limit` bytes and take `patience` seconds to arrive. `lenient` names the
-    rules of the providers that are not held here. A run that is asked for and not there is made
-    by `spare`, if there is one.
+    A request may have `limit` bytes, and must be complete within `timeout` seconds. `lenient`
+    names the providers' validation rules that are not enforced. A request for a run that is not
+    mounted calls `on_unknown_run` with its name, if it is set, and is answered by the endpoint
+    that it returns.
     """
 
     def __init__(
@@ -56,30 +56,29 @@ class Server:
         *,
         port: int = 0,
         limit: int = BODY_LIMIT,
-        patience: float = REQUEST_TIMEOUT,
-        recognise: Recognise | None = None,
+        timeout: float = REQUEST_TIMEOUT,
+        detect_dialect: DetectDialect | None = None,
         lenient: Iterable[str] = (),
-        spare: Callable[[str], Endpoint] | None = None,
+        on_unknown_run: Callable[[str], Endpoint] | None = None,
     ) -> None:
         if not isinstance(port, int) or port not in range(65_536):
-            raise UsageError(f"there is no port {port!r}", hint="take one from 0 to 65535")
-        self._spare = spare
+            raise UsageError(f"invalid port {port!r}", hint="use a number from 0 to 65535")
         self.port = port
         self.limit = limit
         self.loop: asyncio.AbstractEventLoop
         self.connections: set[Connection] = set()
-        self._patience = patience
-        self._recognise = recognise or _all_dialects(lenient)
+        self.head_cache = HeadCache()
+        self._timeout = timeout
+        self._detect_dialect = detect_dialect or _make_detector(lenient)
+        self._on_unknown_run = on_unknown_run
         self._endpoints: dict[str, Endpoint] = {}
-        self._eagers: set[EagerTask] = set()
-        self._free: list[EagerTask] = []
-        self.heads = HeadCache()
         self._ids = IdCounter()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._sweep: asyncio.TimerHandle | None = None
+        self._timeout_check: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
 
-    # ---------------------------------------------------------------------------- its life
+    # ---------------------------------------------------------------------- start and stop
 
     async def start(self) -> Self:
         """Serve in the caller's loop; only for agents that do not block it."""
@@ -89,48 +88,51 @@ class Server:
         self._server = await self.loop.create_server(
             lambda: Connection(self), sock=listener, backlog=BACKLOG
         )
-        self._watch()
+        self._check_timeouts()
         return self
 
     async def stop(self) -> None:
-        """Stop serving; whoever is still connected is cut off."""
+        """Stop serving, and close all connections."""
         if self._server is None:
             return
-        if self._sweep is not None:
-            self._sweep.cancel()
+        if self._timeout_check is not None:
+            self._timeout_check.cancel()
         self._server.close()
         for connection in list(self.connections):
             connection.abort()
-        await asyncio.gather(*(eager.close() for eager in self._eagers), return_exceptions=True)
+        # Also those whose client is gone: they may still drain a stream.
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
         self._server = None
 
     def launch(self) -> Self:
-        """Serve in a thread of its own: for agents that block, and for other processes."""
+        """Serve in a separate thread: for agents that block, and for other processes."""
         started = threading.Event()
-        failed: list[BaseException] = []
+        errors: list[BaseException] = []
 
-        def live() -> None:
+        def run() -> None:
             loop = _make_loop()
             try:
                 loop.run_until_complete(self.start())
-            except BaseException as error:  # noqa: BLE001 - raised by whoever launched it
-                failed.append(error)
+            except BaseException as error:  # noqa: BLE001 - raised in the caller's thread below
+                errors.append(error)
             started.set()
-            if not failed:
+            if not errors:
                 loop.run_forever()
                 loop.run_until_complete(self.stop())
             loop.close()
 
-        self._thread = threading.Thread(target=live, name="offbook-server", daemon=True)
+        self._thread = threading.Thread(target=run, name="offbook-server", daemon=True)
         self._thread.start()
         started.wait()
-        if failed:
-            raise failed[0]
+        if errors:
+            raise errors[0]
         return self
 
     def close(self) -> None:
-        """End the thread; a second time is nothing."""
+        """Stop the thread; idempotent."""
         if self._thread is not None:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
@@ -148,15 +150,15 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def _watch(self) -> None:
-        """Look, now and then, for clients that never come to the end of their request."""
-        late = self.loop.time() - self._patience
+    def _check_timeouts(self) -> None:
+        """Expire the connections whose request takes too long; one timer serves all of them."""
+        deadline = self.loop.time() - self._timeout
         for connection in list(self.connections):
-            if connection.since is not None and connection.since < late:
+            if connection.started is not None and connection.started < deadline:
                 connection.expire()
-        self._sweep = self.loop.call_later(self._patience / 4, self._watch)
+        self._timeout_check = self.loop.call_later(self._timeout / 4, self._check_timeouts)
 
-    # ---------------------------------------------------------------------------- its runs
+    # ------------------------------------------------------------------------------- runs
 
     def mount(
         self,
@@ -168,90 +170,71 @@ class Server:
         pacing: Pacing | None = None,
         lenient: Iterable[str] = (),
     ) -> Endpoint:
-        """Serve this source under `/s/<run>`; under `/` itself for an empty name.
+        """Serve a source under `/s/<run>`, or under `/` if the name is empty.
 
-        With a hub, every request and its answer is told to it; with `tools`, the tool calls and
-        results that pass by as well. `lenient` names rules that are not held for this run alone.
+        With a hub, every request and reply is emitted to it; with `tools`, the tool calls and
+        results in them too. `lenient` names validation rules that this run does not enforce.
         """
         name = self._ids.next("run") if run is None else run
         if name in self._endpoints:
-            raise UsageError(f"there is a run {name!r} already", hint="close its endpoint first")
+            raise UsageError(f"the run {name!r} already exists", hint="close its endpoint first")
         base = f"http://{HOST}:{self.port}"
         endpoint = Endpoint(
             source,
             url=f"{base}/s/{name}" if name else base,
-            recognise=_all_dialects(lenient) if lenient else self._recognise,
+            detect_dialect=_make_detector(lenient) if lenient else self._detect_dialect,
             hub=hub,
             tools=tools,
             pacing=pacing,
-            leave=lambda: self._endpoints.pop(name, None),
+            on_close=lambda: self._endpoints.pop(name, None),
         )
         self._endpoints[name] = endpoint
         return endpoint
 
     def route(self, head: RequestHead) -> Handler:
-        """Who answers this request."""
-        if not head.local:
-            return _RefusingHandler(
-                error_response(403, f"this server is not {head.host!r}: it is {HOST}")
+        """Return the endpoint of a request, or a handler that rejects it."""
+        # A web page may point a name of its own at this machine to read from it (DNS rebinding).
+        if not head.is_local:
+            return _RejectingHandler(
+                error_response(403, f"unknown host {head.host!r}: this server is {HOST}")
             )
         endpoint = self._endpoints.get(head.run)
-        if endpoint is None and head.run and self._spare is not None:
-            endpoint = self._spare(head.run)
-        if endpoint is None:
-            return _RefusingHandler(self._explain_absence(head.run))
-        return endpoint
+        if endpoint is None and head.run and self._on_unknown_run is not None:
+            endpoint = self._on_unknown_run(head.run)
+        if endpoint is not None:
+            return endpoint
+        message = "missing run: a path begins with /s/ and the name of its run"
+        if head.run:
+            message = f"unknown run {head.run!r}: it does not exist, or it has ended"
+        runs = [f"/s/{name}" for name in sorted(self._endpoints)]
+        return _RejectingHandler(error_response(404, message, runs=runs))
 
-    def play(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None] | None:
-        """Begin this work at once; the task that goes on with it, if it has to wait."""
-        eager = self._free.pop() if self._free else self._hire()
-        waiting = None
-        try:
-            _, waiting = eager.begin(work, context)
-        finally:
-            if waiting is None:
-                self._release(eager)
-        if waiting is not None:
-            waiting.add_done_callback(lambda _: self._release(eager))
-            return eager.task
-        return None
-
-    def _hire(self) -> EagerTask:
-        eager = EagerTask(self.loop)
-        self._eagers.add(eager)
-        return eager
-
-    def _release(self, eager: EagerTask) -> None:
-        if eager.spent:
-            self._eagers.discard(eager)
-        else:
-            self._free.append(eager)
-
-    def _explain_absence(self, name: str) -> HttpResponse:
-        there = [f"/s/{known}" for known in sorted(self._endpoints)]
-        if not name:
-            return error_response(404, "a path begins with /s/ and the name of its run", runs=there)
-        return error_response(404, f"there is no run {name!r}, or it is over", runs=there)
+    def start_task(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
+        """Run a coroutine in the server's loop, until it ends or the server stops."""
+        task = self.loop.create_task(work, context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
 
-class _RefusingHandler:
-    """Answers for nobody: one refusal, whatever was asked."""
+class _RejectingHandler:
+    """Answers every request with the same error."""
 
-    def __init__(self, refusal: HttpResponse) -> None:
+    def __init__(self, error: HttpResponse) -> None:
         self.context = copy_context()
-        self._refusal = refusal
+        self._error = error
 
-    async def answer(self, wire: HttpRequest) -> HttpResponse:  # noqa: ARG002 - whatever was asked
-        return self._refusal
+    async def answer(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002 - the protocol's
+        return self._error
 
-    def delays(self, answer: HttpResponse) -> None:
-        """At once."""
+    def delays(self, response: HttpResponse) -> None:
+        """Return None: an error is not a stream."""
 
-    def lose(self, wire: HttpRequest, answer: HttpResponse) -> None:
-        """Nobody minds."""
+    def mark_undelivered(self, response: HttpResponse) -> None:
+        """Do nothing: the error does not depend on earlier requests."""
 
-    async def converse(self, wire: HttpRequest, message: bytes) -> AsyncIterator[bytes]:  # noqa: ARG002 - as above
-        yield self._refusal.body
+    async def converse(self, request: HttpRequest, message: bytes) -> AsyncIterator[bytes]:  # noqa: ARG002 - the protocol's
+        yield self._error.body
 
 
 def _listen(port: int) -> socket.socket:
@@ -261,24 +244,26 @@ def _listen(port: int) -> socket.socket:
         listener.bind((HOST, port))
     except OSError as error:
         listener.close()
-        if error.errno in {errno.EADDRINUSE, errno.EACCES}:
-            why = "is in use" if error.errno == errno.EADDRINUSE else "is not for everyone"
-            raise UsageError(
-                f"port {port} {why}", where=HOST, hint="take another, or 0 for any that is free"
-            ) from error
-        raise
+        if error.errno == errno.EADDRINUSE:
+            message = f"port {port} is already in use"
+        elif error.errno == errno.EACCES:
+            message = f"permission denied to bind port {port}"
+        else:
+            raise
+        raise UsageError(message, where=HOST, hint="use another port, or 0 for any") from error
     return listener
 
 
 def _make_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # not on every platform; slower without, but the same
+    except ImportError:  # not available on every platform
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
 
-def _all_dialects(lenient: Iterable[str]) -> Recognise:
+def _make_detector(lenient: Iterable[str]) -> DetectDialect:
+    # Late: a server with its own detector needs no dialect.
     from offbook.exchange.providers import dialect_detector
 
     return dialect_detector(rules_except(lenient))

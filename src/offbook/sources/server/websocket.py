@@ -1,109 +1,68 @@
-"""WebSocket framing (RFC 6455) for the serving side: bytes in, messages out, no I/O.
+"""The server's side of a WebSocket: bytes in, text messages out, no I/O.
 
-Extensions are never accepted, so a frame with a reserved bit set is an error.
+`websockets` does the framing. It is imported by the connection when a client asks for an upgrade,
+as most never do and the import takes about 20 ms.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
-from hashlib import sha1
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import Protocol, Side, State
+from websockets.utils import accept_key
 
-TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
-CONTINUE = 0
-NORMAL, PROTOCOL, NOT_TEXT, TOO_BIG = 1000, 1002, 1007, 1009
-
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_SHORT, _MEDIUM = 126, 127
+from offbook.sources.server.http1 import END_OF_HEAD
 
 
-class FramingError(Exception):
-    """The other side broke the protocol; `code` is what to close with."""
-
-    def __init__(self, reason: str, code: int = PROTOCOL) -> None:
-        self.code = code
-        super().__init__(reason)
-
-
-def accept_key(key: str) -> str:
-    """What the handshake answers to `Sec-WebSocket-Key`."""
-    return b64encode(sha1(key.encode("latin-1") + _GUID).digest()).decode()  # noqa: S324 - as the RFC has it
+def handshake(key: str) -> bytes:
+    """Render the response that accepts an upgrade; extensions are not negotiated."""
+    lines = (
+        "HTTP/1.1 101 Switching Protocols",
+        "upgrade: websocket",
+        "connection: Upgrade",
+        f"sec-websocket-accept: {accept_key(key)}",
+    )
+    return "\r\n".join(lines).encode() + END_OF_HEAD
 
 
-def frame(opcode: int, payload: bytes = b"") -> bytes:
-    """One whole, unmasked frame."""
-    size = len(payload)
-    if size < _SHORT:
-        return bytes((0x80 | opcode, size)) + payload
-    if size < 1 << 16:
-        return bytes((0x80 | opcode, _SHORT)) + size.to_bytes(2, "big") + payload
-    return bytes((0x80 | opcode, _MEDIUM)) + size.to_bytes(8, "big") + payload
+class WebSocket:
+    """An open WebSocket that carries text messages of up to `limit` bytes.
 
-
-def close_frame(code: int, reason: str = "") -> bytes:
-    """The frame that ends a connection, with its reason."""
-    return frame(CLOSE, code.to_bytes(2, "big") + reason.encode()[:120])
-
-
-class Frames:
-    """What came in so far, put together to messages."""
+    Pings and close frames are answered by the protocol: send `pending_bytes` after each call of
+    `receive`.
+    """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._buffer = bytearray()
-        self._parts = bytearray()
-        self._opcode = CONTINUE
+        self._protocol = Protocol(Side.SERVER, max_size=limit)
+        self._fragments: list[bytes] = []
 
-    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The messages that are complete now, each with its opcode."""
-        self._buffer += data
-        found: list[tuple[int, bytes]] = []
-        while (taken := self._take()) is not None:
-            message = self._join(*taken)
-            if message is not None:
-                found.append(message)
-        return found
+    @property
+    def is_open(self) -> bool:
+        """True until either side has closed the conversation or broken the protocol."""
+        return self._protocol.state is State.OPEN
 
-    def _take(self) -> tuple[bool, int, bytes] | None:
-        """The next frame: whether it is the last of its message, its opcode, its payload."""
-        buffer = self._buffer
-        if len(buffer) < 2:  # noqa: PLR2004 - the two fixed bytes of a frame
-            return None
-        first, second = buffer[0], buffer[1]
-        if first & 0x70:
-            raise FramingError("a reserved bit is set, and no extension was agreed on")
-        if not second & 0x80:
-            raise FramingError("a frame of a client must be masked")
-        size, at = second & 0x7F, 2
-        if size >= _SHORT:
-            at = 4 if size == _SHORT else 10
-            size = int.from_bytes(buffer[2:at], "big")
-        if first & 0x08 and (size >= _SHORT or not first & 0x80):
-            raise FramingError("a control frame is short and in one piece")
-        if size + len(self._parts) > self._limit:
-            raise FramingError(f"a message may have {self._limit} bytes", TOO_BIG)
-        end = at + 4 + size
-        if len(buffer) < end:
-            return None
-        payload = _unmask(bytes(buffer[at + 4 : end]), bytes(buffer[at : at + 4]))
-        del buffer[:end]
-        return bool(first & 0x80), first & 0x0F, payload
+    def receive(self, data: bytes) -> list[bytes]:
+        """Return the text messages that these bytes complete."""
+        messages: list[bytes] = []
+        self._protocol.receive_data(data)
+        for event in self._protocol.events_received():
+            if not isinstance(event, Frame):  # never here: the handshake is done before
+                continue
+            if event.opcode is Opcode.BINARY:
+                self._protocol.fail(CloseCode.INVALID_DATA, "expected a text message, got binary")
+                break
+            if event.opcode in {Opcode.TEXT, Opcode.CONT}:
+                self._fragments.append(bytes(event.data))
+                if event.fin:
+                    messages.append(b"".join(self._fragments))
+                    self._fragments.clear()
+        return messages
 
-    def _join(self, last: bool, opcode: int, payload: bytes) -> tuple[int, bytes] | None:  # noqa: FBT001 - as the frame has it
-        if opcode >= CLOSE:
-            return opcode, payload
-        if (opcode == CONTINUE) != (self._opcode != CONTINUE):
-            raise FramingError("the pieces of a message are out of order")
-        self._opcode = opcode or self._opcode
-        self._parts += payload
-        if not last:
-            return None
-        message = self._opcode, bytes(self._parts)
-        self._parts.clear()
-        self._opcode = CONTINUE
-        return message
+    def render_text(self, message: bytes) -> bytes:
+        """Render a text message as a frame."""
+        self._protocol.send_text(message)
+        return b"".join(self._protocol.data_to_send())
 
-
-def _unmask(payload: bytes, mask: bytes) -> bytes:
-    size = len(payload)
-    stretched = (mask * (size // 4 + 1))[:size]
-    return (int.from_bytes(payload, "big") ^ int.from_bytes(stretched, "big")).to_bytes(size, "big")
+    def pending_bytes(self) -> tuple[bytes, bool]:
+        """Return the bytes to send now, and whether to close the connection after them."""
+        parts = self._protocol.data_to_send()
+        return b"".join(parts), b"" in parts  # an empty part stands for the end of the stream

@@ -1,4 +1,4 @@
-"""Anthropic's tool runner: one runs for each prompt, on the messages so far."""
+"""Anthropic's tool runner: each prompt makes a new runner with the messages so far."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import json
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.subjects.frameworks.framework import blocking
+from offbook.subjects.frameworks.framework import blocking, parameter_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
+# ruff: noqa: SLF001 - a runner has no public attributes for what it was made of
+
 
 class AnthropicRunner:
-    """What `client.beta.messages.tool_runner` gives, blocking or not, streaming or not.
+    """A runner of `client.beta.messages.tool_runner`, synchronous or async, streaming or not.
 
-    A runner runs once; so this one is the pattern for those that run. `options` take the place of
+    A runner runs only once, so it serves as the pattern for new ones. `options` replace
     parameters of its requests.
     """
 
@@ -28,47 +30,50 @@ class AnthropicRunner:
     def __init__(self, runner: Any, options: Mapping[str, Any]) -> None:
         self._runner = runner
         self._options = options
-        self._history: list[Any] = list(runner._params["messages"])  # noqa: SLF001 - as in `_again`
+        self._history: list[Any] = list(runner._params["messages"])
+
+    def option_names(self) -> Collection[str] | None:
+        """Return the parameters of a request."""
+        create = self._runner._client.beta.messages.create
+        known = parameter_names(create, skip=0, reserved=["messages"])
+        return None if known is None else {*known, *self._runner._params}
 
     async def prompt(self, text: str, _hub: Hub, /) -> object:
-        """Run a runner like it until it is done."""
-        runner = self._again([*self._history, {"role": "user", "content": text}])
+        """Run a new runner with the history and this prompt."""
+        pattern = self._runner
+        messages = [*self._history, {"role": "user", "content": text}]
+        runner = type(pattern)(
+            params={**pattern._params, **self._options, "messages": messages},
+            options=pattern._options,
+            tools=[*self.tools().values(), *pattern._toolsets.values()],
+            client=pattern._client,
+            max_iterations=pattern._max_iterations,
+        )
         if iscoroutinefunction(runner.until_done):
             result = await runner.until_done()
         else:
             result = await asyncio.to_thread(runner.until_done)
-        self._history = list(runner._params["messages"])  # noqa: SLF001 - as in `_again`
+        self._history = list(runner._params["messages"])
         return result
 
-    def _again(self, messages: list[Any]) -> Any:
-        """A runner of the same kind; it shows nowhere else what it was made of."""
-        like = self._runner
-        return type(like)(
-            params={**like._params, **self._options, "messages": messages},  # noqa: SLF001 - there is no public way
-            options=like._options,  # noqa: SLF001 - there is no public way
-            tools=[*self.tools().values(), *like._toolsets.values()],  # noqa: SLF001 - there is no public way
-            client=like._client,  # noqa: SLF001 - there is no public way
-            max_iterations=like._max_iterations,  # noqa: SLF001 - there is no public way
-        )
-
     def tools(self) -> Mapping[str, Any]:
-        """The functions that it runs."""
-        return self._runner._runnable_tools()  # noqa: SLF001 - as in `_again`
+        """Return the functions that the runner calls."""
+        return self._runner._runnable_tools()
 
-    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
-        """Answer the call, awaited or not as the tool's own."""
-        wait = blocking(stand_in)
+    def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
+        """Replace the tool's `call`, async if the tool is."""
+        call_blocking = blocking(mock)
 
         def call(params: Any) -> Any:
-            return _content(wait(params))
+            return _to_content(call_blocking(params))
 
         async def call_async(params: Any) -> Any:
-            return _content(await stand_in(params))
+            return _to_content(await mock(params))
 
         tool.call = call_async if iscoroutinefunction(tool.call) else call
         return lambda: delattr(tool, "call")
 
 
-def _content(answer: Any) -> Any:
-    """Text or blocks, which is all that a tool may give back."""
+def _to_content(answer: Any) -> Any:
+    """Return a string or a list of blocks: the runner accepts nothing else as a result."""
     return cast("Any", answer) if isinstance(answer, str | list) else json.dumps(answer)

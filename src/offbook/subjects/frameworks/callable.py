@@ -1,4 +1,4 @@
-"""Any function of the prompt: for agents that no framework has made."""
+"""Functions: any callable that takes a prompt, for agents without a framework."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import asyncio
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from offbook.errors import UsageError
+from offbook.subjects.frameworks.framework import NoToolAccess, parameter_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
-class FunctionAdapter:
-    """A function, plain or `async`; what it remembers from prompt to prompt is its own business.
+class FunctionAdapter(NoToolAccess):
+    """A function of the prompt, plain or async; it keeps its conversation itself.
 
-    A plain one runs in a thread of its own, so that it may well start an event loop.
+    `options` are passed as keyword arguments. A plain function runs in a thread, so that it can
+    start an event loop.
     """
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -27,20 +27,17 @@ class FunctionAdapter:
 
     @property
     def name(self) -> str:
-        """What it is called in a trace."""
+        """Name of the function."""
         return getattr(self._function, "__name__", type(self._function).__name__)
 
+    def option_names(self) -> Collection[str] | None:
+        """Return the parameters after the prompt."""
+        return parameter_names(self._function)
+
     async def prompt(self, text: str, _hub: Hub, /) -> object:
-        """Call it."""
+        """Call the function."""
         if iscoroutinefunction(self._function):
             return await self._function(text, **self._options)
         answer = await asyncio.to_thread(self._function, text, **self._options)
+        # A plain function may return a coroutine, as a lambda around an async function does.
         return await answer if isawaitable(answer) else answer
-
-    def tools(self) -> Mapping[str, Any]:
-        """Nobody knows what a function uses."""
-        return {}
-
-    def swap(self, tool: Any, _stand_in: MockFunction, /) -> Callable[[], None]:
-        """Nothing can be swapped in a function."""
-        raise UsageError(f"the tool {tool!r} of a function cannot be mocked")

@@ -1,51 +1,57 @@
-"""claude-agent-sdk: its client runs Claude Code as a process, which is given a base URL."""
+"""claude-agent-sdk: its client runs Claude Code as a process, configured with a base URL."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from offbook.errors import RunError, UsageError
+from offbook.errors import RunError
 from offbook.exchange.providers import client_env
 from offbook.exchange.tool_aliases import CLAUDE_CODE_ALIASES, ToolAliases
+from offbook.subjects.frameworks.framework import NoToolAccess
 from offbook.subjects.process import isolated_env
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
 
 
-class ClaudeAgent:
-    """The options of an agent, `ClaudeAgentOptions`; each prompt resumes the session.
+class ClaudeAgent(NoToolAccess):
+    """An agent given as `ClaudeAgentOptions`; each prompt resumes its session.
 
-    It has a home of its own, and the stage's folder where the options name none. What it may do,
-    and who is asked, is what the options say.
+    It gets its own home directory, and works in the run's directory unless the options name one.
+    Permissions are those of the options. `overrides` replace fields of the options.
     """
 
     name = "claude-agent-sdk"
     model_access: ModelAccess = "endpoint"
     tool_aliases: ClassVar[ToolAliases] = CLAUDE_CODE_ALIASES
 
-    def __init__(self, options: Any, more: Mapping[str, Any]) -> None:
-        self._options = replace(options, **more)
+    def __init__(self, options: Any, overrides: Mapping[str, Any]) -> None:
+        self._options = options
+        self._overrides = overrides
         self._session: str | None = None
 
-    def settle(self, stage: RunContext, /) -> Callable[[], None]:
-        """Make it a home, where it finds the model; how to remove it."""
+    def option_names(self) -> Collection[str]:
+        """Return the fields of `ClaudeAgentOptions`."""
+        return {field.name for field in fields(self._options)}
+
+    def prepare(self, context: RunContext, /) -> Callable[[], None]:
+        """Create the home directory and point the client to the model."""
+        self._options = replace(self._options, **self._overrides)
         home = Path(tempfile.mkdtemp(prefix="offbook-home-")).resolve()
-        env = {**isolated_env(home, client_env(stage.endpoint)), **self._options.env}
-        self._options = replace(self._options, cwd=self._options.cwd or stage.cwd, env=env)
+        env = {**isolated_env(home, client_env(context.endpoint)), **self._options.env}
+        self._options = replace(self._options, cwd=self._options.cwd or context.cwd, env=env)
         return lambda: shutil.rmtree(home, ignore_errors=True)
 
     async def prompt(self, text: str, _hub: Hub, /) -> object:
-        """Ask a client of its own, so that none is open between prompts."""
+        """Send the prompt with a new client, so that no process runs between prompts."""
         sdk: Any = import_module("claude_agent_sdk")
         result: Any = None
         options = replace(self._options, resume=self._session or self._options.resume)
@@ -54,15 +60,7 @@ class ClaudeAgent:
             async for message in client.receive_response():
                 result = message if isinstance(message, sdk.ResultMessage) else result
         if result is None or result.is_error:
-            said = getattr(result, "result", None) or "it said nothing"
-            raise RunError(f"claude-agent-sdk ended with an error: {said}")
+            reason = getattr(result, "result", None) or "no result"
+            raise RunError(f"claude-agent-sdk failed: {reason}")
         self._session = result.session_id
         return result
-
-    def tools(self) -> Mapping[str, Any]:
-        """Its tools are in its process, or behind its MCP servers."""
-        return {}
-
-    def swap(self, tool: Any, _stand_in: MockFunction, /) -> Callable[[], None]:
-        """Nothing can be swapped in another process."""
-        raise UsageError(f"the tool {tool!r} of claude-agent-sdk cannot be mocked")

@@ -1,8 +1,11 @@
-"""What has to be known about a framework: how to prompt its agents, and how to swap their tools.
+"""The framework adapter protocol, and the subject that drives any adapter.
 
-To add one, write a file with an `Adapter`, and name it in `recognition.KNOWN`. The model is no
-business of an adapter: the agent's own client asks for it, and is answered. Tool calls and results
-are read off those exchanges; an adapter tells only what does not show there.
+An adapter knows how to prompt an agent of its framework and how to replace its tools. It has
+nothing to do with the model: the agent's own HTTP client sends the requests, and they are
+intercepted. Tool calls and results are derived from those requests, so an adapter emits only
+events that do not show there, such as handoffs.
+
+To add a framework, write a file with a `FrameworkAdapter` and list it in `ADAPTERS`.
 """
 
 from __future__ import annotations
@@ -11,17 +14,11 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
-from inspect import isawaitable
+from inspect import Parameter, isawaitable, signature
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from offbook.errors import UsageError, did_you_mean
 from offbook.trace.events import AGENT_END, AGENT_ERROR, AGENT_START, ERROR, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-# --- What has to be known about a framework: how to prompt its agents, and how to swap their tools.
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
@@ -32,159 +29,9 @@ if TYPE_CHECKING:
 
     MockFunction = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
-
-class FrameworkAdapter(Protocol):
-    """One agent of one framework, with its conversation."""
-
-    @property
-    def name(self) -> str:
-        """What the framework is called in a trace."""
-        ...
-
-    async def prompt(self, text: str, hub: Hub, /) -> object:
-        """Say this to the agent, after all that was said before; what the framework gives back."""
-        ...
-
-    def tools(self) -> Mapping[str, Any]:
-        """The tools that can be swapped, by the name under which the model knows them."""
-        ...
-
-    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
-        """Let the stand-in run in the place of this tool's own code; how to undo it."""
-        ...
-
-
-@runtime_checkable
-class EndpointAdapter(Protocol):
-    """An adapter whose agent works in another process: it has to be told where its model is."""
-
-    model_access: ModelAccess
-    tool_aliases: ToolAliases
-
-    def settle(self, stage: RunContext, /) -> Callable[[], None]:
-        """Get ready for this stage; how to leave it."""
-        ...
-
-
-class FrameworkSubject:
-    """An agent of a framework as a subject.
-
-    `mock_tools` stand in for tools while it is on stage: a value, or a function of the parameters.
-    The model still sees the tool's own schema. `result` is what the framework gave back last.
-
-    An agent that gives up because its provider refused has done what it was rehearsed to do: that
-    ends the turn, and what it raised is kept in `error`. Whatever else it raises fails the run.
-    """
-
-    emits_tool_calls = False
-
-    def __init__(
-        self, adapter: FrameworkAdapter, mock_tools: Mapping[str, Any] | None = None
-    ) -> None:
-        self.adapter = adapter
-        self._placed = adapter if isinstance(adapter, EndpointAdapter) else None
-        self.model_access: ModelAccess = self._placed.model_access if self._placed else "transport"
-        self.tool_aliases: ToolAliases = self._placed.names if self._placed else {}
-        self.result: object = None
-        self.error: Exception | None = None
-        self._mocks = {name: _StandIn(value) for name, value in (mock_tools or {}).items()}
-        self._undo: list[Callable[[], None]] = []
-
-    @property
-    def name(self) -> str:
-        """What it is called in a trace."""
-        return self.adapter.name
-
-    @property
-    def mocked(self) -> Collection[str]:
-        """The tools that have a stand-in."""
-        return self._mocks
-
-    async def open(self, stage: RunContext, /) -> None:
-        """Put the stand-ins in the place of their tools."""
-        self._hub = stage.hub
-        try:
-            if self._placed is not None:
-                self._undo.append(self._placed.settle(stage))
-            for name, mock in self._mocks.items():
-                self._undo.append(self.adapter.swap(self._find(name), mock.run))
-        except BaseException:
-            await self.close()
-            raise
-
-    def _find(self, name: str) -> Any:
-        tools = self.adapter.tools()
-        if name not in tools:
-            raise UsageError(
-                f"mock_tools: the agent has no tool {name!r}", hint=did_you_mean(name, tools)
-            )
-        return tools[name]
-
-    async def prompt(self, text: str, /) -> None:
-        """Say this to the agent, and wait for what comes of it."""
-        last: list[str] = []
-        stop_listening = self._hub.subscribe(lambda event: last.append(event.event), "model.*")
-        self.result, self.error = None, None
-        self._hub.emit(AGENT_START, {"prompt": text})
-        try:
-            self.result = await self.adapter.prompt(text, self._hub)
-        except Exception as error:
-            if ERROR not in last[-1:]:
-                raise
-            self.error = error
-            self._hub.emit(AGENT_ERROR, {"error": f"{type(error).__name__}: {error}"})
-        finally:
-            stop_listening()
-        self._hub.emit(AGENT_END, {"stop": "stop" if self.error is None else "error"})
-
-    async def close(self) -> None:
-        """Give the tools their own code back."""
-        while self._undo:
-            self._undo.pop()()
-
-    def tools(self) -> Collection[str] | None:
-        """None: an agent may have more than can be swapped, and its requests tell all of them."""
-        return None
-
-    def commands(self) -> Collection[str]:
-        """None at all."""
-        return ()
-
-    def verdicts(self) -> Iterable[Verdict]:
-        """Which mocks nobody used."""
-        unused = [name for name, mock in self._mocks.items() if not mock.used]
-        if unused:
-            told = f"never used: mock_tools {', '.join(unused)}"
-            yield Verdict("mocks used", "warn", told, actual=unused)
-
-
-def blocking(stand_in: MockFunction) -> Callable[[dict[str, Any]], Any]:
-    """The same stand-in for a tool that is called without being awaited, wherever that happens."""
-
-    def wait(params: dict[str, Any]) -> Any:
-        # The caller's thread may have a loop already, so that another one is needed to wait in.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(copy_context().run, asyncio.run, stand_in(params)).result()
-
-    return wait
-
-
-class _StandIn:
-    """A value, or what a function makes of the parameters."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-        self.used = 0
-
-    async def run(self, params: dict[str, Any]) -> Any:
-        self.used += 1
-        answer = self._value(params) if callable(self._value) else self._value
-        return await answer if isawaitable(answer) else answer
-
-
-# --- Which framework an agent belongs to, told by its type and without importing anything.
-
-ADAPTERS = {  # the module and name of a type -> the adapter's module and name
+# The class of an agent -> the module and name of its adapter. Classes are compared by name, so
+# that no framework is imported to recognize the agents of another.
+ADAPTERS = {
     "pydantic_ai.agent.abstract.AbstractAgent": "pydantic_ai.PydanticAI",
     "agents.agent.Agent": "openai_agents.OpenAIAgents",
     "langgraph.pregel.main.Pregel": "langgraph.LangGraph",
@@ -194,26 +41,221 @@ ADAPTERS = {  # the module and name of a type -> the adapter's module and name
     "inspect_ai._eval.task.task.Task": "inspect_ai.InspectAI",
     "claude_agent_sdk.types.ClaudeAgentOptions": "claude_agent.ClaudeAgent",
 }
+FUNCTION_ADAPTER = "callable.FunctionAdapter"
+
+
+class FrameworkAdapter(Protocol):
+    """One agent of one framework, with its conversation."""
+
+    @property
+    def name(self) -> str:
+        """Name of the framework in the trace."""
+        ...
+
+    def option_names(self) -> Collection[str] | None:
+        """Return the options that the framework accepts for a run, or None if any."""
+        ...
+
+    async def prompt(self, text: str, hub: Hub, /) -> object:
+        """Continue the conversation with this prompt; return the framework's own result."""
+        ...
+
+    def tools(self) -> Mapping[str, Any] | None:
+        """Return the tools that can be replaced, by name; None if none can."""
+        ...
+
+    def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
+        """Call the mock instead of the tool's own code; return a function that undoes it."""
+        ...
+
+
+@runtime_checkable
+class EndpointAdapter(Protocol):
+    """An adapter whose agent runs in another process and is configured with a base URL."""
+
+    model_access: ModelAccess
+    tool_aliases: ToolAliases
+
+    def prepare(self, context: RunContext, /) -> Callable[[], None]:
+        """Configure the agent for this run; return a function that cleans up."""
+        ...
+
+
+class NoToolAccess:
+    """The part of an adapter whose tools are out of reach, in a function or another process."""
+
+    def tools(self) -> None:
+        """Return None: no tool can be replaced."""
+
+    def replace_tool(self, _tool: Any, _mock: MockFunction, /) -> Callable[[], None]:
+        """Never called, because there are no tools."""
+        raise NotImplementedError
+
+
+class FrameworkSubject:
+    """An agent of a framework as a subject.
+
+    `mock_tools` replace tools during the run: a value, or a function of the parameters. The model
+    still sees the tool's own schema. `result` is the framework's result of the last prompt.
+
+    A provider error that the script produced may make the agent raise. That ends the turn and is
+    kept in `error`, because the test scripted it. Any other exception fails the run.
+    """
+
+    emits_tool_calls = False
+
+    def __init__(
+        self, adapter: FrameworkAdapter, mock_tools: Mapping[str, Any] | None = None
+    ) -> None:
+        self.adapter = adapter
+        self._endpoint = adapter if isinstance(adapter, EndpointAdapter) else None
+        self.model_access: ModelAccess = "transport"
+        self.tool_aliases: ToolAliases = {}
+        if self._endpoint is not None:
+            self.model_access = self._endpoint.model_access
+            self.tool_aliases = self._endpoint.tool_aliases
+        self.result: object = None
+        self.error: Exception | None = None
+        self._mocks = {name: _Mock(value) for name, value in (mock_tools or {}).items()}
+        self._undo: list[Callable[[], None]] = []
+
+    @property
+    def name(self) -> str:
+        """Name in the trace."""
+        return self.adapter.name
+
+    @property
+    def mocked(self) -> Collection[str]:
+        """The names of the mocked tools."""
+        return self._mocks
+
+    async def open(self, context: RunContext, /) -> None:
+        """Replace the mocked tools."""
+        self._hub = context.hub
+        tools = self.adapter.tools() if self._mocks else {}
+        for name in self._mocks:
+            if tools is None:
+                raise UsageError(
+                    f"mock_tools: no tool {name!r}, the tools of {self.name} are out of reach",
+                    hint="leave out mock_tools, and mock the tool in your own code",
+                )
+            if name not in tools:
+                hint = did_you_mean(name, tools)
+                raise UsageError(f"mock_tools: the agent has no tool {name!r}", hint=hint)
+        try:
+            if self._endpoint is not None:
+                self._undo.append(self._endpoint.prepare(context))
+            for name, mock in self._mocks.items():
+                self._undo.append(self.adapter.replace_tool((tools or {})[name], mock.run))
+        except BaseException:
+            await self.close()
+            raise
+
+    async def prompt(self, text: str, /) -> None:
+        """Send a prompt to the agent and wait for its result."""
+        model_events: list[str] = []
+        unsubscribe = self._hub.subscribe(lambda event: model_events.append(event.event), "model.*")
+        self.result, self.error = None, None
+        self._hub.emit(AGENT_START, {"prompt": text})
+        try:
+            self.result = await self.adapter.prompt(text, self._hub)
+        except Exception as error:
+            # Only an agent whose last request failed may raise: the script made it fail.
+            if ERROR not in model_events[-1:]:
+                raise
+            self.error = error
+            self._hub.emit(AGENT_ERROR, {"error": f"{type(error).__name__}: {error}"})
+        finally:
+            unsubscribe()
+        self._hub.emit(AGENT_END, {"stop": "stop" if self.error is None else "error"})
+
+    async def close(self) -> None:
+        """Restore the tools."""
+        while self._undo:
+            self._undo.pop()()
+
+    def tools(self) -> Collection[str] | None:
+        """Return None: an agent may have more tools than those that can be replaced."""
+        return None
+
+    def commands(self) -> Collection[str]:
+        """Return no commands."""
+        return ()
+
+    def verdicts(self) -> Iterable[Verdict]:
+        """Return a warning if some mocks were never used."""
+        unused = [name for name, mock in self._mocks.items() if not mock.calls]
+        if unused:
+            message = f"never used: mock_tools {', '.join(unused)}"
+            yield Verdict("mocks used", "warn", message, actual=unused)
+
+
+class _Mock:
+    """The replacement of a tool: a constant, or a function of the parameters."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self.calls = 0
+
+    async def run(self, params: dict[str, Any]) -> Any:
+        self.calls += 1
+        answer = self._value(params) if callable(self._value) else self._value
+        return await answer if isawaitable(answer) else answer
 
 
 def wrap_agent(
-    agent: object, mock_tools: Mapping[str, Any] | None, options: Mapping[str, Any]
+    agent: object,
+    mock_tools: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    other_options: Iterable[str] = (),
 ) -> FrameworkSubject | None:
-    """The agent as a subject, if it is of a framework that we know, or can at least be called."""
-    adapter = _find_adapter(agent)
-    if adapter is None and callable(agent):
-        adapter = "callable.FunctionAdapter"
-    if adapter is None:
+    """Return the agent as a subject, or None if it is neither of a known framework nor callable.
+
+    `options` go to the framework's own run function; an unknown one is refused here, before
+    anything runs. `other_options` are only suggested in that error.
+    """
+    classes = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(agent).__mro__)
+    name = next((ADAPTERS[kind] for kind in classes if kind in ADAPTERS), None)
+    if name is None and callable(agent):
+        name = FUNCTION_ADAPTER
+    if name is None:
         return None
-    module, _, name = adapter.rpartition(".")
-    kind = getattr(import_module(f"offbook.subjects.frameworks.{module}"), name)
-    made: FrameworkAdapter = kind(agent, options)
-    return FrameworkSubject(made, mock_tools)
+    module, _, class_name = name.rpartition(".")
+    adapter_class = getattr(import_module(f"offbook.subjects.frameworks.{module}"), class_name)
+    adapter: FrameworkAdapter = adapter_class(agent, options)
+    known = adapter.option_names()
+    for option in options:
+        if known is not None and option not in known:
+            raise UsageError(
+                f"unknown option {option!r} for {adapter.name}",
+                hint=did_you_mean(option, [*known, *other_options]),
+            )
+    return FrameworkSubject(adapter, mock_tools)
 
 
-def _find_adapter(agent: object) -> str | None:
-    for kind in type(agent).__mro__:
-        adapter = ADAPTERS.get(f"{kind.__module__}.{kind.__qualname__}")
-        if adapter is not None:
-            return adapter
-    return None
+def parameter_names(
+    function: Callable[..., Any], *, skip: int = 1, reserved: Collection[str] = ()
+) -> set[str] | None:
+    """Return the keyword parameters of a function, or None if it takes any.
+
+    The first `skip` parameters receive the prompt; `reserved` ones are set by the adapter.
+    """
+    try:
+        parameters = list(signature(function).parameters.values())
+    except (TypeError, ValueError):  # functions written in C may have no signature
+        return None
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    keywords = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+    return {p.name for p in parameters[skip:] if p.kind in keywords} - set(reserved)
+
+
+def blocking(mock: MockFunction) -> Callable[[dict[str, Any]], Any]:
+    """Return a mock for tools that are called without `await`."""
+
+    def wait(params: dict[str, Any]) -> Any:
+        # The caller's thread may already run an event loop, so another thread waits in its own.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(copy_context().run, asyncio.run, mock(params)).result()
+
+    return wait

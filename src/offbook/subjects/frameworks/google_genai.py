@@ -1,4 +1,4 @@
-"""google-genai: a chat keeps its history, and calls the functions among its tools by itself."""
+"""google-genai: a chat keeps its history and calls Python functions among its tools itself."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from offbook.subjects.frameworks.framework import blocking
+from offbook.subjects.frameworks.framework import blocking, parameter_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
 class GoogleGenAI:
-    """A chat of `client.chats` or `client.aio.chats`; it goes on from what it has heard so far.
+    """A chat of `client.chats` or `client.aio.chats`, continued from its present state.
 
-    `options` are what its `send_message` takes besides the message.
+    `options` are arguments of its `send_message`.
     """
 
     name = "google-genai"
@@ -28,41 +28,42 @@ class GoogleGenAI:
         self._chat = chat
         self._options = options
 
+    def option_names(self) -> Collection[str] | None:
+        """Return the arguments of `send_message`."""
+        return parameter_names(self._chat.send_message)
+
     async def prompt(self, text: str, _hub: Hub, /) -> object:
-        """Send it as the next message, from a thread where sending blocks."""
+        """Send the prompt as the next message; a synchronous chat sends it in a thread."""
         send = self._chat.send_message
         if iscoroutinefunction(send):
             return await send(text, **self._options)
         return await asyncio.to_thread(send, text, **self._options)
 
     def tools(self) -> Mapping[str, Any]:
-        """The functions among its tools; what the provider runs is not here to be swapped."""
-        return {tool.__name__: tool for tool in self._listed() if callable(tool)}
+        """Return the functions among its tools; the provider runs the others itself."""
+        return {tool.__name__: tool for tool in self._tool_list() if callable(tool)}
 
-    def _listed(self) -> list[Any]:
-        return getattr(self._chat._config, "tools", None) or []  # noqa: SLF001 - kept nowhere else
+    def _tool_list(self) -> list[Any]:
+        return getattr(self._chat._config, "tools", None) or []  # noqa: SLF001 - no public attribute
 
-    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
-        """Put a function of the same signature in its place."""
-        listed = self._listed()
-        place = listed.index(tool)
-        listed[place] = _disguise(tool, stand_in)
+    def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
+        """Replace the function in the list by one of the same signature."""
+        call_blocking = blocking(mock)
+
+        # The SDK derives the declaration from the signature, which `wraps` copies.
+        @wraps(tool)
+        def call(**params: Any) -> Any:
+            return call_blocking(params)
+
+        @wraps(tool)
+        async def call_async(**params: Any) -> Any:
+            return await mock(params)
+
+        tools = self._tool_list()
+        index = tools.index(tool)
+        tools[index] = call_async if iscoroutinefunction(tool) else call
 
         def undo() -> None:
-            listed[place] = tool
+            tools[index] = tool
 
         return undo
-
-
-def _disguise(tool: Any, stand_in: MockFunction) -> Any:
-    wait = blocking(stand_in)
-
-    @wraps(tool)
-    def call(**params: Any) -> Any:
-        return wait(params)
-
-    @wraps(tool)
-    async def call_async(**params: Any) -> Any:
-        return await stand_in(params)
-
-    return call_async if iscoroutinefunction(tool) else call

@@ -1,4 +1,4 @@
-"""Inspect: a task is evaluated on a sample that holds the conversation so far."""
+"""Inspect: a task is evaluated on one sample that has the conversation so far as input."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from offbook.errors import RunError, UsageError
+from offbook.errors import RunError
+from offbook.subjects.frameworks.framework import NoToolAccess, parameter_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
-class InspectAI:
-    """A `Task`, whose solver does the work; its own dataset stays where it is.
+class InspectAI(NoToolAccess):
+    """An Inspect `Task`; its solver runs, its dataset is not used.
 
-    `options` are what `eval_async` takes besides the task (`model`, `model_args`, …). Nothing is
-    scored, and its log goes to a folder that is removed, unless `score` or `log_dir` say otherwise.
+    `options` are arguments of `eval_async` (`model`, `model_args`, …). Unless `score` or
+    `log_dir` is given, nothing is scored and the log is deleted.
     """
 
     name = "inspect"
@@ -30,28 +30,25 @@ class InspectAI:
         self._options = dict(options)
         self._history: list[Any] = []
 
+    def option_names(self) -> Collection[str] | None:
+        """Return the arguments of `eval_async`."""
+        return parameter_names(import_module("inspect_ai").eval_async)
+
     async def prompt(self, text: str, _hub: Hub, /) -> object:
-        """Evaluate the task on what was said before, and this."""
+        """Evaluate the task on the history and this prompt."""
         inspect: Any = import_module("inspect_ai")
         dataset: Any = import_module("inspect_ai.dataset")
         model: Any = import_module("inspect_ai.model")
-        said = [*self._history, model.ChatMessageUser(content=text)]
-        samples = dataset.MemoryDataset([dataset.Sample(input=said)])
+        messages = [*self._history, model.ChatMessageUser(content=text)]
+        samples = dataset.MemoryDataset([dataset.Sample(input=messages)])
         task = inspect.task_with(copy(self._task), dataset=samples)
         with TemporaryDirectory(prefix="offbook-inspect-") as folder:
             options: dict[str, Any] = {"log_dir": folder, "score": False, **self._options}
             (log,) = await inspect.eval_async(task, **options)
-            log.samples = list(log.samples or ())  # it would read them when the folder is gone
+            # Samples are read from the log file lazily: read them before the folder is deleted.
+            log.samples = list(log.samples or ())
         if log.status != "success" or not log.samples:
-            why = log.error.message if log.error else log.status
-            raise RunError(f"the evaluation ended with: {why}")
+            reason = log.error.message if log.error else log.status
+            raise RunError(f"the evaluation failed: {reason}")
         self._history = log.samples[0].messages
         return log
-
-    def tools(self) -> Mapping[str, Any]:
-        """A solver does not tell what it uses."""
-        return {}
-
-    def swap(self, tool: Any, _stand_in: MockFunction, /) -> Callable[[], None]:
-        """Nothing can be swapped in a solver."""
-        raise UsageError(f"the tool {tool!r} of an Inspect task cannot be mocked")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from offbook.subjects.frameworks.framework import parameter_names
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
@@ -15,74 +17,65 @@ HANDOFF = "handoff"
 
 
 class OpenAIAgents:
-    """An `Agent`; `options` are what `Runner.run` takes besides the input (`context`, …).
+    """An OpenAI Agents `Agent`; `options` are arguments of `Runner.run` (`context`, …).
 
-    Its own tracing goes to OpenAI's address, whatever the agent talks to: it is switched off.
+    The SDK's own tracing is disabled: it would send to OpenAI, whatever provider the agent uses.
     """
 
     name = "openai-agents"
 
     def __init__(self, agent: Any, options: Mapping[str, Any]) -> None:
-        self._first = agent
+        self._first_agent = agent
         self._agent = agent
         self._options = dict(options)
         self._history: list[Any] = []
 
+    def option_names(self) -> Collection[str] | None:
+        """Return the arguments of `Runner.run`."""
+        from agents import Runner
+
+        return parameter_names(Runner.run, skip=2)
+
     async def prompt(self, text: str, hub: Hub, /) -> object:
-        """Run whichever agent spoke last, on what was said before, and this."""
-        from agents import RunConfig, Runner
+        """Run the agent that replied last with the history and this prompt."""
+        from agents import RunConfig, RunHooks, Runner
+
+        class HandoffHooks(RunHooks[Any]):
+            async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:  # noqa: ARG002 - the SDK's signature
+                hub.emit(HANDOFF, {"from": from_agent.name, "to": to_agent.name})
 
         options: dict[str, Any] = {"run_config": RunConfig(tracing_disabled=True), **self._options}
-        options.setdefault("hooks", _watch_handoffs(hub))
-        said: list[Any] = [*self._history, {"role": "user", "content": text}]
-        result = await Runner.run(self._agent, said, **options)
+        options.setdefault("hooks", HandoffHooks())
+        items: list[Any] = [*self._history, {"role": "user", "content": text}]
+        result = await Runner.run(self._agent, items, **options)
         self._history = result.to_input_list()
         self._agent = result.last_agent
         return result
 
     def tools(self) -> Mapping[str, Any]:
-        """The functions of the agent, and of all that it can hand over to."""
-        return {
-            tool.name: tool
-            for agent in _reachable(self._first)
-            for tool in agent.tools
-            if hasattr(tool, "on_invoke_tool")
-        }
+        """Return the functions of the agent and of all agents it can hand over to."""
+        tools: dict[str, Any] = {}
+        waiting, seen = [self._first_agent], set[int]()
+        while waiting:
+            agent = waiting.pop()
+            if id(agent) in seen:
+                continue
+            seen.add(id(agent))
+            tools.update({t.name: t for t in agent.tools if hasattr(t, "on_invoke_tool")})
+            for handoff in agent.handoffs:
+                if hasattr(handoff, "handoffs"):  # the agent itself
+                    waiting.append(handoff)
+                # A `Handoff` object has a weak reference to its agent, which may be gone.
+                elif (reference := getattr(handoff, "_agent_ref", None)) is not None:
+                    waiting += [target for target in [reference()] if target is not None]
+        return tools
 
-    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
-        """Answer the invocation, which has its arguments as JSON."""
+    def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
+        """Replace the invocation, which receives its arguments as JSON."""
         original = tool.on_invoke_tool
 
         async def invoke(_context: Any, arguments: str) -> Any:
-            return await stand_in(json.loads(arguments or "{}"))
+            return await mock(json.loads(arguments or "{}"))
 
         tool.on_invoke_tool = invoke
         return lambda: setattr(tool, "on_invoke_tool", original)
-
-
-def _reachable(agent: Any) -> Iterator[Any]:
-    waiting, seen = [agent], set[int]()
-    while waiting:
-        one = waiting.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            waiting += [found for other in one.handoffs if (found := _target(other)) is not None]
-
-
-def _target(handoff: Any) -> Any:
-    """The agent that a handoff leads to: itself, or behind a reference that may be gone."""
-    if hasattr(handoff, "handoffs"):
-        return handoff
-    reference = getattr(handoff, "_agent_ref", None)
-    return reference() if reference is not None else None
-
-
-def _watch_handoffs(hub: Hub) -> Any:
-    from agents import RunHooks
-
-    class Hooks(RunHooks[Any]):
-        async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:  # noqa: ARG002 - the signature of the hook
-            hub.emit(HANDOFF, {"from": from_agent.name, "to": to_agent.name})
-
-    return Hooks()

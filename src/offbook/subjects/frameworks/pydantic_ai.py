@@ -1,18 +1,20 @@
-"""pydantic-ai: an agent is run with the messages of its conversation so far."""
+"""pydantic-ai: an agent runs with the messages of its conversation so far."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from offbook.subjects.frameworks.framework import parameter_names
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
 class PydanticAI:
-    """An `Agent`; `options` are what its `run` takes besides the prompt (`deps`, …)."""
+    """A pydantic-ai `Agent`; `options` are arguments of `Agent.run` (`deps`, …)."""
 
     name = "pydantic-ai"
 
@@ -21,30 +23,35 @@ class PydanticAI:
         self._options = options
         self._history: list[Any] = []
 
+    def option_names(self) -> Collection[str] | None:
+        """Return the arguments of `Agent.run`."""
+        return parameter_names(self._agent.run, reserved=["message_history"])
+
     async def prompt(self, text: str, _hub: Hub, /) -> object:
-        """Run the agent on what was said before, and this."""
+        """Run the agent with the history and this prompt."""
         history = self._history or None
         result = await self._agent.run(text, message_history=history, **self._options)
         self._history = result.all_messages()
         return result
 
     def tools(self) -> Mapping[str, Any]:
-        """The functions of all its toolsets."""
-        found: dict[str, Any] = {}
+        """Return the functions of all toolsets."""
+        tools: dict[str, Any] = {}
 
-        def visit(toolset: Any) -> None:
-            found.update(getattr(toolset, "tools", {}))
+        def collect(toolset: Any) -> None:
+            tools.update(getattr(toolset, "tools", {}))
 
         for toolset in self._agent.toolsets:
-            toolset.apply(visit)
-        return found
+            toolset.apply(collect)
+        return tools
 
-    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
-        """Answer the call behind the schema, which stays the tool's own."""
+    def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
+        """Replace the call behind the schema; the schema itself stays."""
         schema = tool.function_schema
 
         async def call(args: dict[str, Any], _context: Any) -> Any:
-            return await stand_in(args)
+            return await mock(args)
 
+        # An attribute of the instance hides the method, and deleting it restores the method.
         schema.call = call
         return lambda: delattr(schema, "call")

@@ -1,21 +1,21 @@
-"""smolagents: an agent keeps its memory, and runs blocking."""
+"""smolagents: an agent keeps its memory and runs synchronously."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from offbook.subjects.frameworks.framework import blocking
+from offbook.subjects.frameworks.framework import blocking, parameter_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.trace.hub import Hub
 
 
 class SmolAgents:
-    """A `ToolCallingAgent` or `CodeAgent`; `options` are what its `run` takes besides the task.
+    """A `ToolCallingAgent` or `CodeAgent`; `options` are arguments of its `run`.
 
     The first prompt of a run starts with an empty memory.
     """
@@ -27,34 +27,41 @@ class SmolAgents:
         self._options = options
         self._started = False
 
+    def option_names(self) -> Collection[str] | None:
+        """Return the arguments of `run`."""
+        return parameter_names(self._agent.run, reserved=["reset"])
+
     async def prompt(self, text: str, _hub: Hub, /) -> object:
-        """Run it in a thread, on what it remembers, and this."""
+        """Run the agent in a thread, with its memory and this prompt."""
         reset, self._started = not self._started, True
         return await asyncio.to_thread(self._agent.run, text, reset=reset, **self._options)
 
     def tools(self) -> Mapping[str, Any]:
-        """Its tools, and those of the agents that it manages."""
-        return {name: tool for agent in _managed(self._agent) for name, tool in agent.tools.items()}
+        """Return its tools and those of the agents that it manages."""
+        return {
+            name: tool for agent in _with_managed(self._agent) for name, tool in agent.tools.items()
+        }
 
-    def swap(self, tool: Any, stand_in: MockFunction, /) -> Callable[[], None]:
-        """Answer in the place of what the tool does with its inputs."""
-        wait, names = blocking(stand_in), list(tool.inputs)
-        own: dict[str, Any] = tool.__dict__
-        before = {name: own[name] for name in ("forward",) if name in own}
+    def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
+        """Replace `forward`, which receives the validated inputs."""
+        call, names = blocking(mock), list(tool.inputs)
+        attributes: dict[str, Any] = tool.__dict__
+        # `forward` is a method, or an attribute of the instance if `@tool` made the tool.
+        original = {name: attributes[name] for name in ("forward",) if name in attributes}
 
         def forward(*args: Any, **params: Any) -> Any:
-            return wait(dict(zip(names, args, strict=False)) | params)
+            return call(dict(zip(names, args, strict=False)) | params)
 
         tool.forward = forward
 
         def undo() -> None:
-            del own["forward"]
-            own.update(before)
+            del attributes["forward"]
+            attributes.update(original)
 
         return undo
 
 
-def _managed(agent: Any) -> Iterator[Any]:
+def _with_managed(agent: Any) -> Iterator[Any]:
     yield agent
     for other in agent.managed_agents.values():
-        yield from _managed(other)
+        yield from _with_managed(other)

@@ -1,24 +1,21 @@
-"""The tools that every session has: bash, read, write, edit. They work for real."""
+"""The built-in tools of every session: bash, read, write and edit. They work on real files."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Tool
-from offbook.subjects.session.tools import ToolOutcome
+from offbook.subjects.process import run_shell
+from offbook.subjects.session.tools import ToolOutcome, error_outcome
 
 if TYPE_CHECKING:
     from offbook.subjects.session.hooks import Context
     from offbook.subjects.session.tools import ToolRegistry
 
 TIMEOUT = 120.0
-LONGEST = 50_000
+MAX_TEXT = 50_000
 
 
 def _schema(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
@@ -56,117 +53,69 @@ EDIT = Tool(
 
 
 async def run_bash(params: dict[str, Any], ctx: Context) -> ToolOutcome:
-    """Run a command in its own process group, and end the whole group with it."""
+    """Run a shell command; its background processes are killed when it ends."""
     timeout = params.get("timeout", TIMEOUT)
-    with TemporaryFile() as output:  # a pipe would wait for whoever else holds it, too
-        process = await _start(params["command"], ctx.cwd, output)
-        try:
-            await asyncio.wait_for(process.wait(), timeout)
-        except TimeoutError:
-            text = f"{_read_back(output)}\n(timed out after {timeout:g} s)".lstrip("\n")
-            return _failed(text, {"timeout": timeout})
-        finally:
-            _end_group(process.pid)
-            await process.wait()
-        text = _read_back(output)
-    code = process.returncode
-    if code:
-        text = f"{text}\n(exit code {code})".lstrip("\n")
-    return ToolOutcome((Text(text),), {"exit_code": code}, bool(code))
-
-
-async def _start(command: str, cwd: Path, output: IO[bytes]) -> asyncio.subprocess.Process:
-    """Start a command; who is cancelled meanwhile leaves nothing half started behind."""
-    starting = asyncio.ensure_future(
-        asyncio.create_subprocess_shell(
-            command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=asyncio.subprocess.STDOUT,
-            cwd=cwd,
-            start_new_session=True,
-        )
-    )
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        process = await starting
-        _end_group(process.pid)
-        await process.wait()
-        raise
-
-
-def _read_back(output: IO[bytes]) -> str:
-    output.seek(0)
-    return _cut(output.read().decode(errors="replace"))
-
-
-def _end_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
+    result, dropped = await run_shell(params["command"], cwd=ctx.cwd, deadline=timeout)
+    text = _shorten(result.stdout, dropped)
+    if result.timed_out:
+        text = f"{text}\n(timed out after {timeout:g} s)".lstrip("\n")
+        return error_outcome(text, {"timeout": timeout})
+    if result.code:
+        text = f"{text}\n(exit code {result.code})".lstrip("\n")
+    return ToolOutcome((Text(text),), {"exit_code": result.code}, bool(result.code))
 
 
 async def run_read(params: dict[str, Any], ctx: Context) -> ToolOutcome:
-    """Give a file's text, or the lines asked for."""
-    path = _place(ctx, params)
+    """Return the text of a file, or the requested lines of it."""
+    path = ctx.cwd / params["path"]
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
-        return _failed(_why(error, params["path"]), {"path": str(path)})
+        return _file_error(error, params["path"], path)
     start = params.get("offset", 1) - 1
     stop = start + params["limit"] if "limit" in params else None
     details = {"path": str(path), "lines": len(lines)}
-    return ToolOutcome((Text(_cut("".join(lines[start:stop]))),), details)
+    return ToolOutcome((Text(_shorten("".join(lines[start:stop]))),), details)
 
 
 async def run_write(params: dict[str, Any], ctx: Context) -> ToolOutcome:
-    """Write a file."""
-    path = _place(ctx, params)
+    """Write a file and create its folders."""
+    path = ctx.cwd / params["path"]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(params["content"], encoding="utf-8")
     except OSError as error:
-        return _failed(_why(error, params["path"]), {"path": str(path)})
+        return _file_error(error, params["path"], path)
     size = len(params["content"].encode())
     return ToolOutcome((Text(f"wrote {size} bytes to {params['path']}"),), {"path": str(path)})
 
 
 async def run_edit(params: dict[str, Any], ctx: Context) -> ToolOutcome:
-    """Replace one text in a file."""
-    path = _place(ctx, params)
+    """Replace a text in a file. It must occur exactly once, so that the right one is replaced."""
+    path = ctx.cwd / params["path"]
     details = {"path": str(path)}
     try:
         text = path.read_text(encoding="utf-8")
-        found = text.count(params["old"]) if params["old"] else 0
-        if found != 1:
-            return _failed(f"the old text occurs {found} times in {params['path']}", details)
+        count = text.count(params["old"]) if params["old"] else 0
+        if count != 1:
+            return error_outcome(f"the old text occurs {count} times in {params['path']}", details)
         path.write_text(text.replace(params["old"], params["new"]), encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        return _failed(_why(error, params["path"]), details)
+        return _file_error(error, params["path"], path)
     return ToolOutcome((Text(f"edited {params['path']}"),), details)
 
 
-def _place(ctx: Context, params: dict[str, Any]) -> Path:
-    return ctx.cwd / Path(params["path"])
-
-
-def _why(error: OSError | UnicodeDecodeError, path: str) -> str:
+def _file_error(error: OSError | UnicodeDecodeError, name: str, path: Path) -> ToolOutcome:
     reason = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
-    return f"{path}: {reason}"
+    return error_outcome(f"{name}: {reason}", {"path": str(path)})
 
 
-def _failed(text: str, details: dict[str, Any]) -> ToolOutcome:
-    return ToolOutcome((Text(text),), details, is_error=True)
-
-
-def _cut(text: str) -> str:
-    over = len(text) - LONGEST
-    return text if over <= 0 else f"{text[:LONGEST]}\n({over} more characters)"
+def _shorten(text: str, dropped: int = 0) -> str:
+    more = len(text) - MAX_TEXT + dropped
+    return text if more <= 0 else f"{text[:MAX_TEXT]}\n({more} more characters)"
 
 
 def install_builtin_tools(tools: ToolRegistry) -> None:
-    """Give a session its built-in tools."""
+    """Register the built-in tools."""
     for tool, execute in ((BASH, run_bash), (READ, run_read), (WRITE, run_write), (EDIT, run_edit)):
         tools.add(tool, execute, "")

@@ -1,13 +1,19 @@
-"""Extensions are loaded for real: from a file, a module, an entry point, or a function.
+"""Extensions: the `Api` they register with, and how they are loaded.
 
-An extension is a function that is given the `Api` and registers what it brings:
+An extension is a function that receives the `Api` of a session:
 
     def extension(api):
-        @api.tool("greet", "Greet somebody.", {"type": "object", …})
-        async def greet(params, ctx): ...
+        @api.tool("greet", "Greet a user.", {"type": "object", "properties": {"name": …}})
+        async def greet(params, ctx):
+            return f"Hello {params['name']}"
 
         @api.on("tool_call")
-        def guard(moment, ctx): ...
+        def guard(event, ctx):
+            if event.tool == "bash" and "rm -rf" in event.input["command"]:
+                return {"block": True, "reason": "not allowed"}
+
+It is loaded for real: from a file or a package folder, from `module:function`, from an entry point
+of the group `offbook.extensions`, or given as a function.
 """
 
 from __future__ import annotations
@@ -34,9 +40,9 @@ if TYPE_CHECKING:
     from offbook.subjects.session.hooks import Hook, Hooks
     from offbook.subjects.session.tools import ToolFunction, ToolRegistry
 
-GROUP = "offbook.extensions"
-ENTRY = "extension"
-TITLE = "_offbook_extension_"
+ENTRY_POINT_GROUP = "offbook.extensions"
+DEFAULT_FUNCTION = "extension"
+MODULE_PREFIX = "_offbook_extension_"
 _loads = count(1)
 
 ExtensionFactory = Callable[["Api"], object]
@@ -44,7 +50,25 @@ CommandHandler = Callable[..., object]
 
 
 class Api:
-    """What an extension may do while it is loaded, and later through what it registered."""
+    """The object with which an extension registers tools, hooks and commands.
+
+        from offbook import Api, Context
+
+        def extension(api: Api) -> None:
+            @api.tool("weather", "Weather of a city.", {"type": "object"})
+            def weather(params: dict[str, Any], ctx: Context) -> str:
+                return "sunny"
+
+            @api.on("session_start")
+            def started(event: HookEvent, ctx: Context) -> None:
+                ctx.ui.set_status("weather", "ready")
+
+            @api.command("forecast")
+            async def forecast(args: str, ctx: Context) -> None:
+                ctx.ui.notify(f"forecast for {args}")
+
+    An extension may keep the `Api` and register more while the session runs.
+    """
 
     def __init__(
         self, owner: str, tools: ToolRegistry, hooks: Hooks, commands: dict[str, CommandHandler]
@@ -57,7 +81,11 @@ class Api:
     def tool(
         self, name: str, description: str = "", parameters: Mapping[str, Any] | None = None
     ) -> Callable[[ToolFunction], ToolFunction]:
-        """Register the decorated function `(params, ctx)` as a tool."""
+        """Register the decorated function `(params, ctx)` as a tool.
+
+        `parameters` is a JSON schema. The function, plain or async, returns a string, None, a
+        `ToolOutcome`, or a dict such as `{"content": "…", "details": {…}, "is_error": False}`.
+        """
 
         def register(execute: ToolFunction) -> ToolFunction:
             self.register_tool(name, execute, description=description, parameters=parameters)
@@ -73,106 +101,155 @@ class Api:
         description: str = "",
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Register a tool."""
+        """Register a tool, as `tool` does without a decorator."""
         if not isinstance(name, str) or not name:
-            raise UsageError("a tool needs a name", where=self._owner)
+            raise UsageError(f"a tool needs a name, got {name!r}", where=self._owner)
         if not callable(execute):
-            raise UsageError(f"the tool {name!r} is no function", where=self._owner)
+            kind = type(execute).__name__
+            raise UsageError(f"tool {name!r}: expected a function, got {kind}", where=self._owner)
         if parameters is not None and not isinstance(parameters, Mapping):
             raise UsageError(
-                f"the parameters of {name!r} are a {type(parameters).__name__}",
+                f"tool {name!r}: expected a dict as parameters, got {type(parameters).__name__}",
                 where=self._owner,
-                hint='give a JSON schema: {"type": "object", "properties": {…}}',
+                hint='write a JSON schema: {"type": "object", "properties": {…}}',
             )
         self._tools.add(Tool(name, description, dict(parameters or {})), execute, self._owner)
 
     def command(self, name: str) -> Callable[[CommandHandler], CommandHandler]:
-        """Register the decorated function `(args, ctx)` as the command `/name`."""
+        """Register the decorated function `(args, ctx)` as the command `/name`.
+
+        The prompt `/name some text` calls it with `"some text"`, without the model.
+        """
         if not isinstance(name, str) or not name.removeprefix("/"):
-            raise UsageError("a command needs a name", where=self._owner)
-        bare = name.removeprefix("/")
+            raise UsageError(f"a command needs a name, got {name!r}", where=self._owner)
+        name = name.removeprefix("/")
 
         def register(handler: CommandHandler) -> CommandHandler:
             if not callable(handler):
-                raise UsageError(f"the command /{bare} is no function", where=self._owner)
-            if bare in self._commands:
+                kind = type(handler).__name__
                 raise UsageError(
-                    f"the command /{bare} is registered twice", where=self._owner, hint="rename one"
+                    f"command /{name}: expected a function, got {kind}", where=self._owner
                 )
-            self._commands[bare] = handler
+            if name in self._commands:
+                raise UsageError(
+                    f"command /{name} is registered twice", where=self._owner, hint="rename one"
+                )
+            self._commands[name] = handler
             return handler
 
         return register
 
-    def on(self, moment: str) -> Callable[[Hook], Hook]:
-        """Register the decorated function `(moment, ctx)` as a hook."""
+    def on(self, event: str) -> Callable[[Hook], Hook]:
+        """Register the decorated function `(event, ctx)` as a hook.
+
+        The events are `session_start`, `agent_start`, `turn_start`, `tool_call`, `tool_result`,
+        `turn_end`, `agent_end` and `session_shutdown`. A `tool_call` hook can block a call or
+        change its parameters, a `tool_result` hook can replace the result.
+        """
 
         def register(hook: Hook) -> Hook:
-            self._hooks.add(moment, hook, self._owner)
+            self._hooks.add(event, hook, self._owner)
             return hook
 
         return register
 
     @property
     def tools(self) -> list[str]:
-        """The names of all tools there are."""
+        """The names of all tools of the session."""
         return sorted(self._tools.names())
 
     def set_active_tools(self, names: Iterable[str] | None) -> None:
-        """Offer only these tools to the model from now on; None offers all."""
+        """Offer only these tools to the model in the following requests; None offers all."""
         if isinstance(names, str):
-            raise UsageError("set_active_tools takes a list of names", where=self._owner)
+            raise UsageError(
+                "set_active_tools: expected a list of names, got str", where=self._owner
+            )
         self._tools.activate(None if names is None else set(names))
 
 
+async def install_extension(
+    spec: object, tools: ToolRegistry, hooks: Hooks, commands: dict[str, CommandHandler]
+) -> tuple[str, ExtensionFactory]:
+    """Load an extension and call its function; return its name and the function."""
+    name, factory = resolve_extension(spec)
+    try:
+        with _explain_errors(name):
+            answer = factory(Api(name, tools, hooks, commands))
+            if isawaitable(answer):
+                await answer
+    except BaseException:
+        unload_extension(factory)
+        raise
+    return name, factory
+
+
 def resolve_extension(spec: object) -> tuple[str, ExtensionFactory]:
-    """The name and the entry function of an extension, wherever it lives."""
+    """Return the name and the function of an extension: a path, a module, an entry point, …."""
     if isinstance(spec, Path):
-        return _from_file(spec)
+        return str(spec), _load_file(spec)
     if callable(spec):
         return getattr(spec, "__qualname__", repr(spec)), cast("ExtensionFactory", spec)
     if not isinstance(spec, str):
         raise ExtensionError(
-            f"an extension is a path, 'module:attr', an entry point or a function, "
-            f"not {type(spec).__name__}"
+            f"expected an extension, got {type(spec).__name__}",
+            hint="give a path, 'module:function', the name of an entry point, or a function",
         )
     if spec.endswith(".py") or "/" in spec or "\\" in spec or Path(spec).is_dir():
-        return _from_file(Path(spec))
-    module, colon, attribute = spec.partition(":")
-    return _from_module(spec, module, attribute) if colon else _from_entry(spec)
+        return spec, _load_file(Path(spec))
+    module_name, colon, attribute = spec.partition(":")
+    if colon:
+        with _explain_errors(spec):
+            module = importlib.import_module(module_name)
+        return spec, _find_function(module, attribute or DEFAULT_FUNCTION, spec)
 
+    from importlib.metadata import entry_points  # slow, and only needed here
 
-def _from_file(path: Path) -> tuple[str, ExtensionFactory]:
-    name = str(path)
-    place = path.resolve()
-    file = place / "__init__.py" if place.is_dir() else place
-    if not file.is_file():
-        siblings = [str(p.relative_to(place.parent)) for p in place.parent.glob("*.py")]
+    points = entry_points(group=ENTRY_POINT_GROUP)
+    if spec not in points.names:
+        hint = f"{did_you_mean(spec, points.names)}; " if points.names else ""
         raise ExtensionError(
-            "there is no such file",
-            where=name,
-            hint=f"looked for {file}; {did_you_mean(place.name, siblings)}",
+            f"no installed package provides an extension {spec!r}",
+            hint=f"{hint}write a file with its .py, a module as 'module:function'",
         )
-    root = place if place.is_dir() else place.parent
-    title = f"{TITLE}{next(_loads)}"
-    package = [str(place)] if place.is_dir() else None
-    spec = importlib.util.spec_from_file_location(title, file, submodule_search_locations=package)
+    with _explain_errors(spec):
+        function = points[spec].load()
+    if not callable(function):
+        kind = type(function).__name__
+        raise ExtensionError(f"the entry point must be a function, got {kind}", where=spec)
+    return spec, cast("ExtensionFactory", function)
+
+
+def _load_file(path: Path) -> ExtensionFactory:
+    """Execute a file or a package folder as a new module, and return its function."""
+    resolved = path.resolve()
+    file = resolved / "__init__.py" if resolved.is_dir() else resolved
+    if not file.is_file():
+        siblings = [sibling.name for sibling in resolved.parent.glob("*.py")]
+        hint = f"; {did_you_mean(resolved.name, siblings)}" if siblings else ""
+        raise ExtensionError("file not found", where=str(path), hint=f"looked for {file}{hint}")
+    # Each load has its own module name, so that two sessions never share the state of a module.
+    module_name = f"{MODULE_PREFIX}{next(_loads)}"
+    package = [str(resolved)] if resolved.is_dir() else None
+    spec = importlib.util.spec_from_file_location(
+        module_name, file, submodule_search_locations=package
+    )
     if spec is None or spec.loader is None:
-        raise ExtensionError("this is not a Python file", where=name)
+        raise ExtensionError("not a Python file", where=str(path))
     module = importlib.util.module_from_spec(spec)
+    root = resolved if resolved.is_dir() else resolved.parent
     try:
-        with _neighbours(root, title), _reported(name):
-            sys.modules[title] = module
+        with _import_siblings(root, module_name), _explain_errors(str(path)):
+            sys.modules[module_name] = module
             run_source(module, file)
-        return name, _entry(module, ENTRY, name)
+        return _find_function(module, DEFAULT_FUNCTION, str(path))
     except BaseException:
-        _forget(title)
+        _forget_modules(module_name)
         raise
 
 
 @contextmanager
-def _neighbours(root: Path, title: str) -> Generator[None]:
-    """Let a file import its neighbours, and forget them again: each session gets fresh ones."""
+def _import_siblings(root: Path, module_name: str) -> Generator[None]:
+    """Let a file import its siblings, and forget them afterwards: each session loads new ones."""
     before = set(sys.modules)
     sys.path.insert(0, str(root))
     try:
@@ -181,112 +258,69 @@ def _neighbours(root: Path, title: str) -> Generator[None]:
         sys.path.remove(str(root))
         for name in set(sys.modules) - before:
             file = getattr(sys.modules[name], "__file__", None)
-            if not _belongs(name, title) and file and Path(file).is_relative_to(root):
+            own = name == module_name or name.startswith(f"{module_name}.")
+            if not own and file and Path(file).is_relative_to(root):
                 del sys.modules[name]
 
 
-def _belongs(name: str, title: str) -> bool:
-    return name == title or name.startswith(f"{title}.")
-
-
-def _forget(title: str) -> None:
-    for name in [name for name in sys.modules if _belongs(name, title)]:
-        del sys.modules[name]
+def _forget_modules(module_name: str) -> None:
+    for name in list(sys.modules):
+        if name == module_name or name.startswith(f"{module_name}."):
+            del sys.modules[name]
 
 
 def unload_extension(factory: ExtensionFactory) -> None:
-    """Forget the module that was made for an extension, once its session is over."""
-    title = getattr(factory, "__module__", "")
-    if isinstance(title, str) and title.startswith(TITLE):
-        _forget(title.partition(".")[0])
+    """Remove the module of an extension that was loaded from a file."""
+    module_name = getattr(factory, "__module__", "")
+    if isinstance(module_name, str) and module_name.startswith(MODULE_PREFIX):
+        _forget_modules(module_name.partition(".")[0])
 
 
-def _from_module(spec: str, module: str, attribute: str) -> tuple[str, ExtensionFactory]:
-    with _reported(spec):
-        found = importlib.import_module(module)
-    return spec, _entry(found, attribute or ENTRY, spec)
-
-
-def _from_entry(name: str) -> tuple[str, ExtensionFactory]:
-    from importlib.metadata import entry_points
-
-    points = entry_points(group=GROUP)
-    if name not in points.names:
-        raise ExtensionError(
-            f"no installed package offers an extension {name!r}",
-            hint=f"{did_you_mean(name, points.names)}; a file needs its .py, a module its ':attr'",
-        )
-    with _reported(name):
-        found = points[name].load()
-    if not callable(found):
-        raise ExtensionError(f"the entry point is a {type(found).__name__}", where=name)
-    return name, cast("ExtensionFactory", found)
-
-
-def _entry(module: ModuleType, attribute: str, where: str) -> ExtensionFactory:
-    found = getattr(module, attribute, None)
-    if callable(found):
-        return cast("ExtensionFactory", found)
+def _find_function(module: ModuleType, attribute: str, where: str) -> ExtensionFactory:
+    function = getattr(module, attribute, None)
+    if callable(function):
+        return cast("ExtensionFactory", function)
+    if function is not None:
+        kind = type(function).__name__
+        raise ExtensionError(f"{attribute!r} must be a function, got {kind}", where=where)
     functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-    if found is not None:
-        raise ExtensionError(f"{attribute!r} is a {type(found).__name__}, no function", where=where)
+    hint = f"; {did_you_mean(attribute, functions)}" if functions else ""
     raise ExtensionError(
-        f"there is no function {attribute!r}",
+        f"no function {attribute!r} in the extension",
         where=where,
-        hint=f"define `def {attribute}(api): …`; {did_you_mean(attribute, functions)}",
+        hint=f"define `def {attribute}(api): …`{hint}",
     )
 
 
 @contextmanager
-def _reported(where: str) -> Generator[None]:
+def _explain_errors(where: str) -> Generator[None]:
+    """Turn any exception into an ExtensionError with the line and, where possible, a fix."""
     try:
         yield
     except OffbookError:
         raise
     except (Exception, SystemExit) as error:
+        hints: list[str] = []
+        if isinstance(error, SyntaxError):
+            hints.append(f"at {error.filename}:{error.lineno}")
+        else:
+            # The innermost frame of the extension's code; our own frames and importlib's are
+            # of no use to its author.
+            trace, line = error.__traceback__, ""
+            while trace is not None:
+                file = trace.tb_frame.f_code.co_filename
+                if not file.startswith("<frozen") and file != __file__:
+                    line = f"at {file}:{trace.tb_lineno}"
+                trace = trace.tb_next
+            hints.append(line)
+        if isinstance(error, ImportError) and "circular import" in str(error):
+            hints.append("two modules import each other: move the shared code into a third")
+        elif isinstance(error, ModuleNotFoundError):
+            hints.append(f"install {error.name!r}, or put it next to the extension")
+        elif isinstance(error, SystemExit):
+            hints.append("an extension must not exit while it is loaded")
         raise ExtensionError(
             f"the extension cannot be loaded: {describe_exception(error)}",
             where=where,
-            hint="\n".join(filter(None, (_spot(error), _mend(error)))),
+            hint="\n".join(filter(None, hints)),
         ) from error
-
-
-def _mend(error: BaseException) -> str:
-    """What to do about it, where that can be told from the error."""
-    if isinstance(error, ImportError) and "circular import" in str(error):
-        return "two of its modules import each other: move what both need into a third"
-    if isinstance(error, ModuleNotFoundError):
-        return f"install {error.name!r}, or put it beside the extension"
-    if isinstance(error, SystemExit):
-        return "an extension must not exit while it is loaded"
-    return ""
-
-
-def _spot(error: BaseException) -> str:
-    """Where in the extension's own code it happened."""
-    if isinstance(error, SyntaxError):
-        return f"at {error.filename}:{error.lineno}"
-    trace = error.__traceback__
-    spot = ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith("<frozen") and file != __file__:
-            spot = f"at {file}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return spot
-
-
-async def install_extension(
-    spec: object, tools: ToolRegistry, hooks: Hooks, commands: dict[str, CommandHandler]
-) -> tuple[str, ExtensionFactory]:
-    """Load an extension and let it register what it brings; its name and entry come back."""
-    name, factory = resolve_extension(spec)
-    try:
-        with _reported(name):
-            answer = factory(Api(name, tools, hooks, commands))
-            if isawaitable(answer):
-                await answer
-    except BaseException:
-        unload_extension(factory)
-        raise
-    return name, factory

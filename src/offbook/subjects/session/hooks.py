@@ -1,4 +1,13 @@
-"""What tools, hooks and commands get to know of the session they run in."""
+"""Hooks and the context that tools, hooks and commands receive.
+
+An extension registers a hook with `api.on(event)`. A hook is a function `(event, ctx)`, plain or
+async. Most events only notify; two of them can change what happens:
+
+- `tool_call`, before a tool runs: return `{"block": True, "reason": "…"}` or raise `ToolBlocked`
+  to block the call, return `{"input": {…}}` or edit `event.input` to change its parameters.
+- `tool_result`, after a tool ran: return a tool result to replace it, or a dict with some of
+  `content`, `details` and `is_error` to change those.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +26,6 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.subjects.session.ui import UI
 
-
-# --- What tools, hooks and commands get to know of the session they run in.
-
-
-class Context(msgspec.Struct, frozen=True):
-    """The session, as an extension sees it.
-
-    Whoever needs the model for itself, for a subagent say, asks `model`; in a playbook, a role
-    answers.
-    """
-
-    cwd: Path
-    ui: UI
-    settings: Mapping[str, Any]
-    model: ModelSource
-    has_ui: bool = True
-
-
-# --- The moments at which an extension may look in, and change what happens.
-
 HOOK_EVENTS = (
     "session_start",
     "agent_start",
@@ -47,13 +36,40 @@ HOOK_EVENTS = (
     "agent_end",
     "session_shutdown",
 )
-NO_REASON = "Tool execution was blocked"
-ANSWERS = ("block", "reason", "input")
-ALIASES = {"isError": "is_error"}
+DEFAULT_REASON = "Tool execution was blocked"
+ANSWER_KEYS = ("block", "reason", "input")
+ANSWER_SHAPES = 'return {"block": True, "reason": "…"}, {"input": {…}}, or None'
+
+
+class Context(msgspec.Struct, frozen=True):
+    """The session as an extension sees it, passed to every tool, hook and command as `ctx`.
+
+        @api.tool("summarize")
+        async def summarize(params, ctx):
+            text = (ctx.cwd / params["path"]).read_text()
+            if not await ctx.ui.confirm("Send the file to the model?"):
+                return "cancelled"
+            reply = await ctx.model.reply(Request(History([user(text)]), system="Summarize."))
+            return reply.text
+
+    `cwd` is the working directory, `ui` the mocked user interface, `settings` the session's
+    settings. `model` is the scripted model, for requests outside the main loop such as those of
+    a subagent: a `role(…)` of the playbook replies to them.
+    """
+
+    cwd: Path
+    ui: UI
+    settings: Mapping[str, Any]
+    model: ModelSource
+    has_ui: bool = True
 
 
 class HookEvent:
-    """What a hook is told: its name, and whatever belongs to it."""
+    """The event that a hook receives: its name, and the fields that apply to it.
+
+    `prompt` is set for `agent_start`; `tool`, `call_id` and `input` for `tool_call` and
+    `tool_result`; `result` for `tool_result`.
+    """
 
     __slots__ = ("call_id", "input", "name", "prompt", "result", "tool")
 
@@ -64,7 +80,7 @@ class HookEvent:
         prompt: str = "",
         tool: str = "",
         call_id: str = "",
-        input: dict[str, Any] | None = None,  # noqa: A002 - the word that hooks use
+        input: dict[str, Any] | None = None,  # noqa: A002 - the public name of the field
         result: ToolOutcome | None = None,
     ) -> None:
         self.name = name
@@ -75,87 +91,98 @@ class HookEvent:
         self.result = result or ToolOutcome()
 
 
-Hook = Callable[[HookEvent, "Context"], object]
+Hook = Callable[[HookEvent, Context], object]
 
 
 class Hooks:
-    """The hooks of a session, asked in the order in which they were added."""
+    """The hooks of a session, called in the order of their registration."""
 
     def __init__(self) -> None:
         self._hooks: dict[str, list[Hook]] = {name: [] for name in HOOK_EVENTS}
 
     def add(self, name: str, hook: Hook, where: str) -> None:
-        """Ask this hook at these moments, too."""
+        """Register a hook for an event."""
         if name not in self._hooks:
             raise UsageError(
-                f"there is no moment {name!r}", where=where, hint=did_you_mean(name, HOOK_EVENTS)
+                f"unknown hook event {name!r}",
+                where=where,
+                hint=did_you_mean(str(name), HOOK_EVENTS),
             )
         if not callable(hook):
-            raise UsageError(
-                f"the hook for {name!r} is a {type(hook).__name__}, not a function", where=where
-            )
+            kind = type(hook).__name__
+            raise UsageError(f"expected a function as {name} hook, got {kind}", where=where)
         self._hooks[name].append(hook)
 
     def __contains__(self, name: str) -> bool:
         return bool(self._hooks[name])
 
-    async def tell(self, moment: HookEvent, context: Context) -> None:
-        """Let everybody know; nobody can change anything here."""
-        for hook in self._hooks[moment.name]:
-            answer = hook(moment, context)
+    async def notify(self, event: HookEvent, context: Context) -> None:
+        """Call the hooks of an event. Their return values are ignored."""
+        for hook in self._hooks[event.name]:
+            answer = hook(event, context)
             if isawaitable(answer):
                 await answer
 
-    async def ask_call(self, moment: HookEvent, context: Context) -> str | None:
-        """The reason why this call is blocked, or None; hooks may rewrite `moment.input`."""
+    async def before_call(self, event: HookEvent, context: Context) -> str | None:
+        """Call the `tool_call` hooks and return the reason why the call is blocked, or None.
+
+        Hooks may change `event.input`. The first one that blocks the call is the last one called.
+        """
         for hook in self._hooks["tool_call"]:
             try:
-                answer = hook(moment, context)
+                answer = hook(event, context)
                 if isawaitable(answer):
                     answer = await answer
             except ToolBlocked as block:
-                return block.reason or NO_REASON
+                return block.reason or DEFAULT_REASON
             if answer is None:
                 continue
-            told = _read_answer(answer, moment.tool)
-            if told.get("block"):
-                return str(told.get("reason") or NO_REASON)
-            if "input" in told:
-                moment.input = dict(told["input"])
+            decision = _validate_decision(answer, event.tool)
+            if decision.get("block"):
+                return str(decision.get("reason") or DEFAULT_REASON)
+            if "input" in decision:
+                event.input = dict(decision["input"])
         return None
 
-    async def ask_result(self, moment: HookEvent, context: Context) -> ToolOutcome:
-        """What the model gets to see; each hook may put something else in its place."""
+    async def after_call(self, event: HookEvent, context: Context) -> ToolOutcome:
+        """Call the `tool_result` hooks and return the result for the model.
+
+        Each hook sees the result of the hook before it in `event.result`.
+        """
         for hook in self._hooks["tool_result"]:
-            answer = hook(moment, context)
+            answer = hook(event, context)
             if isawaitable(answer):
                 answer = await answer
             if answer is None:
                 continue
             if isinstance(answer, Mapping):
-                told = cast("Mapping[str, Any]", answer)
-                kept = {
-                    "content": moment.result.content,
-                    "details": moment.result.details,
-                    "is_error": moment.result.is_error,
+                # A dict changes only the fields that it names.
+                changes = dict(cast("Mapping[str, Any]", answer))
+                if "isError" in changes:
+                    changes["is_error"] = changes.pop("isError")
+                answer = {
+                    "content": event.result.content,
+                    "details": event.result.details,
+                    "is_error": event.result.is_error,
+                    **changes,
                 }
-                answer = {**kept, **{ALIASES.get(key, key): told[key] for key in told}}
-            moment.result = to_tool_outcome(answer, f"the tool_result hook for {moment.tool!r}")
-        return moment.result
+            event.result = to_tool_outcome(answer, f"tool_result hook for {event.tool!r}")
+        return event.result
 
 
-def _read_answer(answer: object, tool: str) -> Mapping[str, Any]:
-    """What a `tool_call` hook wants; a word that is not known must not let a call through."""
-    where = f"a tool_call hook for {tool!r}"
-    hint = 'return {"block": True, "reason": "…"}, {"input": {…}}, or nothing'
+def _validate_decision(answer: object, tool: str) -> Mapping[str, Any]:
+    """Return the dict that a `tool_call` hook returned, or raise a UsageError."""
+    problem = ""
     if not isinstance(answer, Mapping):
-        raise UsageError(f"it answered with a {type(answer).__name__}", where=where, hint=hint)
-    told = cast("Mapping[str, Any]", answer)
-    for key in told:
-        if key not in ANSWERS:
-            known = did_you_mean(str(key), ANSWERS)
-            raise UsageError(f"it answered with {key!r}: {known}", where=where, hint=hint)
-    if not isinstance(told.get("input", {}), Mapping):
-        kind = type(told["input"]).__name__
-        raise UsageError(f"its 'input' is a {kind}", where=where, hint=hint)
-    return told
+        problem = f"expected a dict or None, got {type(answer).__name__}"
+    else:
+        decision = cast("Mapping[str, Any]", answer)
+        # An unknown key is an error: `{"blocked": True}` must not let the call through.
+        for key in decision:
+            if key not in ANSWER_KEYS:
+                problem = f"unknown key {key!r}: {did_you_mean(str(key), ANSWER_KEYS)}"
+        if not problem and not isinstance(decision.get("input", {}), Mapping):
+            problem = f"expected a dict as 'input', got {type(decision['input']).__name__}"
+        if not problem:
+            return decision
+    raise UsageError(problem, where=f"tool_call hook for {tool!r}", hint=ANSWER_SHAPES)

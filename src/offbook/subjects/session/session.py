@@ -1,4 +1,14 @@
-"""What a session is given: checked, so that a wrong one is told before anything runs."""
+"""The agent session: a real agent loop with a scripted model.
+
+    prompt ─▶ request to the model ─▶ reply ─▶ tool calls ─▶ request … until a reply has no calls
+
+`AgentSession.prompt` is the loop, `AgentSession._run_call` the life of one tool call:
+
+    tool.call ─▶ validate ─▶ tool_call hooks ─▶ tool or mock ─▶ tool_result hooks ─▶ tool.result
+
+Extensions, tools and hooks run for real; only the model, the user interface and the tools in
+`mock_tools` are replaced.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +21,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import msgspec
 
 from offbook.errors import ModelError, RunError, ToolFailed, UsageError, did_you_mean
-from offbook.exchange.messages import JSON, History, Message, Text, ToolCall, ToolResult, user
+from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
 from offbook.exchange.model import Request
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
-from offbook.subjects.session import builtin_tools
+from offbook.subjects.session.builtin_tools import install_builtin_tools
 from offbook.subjects.session.extensions import (
     CommandHandler,
     ExtensionFactory,
@@ -23,10 +33,10 @@ from offbook.subjects.session.extensions import (
 )
 from offbook.subjects.session.hooks import Context, HookEvent, Hooks
 from offbook.subjects.session.tools import (
-    RegisteredTool,
     ToolOutcome,
     ToolRegistry,
     describe_exception,
+    error_outcome,
     to_tool_outcome,
 )
 from offbook.subjects.session.ui import UI, validate_mock_ui
@@ -45,15 +55,17 @@ if TYPE_CHECKING:
     from offbook.exchange.model import Reply
     from offbook.subjects.subject import ModelAccess, RunContext
 
-
-# --- What a session is given: checked, so that a wrong one is told before anything runs.
-
 DEFAULT_SYSTEM_PROMPT = "You are an agent. Use the tools that you are given."
-MISSPELT = 0.65  # extensions have settings of their own: only what is nearly ours is refused
+RETRYABLE = {408, 429, 500, 502, 503, 504, 529}
+# Extensions have their own settings, so an unknown key is only refused if it resembles one of ours.
+SIMILARITY = 0.65
 
 
 class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that the agent can read up on; it stands in the system prompt."""
+    """Instructions for a task, added to the system prompt.
+
+    session(skills=[Skill("refunds", "Refund an order.", "Look the order up first.")])
+    """
 
     name: str
     description: str = ""
@@ -61,71 +73,22 @@ class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SessionSettings(msgspec.Struct, frozen=True):
-    """What the session itself reads of the settings; extensions find all of them in `ctx`."""
+    """The settings that the session reads itself. Extensions find all settings in `ctx.settings`.
+
+    `model` and `parameters` go into every request; `retries` is the number of further requests
+    after a provider error that can be retried.
+    """
 
     model: str = "offbook/playbook"
     parameters: JSON = {}
     retries: int = 0
 
 
-def require_list(value: object, name: str) -> list[object]:
-    """A list that somebody gave, or what is wrong with it."""
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        kind = type(cast("object", value)).__name__
-        raise UsageError(f"{name} is a list, not {kind}", hint=f"write {name}=[…]")
-    return list(cast("Iterable[object]", value))
-
-
-def require_mapping(value: object, name: str) -> Mapping[str, Any]:
-    """A dict that somebody gave, or what is wrong with it."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise UsageError(
-            f"{name} is a dict, not {type(value).__name__}", hint=f'write {name}={{"name": …}}'
-        )
-    return cast("Mapping[str, Any]", value)
-
-
-def read_settings(raw: Mapping[str, Any]) -> SessionSettings:
-    """Our part of the settings; one that is nearly called like ours is refused."""
-    known = SessionSettings.__struct_fields__
-    for key in raw:
-        if not isinstance(key, str):
-            raise UsageError(f"settings has the key {key!r}", hint="settings are named by strings")
-        if key not in known and get_close_matches(key, known, n=1, cutoff=MISSPELT):
-            raise UsageError(f"settings has no {key!r}", hint=did_you_mean(key, known))
-    try:
-        return msgspec.convert({k: v for k, v in raw.items() if k in known}, SessionSettings)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"settings: {error}") from error
-
-
-def compose_system(system: str, skills: Iterable[Skill | Mapping[str, Any]]) -> str:
-    """The system prompt, with the skills in it."""
-    if not isinstance(system, str):
-        raise UsageError(f"system_prompt is a string, not {type(system).__name__}")
-    parts = [system]
-    for skill in require_list(skills, "skills"):
-        try:
-            read = skill if isinstance(skill, Skill) else msgspec.convert(skill, Skill)
-        except msgspec.ValidationError as error:
-            hint = "give Skill(name, description, content)"
-            raise UsageError(f"skills: {error}", hint=hint) from error
-        about = f"# Skill {read.name}\n{read.description}\n{read.content}"
-        parts.append(about.rstrip())
-    return "\n\n".join(parts)
-
-
-# --- The agent session: a real loop of model and tools, small enough to read in one sitting.
-
-RETRYABLE = {408, 429, 500, 502, 503, 504, 529}
-
-
 class AgentSession:
-    """A real agent: it asks the model, runs the tools that it calls, and lets hooks look in.
+    """A real agent with extensions and tools. It implements `Subject`.
 
-    It is a `Subject`; the model is whatever source its stage has.
+    Most tests create it with `offbook.session(…)`, which adds a playbook and a trace. `messages`
+    is the conversation, `extensions` the names of the loaded extensions.
     """
 
     name = "session"
@@ -145,16 +108,17 @@ class AgentSession:
         mock_extension_tools: bool = False,
         propagate_errors: bool = True,
     ) -> None:
-        self._extensions = require_list(extensions, "extensions")
+        # Options are validated here, so that a mistake is reported before anything runs.
+        self._extension_specs = require_list(extensions, "extensions")
         self._mock_ui = validate_mock_ui(require_mapping(mock_ui, "mock_ui"))
         mocks = require_mapping(mock_tools, "mock_tools")
         self._tools = ToolRegistry(mocks, mock_extensions=mock_extension_tools)
         self._hooks = Hooks()
         self._commands: dict[str, CommandHandler] = {}
-        self._system = compose_system(system_prompt, skills)
-        self._raw = require_mapping(settings, "settings")
-        self._settings = read_settings(self._raw)
-        self._propagate = propagate_errors
+        self._system = compose_system_prompt(system_prompt, skills)
+        self._all_settings = require_mapping(settings, "settings")
+        self._settings = parse_settings(self._all_settings)
+        self._propagate_errors = propagate_errors
         self._history = History()
         self._factories: list[ExtensionFactory] = []
         self._started = False
@@ -166,20 +130,20 @@ class AgentSession:
         return self._history
 
     def tools(self) -> set[str]:
-        """The names of all its tools."""
+        """Return the names of all tools."""
         return self._tools.names()
 
     def commands(self) -> set[str]:
-        """The names of all its commands, without their slash."""
+        """Return the names of all commands, without the slash."""
         return set(self._commands)
 
     def verdicts(self) -> list[Verdict]:
-        """What it has to say at its end: which mocks nobody used."""
-        unused = self._tools.unused()
+        """Return a warning if some mocks were never used."""
+        unused = self._tools.unused_mocks()
         if not unused:
             return []
         names = ", ".join(
-            f"{name} (the tool of {owner} runs; mock_extension_tools=True mocks it)"
+            f"{name} (the tool of {owner} ran instead; mock_extension_tools=True mocks it)"
             if owner
             else name
             for name, owner in unused.items()
@@ -187,93 +151,95 @@ class AgentSession:
         message = f"never used: mock_tools {names}"
         return [Verdict("mocks used", "warn", message, actual=list(unused))]
 
-    async def open(self, stage: RunContext, /) -> None:
+    async def open(self, context: RunContext, /) -> None:
         """Load the extensions and start the session."""
-        self._source = stage.source
-        self._told = stage.to_script_call
-        self._hub = stage.hub
-        ui = UI(self._mock_ui, stage.hub)
-        self._context = Context(stage.cwd, ui, self._raw, stage.source)
-        builtin_tools.install_builtin_tools(self._tools)
-        for spec in self._extensions:
+        self._source = context.source
+        self._to_script_call = context.to_script_call
+        self._hub = context.hub
+        ui = UI(self._mock_ui, context.hub)
+        self._context = Context(context.cwd, ui, self._all_settings, context.source)
+        install_builtin_tools(self._tools)
+        for spec in self._extension_specs:
             name, factory = await install_extension(spec, self._tools, self._hooks, self._commands)
             self._factories.append(factory)
             self.extensions.append(name)
             self._hub.emit("session.extension", {"extension": name})
         self._started = True
-        await self._tell(HookEvent("session_start"))
+        await self._notify(HookEvent("session_start"))
 
     async def close(self) -> None:
-        """Let the extensions know that it is over."""
+        """Call the shutdown hooks and unload the extensions."""
         try:
             if self._started:
-                await self._tell(HookEvent("session_shutdown"))
+                await self._notify(HookEvent("session_shutdown"))
         finally:
             for factory in self._factories:
                 unload_extension(factory)
             self._factories.clear()
 
     async def prompt(self, text: str, /) -> None:
-        """Give the agent a prompt or a command, and wait until it has nothing more to do."""
+        """Send a prompt or a command to the agent, and return when the agent is done."""
+        # A prompt such as "/plans all" runs a command of an extension, without the model.
         command, _, args = text.removeprefix("/").partition(" ")
         if text.startswith("/") and command in self._commands:
-            await self._run_command(command, args)
+            self._hub.emit("session.command", {"command": command, "args": args})
+            try:
+                answer = self._commands[command](args, self._context)
+                if isawaitable(answer):
+                    await answer
+            except Exception as error:  # noqa: BLE001 - any exception of an extension
+                self._report_error(f"command /{command} failed", error)
             return
+
         self._history = self._history.plus(user(text))
         self._hub.emit(AGENT_START, {"prompt": text})
-        await self._tell(HookEvent("agent_start", prompt=text))
-        stop = "stop"
+        await self._notify(HookEvent("agent_start", prompt=text))
         while True:
-            await self._tell(HookEvent("turn_start"))
-            reply = await self._ask_model()
+            await self._notify(HookEvent("turn_start"))
+            reply = await self._request_reply()
             if reply is None:
+                # The provider refused, and went on refusing: the agent gives up, as a real one
+                # would. The run goes on, because a test may script exactly that.
                 stop = "error"
                 break
             self._history = self._history.plus(reply.message)
             calls = reply.calls
             if calls:
-                results = await self._run_calls(calls, reply)
+                # The next request carries the results, one message each, in the order of the calls.
+                results = await self._run_calls(calls, reply.step)
                 self._history = self._history.plus(*(Message("tool", (r,)) for r in results))
-            await self._tell(HookEvent("turn_end"))
+            await self._notify(HookEvent("turn_end"))
             if not calls:
                 stop = reply.stop
                 break
-        await self._tell(HookEvent("agent_end"))
+        await self._notify(HookEvent("agent_end"))
         self._hub.emit(AGENT_END, {"stop": stop})
 
-    async def _run_command(self, name: str, args: str) -> None:
-        self._hub.emit("session.command", {"command": name, "args": args})
-        try:
-            answer = self._commands[name](args, self._context)
-            if isawaitable(answer):
-                await answer
-        except Exception as error:  # noqa: BLE001 - whatever an extension raises
-            self._complain(f"the command /{name} raised {describe_exception(error)}", error)
-
-    async def _ask_model(self) -> Reply | None:
-        """The model's reply; None when the provider failed and went on failing."""
+    async def _request_reply(self) -> Reply | None:
+        """Return the model's reply, or None if the provider failed after all retries."""
         settings = self._settings
         request = Request(
             self._history, self._system, self._tools.offered(), settings.model, settings.parameters
         )
-        for left in range(settings.retries, -1, -1):
+        for remaining in range(settings.retries, -1, -1):
             try:
                 return await self._source.reply(request)
             except ModelError as error:
-                if not left or error.status not in RETRYABLE:
+                if not remaining or error.status not in RETRYABLE:
                     self._hub.emit(AGENT_ERROR, error_data(error))
                     return None
         return None
 
-    async def _run_calls(self, calls: tuple[ToolCall, ...], reply: Reply) -> list[ToolResult]:
-        """Run the calls at the same time; their results keep the order of the calls."""
-        if len(calls) == 1:
-            outcome_, mocked = await self._run_call(calls[0], reply.step)
-            return [self._finish(calls[0], outcome_, reply.step, mocked=mocked)]
-        tasks = [asyncio.ensure_future(self._run_call(call, reply.step)) for call in calls]
+    async def _run_calls(self, calls: tuple[ToolCall, ...], step: int) -> list[ToolResult]:
+        """Run the calls of one reply concurrently; return the results in the order of the calls."""
+        if len(calls) == 1:  # the usual case needs no task
+            outcome, mocked = await self._run_call(calls[0], step)
+            return [self._emit_result(calls[0], outcome, step, mocked=mocked)]
+        tasks = [asyncio.ensure_future(self._run_call(call, step)) for call in calls]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        finally:  # one that failed, or a run that was cancelled, ends them all
+        finally:
+            # After a failure or a cancellation the other calls are cancelled, too.
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -286,8 +252,9 @@ class AgentSession:
             if failure is not None:
                 failures.append(failure)
                 continue
-            outcome_, mocked = task.result()
-            results.append(self._finish(call, outcome_, reply.step, mocked=mocked))
+            # Results are emitted in the order of the calls, so that traces are reproducible.
+            outcome, mocked = task.result()
+            results.append(self._emit_result(call, outcome, step, mocked=mocked))
         if failures:
             for other in failures[1:]:
                 failures[0].add_note(f"at the same time: {describe_exception(other)}")
@@ -295,103 +262,92 @@ class AgentSession:
         return results
 
     async def _run_call(self, call: ToolCall, step: int) -> tuple[ToolOutcome, bool]:
-        """Check, ask the hooks, run, ask the hooks again; and whether a mock answered."""
-        told = self._told(call)
-        about: JSON = {"call_id": call.id, "tool": told.name, "input": told.arguments, "step": step}
-        self._hub.emit(TOOL_CALL, about)
-        found = self._tools.find(call.name)
-        if found is None:
-            known = did_you_mean(call.name, self._tools.names())
-            return _wrong(f"Tool {call.name} not found: {known}"), False
-        wrong = found.validator(call.arguments)
-        if wrong:
-            return _wrong(f"Validation failed for tool {call.name!r}: {wrong}"), found.mocked
-        params = copy_json(call.arguments)  # whoever changes them changes nobody else's
+        """Run one tool call; return its outcome, and True if a mock produced it."""
+        script_call = self._to_script_call(call)  # the trace uses the names of the script
+        call_data: JSON = {"call_id": call.id, "tool": script_call.name}
+        data = {**call_data, "input": script_call.arguments, "step": step}
+        self._hub.emit(TOOL_CALL, data)
+
+        # An unknown tool or wrong parameters are the model's mistake: the model gets an error
+        # result, the run goes on.
+        tool = self._tools.find(call.name)
+        if tool is None:
+            hint = did_you_mean(call.name, self._tools.names())
+            return error_outcome(f"Tool {call.name} not found: {hint}"), False
+        problem = tool.validator(call.arguments)
+        if problem:
+            return _validation_error(call, problem), tool.mocked
+        params = _copy_json(call.arguments)  # hooks and tools may change their parameters
+
         if "tool_call" in self._hooks:
-            moment = HookEvent("tool_call", tool=call.name, call_id=call.id, input=params)
-            reason = await self._ask_hooks(moment, step)
-            if isinstance(reason, ToolOutcome):
-                return reason, False
+            event = HookEvent("tool_call", tool=call.name, call_id=call.id, input=params)
+            try:
+                reason = await self._hooks.before_call(event, self._context)
+            except Exception as error:  # noqa: BLE001 - any exception of an extension
+                # A guard that fails must not let the call through.
+                self._report_error("tool_call hook failed", error, step, call)
+                message = f"tool_call hook failed: {describe_exception(error)}"
+                return error_outcome(message), False
             if reason is not None:
-                about = {"call_id": call.id, "tool": told.name, "reason": reason, "step": step}
-                self._hub.emit(TOOL_BLOCKED, about)
-                return _wrong(reason), False
-            params = moment.input
+                self._hub.emit(TOOL_BLOCKED, {**call_data, "reason": reason, "step": step})
+                return error_outcome(reason), False
+            params = event.input
             if params != call.arguments:
-                about = {"call_id": call.id, "tool": told.name, "input": params, "step": step}
-                self._hub.emit("hook.tool_call", about)
-                wrong = found.validator(params)
-                if wrong:
-                    why = f"Validation failed for tool {call.name!r}: {wrong}"
-                    return _wrong(why), found.mocked
-        result = await self._execute(found, params, step)
-        if "tool_result" in self._hooks:
-            result = await self._edit_result(call, params, result, step)
-        return result, found.mocked
+                # A hook changed the parameters: they are validated again.
+                self._hub.emit("hook.tool_call", {**call_data, "input": params, "step": step})
+                problem = tool.validator(params)
+                if problem:
+                    return _validation_error(call, problem), tool.mocked
 
-    async def _ask_hooks(self, moment: HookEvent, step: int) -> str | ToolOutcome | None:
         try:
-            return await self._hooks.ask_call(moment, self._context)
-        except Exception as error:  # noqa: BLE001 - whatever an extension raises
-            why = f"a tool_call hook raised {describe_exception(error)}"
-            self._complain(f"{why} at playbook step {step} (call {moment.tool!r})", error, step)
-            return _wrong(why)
-
-    async def _edit_result(
-        self, call: ToolCall, params: JSON, result: ToolOutcome, step: int
-    ) -> ToolOutcome:
-        moment = HookEvent(
-            "tool_result", tool=call.name, call_id=call.id, input=params, result=result
-        )
-        try:
-            return await self._hooks.ask_result(moment, self._context)
-        except Exception as error:  # noqa: BLE001 - whatever an extension raises
-            why = f"a tool_result hook raised {describe_exception(error)}"
-            self._complain(f"{why} at playbook step {step} (call {call.name!r})", error, step)
-            return _wrong(why)
-
-    async def _execute(self, found: RegisteredTool, params: JSON, step: int) -> ToolOutcome:
-        try:
-            answer = found.execute(params, self._context)
+            answer = tool.execute(params, self._context)
             if isawaitable(answer):
                 answer = await answer
-            return to_tool_outcome(answer, f"tool {found.tool.name!r}")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an extension raises
-            why = describe_exception(error)
-            self._complain(
-                f"Error during tool execution at playbook step {step} "
-                f"(call {found.tool.name!r}): {why}",
-                error,
-                step,
-            )
-            return _wrong(why)
+            outcome = to_tool_outcome(answer, f"tool {call.name!r}")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception of an extension
+            self._report_error("Error during tool execution", error, step, call)
+            outcome = error_outcome(describe_exception(error))
 
-    def _finish(
-        self, call: ToolCall, outcome_: ToolOutcome, step: int, *, mocked: bool
+        if "tool_result" in self._hooks:
+            event = HookEvent(
+                "tool_result", tool=call.name, call_id=call.id, input=params, result=outcome
+            )
+            try:
+                outcome = await self._hooks.after_call(event, self._context)
+            except Exception as error:  # noqa: BLE001 - any exception of an extension
+                self._report_error("tool_result hook failed", error, step, call)
+                outcome = error_outcome(f"tool_result hook failed: {describe_exception(error)}")
+        return outcome, tool.mocked
+
+    def _emit_result(
+        self, call: ToolCall, outcome: ToolOutcome, step: int, *, mocked: bool
     ) -> ToolResult:
-        result = ToolResult(
-            call.id, outcome_.content, outcome_.is_error, call.name, outcome_.details
-        )
-        tool = self._told(call).name
-        told = tool_result_data(result, tool=tool, step=step, mocked=mocked)
-        self._hub.emit(TOOL_RESULT, told)
+        result = ToolResult(call.id, outcome.content, outcome.is_error, call.name, outcome.details)
+        name = self._to_script_call(call).name
+        data = tool_result_data(result, tool=name, step=step, mocked=mocked)
+        self._hub.emit(TOOL_RESULT, data)
         return result
 
-    async def _tell(self, moment: HookEvent) -> None:
-        if moment.name not in self._hooks:
+    async def _notify(self, event: HookEvent) -> None:
+        """Call the hooks of an event that cannot change anything."""
+        if event.name not in self._hooks:
             return
-        self._hub.emit(f"hook.{moment.name}")
+        self._hub.emit(f"hook.{event.name}")
         try:
-            await self._hooks.tell(moment, self._context)
-        except Exception as error:  # noqa: BLE001 - whatever an extension raises
-            self._complain(f"a {moment.name} hook raised {describe_exception(error)}", error)
+            await self._hooks.notify(event, self._context)
+        except Exception as error:  # noqa: BLE001 - any exception of an extension
+            self._report_error(f"{event.name} hook failed", error)
 
-    def _complain(self, what: str, error: BaseException, step: int = 0) -> None:
-        """Fail the run with what an extension raised, or go on with it in the trace."""
+    def _report_error(
+        self, label: str, error: BaseException, step: int = 0, call: ToolCall | None = None
+    ) -> None:
+        """Emit an extension's exception, and raise it unless `propagate_errors` is off."""
+        position = "" if call is None else f" at playbook step {step} (call {call.name!r})"
+        what = f"{label}{position}: {describe_exception(error)}"
         self._hub.emit("session.error", {"error": what, "step": step} if step else {"error": what})
-        if not self._propagate:
+        if not self._propagate_errors:
             return
-        if isinstance(error, (RunError, UsageError)):  # those speak for themselves
+        if isinstance(error, (RunError, UsageError)):  # our own errors explain themselves
             error.add_note(what)
             raise error
         raise ToolFailed(
@@ -399,14 +355,64 @@ class AgentSession:
         ) from error
 
 
-def copy_json(value: Any) -> Any:
-    """A copy that shares no list or dict with its original."""
+def _validation_error(call: ToolCall, problem: str) -> ToolOutcome:
+    return error_outcome(f"Validation failed for tool {call.name!r}: {problem}")
+
+
+def _copy_json(value: Any) -> Any:
+    """Return a deep copy of a JSON value; several times faster than `copy.deepcopy`."""
     if isinstance(value, dict):
-        return {key: copy_json(item) for key, item in cast("JSON", value).items()}
+        return {key: _copy_json(item) for key, item in cast("JSON", value).items()}
     if isinstance(value, list):
-        return [copy_json(item) for item in cast("list[Any]", value)]
+        return [_copy_json(item) for item in cast("list[Any]", value)]
     return value
 
 
-def _wrong(text: str) -> ToolOutcome:
-    return ToolOutcome((Text(text),), None, is_error=True)
+def require_list(value: object, name: str) -> list[object]:
+    """Return the items of a list option, or raise a UsageError."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        kind = type(cast("object", value)).__name__
+        raise UsageError(f"{name} must be a list, got {kind}", hint=f"write {name}=[…]")
+    return list(cast("Iterable[object]", value))
+
+
+def require_mapping(value: object, name: str) -> Mapping[str, Any]:
+    """Return a dict option, empty for None, or raise a UsageError."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise UsageError(f"{name} must be a dict, got {kind}", hint=f'write {name}={{"name": …}}')
+    return cast("Mapping[str, Any]", value)
+
+
+def parse_settings(settings: Mapping[str, Any]) -> SessionSettings:
+    """Return the session's own settings; refuse a key that looks like a misspelling of one."""
+    known = SessionSettings.__struct_fields__
+    for key in settings:
+        if not isinstance(key, str):
+            raise UsageError(f"settings keys must be strings, got {key!r}")
+        if key not in known and get_close_matches(key, known, n=1, cutoff=SIMILARITY):
+            raise UsageError(f"unknown setting {key!r}", hint=did_you_mean(key, known))
+    try:
+        return msgspec.convert(
+            {key: settings[key] for key in known if key in settings}, SessionSettings
+        )
+    except msgspec.ValidationError as error:
+        raise UsageError(f"invalid settings: {error}") from error
+
+
+def compose_system_prompt(prompt: str, skills: Iterable[Skill | Mapping[str, Any]]) -> str:
+    """Return the system prompt followed by the skills."""
+    if not isinstance(prompt, str):
+        raise UsageError(f"system_prompt must be a string, got {type(prompt).__name__}")
+    parts = [prompt]
+    for item in require_list(skills, "skills"):
+        try:
+            skill = item if isinstance(item, Skill) else msgspec.convert(item, Skill)
+        except msgspec.ValidationError as error:
+            raise UsageError(
+                f"invalid skill: {error}", hint="write Skill(name, description, content)"
+            ) from error
+        parts.append(f"# Skill {skill.name}\n{skill.description}\n{skill.content}".rstrip())
+    return "\n\n".join(parts)

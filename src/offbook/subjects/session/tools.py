@@ -1,9 +1,14 @@
-"""What a tool gives back, in every shape that people write it in."""
+"""The tools of a session: results, parameter validation, mocks, and the registry.
+
+A tool is a function `(params, ctx)`. Its parameters are validated against its JSON schema before
+it runs, and its return value is converted to a `ToolOutcome`. `mock_tools` replaces the function
+and keeps the schema, so the model cannot distinguish a mock from the real tool.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from inspect import Parameter, isawaitable, signature
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,14 +21,24 @@ from offbook.exchange.model import Tool
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from offbook.subjects.session.hooks import Context
+ToolFunction = Callable[..., object]
+Validator = Callable[[dict[str, Any]], "str | None"]
 
-
-# --- What a tool gives back, in every shape that people write it in.
+ANY_OBJECT: dict[str, Any] = {"type": "object"}
+OUTCOME_KEYS = {"content", "details", "is_error", "isError"}
+OUTCOME_SHAPES = (
+    'return a string, a ToolOutcome, or {"content": [{"type": "text", "text": …}], "details": …}'
+)
+POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """What a tool gave back: its content for the model, details for everybody else."""
+    """The result of a tool: content for the model, and details for hooks, tests and the trace.
+
+        return ToolOutcome((Text("3 orders"),), details={"ids": [1, 2, 3]})
+
+    A tool may also return a string, None, or a dict with the same fields.
+    """
 
     content: tuple[Content, ...] = ()
     details: Any = None
@@ -31,111 +46,110 @@ class ToolOutcome(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text of it."""
+        """The text of the content."""
         return join_text(self.content)
 
 
-OUTCOME_KEYS = {"content", "details", "is_error", "isError"}
-OUTCOME_SHAPES = (
-    'give a string, an Outcome, or {"content": [{"type": "text", "text": …}], "details": …}'
-)
+def error_outcome(text: str, details: Any = None) -> ToolOutcome:
+    """Return an error result with this text."""
+    return ToolOutcome((Text(text),), details, is_error=True)
 
 
 def to_tool_outcome(value: object, where: str) -> ToolOutcome:
-    """Read a tool's answer: a string, an `Outcome`, or a dict in the shape of one."""
+    """Convert a tool's return value: a string, None, a `ToolOutcome`, or a dict of its fields."""
     if isinstance(value, str):
         return ToolOutcome((Text(value),), {})
     if isinstance(value, ToolOutcome):
         return value
     if value is None:
         return ToolOutcome((), {})
-    if isinstance(value, Mapping):
-        return _from_dict(cast("Mapping[str, Any]", value), where)
-    raise UsageError(
-        f"a {type(value).__name__} is no tool result", where=where, hint=OUTCOME_SHAPES
-    )
-
-
-def _from_dict(value: Mapping[str, Any], where: str) -> ToolOutcome:
-    unknown = set(value) - OUTCOME_KEYS
-    if unknown or "content" not in value:
-        wrong = f"unknown key {min(map(str, unknown))!r} in" if unknown else "no 'content' in"
-        raise UsageError(f"{wrong} a tool result", where=where, hint=OUTCOME_SHAPES)
-    content = value["content"]
-    blocks: Sequence[object] = [content] if isinstance(content, str) else content
+    if not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise UsageError(f"expected a tool result, got {kind}", where=where, hint=OUTCOME_SHAPES)
+    fields = cast("Mapping[str, Any]", value)
+    unknown = set(fields) - OUTCOME_KEYS
+    if unknown or "content" not in fields:
+        problem = f"unknown key {min(map(str, unknown))!r}" if unknown else "missing 'content'"
+        raise UsageError(f"{problem} in a tool result", where=where, hint=OUTCOME_SHAPES)
+    blocks = fields["content"]
+    if isinstance(blocks, str):
+        blocks = [blocks]
     if not isinstance(blocks, (list, tuple)):
         raise UsageError(
-            f"the 'content' of a tool result is a {type(blocks).__name__}",
+            f"expected a list as 'content' of a tool result, got {type(blocks).__name__}",
             where=where,
             hint=OUTCOME_SHAPES,
         )
-    failed = bool(value.get("is_error", value.get("isError", False)))
-    return ToolOutcome(tuple(_block(b, where) for b in blocks), value.get("details", {}), failed)
+    content: list[Content] = []
+    for block in cast("list[object]", blocks):
+        if isinstance(block, (Text, Image, RawBlock)):
+            content.append(block)
+        elif isinstance(block, str):
+            content.append(Text(block))
+        else:
+            try:
+                content.append(msgspec.convert(block, Content))  # pyright: ignore[reportArgumentType] - msgspec takes unions
+            except msgspec.ValidationError as error:
+                raise UsageError(
+                    f"invalid content block in a tool result: {error}",
+                    where=where,
+                    hint=OUTCOME_SHAPES,
+                ) from error
+    # `isError` is the spelling of MCP and of TypeScript extensions.
+    is_error = bool(fields.get("is_error", fields.get("isError", False)))
+    return ToolOutcome(tuple(content), fields.get("details", {}), is_error)
 
 
-def _block(value: object, where: str) -> Content:
-    if isinstance(value, (Text, Image, RawBlock)):
-        return value
-    if isinstance(value, str):
-        return Text(value)
-    try:
-        return msgspec.convert(value, Content)  # pyright: ignore[reportArgumentType, reportReturnType] - msgspec takes unions
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"a content block is wrong: {error}", where=where, hint=OUTCOME_SHAPES
-        ) from error
-
-
-# --- Functions that tests write may leave out the arguments that they do not need.
-
-POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+def describe_exception(error: BaseException) -> str:
+    """Return an exception as one line: its type, and its message if it has one."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def fit_arity(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, given only as many arguments as it takes."""
+    """Return a function that drops the trailing arguments that `function` does not accept.
+
+    A mock may be written `lambda: "ok"` where it is called with the parameters.
+    """
     try:
         parameters = signature(function).parameters.values()
-    except (TypeError, ValueError):  # a function of C that does not tell
+    except (TypeError, ValueError):  # functions written in C may have no signature
         return function
     if any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in parameters):
         return function
-    taken = sum(parameter.kind in POSITIONAL for parameter in parameters)
+    accepted = sum(parameter.kind in POSITIONAL for parameter in parameters)
 
     def fitted(*args: Any) -> Any:
-        return function(*args[:taken])
+        return function(*args[:accepted])
 
     return fitted
 
 
-# --- Parameters are checked against the tool's JSON schema. The door of jsonschema-rs.
-
-Validator = Callable[[dict[str, Any]], "str | None"]
-
-
 def compile_schema(schema: dict[str, Any], where: str) -> Validator:
-    """A function that tells what is wrong with the parameters, or None."""
+    """Return a function that validates parameters and returns the error message, or None."""
     try:
         raw = msgspec.json.encode(schema, order="sorted")
     except (TypeError, msgspec.MsgspecError) as error:
-        raise UsageError(f"the schema is not JSON: {error}", where=where) from error
-    return _compiled(raw, where)
+        raise UsageError(f"the parameter schema is not JSON: {error}", where=where) from error
+    return _compile_schema(raw, where)
 
 
+# Every session registers the same built-in tools: compiling their schemas once saves most of the
+# time that a session needs to open.
 @functools.lru_cache(maxsize=512)
-def _compiled(raw: bytes, where: str) -> Validator:
-    import jsonschema_rs
+def _compile_schema(raw: bytes, where: str) -> Validator:
+    import jsonschema_rs  # imported here because `import offbook` must stay fast
 
     try:
         validator = jsonschema_rs.validator_for(raw.decode())
     except (jsonschema_rs.ValidationError, ValueError) as error:
-        message = str(error).splitlines()[0]
         raise UsageError(
-            f"the parameters' schema is wrong: {message}",
+            f"invalid parameter schema: {str(error).splitlines()[0]}",
             where=where,
-            hint='give a JSON schema: {"type": "object", "properties": {…}, "required": […]}',
+            hint='expected a JSON schema: {"type": "object", "properties": {…}, "required": […]}',
         ) from error
 
-    def check(params: dict[str, Any]) -> str | None:
+    def validate(params: dict[str, Any]) -> str | None:
+        # `is_valid` builds no error objects: valid parameters are the usual case.
         if validator.is_valid(params):
             return None
         return "; ".join(
@@ -143,17 +157,14 @@ def _compiled(raw: bytes, where: str) -> Validator:
             for error in validator.iter_errors(params)
         )
 
-    return check
-
-
-# --- The tools of a session: registered, checked, mocked, and run.
-
-ToolFunction = Callable[..., object]
-ANY_OBJECT: dict[str, Any] = {"type": "object"}
+    return validate
 
 
 class RegisteredTool(msgspec.Struct, frozen=True):
-    """A tool that can be run: what the model sees of it, who brought it, and what it does."""
+    """A tool that can run: its description for the model, its function, and its extension.
+
+    `owner` is the name of the extension; it is empty for built-in tools and for mocks.
+    """
 
     tool: Tool
     execute: ToolFunction
@@ -163,34 +174,42 @@ class RegisteredTool(msgspec.Struct, frozen=True):
 
 
 class ToolRegistry:
-    """All tools of a session, by name; some may be switched off, some may be mocked."""
+    """All tools of a session, by name. Some may be inactive, some may be mocked."""
 
     def __init__(self, mocks: Mapping[str, Any], *, mock_extensions: bool) -> None:
+        for name in mocks:
+            if not isinstance(name, str) or not name:
+                raise UsageError(
+                    f"mock_tools keys must be tool names, got {name!r}",
+                    hint='write mock_tools={"bash": "ok"}',
+                )
         self._tools: dict[str, RegisteredTool] = {}
         self._active: set[str] | None = None
-        self._mocks = {_name(name): MockTool(name, handler) for name, handler in mocks.items()}
+        self._mocks = {name: MockTool(name, handler) for name, handler in mocks.items()}
         self._mock_extensions = mock_extensions
         self._offered: tuple[Tool, ...] | None = None
 
     def add(self, tool: Tool, execute: ToolFunction, owner: str) -> None:
-        """Register a tool; an extension's comes in the place of a built-in of the same name."""
-        there = self._tools.get(tool.name)
-        if there is not None and "" not in {there.owner, owner}:
+        """Register a tool. An extension may replace a built-in tool of the same name."""
+        registered = self._tools.get(tool.name)
+        if registered is not None and "" not in {registered.owner, owner}:
             raise UsageError(
-                f"the tool {tool.name!r} is registered twice",
+                f"tool {tool.name!r} is registered twice",
                 where=owner,
-                hint=f"{there.owner} has it already: rename one",
+                hint=f"already registered by {registered.owner}: rename one of them",
             )
         validator = compile_schema(tool.schema or ANY_OBJECT, f"{owner or 'offbook'}: {tool.name}")
         self._tools[tool.name] = RegisteredTool(tool, execute, owner, validator)
         self._offered = None
 
     def find(self, name: str) -> RegisteredTool | None:
-        """The tool of this name as it will run: the real one, or its mock."""
+        """Return the tool or its mock, or None if it is unknown or inactive."""
         if self._active is not None and name not in self._active:
             return None
         real = self._tools.get(name)
         mock = self._mocks.get(name)
+        # The tools of extensions are usually under test: they win over mocks unless the test says
+        # otherwise. `unused_mocks` then reports the mock.
         if mock is None or (real and real.owner and not self._mock_extensions):
             return real
         if real is None:
@@ -199,68 +218,56 @@ class ToolRegistry:
         return RegisteredTool(real.tool, mock.run, real.owner, real.validator, mocked=True)
 
     def activate(self, names: Collection[str] | None) -> None:
-        """Offer only these to the model; None offers all."""
+        """Offer only these tools to the model; None offers all."""
         for name in names or ():
             if name not in self.names():
                 raise UsageError(
-                    f"set_active_tools: there is no {name!r}", hint=did_you_mean(name, self.names())
+                    f"set_active_tools: unknown tool {name!r}",
+                    hint=did_you_mean(name, self.names()),
                 )
         self._active = None if names is None else set(names)
         self._offered = None
 
     def names(self) -> set[str]:
-        """All names, switched off or not."""
+        """Return the names of all tools, active or not."""
         return self._tools.keys() | self._mocks.keys()
 
     def offered(self) -> tuple[Tool, ...]:
-        """What the model is offered now."""
+        """Return the tools that the next request offers to the model."""
+        # The tuple is kept until a tool changes: requests that share it share its hash, too.
         if self._offered is None:
-            found = (self.find(name) for name in sorted(self.names()))
-            self._offered = tuple(registered.tool for registered in found if registered)
+            active = (self.find(name) for name in sorted(self.names()))
+            self._offered = tuple(registered.tool for registered in active if registered)
         return self._offered
 
-    def unused(self) -> dict[str, str]:
-        """The mocks that were never asked for, each with who has the real tool."""
+    def unused_mocks(self) -> dict[str, str]:
+        """Return the mocks that were never called, each with the owner of the real tool."""
         return {
             name: self._tools[name].owner if name in self._tools else ""
             for name, mock in self._mocks.items()
-            if not mock.used
+            if not mock.calls
         }
 
 
-def _name(name: object) -> str:
-    if isinstance(name, str) and name:
-        return name
-    raise UsageError(
-        f"mock_tools has the key {name!r}, which names no tool", hint='write {"bash": "ok"}'
-    )
-
-
 class MockTool:
-    """A tool's stand-in: a text, a full result, or a function of the parameters (or of none)."""
+    """The replacement of a tool: a constant result, or a function of the parameters."""
 
     def __init__(self, name: str, handler: object) -> None:
         self._where = f"mock_tools[{name!r}]"
         self._handler = fit_arity(handler) if callable(handler) else None
-        self._static = None if callable(handler) else to_tool_outcome(handler, self._where)
-        self.used = 0
+        # A wrong constant is reported before the run, a wrong return value when it is returned.
+        self._constant = None if callable(handler) else to_tool_outcome(handler, self._where)
+        self.calls = 0
 
-    async def run(self, params: dict[str, Any], context: Context) -> ToolOutcome:  # noqa: ARG002 - a tool's signature
-        """What the stand-in answers; what it raises becomes an error result."""
-        self.used += 1
+    async def run(self, params: dict[str, Any], _context: object) -> ToolOutcome:
+        """Return the mocked result. An exception becomes an error result."""
+        self.calls += 1
         if self._handler is None:
-            return self._static or ToolOutcome()
+            return self._constant or ToolOutcome()
         try:
             answer = self._handler(params)
             if isawaitable(answer):
                 answer = await answer
             return to_tool_outcome(answer, self._where)
-        except Exception as error:  # noqa: BLE001 - a mock that throws leaves an error result
-            return to_tool_outcome(
-                {"content": describe_exception(error), "is_error": True}, self._where
-            )
-
-
-def describe_exception(error: BaseException) -> str:
-    """An exception, in one line."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        except Exception as error:  # noqa: BLE001 - any exception of the test's function
+            return error_outcome(describe_exception(error), {})

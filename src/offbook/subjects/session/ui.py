@@ -1,4 +1,9 @@
-"""The user interface of a session: every call is answered by the test, and told to the trace."""
+"""The user interface of a session, mocked by the test.
+
+Extensions ask questions (`confirm`, `select`, `input`, `editor`) and show things (`notify`,
+`set_status`, `set_widget`) through `ctx.ui`. The answers come from `mock_ui`; every call is an
+event `ui.*` in the trace.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,11 @@ from offbook.subjects.session.tools import fit_arity
 if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
-ASKED = ("confirm", "select", "input", "editor")
-SHOWN = ("notify", "set_status", "set_widget")
+DISPLAYS = ("notify", "set_status", "set_widget")
 ALIASES = {"setStatus": "set_status", "setWidget": "set_widget"}
 DEFAULTS: dict[str, Any] = {"confirm": True, "select": 0, "input": "", "editor": ""}
-SHAPES: dict[str, tuple[type, ...]] = {
+METHODS = (*DEFAULTS, *DISPLAYS)
+ANSWER_TYPES: dict[str, tuple[type, ...]] = {
     "confirm": (bool,),
     "select": (int, str),
     "input": (str,),
@@ -25,10 +30,10 @@ SHAPES: dict[str, tuple[type, ...]] = {
 
 
 class UI:
-    """What `ctx.ui` is under test.
+    """The mocked `ctx.ui`.
 
-    Answers come from `mock_ui`: a value, or a function of what was asked. Without one, `confirm`
-    says yes, `select` takes the first item, `input` and `editor` give "".
+    An answer in `mock_ui` is a value or a function of the question's arguments. The defaults:
+    `confirm` returns True, `select` the first item, `input` and `editor` an empty string.
     """
 
     def __init__(self, answers: dict[str, Any], hub: Hub) -> None:
@@ -36,57 +41,66 @@ class UI:
         self._hub = hub
 
     async def confirm(self, title: str, message: str = "") -> bool:
-        """Ask yes or no."""
-        answer = await self._answer("confirm", (title, message))
-        return self._tell("confirm", (title, message), bool(answer))
+        """Ask a yes-or-no question."""
+        answer = bool(await self._answer("confirm", title, message))
+        self._emit("confirm", title, message, answer=answer)
+        return answer
 
     async def select(self, title: str, items: Sequence[str]) -> str | None:
-        """Ask for one of these."""
-        answer = self._answers["select"]
-        args = (title, list(items))
-        if callable(answer):
-            picked = await self._answer("select", args)
-            if picked is not None and picked not in items:
+        """Ask the user to choose one of the items. None means that the user cancelled."""
+        choice = await self._answer("select", title, list(items))
+        fallback: dict[str, bool] = {}
+        if callable(self._answers["select"]):
+            # A function knows the items, so a wrong answer is a mistake in the test.
+            if choice is not None and choice not in items:
                 raise UsageError(
-                    f"the answer {picked!r} is not offered by {title!r}",
+                    f"answer {choice!r} is not an item of {title!r}",
                     where="mock_ui['select']",
-                    hint=did_you_mean(str(picked), items),
+                    hint=did_you_mean(str(choice), items),
                 )
-            return self._tell("select", args, picked)
-        fallback = isinstance(answer, str) and answer not in items
-        return self._tell("select", args, pick(answer, items), fallback=fallback)
+        elif not items:
+            choice = None
+        elif isinstance(choice, int):
+            choice = items[choice] if 0 <= choice < len(items) else None
+        elif choice is not None and choice not in items:
+            # A constant answers every question of a test: where it does not fit, the first item
+            # is chosen and the event says so.
+            choice, fallback = items[0], {"fallback": True}
+        self._emit("select", title, list(items), answer=choice, **fallback)
+        return choice
 
     async def input(self, title: str, placeholder: str | None = None) -> str | None:
-        """Ask for a line of text."""
-        return await self._ask("input", title, *given(placeholder))
+        """Ask for a line of text. None means that the user cancelled."""
+        return await self._ask_text("input", title, placeholder)
 
     async def editor(self, title: str, prefilled: str | None = None) -> str | None:
-        """Ask for a longer text."""
-        return await self._ask("editor", title, *given(prefilled))
+        """Ask for a longer text. None means that the user cancelled."""
+        return await self._ask_text("editor", title, prefilled)
 
     def notify(self, message: str, level: str = "info") -> None:
         """Show a message."""
         self._show("notify", message, level)
 
     def set_status(self, key: str, value: str | None) -> None:
-        """Show a value in the status line."""
+        """Show a value in the status line; None removes it."""
         self._show("set_status", key, value)
 
     def set_widget(self, key: str, lines: Sequence[str] | None) -> None:
-        """Show some lines of one's own."""
+        """Show a block of lines; None removes it."""
         self._show("set_widget", key, None if lines is None else list(lines))
 
-    async def _ask(self, method: str, *args: Any) -> str | None:
-        answer = await self._answer(method, args)
+    async def _ask_text(self, method: str, title: str, preset: str | None) -> str | None:
+        args = (title,) if preset is None else (title, preset)
+        answer = await self._answer(method, *args)
         if answer is not None and not isinstance(answer, str):
             raise UsageError(
-                f"the answer is a {type(answer).__name__}",
+                f"expected a string or None as answer, got {type(answer).__name__}",
                 where=f"mock_ui[{method!r}]",
-                hint="answer with a string, or None for no answer",
             )
-        return self._tell(method, args, answer)
+        self._emit(method, *args, answer=answer)
+        return answer
 
-    async def _answer(self, method: str, args: tuple[Any, ...]) -> Any:
+    async def _answer(self, method: str, *args: Any) -> Any:
         answer = self._answers[method]
         if callable(answer):
             answer = answer(*args)
@@ -98,58 +112,38 @@ class UI:
         handler = self._answers.get(method)
         if callable(handler):
             handler(*args)
-        self._hub.emit(f"ui.{method}", {"method": method, "args": list(args)})
+        self._emit(method, *args)
 
-    def _tell(
-        self, method: str, args: tuple[Any, ...], answer: Any, *, fallback: bool = False
-    ) -> Any:
-        """Tell what was asked and answered; `fallback` says that the wanted item was not there."""
-        data = {"method": method, "args": list(args), "answer": answer}
-        self._hub.emit(f"ui.{method}", {**data, "fallback": True} if fallback else data)
-        return answer
-
-
-def given(value: str | None) -> tuple[str, ...]:
-    """An optional argument, as arguments."""
-    return () if value is None else (value,)
-
-
-def pick(choice: int | str | None, items: Sequence[str]) -> str | None:
-    """An item by its number or its text; no such number is no answer, no such text the first."""
-    if not items or choice is None:
-        return None
-    if isinstance(choice, int):
-        return items[choice] if 0 <= choice < len(items) else None
-    return choice if choice in items else items[0]
+    def _emit(self, method: str, *args: Any, **answer: Any) -> None:
+        self._hub.emit(f"ui.{method}", {"method": method, "args": list(args), **answer})
 
 
 def validate_mock_ui(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers under their Python names, each of a type that its question can take."""
-    checked: dict[str, Any] = {}
+    """Return the answers by Python method name, or raise a UsageError for a wrong one."""
+    validated: dict[str, Any] = {}
     for key, answer in answers.items():
-        name = ALIASES.get(key, key)
-        if name not in ASKED + SHOWN:
-            raise UsageError(f"mock_ui has no {key!r}", hint=did_you_mean(str(key), ASKED + SHOWN))
-        if not _fits(name, answer):
+        method = ALIASES.get(key, key)
+        if method not in METHODS:
             raise UsageError(
-                f"mock_ui[{key!r}] is a {type(answer).__name__}", hint=f"give {_wanted(name)}"
+                f"mock_ui: unknown method {key!r}", hint=did_you_mean(str(key), METHODS)
             )
-        checked[name] = fit_arity(answer) if callable(answer) else answer
-    return checked
-
-
-def _fits(name: str, answer: object) -> bool:
-    if callable(answer):
-        return True
-    if name in SHOWN:
-        return answer == "collect"
-    if isinstance(answer, bool) and name != "confirm":
-        return False
-    return isinstance(answer, SHAPES[name]) or (answer is None and name != "confirm")
-
-
-def _wanted(name: str) -> str:
-    if name in SHOWN:
-        return '"collect" or a function'
-    kinds = " or ".join(kind.__name__ for kind in SHAPES[name])
-    return f"a {kinds}, or a function"
+        if callable(answer):
+            validated[method] = fit_arity(answer)
+            continue
+        if method in DISPLAYS:
+            fits, expected = answer == "collect", '"collect"'
+        else:
+            kinds = ANSWER_TYPES[method]
+            expected = ", ".join(kind.__name__ for kind in kinds)
+            # True is an int, but not an index of `select`; every question but `confirm` can be
+            # cancelled.
+            fits = isinstance(answer, kinds) and (
+                method == "confirm" or not isinstance(answer, bool)
+            )
+            fits = fits or (answer is None and method != "confirm")
+        if not fits:
+            raise UsageError(
+                f"mock_ui[{key!r}]: expected {expected} or a function, got {type(answer).__name__}"
+            )
+        validated[method] = answer
+    return validated

@@ -23,32 +23,33 @@ if TYPE_CHECKING:
 COMMANDS = {
     "Start": {
         "demo": CommandEntry(
-            "See a rehearsal: one that passes, and one that fails.", "demo:command"
+            "See a rehearsal: one that passes, and one that fails.", "first_steps:demo"
         ),
-        "doctor": CommandEntry("Show which clients and SDKs are installed.", "doctor:command"),
+        "init": CommandEntry("Write a first test for the agent of a project.", "first_steps:init"),
+        "doctor": CommandEntry("Show which clients and SDKs are installed.", "first_steps:doctor"),
     },
     "Run": {
-        "run": CommandEntry("Run a command against a scripted model.", "run:command"),
-        "serve": CommandEntry("Serve a scripted model to any client.", "serve:command"),
-        "show": CommandEntry("Show a trace as a tree.", "show:command"),
+        "run": CommandEntry("Run a command against a scripted model.", "run:run"),
+        "serve": CommandEntry("Serve a scripted model to any client.", "serve:serve"),
+        "show": CommandEntry("Show a trace as a tree.", "run:show"),
         "determinism": CommandEntry(
-            "Run a target several times and report what differs.", "determinism:command"
+            "Run a target several times and report what differs.", "recording:determinism"
         ),
     },
     "Record and replay": {
         "record": CommandEntry(
-            "Run a command with the real model and record a cassette.", "record:command"
+            "Run a command with the real model and record a cassette.", "recording:record"
         ),
-        "replay": CommandEntry("Run a command against a cassette.", "replay:command"),
+        "replay": CommandEntry("Run a command against a cassette.", "recording:replay"),
         "cassette": CommandEntry(
-            "List, show, edit, trim, upgrade and verify cassettes.", "cassette:command"
+            "List, show, edit, trim, upgrade and verify cassettes.", "cassette:cassette"
         ),
         "import": CommandEntry(
-            "Convert a trace of another tool into a cassette or mocks.", "importing:command"
+            "Convert a trace of another tool into a cassette or mocks.", "cassette:import_trace"
         ),
     },
     "Agents": {
-        "mcp": CommandEntry("Serve the test tools to agents.", "mcp:command"),
+        "mcp": CommandEntry("Serve the test tools to agents.", "serve:mcp"),
     },
 }
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130

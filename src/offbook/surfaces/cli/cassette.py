@@ -1,4 +1,4 @@
-"""`offbook cassette …`: what is in cassettes, and how to look after them."""
+"""`offbook cassette` and `offbook import`: inspect, edit and create cassette files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from offbook import cli_options
-from offbook.cli_options import print_json
+from offbook.cli_options import FILE_PATH, json_option, print_json, upstream_option
 from offbook.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
     from offbook.sources.cassette.maintenance import CassetteStats
 
-EXAMPLE = """\b
+CASSETTE_EXAMPLE = """\b
 Example:
   offbook cassette list tests
   offbook cassette show tests/refund.yaml 2
@@ -24,144 +23,168 @@ Example:
   offbook cassette verify tests/refund.yaml --against tests/new.yaml
 """
 
+IMPORT_EXAMPLE = """\b
+Example:
+  offbook import production.jsonl --trace-id t-123 -o tests/t-123.yaml
+  offbook import spans.json -o mocks.jsonl
 
-@click.group("cassette", epilog=EXAMPLE)
-def command() -> None:
+\b
+Formats: generic {prompt, response, tool_calls} lines, claude-code, codex, pi,
+otlp (OpenTelemetry GenAI spans), ralph. The format is detected.
+
+\b
+Exit codes:
+  0  imported
+  2  the file cannot be read or has nothing to import, or FILE exists
+"""
+
+SHOWN_TRACES = 5
+PREVIEW_LENGTH = 60
+
+
+@click.group("cassette", epilog=CASSETTE_EXAMPLE)
+def cassette() -> None:
     """List, show, edit, trim, upgrade and verify cassettes."""
 
 
-@command.command("list")
-@click.argument("folder", type=cli_options.FILE_PATH, default=Path())
+@cassette.command("list")
+@click.argument("folder", type=FILE_PATH, default=Path())
 def list_(folder: Path) -> None:
     """List the cassettes below a folder."""
     from offbook.sources.cassette.maintenance import cassette_stats, find_cassettes
 
-    found = [folder] if folder.is_file() else list(find_cassettes(folder))
-    if not found:
-        raise UsageError("there is no cassette", where=str(folder), hint="offbook record makes one")
-    for path in found:
+    paths = [folder] if folder.is_file() else list(find_cassettes(folder))
+    if not paths:
+        raise UsageError(
+            "no cassettes found",
+            where=str(folder),
+            hint="record one: offbook record FILE -- COMMAND",
+        )
+    for path in paths:
         stats = cassette_stats(path)
         hats = ", ".join(f"{hat} {count}" for hat, count in stats.hats.items())
         click.echo(f"{path}  {stats.interactions} interactions ({hats})")
 
 
-@command.command("show")
-@click.argument("path", type=cli_options.FILE_PATH)
+@cassette.command("show")
+@click.argument("path", type=FILE_PATH)
 @click.argument("number", type=int, required=False)
 def show(path: Path, number: int | None) -> None:
-    """Show the interactions, or all of one: its whole conversation and its answer."""
-    from offbook.files import dump_yaml
+    """Show all interactions in one line each, or one with its whole conversation."""
     from offbook.sources.cassette.format import interaction_to_dict
     from offbook.sources.cassette.journal import load_cassette
+    from offbook.yaml_files import dump_yaml
 
-    tape = load_cassette(path)
+    file = load_cassette(path)
     if number is None:
-        for entry in tape.entries:
-            item = tape.read(entry)
-            said = item.response.output or ", ".join(
+        for entry in file.entries:
+            item = file.read(entry)
+            answer = item.response.output or ", ".join(
                 getattr(block, "name", type(block).__name__.lower()) for block in item.response.said
             )
-            answer = said if item.response.error is None else f"error {item.response.error.status}"
-            asked = item.request.title.splitlines()[:1]
-            first = " ".join(answer.split())[:60]
-            click.echo(f"{entry.number}. ({entry.hat}) {''.join(asked)} -> {first}")
+            if item.response.error is not None:
+                answer = f"error {item.response.error.status}"
+            title = "".join(item.request.title.splitlines()[:1])
+            preview = " ".join(answer.split())[:PREVIEW_LENGTH]
+            click.echo(f"{entry.number}. ({entry.hat}) {title} -> {preview}")
         return
-    if not 1 <= number <= len(tape):
+    if not 1 <= number <= len(file):
         raise UsageError(
-            f"there is no interaction {number}",
-            where=str(path),
-            hint=f"they are numbered from 1 to {len(tape)}",
+            f"no interaction {number}", where=str(path), hint=f"choose one from 1 to {len(file)}"
         )
-    entry = tape.entries[number - 1]
-    item = tape.read(entry)
+    entry = file.entries[number - 1]
+    item = file.read(entry)
     if item.request.prompt is None:
-        whole = {**msgspec.structs.asdict(tape.head(entry)), "messages": tape.messages(entry)}
-        asked = msgspec.structs.replace(item.request, head=None, after=None, again=None, **whole)
-        item = msgspec.structs.replace(item, request=asked)
+        # a request is stored as the difference to an earlier one: show it whole
+        whole = {**msgspec.structs.asdict(file.head(entry)), "messages": file.messages(entry)}
+        request = msgspec.structs.replace(item.request, head=None, after=None, again=None, **whole)
+        item = msgspec.structs.replace(item, request=request)
     click.echo(dump_yaml(interaction_to_dict(item)), nl=False)
 
 
-@command.command("stats")
-@click.argument("path", type=cli_options.FILE_PATH)
-@cli_options.json_option
+@cassette.command("stats")
+@click.argument("path", type=FILE_PATH)
+@json_option
 def stats(path: Path, *, as_json: bool) -> None:
     """Count interactions, hats, models, tokens and cost."""
     from offbook.sources.cassette.maintenance import cassette_stats
 
-    found = cassette_stats(path)
+    counted = cassette_stats(path)
     if as_json:
-        print_json(found)
+        print_json(counted)
     else:
-        _tell(found)
+        _print_stats(counted)
 
 
-def _tell(found: CassetteStats) -> None:
-    cost = "not known" if found.cost_dollars is None else f"${found.cost_dollars:.4f}"
-    lines = {
-        "version": found.version,
-        "interactions": found.interactions,
-        "hats": ", ".join(f"{name} {count}" for name, count in found.hats.items()),
-        "models": ", ".join(f"{name} {count}" for name, count in found.models.items()) or "none",
-        "errors": found.errors,
-        "tokens": found.tokens,
-        "cost": cost,
-        "bytes": found.bytes,
+def _print_stats(stats: CassetteStats) -> None:
+    rows = {
+        "version": stats.version,
+        "interactions": stats.interactions,
+        "hats": ", ".join(f"{name} {count}" for name, count in stats.hats.items()),
+        "models": ", ".join(f"{name} {count}" for name, count in stats.models.items()) or "none",
+        "errors": stats.errors,
+        "tokens": stats.tokens,
+        "cost": "unknown" if stats.cost_dollars is None else f"${stats.cost_dollars:.4f}",
+        "bytes": stats.bytes,
     }
-    for name, value in lines.items():
+    for name, value in rows.items():
         click.echo(f"{name:13} {value}")
-    if found.stale:
-        numbers = ", ".join(map(str, found.stale))
-        click.echo(f"edited since they were hashed: {numbers}; offbook cassette upgrade mends it")
+    if stats.stale:
+        numbers = ", ".join(map(str, stats.stale))
+        click.echo(f"edited since they were hashed: {numbers}; fix: offbook cassette upgrade")
 
 
-@command.command("trim")
-@click.argument("path", type=cli_options.FILE_PATH)
+@cassette.command("trim")
+@click.argument("path", type=FILE_PATH)
 @click.argument("numbers", nargs=-1)
 @click.option(
     "--unused-by",
-    type=cli_options.FILE_PATH,
-    help="Take out what the replay with this cursor did not use.",
+    type=FILE_PATH,
+    metavar="CURSOR",
+    help="Remove the interactions that the replay with this cursor file did not use.",
 )
 def trim(path: Path, numbers: tuple[str, ...], *, unused_by: Path | None) -> None:
-    """Take interactions out, by number (3, 5-7) or because a replay did not use them."""
-    from offbook.sources.cassette.maintenance import trim_cassette as take_out
+    """Remove interactions by number (3, 5-7), or those that a replay did not use."""
+    from offbook.sources.cassette.maintenance import trim_cassette
     from offbook.sources.cassette.replay import Cassette
 
-    chosen = {number for text in numbers for number in _numbers(text)}
+    chosen = {number for text in numbers for number in _parse_range(text)}
     if unused_by is not None:
         if not unused_by.is_file():
-            raise FormatError("there is no such cursor", path=unused_by)
+            raise FormatError("no such cursor file", path=unused_by)
         chosen |= {entry.number for entry in Cassette(path, cursor=unused_by).left}
-    if not chosen:
-        if unused_by is None:
-            raise UsageError("there is nothing to trim", hint="name numbers, or --unused-by CURSOR")
+    if chosen:
+        click.echo(f"{path}: removed {trim_cassette(path, chosen)} interactions")
+    elif unused_by is None:
+        raise UsageError(
+            "nothing to trim",
+            hint=f"name interactions: offbook cassette trim {path} 4-6, or --unused-by CURSOR",
+        )
+    else:
         click.echo(f"{path}: all interactions were used")
-        return
-    click.echo(f"{path}: took out {take_out(path, chosen)} interactions")
 
 
-def _numbers(text: str) -> range:
+def _parse_range(text: str) -> range:
     first, dash, last = text.partition("-")
     if not first.isdigit() or (dash and not last.isdigit()):
-        raise UsageError(f"{text!r} is no number", hint="write 3, or 5-7")
+        raise UsageError(f"invalid interaction number {text!r}", hint="write 3, or 5-7")
     return range(int(first), int(last if dash else first) + 1)
 
 
-@command.command("upgrade")
-@click.argument("paths", type=cli_options.FILE_PATH, nargs=-1, required=True)
+@cassette.command("upgrade")
+@click.argument("paths", type=FILE_PATH, nargs=-1, required=True)
 def upgrade(paths: tuple[Path, ...]) -> None:
-    """Bring cassettes to the present version, and make the hashes of edited requests anew."""
-    from offbook.sources.cassette.maintenance import upgrade_cassette as renew
+    """Convert cassettes to the current version and update the hashes of edited requests."""
+    from offbook.sources.cassette.maintenance import upgrade_cassette
 
     for path in paths:
-        changed = renew(path)
-        click.echo(f"{path}: {len(changed)} interactions changed")
+        click.echo(f"{path}: {len(upgrade_cassette(path))} interactions changed")
 
 
-@command.command("edit")
-@click.argument("path", type=cli_options.FILE_PATH)
+@cassette.command("edit")
+@click.argument("path", type=FILE_PATH)
 def edit(path: Path) -> None:
-    """Edit a cassette; it is put back only when it can be read."""
+    """Edit a cassette in your editor. It is saved only if it can be read."""
     from offbook.files import read_text
     from offbook.sources.cassette.journal import load_cassette
     from offbook.sources.cassette.maintenance import rewrite_cassette
@@ -170,32 +193,34 @@ def edit(path: Path) -> None:
     before = read_text(path)
     text = click.edit(before, extension=path.suffix)
     if text is None or text == before:
-        click.echo(f"{path}: nothing changed")
+        click.echo(f"{path}: no changes")
         return
-    changed = rewrite_cassette(path, text)
-    click.echo(f"{path}: saved, {len(changed)} hashes made anew")
+    click.echo(f"{path}: saved, {len(rewrite_cassette(path, text))} hashes updated")
 
 
-@command.command("verify")
-@click.argument("path", type=cli_options.FILE_PATH)
-@click.option("--against", type=cli_options.FILE_PATH, help="Compare with another cassette.")
-@cli_options.upstream_option
-@click.option("--live", is_flag=True, help="Ask the real model, with the keys you have.")
+@cassette.command("verify")
+@click.argument("path", type=FILE_PATH)
+@click.option("--against", type=FILE_PATH, help="Compare with another cassette.")
+@upstream_option
+@click.option("--live", is_flag=True, help="Send the requests to the real model, with your keys.")
 def verify(path: Path, *, against: Path | None, upstream: str | None, live: bool) -> int:
-    """Tell whether the answers would have another structure today."""
-    from offbook.sources.cassette.maintenance import compare_cassettes, count_unverifiable
-    from offbook.sources.cassette.maintenance import verify_cassette as ask_again
+    """Report the answers whose structure has changed since they were recorded."""
+    from offbook.sources.cassette.maintenance import (
+        compare_cassettes,
+        count_unverifiable,
+        verify_cassette,
+    )
     from offbook.sources.live import Live
 
     if against is not None:
         drifts = compare_cassettes(path, against)
     elif live or upstream:
-        drifts = asyncio.run(ask_again(path, Live(upstream)))
-        if unasked := count_unverifiable(path):
-            click.echo(f"{path}: {unasked} interactions keep no whole request, and were not asked")
+        drifts = asyncio.run(verify_cassette(path, Live(upstream)))
+        if skipped := count_unverifiable(path):
+            click.echo(f"{path}: {skipped} interactions have no whole request: not verified")
     else:
         raise UsageError(
-            "verify against what?", hint="give --live, --upstream URL or --against CASSETTE"
+            "nothing to verify against", hint="use --live, --upstream URL or --against CASSETTE"
         )
     for drift in drifts:
         click.echo(str(drift))
@@ -203,3 +228,45 @@ def verify(path: Path, *, against: Path | None, upstream: str | None, live: bool
         f"{path}: {len(drifts)} interactions have drifted" if drifts else f"{path}: no drift"
     )
     return int(bool(drifts))
+
+
+@click.command("import", epilog=IMPORT_EXAMPLE)
+@click.argument("trace", type=FILE_PATH)
+@click.option(
+    "-o", "--output", type=FILE_PATH, required=True, help="A cassette (.yaml) or mocks (.jsonl)."
+)
+@click.option("--kind", default="", metavar="FORMAT", help="The format, if it is not detected.")
+@click.option("--trace-id", help="Import this trace only.")
+@click.option("--replace", is_flag=True, help="Overwrite an existing file.")
+def import_trace(
+    trace: Path, *, output: Path, kind: str, trace_id: str | None, replace: bool
+) -> None:
+    """Convert a trace of another tool into a cassette or mocks."""
+    from offbook.sources.importers.conversion import read_trace, write_cassette, write_mocks
+    from offbook.sources.importers.importer import Skipped
+
+    skipped = Skipped()
+    exchanges = read_trace(trace, kind, trace_id, skipped)
+    if output.suffix in {".yaml", ".yml"}:
+        count = write_cassette(exchanges, output, replace=replace)
+    elif output.suffix == ".jsonl":
+        if output.exists() and not replace:
+            raise UsageError("file exists already", where=str(output), hint="use --replace")
+        count = write_mocks(exchanges, output)
+    else:
+        raise UsageError(
+            f"unsupported file type {output.suffix!r}",
+            where=str(output),
+            hint="write a cassette (.yaml) or mocks (.jsonl)",
+        )
+    click.echo(f"{output}: {count} interactions")
+    traces = list(dict.fromkeys(exchange.trace for exchange in exchanges))
+    if len(traces) > 1:
+        names = ", ".join(traces[:SHOWN_TRACES]) + (", …" if len(traces) > SHOWN_TRACES else "")
+        click.echo(
+            f"{len(traces)} traces are mixed in one file ({names}): select one with --trace-id",
+            err=True,
+        )
+    if skipped:
+        listed = ", ".join(f"{count} x {what}" for what, count in sorted(skipped.items()))
+        click.echo(f"skipped: {listed}", err=True)

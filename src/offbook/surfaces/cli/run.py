@@ -1,167 +1,147 @@
-"""`offbook run -- COMMAND`: any command with a scripted model, or a recorded one."""
+"""`offbook run` and `offbook show`: run a command against a scripted model, and read a trace."""
 
 from __future__ import annotations
 
+import sys
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
+import msgspec
 
-from offbook import cli_options
-from offbook.cli_options import LENIENT_RULES_HELP, lenient_option
-from offbook.errors import UsageError
+from offbook.cli_options import (
+    FILE_PATH,
+    LENIENT_RULES_HELP,
+    deadline_option,
+    json_option,
+    lenient_option,
+    print_json,
+    trace_option,
+    use_colour,
+)
+from offbook.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from offbook.trace.reader import Trace
 
-EXAMPLE = """\b
+RUN_EXAMPLE = """\b
 Example:
   offbook run --playbook shop.yaml -- python agent.py
   offbook run --playbook shop.py --trace run.jsonl -- npm test
   offbook run --mocks answers.jsonl -- ./agent.sh
-  offbook run --record-mocks mocks.jsonl -- python agent.py
 
 \b
-With --playbook or --mocks, the command finds the model in its environment:
-OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL and a key for each.
-With --record-mocks it is the real model, called with the keys you have.
+The command finds the scripted model in its environment: OPENAI_BASE_URL,
+ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL and a key for each.
 
 \b
 Exit codes:
-  0  the command succeeded, and the script was played to its end
-  1  the command failed, or the script and the agent disagree
-  2  wrong usage, a file that cannot be read, a command that cannot be started
+  0  the command succeeded and the script was played to its end
+  1  the command failed, or the agent did not follow the script
+  2  wrong usage, an unreadable file, or a command that cannot be started
 """
 
-SCRIPTED = "a command with a scripted model"
-RECORDED = "a command that is recorded"
-# An option of the other mode would have no effect, so it is rejected.
-MODES = {
-    SCRIPTED: "playbook mocks lenient trace deadline",
-    RECORDED: "record_mocks upstream replace trace deadline",
-}
+SHOW_EXAMPLE = """\b
+Example:
+  offbook show .offbook/traces/test_shop.py-test_refund.jsonl
+  offbook show trace.jsonl --json
+
+\b
+Exit codes:
+  0  the trace was shown; its last line may be incomplete, as after a crash
+  1  a line in the middle is unreadable; the others were shown
+  2  nothing could be read
+"""
+
+SHOWN_FAULTS = 10
 
 
-@click.command("run", epilog=EXAMPLE + LENIENT_RULES_HELP)
-@click.argument("words", metavar="-- COMMAND…", nargs=-1, required=True)
+@click.command("run", epilog=RUN_EXAMPLE + LENIENT_RULES_HELP)
+@click.argument("command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "--playbook",
-    type=cli_options.FILE_PATH,
-    help="Model of the command: a playbook, mocks or a cassette.",
+    "--playbook", type=FILE_PATH, metavar="FILE", help="The model: a playbook, mocks or a cassette."
 )
-@click.option(
-    "--mocks",
-    type=cli_options.FILE_PATH,
-    metavar="FILE",
-    help="Model of the command: a mock file (.jsonl).",
-)
+@click.option("--mocks", type=FILE_PATH, metavar="FILE", help="The model: a mock file (.jsonl).")
 @lenient_option
-@click.option(
-    "--record-mocks",
-    type=cli_options.FILE_PATH,
-    metavar="FILE",
-    help="Call the real model and store its answers as mocks (.jsonl).",
-)
-@cli_options.upstream_option
-@click.option("--replace", is_flag=True, help="Overwrite an existing mock file.")
-@cli_options.trace_option
-@cli_options.deadline_option
-def command(words: tuple[str, ...], **given: Any) -> int:
-    """Run a command against a scripted model.
-
-    The command must play a playbook to its end. With --record-mocks, it runs against the real
-    model, whose answers are stored.
-    """
-    mode = _choose_mode(given)
-    names = MODES[mode].split()
-    _refuse_others(mode, names)
-    mocks = given.pop("mocks")
-    given["playbook"] = given["playbook"] or mocks
-    options = {name: given[name] for name in names if name in given}
-    return (_serve if mode == SCRIPTED else _record)(words, **options)
-
-
-def _choose_mode(given: Mapping[str, Any]) -> str:
-    script = _choose_script(given["playbook"], given["mocks"])
-    if given["record_mocks"] is None and script is None:
-        raise UsageError(
-            "missing --playbook, --mocks or --record-mocks",
-            hint="scenario files: offbook scenario run FILE…",
-        )
-    if given["record_mocks"] is not None and script is not None:
-        other = "--mocks" if given["mocks"] else "--playbook"
-        raise UsageError(f"--record-mocks and {other} exclude each other")
-    return SCRIPTED if script is not None else RECORDED
-
-
-def _refuse_others(mode: str, names: Iterable[str]) -> None:
-    """Reject options that have no effect in this mode."""
-    context = click.get_current_context()
-    flags = {option.name: option.opts[0] for option in context.command.params}
-    for name in context.params.keys() - {"words", *names}:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(
-                f"{flags[name]} has no effect for {mode}", hint="see: offbook run --help"
-            )
-
-
-def _choose_script(playbook: Path | None, mocks: Path | None) -> Path | None:
-    if mocks is None:
-        return playbook
-    if playbook is not None:
-        raise UsageError("--playbook and --mocks exclude each other", hint="give one of them")
-    if mocks.suffix != ".jsonl":
-        raise UsageError(
-            "mocks are a .jsonl file", where=str(mocks), hint="a playbook goes to --playbook"
-        )
-    return mocks
-
-
-def _serve(
-    words: tuple[str, ...],
+@trace_option
+@deadline_option
+def run(
+    command: tuple[str, ...],
     *,
-    playbook: Path,
+    playbook: Path | None,
+    mocks: Path | None,
     lenient: tuple[str, ...],
     trace: Path | None,
     deadline: float,
 ) -> int:
+    """Run a command against a scripted model. The command must play the script to its end."""
     from offbook.runs.commands import Service, raise_failures, serve_command
     from offbook.runs.run_files import record_trace
     from offbook.sources.loading import open_source
 
-    make = open_source(playbook)
+    if not command:
+        raise UsageError("missing command", hint="offbook run --playbook FILE -- COMMAND")
+    if playbook is not None and mocks is not None:
+        raise UsageError("--playbook and --mocks exclude each other", hint="give one of them")
+    if mocks is not None and mocks.suffix != ".jsonl":
+        raise UsageError(
+            "mocks are a .jsonl file",
+            where=str(mocks),
+            hint=f"--playbook {mocks} reads other files",
+        )
+    script = playbook or mocks
+    if script is None:
+        raise UsageError(
+            "missing --playbook or --mocks",
+            hint="scenario files: offbook scenario run FILE…; "
+            "the real model: offbook record FILE -- COMMAND",
+        )
+    make_source = open_source(script)
     with (
-        record_trace(trace, subject=str(playbook)) as hub,
-        Service(make, hub, lenient=lenient) as service,
+        record_trace(trace, subject=str(script)) as hub,
+        Service(make_source, hub, lenient=lenient) as service,
     ):
-        outcome = serve_command(service, words, deadline=deadline)
+        result = serve_command(service, command, deadline=deadline)
         for remark in service.remarks(used=True):
             click.echo(f"offbook: {remark}", err=True)
-    raise_failures(outcome.complaints)
-    if outcome.code:
-        click.echo(f"offbook: the command failed with exit code {outcome.code}", err=True)
-    return int(outcome.code != 0)
+    raise_failures(result.complaints)
+    if result.code:
+        click.echo(f"offbook: the command failed with exit code {result.code}", err=True)
+    return int(result.code != 0)
 
 
-def _record(
-    words: tuple[str, ...],
-    *,
-    record_mocks: Path,
-    upstream: str | None,
-    replace: bool,
-    trace: Path | None,
-    deadline: float,
-) -> int:
-    from offbook.runs.commands import record_mocks as record_answers
-    from offbook.runs.run_files import record_trace
-    from offbook.sources.live import Live
-    from offbook.sources.mocks.mock_recording import MockRecording
+@click.command("show", epilog=SHOW_EXAMPLE)
+@click.argument("trace", type=FILE_PATH)
+@click.option("--full", is_flag=True, help="Show whole texts instead of their beginnings.")
+@json_option
+def show(trace: Path, *, full: bool, as_json: bool) -> int:
+    """Show a trace as a tree: turns, model messages, tool calls, questions, verdicts."""
+    from offbook.reports.json_report import count_events
+    from offbook.reports.terminal import TraceTree, print_lines
+    from offbook.trace.reader import Trace
 
-    recording = MockRecording(Live(upstream), record_mocks, replace=replace)
-    with record_trace(trace, subject=words[0]) as hub:
-        done = record_answers(recording, words, hub=hub, deadline=deadline)
-    click.echo(f"offbook: recorded {len(recording.lines)} mocks in {record_mocks}", err=True)
-    if done.failure is not None:
-        raise done.failure
-    return int(done.code != 0)
+    reader = Trace(trace)
+    if as_json:
+        counts = count_events(reader)
+        print_json({"trace": str(trace), **msgspec.to_builtins(counts), "faults": reader.faults})
+        return _report_faults(reader, empty=not counts.events)
+    lines = TraceTree(full=full).render(reader)
+    first = next(lines, None)
+    if first is not None:
+        print_lines(chain([first], lines), sys.stdout, colour=use_colour())
+        sys.stdout.flush()
+    return _report_faults(reader, empty=first is None)
+
+
+def _report_faults(reader: Trace, *, empty: bool) -> int:
+    """Print the unreadable lines of a trace, and return the exit code."""
+    for fault in reader.faults[:SHOWN_FAULTS]:
+        click.echo(f"offbook: {reader.path}:{fault.line}: {fault.why}", err=True)
+    more = len(reader.faults) - SHOWN_FAULTS
+    if more > 0:
+        click.echo(f"offbook: … and {more} more unreadable lines", err=True)
+    if empty:
+        raise FormatError("no events in this trace", path=reader.path)
+    # an incomplete last line is expected after a crash
+    return int(any(not fault.torn for fault in reader.faults))

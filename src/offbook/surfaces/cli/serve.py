@@ -1,4 +1,4 @@
-"""`offbook serve FILE`: a scripted model for any client, in any language."""
+"""`offbook serve` and `offbook mcp`: a scripted model for clients, test tools for agents."""
 
 from __future__ import annotations
 
@@ -8,54 +8,63 @@ from pathlib import Path
 
 import click
 
-from offbook import cli_options
-from offbook.cli_options import LENIENT_RULES_HELP, lenient_option
-from offbook.runs.commands import Service, raise_failures
-from offbook.runs.run_files import record_trace
-from offbook.sources.loading import open_source
-from offbook.sources.server.endpoint import Pacing
+from offbook.cli_options import (
+    FILE_PATH,
+    LENIENT_RULES_HELP,
+    PORT_NUMBER,
+    lenient_option,
+    trace_option,
+)
 
-EXAMPLE = """\b
+SERVE_EXAMPLE = """\b
 Example:
   offbook serve shop.yaml
   curl -s http://127.0.0.1:4111/v1/chat/completions -d '{"model": "m",
     "messages": [{"role": "user", "content": "Refund order 7"}]}'
 
 \b
-A client that asks under /s/NAME has the script for itself, from its beginning.
-Stop it with Ctrl-C.
+Requests below /s/NAME get the script for themselves, from its beginning.
+Stop the server with Ctrl-C.
 
 \b
 Exit codes:
-  0  it was stopped
-  1  somebody asked what the script does not answer
+  0  stopped
+  1  a request did not match the script
   2  the file cannot be read, or the port is in use
 """
 
+MCP_EXAMPLE = """\b
+Example:
+  offbook mcp --http --port 8111
+  claude mcp add offbook -- offbook mcp
+
+Over HTTP it listens on loopback only, and needs offbook[mcp].
+"""
 
 AMOUNT = click.FloatRange(min=0)
 
 
-@click.command("serve", epilog=EXAMPLE + LENIENT_RULES_HELP)
-@click.argument("file", type=cli_options.FILE_PATH)
+@click.command("serve", epilog=SERVE_EXAMPLE + LENIENT_RULES_HELP)
+@click.argument("file", type=FILE_PATH)
 @click.option(
-    "--port",
-    default=4111,
-    show_default=True,
-    type=cli_options.PORT_NUMBER,
-    help="0 takes any that is free.",
+    "--port", default=4111, show_default=True, type=PORT_NUMBER, help="0 selects a free port."
 )
 @lenient_option
-@cli_options.trace_option
-@click.option("--first-token", default=0.0, type=AMOUNT, help="Milliseconds until a stream begins.")
+@trace_option
 @click.option(
-    "--tokens-per-second", default=0.0, type=AMOUNT, help="How fast a stream goes; 0 is at once."
+    "--first-token", default=0.0, type=AMOUNT, help="Milliseconds before the first chunk."
 )
 @click.option(
-    "--jitter", default=0.0, type=click.FloatRange(0, 1), help="How uneven: 0.2 is up to a fifth."
+    "--tokens-per-second", default=0.0, type=AMOUNT, help="Speed of a stream; 0 sends it at once."
 )
-@click.option("--seed", default=0, help="For the jitter.")
-def command(
+@click.option(
+    "--jitter",
+    default=0.0,
+    type=click.FloatRange(0, 1),
+    help="Random part of each delay: 0.2 is up to a fifth.",
+)
+@click.option("--seed", default=0, help="Seed of the jitter.")
+def serve(
     file: Path,
     *,
     port: int,
@@ -66,36 +75,61 @@ def command(
     jitter: float,
     seed: int,
 ) -> int:
-    """Serve a scripted model to any client.
+    """Serve a scripted model to any client, on loopback.
 
-    FILE is a playbook, mocks or a cassette. It answers as OpenAI, Anthropic and Gemini would, on
-    this machine only.
+    FILE is a playbook, mocks or a cassette. The server speaks the wire formats of OpenAI,
+    Anthropic, Gemini and Bedrock.
     """
+    from offbook.runs.commands import Service, raise_failures
+    from offbook.runs.run_files import record_trace
+    from offbook.sources.loading import open_source
+    from offbook.sources.server.endpoint import Pacing
+
     paced = first_token or tokens_per_second
     pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
-    make = open_source(file)
+    make_source = open_source(file)
     with (
         record_trace(trace, subject=str(file)) as hub,
-        Service(make, hub, port=port, pacing=pacing, lenient=lenient) as service,
+        Service(make_source, hub, port=port, pacing=pacing, lenient=lenient) as service,
     ):
         for remark in service.remarks():
             click.echo(f"offbook: {remark}", err=True)
-        click.echo(f"{file} is served; Ctrl-C stops it\n")
+        click.echo(f"serving {file}; stop with Ctrl-C\n")
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
                 click.echo(f"export {name}={value}")
-        _wait()
+        _wait_for_signal()
     raise_failures(service.complaints(strict=False))
     return 0
 
 
-def _wait() -> None:
-    """Until somebody says that it is enough."""
-    enough = threading.Event()
+def _wait_for_signal() -> None:
+    stopped = threading.Event()
 
     def stop(*_: object) -> None:
-        enough.set()
+        stopped.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    enough.wait()
+    stopped.wait()
+
+
+@click.command("mcp", epilog=MCP_EXAMPLE)
+@click.option("--http", is_flag=True, help="Serve streamable HTTP instead of stdin and stdout.")
+@click.option(
+    "--port",
+    default=8111,
+    show_default=True,
+    type=PORT_NUMBER,
+    help="Port for HTTP; 0 selects a free one.",
+)
+def mcp(*, http: bool, port: int) -> None:
+    """Serve the test tools to agents, over the Model Context Protocol."""
+    if http:
+        from offbook.surfaces.mcp_server.http import serve_http
+
+        serve_http(port, lambda url: click.echo(f"serving {url}", err=True))
+    else:
+        from offbook.surfaces.mcp_server.stdio import serve_stdio
+
+        serve_stdio()

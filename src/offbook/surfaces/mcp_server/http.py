@@ -1,4 +1,4 @@
-"""The protocol over streamable HTTP, through the official SDK: its door, and uvicorn's."""
+"""MCP over streamable HTTP, served by the official SDK and uvicorn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 
 def build_server() -> Server[Any]:
-    """The tools as a server of the SDK."""
+    """Return an SDK server with the tools."""
     try:
         from mcp import types
         from mcp.server.lowlevel import Server
@@ -37,15 +37,15 @@ def build_server() -> Server[Any]:
         try:
             tool = find_tool(params.name)
         except UsageError as error:
-            told = {"content": [{"type": "text", "text": str(error)}], "isError": True}
+            result = {"content": [{"type": "text", "text": str(error)}], "isError": True}
         else:
-            async with asyncio.TaskGroup() as telling:
+            async with asyncio.TaskGroup() as reports:
 
-                def tell(done: float, total: float | None, message: str) -> None:
-                    telling.create_task(context.session.report_progress(done, total, message))
+                def report(done: float, total: float | None, message: str) -> None:
+                    reports.create_task(context.session.report_progress(done, total, message))
 
-                told = await tool.call(params.arguments or {}, tell)
-        return types.CallToolResult.model_validate(told)
+                result = await tool.call(params.arguments or {}, report)
+        return types.CallToolResult.model_validate(result)
 
     return Server(
         "offbook",
@@ -57,19 +57,19 @@ def build_server() -> Server[Any]:
     )
 
 
-def serve_http(port: int, told: Callable[[str], None]) -> None:
-    """Serve on this machine only, until interrupted; where is told when it is so."""
+def serve_http(port: int, on_start: Callable[[str], None]) -> None:
+    """Serve on loopback until interrupted; `on_start` gets the URL."""
     try:
-        listening = socket.create_server((HOST, port))
+        listener = socket.create_server((HOST, port))
     except OSError as error:
         raise UsageError(
-            f"port {port} cannot be listened on: {error.strerror}",
-            hint="choose another: --port 0 takes any that is free",
+            f"cannot listen on port {port}: {error.strerror}",
+            hint="use --port 0 for a free port",
         ) from error
-    with listening:
+    with listener:
         server = build_server()
         import uvicorn
 
-        told(f"http://{HOST}:{listening.getsockname()[1]}/mcp")
+        on_start(f"http://{HOST}:{listener.getsockname()[1]}/mcp")
         config = uvicorn.Config(server.streamable_http_app(), log_level="warning")
-        uvicorn.Server(config).run(sockets=[listening])
+        uvicorn.Server(config).run(sockets=[listener])

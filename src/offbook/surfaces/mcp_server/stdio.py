@@ -1,7 +1,7 @@
-"""The protocol over stdin and stdout, a JSON-RPC message a line.
+"""MCP over stdin and stdout: one JSON-RPC message per line.
 
-The official SDK takes two seconds of CPU to import, and clients such as Codex wait for one: so
-what passes here, which is little, is answered without it. HTTP goes through the SDK.
+The official SDK takes two seconds of CPU to import, and clients such as Codex wait for one. The
+few methods that a tool server needs are implemented here instead; HTTP uses the SDK.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ import msgspec
 
 from offbook.errors import UsageError
 
-VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-UNREADABLE, NO_REQUEST, NO_METHOD, WRONG_PARAMS = -32700, -32600, -32601, -32602
+PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 INSTRUCTIONS = (
-    "Test an agent loop without its model: test_setup makes a workspace, test_run lets the loop "
-    "work in it with scripted answers, test_assert checks what happened, test_inspect shows it, "
-    "test_evaluate lets a judge score it, test_report writes it for CI, test_cleanup removes the "
-    "workspace. test_record keeps what a real agent answers, and test_replay needs it no more."
+    "Test an agent loop without its model: test_setup creates a workspace, test_run runs the loop "
+    "in it with scripted answers, test_assert checks the run, test_inspect shows it, "
+    "test_evaluate lets a judge score it, test_report writes a report for CI, test_cleanup removes "
+    "the workspace. test_record records the answers of a real agent, test_replay replays them."
 )
-Message = dict[str, Any]
-Number = int | str
+JsonObject = dict[str, Any]
+RequestId = int | str
 
 
-class Incoming(msgspec.Struct, frozen=True):
-    """What a client sends: a request has an id, a notification has none."""
+class RpcMessage(msgspec.Struct, frozen=True):
+    """A message of the client: a request has an id, a notification has none."""
 
     method: str | None = None
-    id: Number | msgspec.UnsetType = msgspec.UNSET
+    id: RequestId | msgspec.UnsetType = msgspec.UNSET
     params: dict[str, Any] = {}
 
 
-_READER: msgspec.json.Decoder[Incoming | list[Incoming]] = msgspec.json.Decoder(
-    Incoming | list[Incoming]
+_DECODER: msgspec.json.Decoder[RpcMessage | list[RpcMessage]] = msgspec.json.Decoder(
+    RpcMessage | list[RpcMessage]
 )
 
 
-class Call(msgspec.Struct, frozen=True):
-    """Which tool, and with what."""
+class ToolCallParams(msgspec.Struct, frozen=True):
+    """The parameters of `tools/call`."""
 
     name: str
     arguments: dict[str, Any] | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
-class Refusal(Exception):
-    """An error of the protocol, not of a tool."""
+class RpcError(Exception):
+    """An error of the protocol; the error of a tool is a result."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code
@@ -61,113 +61,111 @@ class Refusal(Exception):
 
 
 class StdioServer:
-    """One client's conversation. Calls run side by side; what is cancelled is not answered."""
+    """The connection of one client. Calls run concurrently; a cancelled call gets no response."""
 
     def __init__(self, output: IO[bytes]) -> None:
         self._output = output
-        self._running: dict[Number | None, asyncio.Task[None]] = {}
+        self._tasks: dict[RequestId | None, asyncio.Task[None]] = {}
 
     async def serve(self, lines: asyncio.Queue[bytes | None]) -> None:
-        """Answer until the client goes; then nothing runs on."""
+        """Handle messages until the client disconnects, then cancel the calls that still run."""
         while (line := await lines.get()) is not None:
             if line.strip():
-                self._take(line)
-        for task in list(self._running.values()):
+                self._handle_line(line)
+        for task in list(self._tasks.values()):
             task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _take(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
-            messages = _READER.decode(line)
+            decoded = _DECODER.decode(line)
         except msgspec.ValidationError as error:
-            self._refuse(None, Refusal(NO_REQUEST, f"this is no request: {error}"))
+            self._send_error(None, RpcError(INVALID_REQUEST, f"invalid request: {error}"))
+            return
         except msgspec.DecodeError as error:
-            self._refuse(None, Refusal(UNREADABLE, f"this is not good JSON: {error}"))
-        else:
-            for one in messages if isinstance(messages, list) else [messages]:
-                self._accept(one)
+            self._send_error(None, RpcError(PARSE_ERROR, f"invalid JSON: {error}"))
+            return
+        for message in decoded if isinstance(decoded, list) else [decoded]:
+            if message.method is None:
+                continue  # a response, and this server sends no requests
+            if message.id is not msgspec.UNSET:
+                self._handle_request(message.id, message.method, message.params)
+            elif message.method == "notifications/cancelled":
+                task = self._tasks.get(message.params.get("requestId"))
+                if task is not None:
+                    task.cancel()
 
-    def _accept(self, message: Incoming) -> None:
-        if message.method is None:
-            return  # an answer, and nothing was asked
-        if message.id is not msgspec.UNSET:
-            self._begin(message.id, message.method, message.params)
-        elif message.method == "notifications/cancelled":
-            task = self._running.get(message.params.get("requestId"))
-            if task is not None:
-                task.cancel()
-
-    def _begin(self, number: Number, method: str, params: Mapping[str, Any]) -> None:
-        """Answer at once, or, where a tool is called, when it is done."""
+    def _handle_request(
+        self, request_id: RequestId, method: str, params: Mapping[str, Any]
+    ) -> None:
+        """Respond at once, or, for a tool call, when the tool has finished."""
         try:
-            result = self._find_call(params) if method == "tools/call" else answer(method, params)
-        except Refusal as refusal:
-            self._refuse(number, refusal)
+            if method != "tools/call":
+                self._send({"id": request_id, "result": respond(method, params)})
+                return
+            call = self._start_call(params)
+        except RpcError as error:
+            self._send_error(request_id, error)
             return
-        if isinstance(result, dict):
-            self._send({"id": number, "result": result})
-            return
-        task = asyncio.ensure_future(self._await(number, result))
-        self._running[number] = task
-        task.add_done_callback(lambda _: self._running.pop(number, None))
 
-    def _find_call(self, params: Mapping[str, Any]) -> Awaitable[Message]:
+        async def send_result() -> None:
+            self._send({"id": request_id, "result": await call})
+
+        task = asyncio.ensure_future(send_result())
+        self._tasks[request_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(request_id, None))
+
+    def _start_call(self, params: Mapping[str, Any]) -> Awaitable[JsonObject]:
         from offbook.surfaces.mcp_server import find_tool
 
         try:
-            call = msgspec.convert(params, Call)
+            call = msgspec.convert(params, ToolCallParams)
             tool = find_tool(call.name)
         except (msgspec.ValidationError, UsageError) as error:
-            raise Refusal(WRONG_PARAMS, str(error)) from error
+            raise RpcError(INVALID_PARAMS, str(error)) from error
         token = (call.meta or {}).get("progressToken")
-        return tool.call(call.arguments or {}, None if token is None else self._follow(token))
+        progress = None if token is None else self._progress_reporter(token)
+        return tool.call(call.arguments or {}, progress)
 
-    def _follow(self, token: Number) -> Callable[[float, float | None, str], None]:
-        """Tells the client how far a call is that it named so."""
-
-        def tell(done: float, total: float | None, message: str) -> None:
+    def _progress_reporter(self, token: RequestId) -> Callable[[float, float | None, str], None]:
+        def report(done: float, total: float | None, message: str) -> None:
             params = {"progressToken": token, "progress": done, "total": total, "message": message}
             self._send({"method": "notifications/progress", "params": params})
 
-        return tell
+        return report
 
-    async def _await(self, number: Number, work: Awaitable[Message]) -> None:
-        self._send({"id": number, "result": await work})
+    def _send_error(self, request_id: RequestId | None, error: RpcError) -> None:
+        self._send({"id": request_id, "error": {"code": error.code, "message": str(error)}})
 
-    def _refuse(self, number: Number | None, refusal: Refusal) -> None:
-        self._send({"id": number, "error": {"code": refusal.code, "message": str(refusal)}})
-
-    def _send(self, message: Message) -> None:
-        with suppress(BrokenPipeError):  # the client is gone, and the end of its input says so
+    def _send(self, message: JsonObject) -> None:
+        with suppress(BrokenPipeError):  # the client has gone: the end of stdin follows
             self._output.write(msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n")
             self._output.flush()
 
 
-def answer(method: str, params: Mapping[str, Any]) -> Message:
-    """The result of a request that needs no waiting."""
+def respond(method: str, params: Mapping[str, Any]) -> JsonObject:
+    """Return the result of a request that is no tool call."""
     if method == "initialize":
-        return _greet(params)
+        requested = params.get("protocolVersion")
+        supported = requested in PROTOCOL_VERSIONS
+        return {
+            "protocolVersion": requested if supported else PROTOCOL_VERSIONS[0],
+            "capabilities": {"tools": {"listChanged": False}},
+            "serverInfo": {"name": "offbook", "title": "Offbook", "version": version("offbook")},
+            "instructions": INSTRUCTIONS,
+        }
     if method == "ping":
         return {}
     if method == "tools/list":
         from offbook.surfaces.mcp_server import describe_tools
 
         return {"tools": describe_tools()}
-    raise Refusal(NO_METHOD, f"there is no method {method!r}")
-
-
-def _greet(params: Mapping[str, Any]) -> Message:
-    wanted = params.get("protocolVersion")
-    return {
-        "protocolVersion": wanted if wanted in VERSIONS else VERSIONS[0],
-        "capabilities": {"tools": {"listChanged": False}},
-        "serverInfo": {"name": "offbook", "title": "Offbook", "version": version("offbook")},
-        "instructions": INSTRUCTIONS,
-    }
+    raise RpcError(METHOD_NOT_FOUND, f"unknown method {method!r}")
 
 
 def serve_stdio() -> None:
-    """Serve the client at stdin and stdout; whatever prints meanwhile prints to stderr."""
+    """Serve the client on stdin and stdout."""
+    # A tool that prints would break the protocol, so its output goes to stderr.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     asyncio.run(_serve(output))
@@ -178,11 +176,11 @@ async def _serve(output: IO[bytes]) -> None:
     lines: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def read() -> None:
-        # A thread of its own that nobody waits for: reading cannot be interrupted.
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with suppress(RuntimeError):  # the loop is closed
             for line in sys.stdin.buffer:
                 loop.call_soon_threadsafe(lines.put_nowait, line)
             loop.call_soon_threadsafe(lines.put_nowait, None)
 
+    # A daemon thread, because a blocking read cannot be interrupted.
     threading.Thread(target=read, daemon=True).start()
     await StdioServer(output).serve(lines)

@@ -1,4 +1,4 @@
-"""The asking side: requests to Anthropic, and what it answered."""
+"""The client side of Anthropic's API: request bodies, and parsing of responses."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects import streaming
-from offbook.exchange.dialects.anthropic import anthropic_wire
-from offbook.exchange.dialects.anthropic.anthropic_messages import read_blocks
-from offbook.exchange.dialects.anthropic.anthropic_stream import STOPS, write_block
+from offbook.exchange.dialects.anthropic import anthropic_wire as wire
+from offbook.exchange.dialects.anthropic.anthropic_messages import decode_block, decode_blocks
+from offbook.exchange.dialects.anthropic.anthropic_stream import STOP_REASONS, encode_block
 from offbook.exchange.dialects.decoding import RawBody, raw_block_data
+from offbook.exchange.dialects.response_parsing import StreamAccumulator
+from offbook.exchange.dialects.streaming import parse_sse
 from offbook.exchange.messages import (
     JSON,
-    Content,
+    AnyBlock,
     Image,
     Message,
     RawBlock,
     Text,
     Thinking,
-    ToolResult,
     parse_arguments,
     to_json,
 )
@@ -29,24 +29,34 @@ from offbook.exchange.model import Reply, StopReason, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from offbook.exchange.model import Request
+    from offbook.exchange.model import Request, Tool
 
-REASONS: dict[str | None, StopReason] = {
-    **{reason: stop for stop, reason in STOPS.items()},
+_STOPS: dict[str | None, StopReason] = {
+    **{reason: stop for stop, reason in STOP_REASONS.items()},
     "pause_turn": "stop",
     "model_context_window_exceeded": "length",
 }
+_ERROR_STATUSES = {kind: status for status, kind in reversed(wire.ERROR_TYPES.items())}
 
 
-def write_turns(messages: Iterable[Message]) -> Iterator[JSON]:
-    """The turns of a conversation: results stand in the user's turn, before what the user says."""
+# ------------------------------------------------------------------- building requests
+
+
+def encode_turns(messages: Iterable[Message]) -> Iterator[JSON]:
+    """Yield the turns of a conversation; tool results are part of the next user turn."""
     results: list[JSON] = []
     for message in messages:
         if message.role == "tool":
-            results += [_write_result(result) for result in message.results]
+            for result in message.results:
+                content = _encode_content(result.content)
+                encoded: JSON = {"type": "tool_result", "tool_use_id": result.call_id}
+                encoded["content"] = content
+                if result.is_error:
+                    encoded["is_error"] = True
+                results.append(encoded)
             continue
         if message.role == "user":
-            yield {"role": "user", "content": results + _write_user(message)}
+            yield {"role": "user", "content": results + _encode_content(message.blocks)}
             results = []
             continue
         if results:
@@ -55,156 +65,126 @@ def write_turns(messages: Iterable[Message]) -> Iterator[JSON]:
         if message.role == "system":
             yield {"role": "system", "content": message.text}
         else:
-            yield {"role": "assistant", "content": _write_model(message)}
+            # Anthropic rejects thinking without its signature.
+            blocks = (
+                encode_block(block)
+                for block in message.blocks
+                if not isinstance(block, Thinking) or block.signature or block.redacted
+            )
+            yield {"role": "assistant", "content": [block for block in blocks if block]}
     if results:
         yield {"role": "user", "content": results}
 
 
-def _write_user(message: Message) -> list[JSON]:
-    return [
-        _write_said(block) for block in message.blocks if isinstance(block, (RawBlock, Image, Text))
-    ]
+def _encode_content(blocks: Iterable[AnyBlock]) -> list[JSON]:
+    """Encode the blocks of a user message or a tool result."""
+    content: list[JSON] = []
+    for block in blocks:
+        match block:
+            case Text(text):
+                content.append({"type": "text", "text": text})
+            case Image(data, media_type, url):
+                source: JSON = {"type": "base64", "media_type": media_type, "data": data}
+                if url:
+                    source = {"type": "url", "url": url}
+                content.append({"type": "image", "source": source})
+            case RawBlock():
+                content.append(raw_block_data(block, wire.NAME))
+            case _:
+                pass
+    return content
 
 
-def _write_said(block: Content) -> JSON:
-    match block:
-        case Text(text):
-            return {"type": "text", "text": text}
-        case Image():
-            return _write_image(block)
-        case RawBlock():
-            return raw_block_data(block, anthropic_wire.NAME)
+def encode_tool(tool: Tool) -> JSON:
+    """Encode an offered tool."""
+    if tool.kind != "function":
+        return {"type": tool.kind, "name": tool.name, **tool.schema}
+    name = f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name
+    encoded: JSON = {"name": name, "input_schema": tool.schema or {"type": "object"}, **tool.more}
+    if tool.description:
+        encoded["description"] = tool.description
+    return {**encoded, "strict": True} if tool.strict else encoded
 
 
-def _write_model(message: Message) -> list[JSON]:
-    sealed = (
-        block
-        for block in message.blocks
-        if not isinstance(block, Thinking) or block.signature or block.redacted
-    )
-    return [wire for block in sealed if (wire := write_block(block))]
+# ------------------------------------------------------------------- parsing responses
 
 
-def _write_image(image: Image) -> JSON:
-    if image.url:
-        return {"type": "image", "source": {"type": "url", "url": image.url}}
-    source = {"type": "base64", "media_type": image.media_type, "data": image.data}
-    return {"type": "image", "source": source}
+def parse_message(body: bytes, request: Request) -> Reply:
+    """Parse a whole message."""
+    message = wire.decode_message(body)
+    blocks = decode_blocks(message.content, RawBody(body, wire.NAME), ("content",))
+    return _build_reply(message, blocks, request)
 
 
-def _write_result(result: ToolResult) -> JSON:
-    content = [_write_said(part) for part in result.content]
-    wire: JSON = {"type": "tool_result", "tool_use_id": result.call_id, "content": content}
-    return {**wire, "is_error": True} if result.is_error else wire
-
-
-def read_error(body: bytes, status: int, headers: dict[str, str]) -> ModelError:
-    """The error that Anthropic answered with."""
-    try:
-        message = str(msgspec.json.decode(body)["error"]["message"])
-    except (msgspec.MsgspecError, LookupError, TypeError):
-        message = body[:200].decode("utf-8", "replace")
-    return ModelError(
-        message or f"status {status}", status=status, retry_after=_read_delay(headers)
-    )
-
-
-def _read_delay(headers: dict[str, str]) -> float | None:
-    try:
-        return float(headers["retry-after"])
-    except (KeyError, ValueError):
-        return None
-
-
-def read_reply(
-    message: anthropic_wire.AnthropicMessage,
+def _build_reply(
+    message: wire.AnthropicMessage,
+    blocks: Iterable[AnyBlock],
     request: Request,
-    seen: RawBody,
     chunks: tuple[str, ...] = (),
 ) -> Reply:
-    """The reply that a message holds."""
+    usage = message.usage
+    read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
     return Reply(
-        tuple(read_blocks(message.content, seen, ("content",))),
-        REASONS.get(message.stop_reason, "stop"),
-        _read_usage(message.usage),
+        tuple(blocks),
+        _STOPS.get(message.stop_reason, "stop"),
+        Usage(
+            (usage.input_tokens or 0) + read + written,
+            usage.output_tokens or 0,
+            read,
+            written,
+            (usage.output_tokens_details or {}).get("thinking_tokens", 0),
+        ),
         message.model or request.model,
         message.id,
         chunks=chunks,
     )
 
 
-def _read_usage(usage: anthropic_wire.AnthropicUsage) -> Usage:
-    read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
-    return Usage(
-        (usage.input_tokens or 0) + read + written,
-        usage.output_tokens or 0,
-        read,
-        written,
-        (usage.output_tokens_details or {}).get("thinking_tokens", 0),
-    )
-
-
-def gather_reply(body: bytes, request: Request) -> Reply:
-    """The reply whose events these are."""
-    message = anthropic_wire.AnthropicMessage()
-    chunks: list[str] = []
-    texts: dict[int, list[str]] = {}
-    begun: list[JSON] = []
-    for raw in streaming.parse_sse(body):
-        event = anthropic_wire.event(raw.data)
+def parse_stream(body: bytes, request: Request) -> Reply:
+    """Parse a stream of events."""
+    message = wire.AnthropicMessage()
+    accumulator = StreamAccumulator()
+    raw_parts: list[JSON] = []
+    for sse_event in parse_sse(body):
+        event = wire.decode_event(sse_event.data)
         if event.type == "error":
-            about = event.error or {}
-            status = next(
-                (s for s, kind in anthropic_wire.ERRORS.items() if kind == about.get("type")), 500
-            )
-            raise ModelError(str(about.get("message", "")), status=status)
+            error = event.error or {}
+            status = _ERROR_STATUSES.get(error.get("type", ""), 500)
+            raise ModelError(str(error.get("message", "")), status=status)
         if event.message is not None:
             message = event.message
         if event.content_block is not None:
             message.content.append(event.content_block)
-            begun.append(msgspec.json.decode(raw.data)["content_block"])
-        if event.type == "content_block_delta" and event.delta is not None:
-            part = message.content[event.index]
-            texts.setdefault(event.index, []).append(_add_delta(part, event.delta))
-            if event.delta.type == "text_delta":
-                chunks.append(event.delta.text)
-        elif event.delta is not None:
-            message.stop_reason = event.delta.stop_reason
+            raw_parts.append(msgspec.json.decode(sse_event.data)["content_block"])
+        delta = event.delta
+        if delta is not None and event.type == "content_block_delta":
+            block = accumulator.block(event.index, "text")
+            block.signature += delta.signature
+            if delta.type == "text_delta":
+                accumulator.add_text(event.index, delta.text)
+            else:
+                block.add(delta.partial_json or delta.thinking)
+        elif delta is not None:
+            message.stop_reason = delta.stop_reason
         if event.usage is not None:
-            _add_usage(message.usage, event.usage)
-    for index, pieces in texts.items():
-        _fill(message.content[index], "".join(pieces))
-    seen = _look_at(message.content, begun)
-    return read_reply(message, request, seen, tuple(chunks))
-
-
-def _look_at(content: list[anthropic_wire.AnthropicPart], begun: list[JSON]) -> RawBody:
-    """The blocks as they began, with the input that came after."""
-    whole = [
-        {**block, "input": part.input} if part.input else block
-        for part, block in zip(content, begun, strict=True)
-    ]
-    return RawBody(to_json({"content": whole}), anthropic_wire.NAME)
-
-
-def _add_delta(part: anthropic_wire.AnthropicPart, delta: anthropic_wire.AnthropicDelta) -> str:
-    if delta.type == "signature_delta":
-        part.signature = (part.signature or "") + delta.signature
-    return delta.text or delta.partial_json or delta.thinking
-
-
-def _fill(part: anthropic_wire.AnthropicPart, text: str) -> None:
-    match part.type:
-        case "text":
-            part.text += text
-        case "thinking":
-            part.thinking += text
-        case _:
-            part.input = parse_arguments(text)
-
-
-def _add_usage(total: anthropic_wire.AnthropicUsage, usage: anthropic_wire.AnthropicUsage) -> None:
-    """What comes later in a stream counts from its beginning."""
-    for name in anthropic_wire.AnthropicUsage.__struct_fields__:
-        if (value := getattr(usage, name)) is not None:
-            setattr(total, name, value)
+            # Later counts of a stream include the earlier ones.
+            for name in wire.AnthropicUsage.__struct_fields__:
+                if (value := getattr(event.usage, name)) is not None:
+                    setattr(message.usage, name, value)
+    # A block of any type starts with its fields; the text, thinking or input of its deltas is
+    # added here, so that blocks without a neutral form are complete, too.
+    for index, block in accumulator.items():
+        part = message.content[index]
+        if block.signature:
+            part.signature = (part.signature or "") + block.signature
+        if part.type == "text":
+            part.text += block.text
+        elif part.type == "thinking":
+            part.thinking += block.text
+        else:
+            part.input = parse_arguments(block.text)
+            if part.input:
+                raw_parts[index]["input"] = part.input
+    raw = RawBody(to_json(raw_parts), wire.NAME)
+    blocks = [decode_block(part, raw, (index,)) for index, part in enumerate(message.content)]
+    return _build_reply(message, blocks, request, tuple(accumulator.chunks))

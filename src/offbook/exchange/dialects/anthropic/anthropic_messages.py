@@ -1,20 +1,17 @@
-"""What an agent sent, block by block, in no provider's words."""
+"""Decoding of Anthropic's requests: body, turns and tools, and their validation."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.anthropic import anthropic_wire
-from offbook.exchange.dialects.anthropic.anthropic_wire import verify_thinking
-from offbook.exchange.dialects.decoding import RawBody
-from offbook.exchange.dialects.dialect import HttpRequest, request_metadata
-from offbook.exchange.dialects.validation import rejection
+from offbook.exchange.dialects.anthropic import anthropic_wire as wire
+from offbook.exchange.dialects.decoding import JsonPath, RawBody, split_validation_error
+from offbook.exchange.dialects.validation import CallPairing, rejection
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -22,6 +19,7 @@ from offbook.exchange.messages import (
     Image,
     Message,
     RawBlock,
+    Role,
     Text,
     Thinking,
     ToolCall,
@@ -32,185 +30,306 @@ from offbook.exchange.model import Tool
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from offbook.exchange.dialects.validation import Violation
     from offbook.exchange.model import Reply
 
-
-# --- What an agent sent, block by block, in no provider's words.
-
-Place = tuple[str | int, ...]
-VERTEX = (":rawPredict", ":streamRawPredict")
-"""How a request ends that goes to Anthropic by way of Google's cloud."""
-
-COUNTING = "count-tokens"
-
-
-def find_messages(body: bytes) -> bytes:
-    """The messages of a body, as they stand there."""
-    return bytes(anthropic_wire.outline(body).messages)
-
-
-def find_model(path: str) -> str:
-    """The model that Google's addresses name: `…/models/MODEL:rawPredict`."""
-    before, found, verb = path.rpartition(":")
-    model = before.rpartition("/")[2]
-    return unquote(model) if found and f":{verb}" in VERTEX and model != COUNTING else ""
-
-
-def read_body(body: bytes) -> tuple[anthropic_wire.AnthropicBody, JSON]:
-    """The body, and what is beside it; Anthropic's refusal of what it cannot read."""
-    try:
-        return anthropic_wire.body(body)
-    except msgspec.ValidationError as error:
-        raise ModelError(complain(error), status=400) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = f"The request body is not valid JSON: {error}"
-        raise ModelError(what, status=400) from error
-
-
-def complain(error: msgspec.ValidationError) -> str:
-    """What is wrong with a field, and where, as the provider says it."""
-    text, _, path = str(error).partition(" - at `$")
-    place = path.rstrip("`").replace("[", ".").replace("]", "").lstrip(".")
-    missing = re.fullmatch(r"Object missing required field `(.+)`", text)
-    if missing:
-        return f"{place}.{missing[1]}: Field required".lstrip(".")
-    return f"{place}: {text}" if place else text
-
-
-def introduce_asker(wire: HttpRequest) -> JSON:
-    """What is known about the asker, and the betas it asked for."""
-    about = request_metadata(wire, anthropic_wire.NAME)
-    beta = wire.headers.get("anthropic-beta")
-    if beta:
-        about["anthropic-beta"] = beta
-    return about
-
-
-def read_system(system: str | list[anthropic_wire.AnthropicPart] | None) -> str:
-    """The system prompt as one text."""
-    if system is None or isinstance(system, str):
-        return system or ""
-    return "\n".join(part.text for part in system)
-
-
-def read_blocks(
-    content: str | list[anthropic_wire.AnthropicPart], seen: RawBody, place: Place
-) -> list[AnyBlock]:
-    """The neutral blocks of some content."""
-    if isinstance(content, str):
-        return [Text(content)]
-    return [read_block(part, seen, (*place, at)) for at, part in enumerate(content)]
-
-
-def read_block(part: anthropic_wire.AnthropicPart, seen: RawBody, place: Place) -> AnyBlock:
-    """The neutral block; documents and what server tools do are kept as they stand."""
-    kind = part.type
-    if kind == "text":
-        return Text(part.text)
-    if kind == "tool_use":
-        return ToolCall(part.id, part.name, part.input or {})
-    if kind == "thinking":
-        signature = part.signature or ""
-        return verify_thinking(part.thinking, signature) or Thinking(part.thinking, signature)
-    if kind == "redacted_thinking":
-        return Thinking("", part.data, redacted=True)
-    return _read_picture(part, seen, place)
-
-
-def _read_picture(
-    part: anthropic_wire.AnthropicPart, seen: RawBody, place: Place
-) -> Image | RawBlock:
-    source = part.source
-    if (
-        part.type == "image"
-        and isinstance(source, anthropic_wire.AnthropicImageSource)
-        and (source.data or source.url)
-    ):
-        return Image(source.data, source.media_type, source.url)
-    return seen.keep(part.type, *place)
-
-
-def read_content(
-    content: str | list[anthropic_wire.AnthropicPart] | anthropic_wire.AnthropicPart | None,
-    seen: RawBody,
-    place: Place,
-) -> tuple[Content, ...]:
-    """What a tool answered; tools that it found for later use are told by their names."""
-    if isinstance(content, str):
-        return (Text(content),) if content else ()
-    parts = content if isinstance(content, list) else [content] if content else []
-    found: list[Content] = []
-    for at, part in enumerate(parts):
-        match part.type:
-            case "text":
-                found.append(Text(part.text))
-            case "tool_reference":
-                found.append(Text(part.tool_name))
-            case _:
-                inside = (*place, at) if isinstance(content, list) else place
-                found.append(_read_picture(part, seen, inside))
-    return tuple(found)
-
-
-def find_thoughts(blocks: Iterable[AnyBlock]) -> tuple[Thinking, ...]:
-    """The thoughts among these blocks."""
-    return tuple(block for block in blocks if isinstance(block, Thinking))
-
-
-# --- The tools that a request offers, and what Anthropic would say against them.
-
-_KNOWN = {"cache_control", "description", "input_schema", "name", "strict", "type"}
+_TOOL_FIELDS = {"cache_control", "description", "input_schema", "name", "strict", "type"}
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
-@lru_cache(maxsize=64)
-def read_tools(raw: bytes) -> tuple[tuple[Tool, ...], str]:
-    """The tools offered, and what is wrong with them.
-
-    Agents repeat them with every request, so they are read once.
-    """
+def decode_body(body: bytes) -> tuple[wire.AnthropicBody, JSON]:
+    """Return the decoded body and its unknown fields; raise Anthropic's error if it is invalid."""
     try:
-        listed = msgspec.json.decode(raw, type=list[JSON] | None)
+        return wire.decode_body(body)
     except msgspec.ValidationError as error:
-        raise ModelError(f"tools.{complain(error)}", status=400) from error
+        raise ModelError(_validation_message(error), status=400) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"The request body is not valid JSON: {error}"
+        raise ModelError(message, status=400) from error
+
+
+def _validation_message(error: msgspec.ValidationError) -> str:
+    """Return the error in Anthropic's form: `messages.0.role: Field required`."""
+    message, path = split_validation_error(error)
+    path = path.replace("[", ".").replace("]", "").lstrip(".")
+    missing = re.fullmatch(r"Object missing required field `(.+)`", message)
+    if missing:
+        return f"{path}.{missing[1]}: Field required".lstrip(".")
+    return f"{path}: {message}" if path else message
+
+
+# ------------------------------------------------------------------------------ blocks
+
+
+def decode_blocks(
+    content: str | list[wire.AnthropicPart], raw: RawBody, path: JsonPath
+) -> list[AnyBlock]:
+    """Decode the content of a message."""
+    if isinstance(content, str):
+        return [Text(content)]
+    return [decode_block(part, raw, (*path, index)) for index, part in enumerate(content)]
+
+
+def decode_block(part: wire.AnthropicPart, raw: RawBody, path: JsonPath) -> AnyBlock:
+    """Decode a block; documents and the blocks of server tools are kept raw."""
+    match part.type:
+        case "text":
+            return Text(part.text)
+        case "tool_use":
+            return ToolCall(part.id, part.name, part.input or {})
+        case "thinking":
+            signature = part.signature or ""
+            verified = wire.verify_thinking(part.thinking, signature)
+            return verified or Thinking(part.thinking, signature)
+        case "redacted_thinking":
+            return Thinking("", part.data, redacted=True)
+        case _:
+            return _decode_image(part, raw, path)
+
+
+def _decode_image(part: wire.AnthropicPart, raw: RawBody, path: JsonPath) -> Image | RawBlock:
+    source = part.source
+    if (
+        part.type == "image"
+        and isinstance(source, wire.AnthropicImageSource)
+        and (source.data or source.url)
+    ):
+        return Image(source.data, source.media_type, source.url)
+    return raw.block(part.type, path)
+
+
+def _decode_result_content(
+    content: str | list[wire.AnthropicPart] | wire.AnthropicPart | None,
+    raw: RawBody,
+    path: JsonPath,
+) -> tuple[Content, ...]:
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    parts = content if isinstance(content, list) else [content] if content else []
+    decoded: list[Content] = []
+    for index, part in enumerate(parts):
+        match part.type:
+            case "text":
+                decoded.append(Text(part.text))
+            case "tool_reference":  # a tool that a tool search found
+                decoded.append(Text(part.tool_name))
+            case _:
+                part_path = (*path, index) if isinstance(content, list) else path
+                decoded.append(_decode_image(part, raw, part_path))
+    return tuple(decoded)
+
+
+# ------------------------------------------------------------------------------- turns
+
+
+class AnthropicMessageReader:
+    """Decodes and validates the turns of a request.
+
+    It starts after the messages of `before`, or after the reply that a thread continues.
+    """
+
+    def __init__(
+        self,
+        rules: frozenset[str],
+        before: wire.AnthropicState,
+        reply: Reply | None,
+        raw: RawBody,
+    ) -> None:
+        self._rules = rules
+        self._raw = raw
+        self._messages: list[Message] = []
+        self._last_role = before.history[-1].role if before.history else ""
+        self._pairing = CallPairing(rules, before.tool_names)
+        if reply is not None:
+            self._add_calls(reply.blocks, -1)
+
+    @property
+    def tool_names(self) -> dict[str, str]:
+        """The tool name of every call by its id."""
+        return self._pairing.names
+
+    def read(self, turns: list[wire.AnthropicTurn]) -> list[Message]:
+        """Return the messages of these turns; raise Anthropic's error for an invalid one."""
+        for index, turn in enumerate(turns):
+            role = turn.role
+            if role == "assistant":
+                self._read_assistant(index, turn.content)
+            elif role == "system":
+                path = ("messages", index, "content")
+                self._add("system", decode_blocks(turn.content, self._raw, path))
+            elif role == "user" or "unknown_role" not in self._rules:
+                self._read_user(index, turn.content)
+            else:
+                raise rejection(
+                    "unknown_role",
+                    f'messages: Unexpected role "{role}". Allowed roles are "user" or "assistant"',
+                )
+        self._require_results()
+        return self._messages
+
+    def _add(self, role: Role, blocks: Sequence[AnyBlock]) -> None:
+        self._messages.append(Message(role, tuple(blocks)))
+        self._last_role = role
+        if role != "tool":
+            self._pairing.answered.clear()
+
+    def _read_user(self, turn: int, content: str | list[wire.AnthropicPart]) -> None:
+        """Split a user turn into the messages of its tool results and a message of the user."""
+        if isinstance(content, str):
+            self._require_results()
+            self._add("user", (Text(content),))
+            return
+        blocks: list[AnyBlock] = []
+        has_results = False
+        for index, part in enumerate(content):
+            path = ("messages", turn, "content", index)
+            if part.type == "tool_result":
+                has_results = True
+                if violation := self._pairing.add_result(part.tool_use_id, turn):
+                    raise _result_error(violation, f"messages.{turn}.content.{index}")
+                result = ToolResult(
+                    part.tool_use_id,
+                    _decode_result_content(part.content, self._raw, (*path, "content")),
+                    part.is_error is True,
+                    self.tool_names.get(part.tool_use_id, ""),
+                )
+                self._add("tool", (result,))
+                continue
+            if "missing_result" in self._rules:  # the results must come before other blocks
+                self._require_results()
+            blocks.append(decode_block(part, self._raw, path))
+        if blocks or not has_results:
+            self._add("user", blocks)
+
+    def _read_assistant(self, turn: int, content: str | list[wire.AnthropicPart]) -> None:
+        if self._last_role != "assistant":
+            self._require_results()
+        if isinstance(content, str):
+            self._add("assistant", (Text(content),))
+            return
+        blocks: list[AnyBlock] = []
+        for index, part in enumerate(content):
+            if part.type == "thinking":
+                blocks.append(self._read_thinking(part, f"messages.{turn}.content.{index}"))
+            else:
+                path = ("messages", turn, "content", index)
+                blocks.append(decode_block(part, self._raw, path))
+        self._add("assistant", blocks)
+        self._add_calls(blocks, turn)
+
+    def _read_thinking(self, part: wire.AnthropicPart, path: str) -> Thinking:
+        verified = wire.verify_thinking(part.thinking, part.signature or "")
+        if "altered_thinking" in self._rules:
+            if part.signature is None:
+                raise rejection("altered_thinking", f"{path}.thinking.signature: Field required")
+            if verified is None or not part.signature:
+                raise rejection(
+                    "altered_thinking", f"{path}: Invalid `signature` in `thinking` block"
+                )
+        return verified or Thinking(part.thinking, part.signature or "")
+
+    def _add_calls(self, blocks: Iterable[AnyBlock], turn: int) -> None:
+        for block in blocks:
+            if isinstance(block, ToolCall):
+                # Anthropic rejects a repeated id anywhere in the conversation.
+                if block.id in self.tool_names and "duplicate_id" in self._rules:
+                    raise rejection("duplicate_id", "messages: `tool_use` ids must be unique")
+                self._pairing.add_call(block.id, block.name, turn)
+
+    def _require_results(self) -> None:
+        """Raise Anthropic's error if a call has no result by now."""
+        pairing = self._pairing
+        if not pairing.pending:
+            return
+        if violation := pairing.close():
+            raise rejection(
+                violation.rule,
+                f"messages.{violation.index}: `tool_use` ids were found without `tool_result`"
+                f" blocks immediately after: {', '.join(violation.ids)}. Each `tool_use` block must"
+                " have a corresponding `tool_result` block in the next message.",
+            )
+
+
+def _result_error(violation: Violation, path: str) -> ModelError:
+    (call_id,) = violation.ids
+    if violation.rule == "duplicate_id":
+        return rejection(
+            violation.rule,
+            f"{path}: each tool_use must have a single result. Found multiple `tool_result`"
+            f" blocks with id: {call_id}",
+        )
+    return rejection(
+        violation.rule,
+        f"{path}: unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. Each"
+        " `tool_result` block must have a corresponding `tool_use` block in the previous"
+        " message.",
+    )
+
+
+def altered_thinking_error(turns: list[wire.AnthropicTurn]) -> ModelError:
+    """Return Anthropic's error for altered thinking in the model's last turn."""
+    index = max(index for index, turn in enumerate(turns) if turn.role == "assistant")
+    content = turns[index].content
+    first = "text" if isinstance(content, str) or not content else content[0].type
+    if first not in {"thinking", "redacted_thinking"}:
+        return rejection(
+            "altered_thinking",
+            f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but"
+            f" found `{first}`. When `thinking` is enabled, a final `assistant` message must start"
+            " with a thinking block (preceeding the lastmost set of `tool_use` and `tool_result`"
+            " blocks).",
+        )
+    return rejection(
+        "altered_thinking",
+        f"messages.{index}.content.0: `thinking` or `redacted_thinking` blocks in the latest"
+        " assistant message cannot be modified. These blocks must remain as they were in the"
+        " original response.",
+    )
+
+
+# ------------------------------------------------------------------------------- tools
+
+
+@lru_cache(maxsize=64)  # agents send the same tools with every request
+def decode_tools(raw_tools: bytes) -> tuple[tuple[Tool, ...], str]:
+    """Return the offered tools, and Anthropic's error message if one of them is invalid."""
+    try:
+        decoded = msgspec.json.decode(raw_tools, type=list[JSON] | None)
+    except msgspec.ValidationError as error:
+        raise ModelError(f"tools.{_validation_message(error)}", status=400) from error
     except RecursionError as error:
         raise ModelError(f"tools: {error}", status=400) from error
-    tools = tuple(_read_tool(tool) for tool in listed or ())
-    return tools, _doubt_tools(tools)
+    tools = tuple(_decode_tool(tool) for tool in decoded or ())
+    names: set[str] = set()
+    for index, tool in enumerate(tools):
+        if tool.kind != "function":
+            continue
+        if problem := _find_problem(tool):
+            return tools, f"tools.{index}.custom.{problem}"
+        if tool.name in names:
+            return tools, "tools: Tool names must be unique."
+        names.add(tool.name)
+    return tools, ""
 
 
-def _read_tool(tool: JSON) -> Tool:
-    """A function; anything else keeps its options where a function has its schema."""
+def _decode_tool(tool: JSON) -> Tool:
+    """Decode a function; a tool of the provider keeps its options in place of the schema."""
     kind = tool.get("type") or "custom"
     name = str(tool.get("name", kind))
     if kind != "custom":
-        rest = {key: value for key, value in tool.items() if key not in {"name", "type"}}
-        return Tool(name, "", rest, kind=kind)
+        options = {key: value for key, value in tool.items() if key not in {"name", "type"}}
+        return Tool(name, "", options, kind=kind)
     schema = tool.get("input_schema")
     return Tool(
         name,
         str(tool.get("description") or ""),
         cast("JSON", schema) if isinstance(schema, dict) else {},
         strict=tool.get("strict") is True,
-        more={name: value for name, value in tool.items() if name not in _KNOWN},
+        more={key: value for key, value in tool.items() if key not in _TOOL_FIELDS},
     )
 
 
-def _doubt_tools(tools: Iterable[Tool]) -> str:
-    names: set[str] = set()
-    for at, tool in enumerate(tools):
-        if tool.kind != "function":
-            continue
-        if wrong := _doubt_tool(tool):
-            return f"tools.{at}.custom.{wrong}"
-        if tool.name in names:
-            return "tools: Tool names must be unique."
-        names.add(tool.name)
-    return ""
-
-
-def _doubt_tool(tool: Tool) -> str:
-    """What is wrong with a function, if anything is."""
+def _find_problem(tool: Tool) -> str:
     if not _TOOL_NAME.fullmatch(tool.name):
         return "name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'"
     if "type" not in tool.schema:
@@ -218,177 +337,3 @@ def _doubt_tool(tool: Tool) -> str:
     if tool.schema["type"] != "object":
         return "input_schema.type: Input should be 'object'"
     return ""
-
-
-def write_tool(tool: Tool) -> JSON:
-    """A tool, as Anthropic is told of it."""
-    if tool.kind != "function":
-        return {"type": tool.kind, "name": tool.name, **tool.schema}
-    name = f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name
-    wire: JSON = {"name": name, "input_schema": tool.schema or {"type": "object"}, **tool.more}
-    if tool.description:
-        wire["description"] = tool.description
-    return {**wire, "strict": True} if tool.strict else wire
-
-
-# --- The turns of a request become messages, and are held to the rules.
-
-
-class AnthropicMessageReader:
-    """Goes through the turns of a request, makes messages of them and holds them to the rules.
-
-    It begins behind what was read before, or behind the reply that a thread goes on from.
-    """
-
-    def __init__(
-        self,
-        rules: frozenset[str],
-        before: anthropic_wire.AnthropicState,
-        reply: Reply | None,
-        seen: RawBody,
-    ) -> None:
-        self.names: dict[str, str] = dict(before.names)
-        self._rules = rules
-        self._seen = seen
-        self._messages: list[Message] = []
-        self._waiting: dict[str, int] = {}
-        self._role = before.history[-1].role if before.history else ""
-        if reply is not None:
-            self._expect(reply.calls, -1)
-
-    def read(self, turns: list[anthropic_wire.AnthropicTurn]) -> list[Message]:
-        for at, turn in enumerate(turns):
-            role = turn.role
-            if role == "assistant":
-                self._hear_model(at, turn.content)
-            elif role == "system":
-                place = ("messages", at, "content")
-                self._add("system", read_blocks(turn.content, self._seen, place))
-            elif role == "user" or "unknown_role" not in self._rules:
-                self._hear_user(at, turn.content)
-            else:
-                raise rejection(
-                    "unknown_role",
-                    f'messages: Unexpected role "{role}". Allowed roles are "user" or "assistant"',
-                )
-        self._settle()
-        return self._messages
-
-    def _add(self, role: Any, blocks: Sequence[AnyBlock]) -> None:
-        self._messages.append(Message(role, tuple(blocks)))
-        self._role = role
-
-    def _hear_user(self, at: int, content: str | list[anthropic_wire.AnthropicPart]) -> None:
-        if isinstance(content, str):
-            if self._waiting:
-                self._settle()
-            self._add("user", (Text(content),))
-            return
-        said: list[AnyBlock] = []
-        answered = False
-        for place, part in enumerate(content):
-            if part.type == "tool_result":
-                self._add("tool", (self._answer(part, at, place),))
-                answered = True
-                continue
-            if self._waiting and "missing_result" in self._rules:  # results come first
-                self._settle()
-            said.append(self._read(part, at, place))
-        if said or not answered:
-            self._add("user", said)
-
-    def _hear_model(self, at: int, content: str | list[anthropic_wire.AnthropicPart]) -> None:
-        if self._waiting and self._role != "assistant":
-            self._settle()
-        if isinstance(content, str):
-            self._add("assistant", (Text(content),))
-            return
-        blocks: list[AnyBlock] = []
-        for place, part in enumerate(content):
-            if part.type == "thinking":
-                blocks.append(self._unseal(part, at, place))
-                continue
-            blocks.append(self._read(part, at, place))
-        self._add("assistant", blocks)
-        self._expect((block for block in blocks if isinstance(block, ToolCall)), at)
-
-    def _read(self, part: anthropic_wire.AnthropicPart, at: int, place: int) -> AnyBlock:
-        return read_block(part, self._seen, ("messages", at, "content", place))
-
-    def _expect(self, calls: Iterable[ToolCall], at: int) -> None:
-        for call in calls:
-            if call.id in self.names and "duplicate_id" in self._rules:
-                raise rejection("duplicate_id", "messages: `tool_use` ids must be unique")
-            self.names[call.id] = call.name
-            self._waiting[call.id] = at
-
-    def _answer(self, part: anthropic_wire.AnthropicPart, at: int, place: int) -> ToolResult:
-        call_id = part.tool_use_id
-        if self._waiting.pop(call_id, None) is None:
-            self._object(call_id, at, place)
-        return ToolResult(
-            call_id,
-            read_content(part.content, self._seen, ("messages", at, "content", place, "content")),
-            part.is_error is True,
-            self.names.get(call_id, ""),
-        )
-
-    def _object(self, call_id: str, at: int, place: int) -> None:
-        twice = self._role == "tool"
-        where = f"messages.{at}.content.{place}"
-        if twice and "duplicate_id" in self._rules and call_id in self.names:
-            raise rejection(
-                "duplicate_id",
-                f"{where}: each tool_use must have a single result. Found multiple `tool_result`"
-                f" blocks with id: {call_id}",
-            )
-        if "orphan_result" in self._rules:
-            raise rejection(
-                "orphan_result",
-                f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. Each"
-                " `tool_result` block must have a corresponding `tool_use` block in the previous"
-                " message.",
-            )
-
-    def _settle(self) -> None:
-        """Nothing may go on before every call has its result."""
-        if self._waiting and "missing_result" in self._rules:
-            at = next(iter(self._waiting.values()))
-            raise rejection(
-                "missing_result",
-                f"messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately"
-                f" after: {', '.join(self._waiting)}. Each `tool_use` block must have a"
-                " corresponding `tool_result` block in the next message.",
-            )
-        self._waiting.clear()
-
-    def _unseal(self, part: anthropic_wire.AnthropicPart, at: int, place: int) -> Thinking:
-        thought = verify_thinking(part.thinking, part.signature or "")
-        if "altered_thinking" in self._rules:
-            where = f"messages.{at}.content.{place}"
-            if part.signature is None:
-                raise rejection("altered_thinking", f"{where}.thinking.signature: Field required")
-            if thought is None or not part.signature:
-                raise rejection(
-                    "altered_thinking", f"{where}: Invalid `signature` in `thinking` block"
-                )
-        return thought or Thinking(part.thinking, part.signature or "")
-
-
-def blame_turns(turns: list[anthropic_wire.AnthropicTurn]) -> str:
-    """What became of the thoughts in the last of the model's turns."""
-    at = max(at for at, turn in enumerate(turns) if turn.role == "assistant")
-    content = turns[at].content
-    first = "text" if isinstance(content, str) or not content else content[0].type
-    if first not in {"thinking", "redacted_thinking"}:
-        return (
-            f"messages.{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found"
-            f" `{first}`. When `thinking` is enabled, a final `assistant` message must start with"
-            " a thinking block (preceeding the lastmost set of `tool_use` and `tool_result`"
-            " blocks)."
-        )
-    return (
-        f"messages.{at}.content.0: `thinking` or `redacted_thinking` blocks in the latest"
-        " assistant message cannot be modified. These blocks must remain as they were in the"
-        " original response."
-    )

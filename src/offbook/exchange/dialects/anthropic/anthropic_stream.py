@@ -1,15 +1,13 @@
-"""What the model answers, as one message."""
+"""Encoding of replies as Anthropic's messages and event streams."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects import streaming
-from offbook.exchange.dialects.anthropic import anthropic_wire
-from offbook.exchange.dialects.anthropic.anthropic_wire import sign_thinking
+from offbook.exchange.dialects.anthropic import anthropic_wire as wire
 from offbook.exchange.dialects.decoding import raw_block_data
-from offbook.exchange.dialects.streaming import split_fixed, split_reply_text
+from offbook.exchange.dialects.streaming import encode_sse, split_fixed, split_reply_text
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -26,10 +24,7 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import Reply, Request, StopReason, Usage
 
-
-# --- What the model answers, as one message.
-
-STOPS: dict[StopReason, str] = {
+STOP_REASONS: dict[StopReason, str] = {
     "stop": "end_turn",
     "tool_use": "tool_use",
     "length": "max_tokens",
@@ -37,25 +32,56 @@ STOPS: dict[StopReason, str] = {
     "refusal": "refusal",
 }
 
-REFUSED = {"type": "refusal", "category": None, "explanation": None}
+SERVER_ERROR = "Internal server error"
+_REFUSAL_DETAILS = {"type": "refusal", "category": None, "explanation": None}
+
+# The constant parts of the events are literal bytes: most of a stream consists of them.
+_BLOCK_START = b"event: content_block_start"
+_START = _BLOCK_START + b'\ndata: {"type":"content_block_start","index":%d,"content_block":%b}\n\n'
+_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":'
+_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
+_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+_EMPTY_TEXT = b'{"type":"text","text":""}'
+_EMPTY_THINKING = b'{"type":"thinking","thinking":"","signature":""}'
 
 
-def hides_thoughts(parameters: JSON) -> bool:
-    """Whether the request wants thoughts without their words."""
-    thinking = parameters.get("thinking")
-    return isinstance(thinking, dict) and cast("JSON", thinking).get("display") == "omitted"
+def encode_error_body(error: ModelError, details: JSON, request_id: str) -> JSON:
+    """Return the body of an error response."""
+    error_type = wire.ERROR_TYPES.get(error.status) or (
+        "api_error" if error.status >= 500 else "invalid_request_error"  # noqa: PLR2004 - HTTP's
+    )
+    fields: JSON = {"type": error_type, "message": error.message}
+    if details:
+        fields["details"] = details
+    return {"type": "error", "error": fields, "request_id": request_id}
 
 
-def find_sequence(reply: Reply, request: Request) -> str | None:
-    """The sequence at which the reply stopped, if that is why."""
-    if reply.stop != "stop_sequence":
-        return None
-    return next(iter(request.parameters.get("stop_sequences") or ()), None)
+def encode_block(block: AnyBlock, *, hide_thinking: bool = False) -> JSON | None:
+    """Encode a content block; None for a block that a model does not send."""
+    match block:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case ToolCall(call_id, _, arguments):
+            name = _full_name(block)
+            return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+        case Thinking(text, signature, redacted):
+            signature = signature or wire.sign_thinking(text)
+            if redacted:
+                return {"type": "redacted_thinking", "data": signature}
+            text = "" if hide_thinking else text
+            return {"type": "thinking", "thinking": text, "signature": signature}
+        case RawBlock():
+            return raw_block_data(block, wire.NAME)
+        case _:
+            return None
 
 
-def write_usage(usage: Usage, output: int) -> JSON:
-    """The tokens, as Anthropic counts them."""
-    written: JSON = {
+def _full_name(call: ToolCall) -> str:
+    return f"{call.namespace}__{call.name}" if call.namespace else call.name
+
+
+def _encode_usage(usage: Usage, output: int) -> JSON:
+    encoded: JSON = {
         "input_tokens": max(usage.input - usage.cache_read - usage.cache_write, 0),
         "cache_creation_input_tokens": usage.cache_write,
         "cache_read_input_tokens": usage.cache_read,
@@ -67,119 +93,102 @@ def write_usage(usage: Usage, output: int) -> JSON:
         "service_tier": "standard",
     }
     if usage.reasoning:
-        written["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
-    return written
+        encoded["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    return encoded
 
 
-def write_error(error: ModelError, details: JSON, request_id: str) -> JSON:
-    """The body of a refusal."""
-    kind = anthropic_wire.ERRORS.get(error.status) or (
-        "api_error" if error.status >= 500 else "invalid_request_error"  # noqa: PLR2004 - HTTP's
-    )
-    about: JSON = {"type": kind, "message": error.message}
-    if details:
-        about["details"] = details
-    return {"type": "error", "error": about, "request_id": request_id}
+def _encode_stop(reply: Reply, request: Request) -> JSON:
+    sequence = None
+    if reply.stop == "stop_sequence":
+        sequence = next(iter(request.parameters.get("stop_sequences") or ()), None)
+    encoded: JSON = {"stop_reason": STOP_REASONS[reply.stop], "stop_sequence": sequence}
+    if reply.stop == "refusal":
+        encoded["stop_details"] = _REFUSAL_DETAILS
+    return encoded
 
 
-def write_block(block: AnyBlock, *, hide: bool = False) -> JSON | None:
-    """A content block; None for what a model does not say."""
-    match block:
-        case Text(text):
-            return {"type": "text", "text": text}
-        case ToolCall(call_id, _, arguments):
-            return {"type": "tool_use", "id": call_id, "name": full_name(block), "input": arguments}
-        case Thinking(text, signature, redacted):
-            if redacted:
-                return {"type": "redacted_thinking", "data": signature or sign_thinking(text)}
-            sealed = signature or sign_thinking(text)
-            return {"type": "thinking", "thinking": "" if hide else text, "signature": sealed}
-        case RawBlock():
-            return raw_block_data(block, anthropic_wire.NAME)
-        case _:
-            return None
+def _hides_thinking(request: Request) -> bool:
+    thinking = request.parameters.get("thinking")
+    return isinstance(thinking, dict) and cast("JSON", thinking).get("display") == "omitted"
 
 
-def full_name(call: ToolCall) -> str:
-    """The name of a call's tool, its namespace with it."""
-    return f"{call.namespace}__{call.name}" if call.namespace else call.name
+def encode_message(reply: Reply, request: Request, message_id: str) -> bytes:
+    """Encode a reply as a whole message."""
+    hide = _hides_thinking(request)
+    blocks = (encode_block(block, hide_thinking=hide) for block in reply.blocks)
+    message: JSON = {
+        "id": message_id,
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model or request.model,
+        "content": [block for block in blocks if block],
+        **_encode_stop(reply, request),
+        "usage": _encode_usage(reply.usage, reply.usage.output),
+    }
+    return to_json(message)
 
 
-# --- What the model answers, event by event.
-
-
-def write_events(reply: Reply, request: Request, name: str, *, hide: bool) -> Iterator[bytes]:
-    """All events of a message, as the provider sends them."""
+def encode_events(reply: Reply, request: Request, message_id: str) -> Iterator[bytes]:
+    """Yield the events of a stream."""
     usage = reply.usage
+    hide = _hides_thinking(request)
     start: JSON = {
-        "id": name,
+        "id": message_id,
         "type": "message",
         "role": "assistant",
         "model": reply.model or request.model,
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": write_usage(usage, min(usage.output, 1)),
+        "usage": _encode_usage(usage, min(usage.output, 1)),
     }
     yield b'event: message_start\ndata: {"type":"message_start","message":%b}\n\n' % to_json(start)
     index = 0
     for block in reply.blocks:
-        events = _stream_block(reply, block, index, hide=hide)
+        events = _encode_block_events(reply, block, index, hide_thinking=hide)
         for event in events:
             yield event
             if index == 0 and event.startswith(_BLOCK_START):
-                yield _PING
+                yield _PING  # the provider sends one after the first block has started
         index += bool(events)
     if reply.stop == "error":
-        broken = ModelError("Internal server error", status=500)
-        yield streaming.encode_sse(to_json(write_error(broken, {}, f"req_{name[-24:]}")), "error")
+        error = ModelError(SERVER_ERROR, status=500)
+        body = encode_error_body(error, {}, f"req_{message_id[-24:]}")
+        yield encode_sse(to_json(body), "error")
         return
-    end: JSON = {"stop_reason": STOPS[reply.stop], "stop_sequence": find_sequence(reply, request)}
-    if reply.stop == "refusal":
-        end["stop_details"] = REFUSED
-    total = write_usage(usage, usage.output)
+    total = _encode_usage(usage, usage.output)
     del total["cache_creation"], total["service_tier"]
     yield b'event: message_delta\ndata: {"type":"message_delta","delta":%b,"usage":%b}\n\n' % (
-        to_json(end),
+        to_json(_encode_stop(reply, request)),
         to_json(total),
     )
     yield b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
 
-_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
-
-_BLOCK_START = b"event: content_block_start"
-
-_START = _BLOCK_START + b'\ndata: {"type":"content_block_start","index":%d,"content_block":%b}\n\n'
-
-_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":'
-
-_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
-
-_EMPTY_TEXT = b'{"type":"text","text":""}'
-
-_EMPTY_THOUGHT = b'{"type":"thinking","thinking":"","signature":""}'
-
-
-def _stream_block(reply: Reply, block: AnyBlock, index: int, *, hide: bool) -> list[bytes]:
+def _encode_block_events(
+    reply: Reply, block: AnyBlock, index: int, *, hide_thinking: bool
+) -> list[bytes]:
     match block:
         case Text(text):
-            start, kind, field = _EMPTY_TEXT, b"text_delta", b"text"
-            pieces = split_reply_text(reply, text)
+            start, delta_type, field = _EMPTY_TEXT, b"text_delta", b"text"
+            chunks = split_reply_text(reply, text)
         case ToolCall(call_id, _, arguments):
-            empty: JSON = {"type": "tool_use", "id": call_id, "name": full_name(block), "input": {}}
-            start, kind, field = to_json(empty), b"input_json_delta", b"partial_json"
-            pieces = ["", *split_fixed(render_arguments(arguments))]
+            name = _full_name(block)
+            empty: JSON = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+            start, delta_type, field = to_json(empty), b"input_json_delta", b"partial_json"
+            chunks = ["", *split_fixed(render_arguments(arguments))]
         case Thinking(text, _, False):
-            start, kind, field = _EMPTY_THOUGHT, b"thinking_delta", b"thinking"
-            pieces = [] if hide else split_fixed(text)
-        case Thinking() | RawBlock():
-            start, kind, field, pieces = to_json(write_block(block)), b"", b"", ()
+            start, delta_type, field = _EMPTY_THINKING, b"thinking_delta", b"thinking"
+            chunks = [] if hide_thinking else split_fixed(text)
+        case Thinking() | RawBlock():  # sent whole
+            start, delta_type, field, chunks = to_json(encode_block(block)), b"", b"", ()
         case _:
             return []
-    delta = _DELTA % index + b'{"type":"%b","%b":' % (kind, field)
-    events = [delta + to_json(piece) + b"}}\n\n" for piece in pieces]
+    delta = _DELTA % index + b'{"type":"%b","%b":' % (delta_type, field)
+    events = [delta + to_json(chunk) + b"}}\n\n" for chunk in chunks]
     if isinstance(block, Thinking) and not block.redacted:
-        sealed = to_json(block.signature or sign_thinking(block.text))
-        events.append(_DELTA % index + b'{"type":"signature_delta","signature":%b}}\n\n' % sealed)
+        signature = to_json(block.signature or wire.sign_thinking(block.text))
+        events.append(
+            _DELTA % index + b'{"type":"signature_delta","signature":%b}}\n\n' % signature
+        )
     return [_START % (index, start), *events, _STOP % index]

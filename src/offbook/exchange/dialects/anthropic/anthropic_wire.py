@@ -1,4 +1,9 @@
-"""What stands on the wire of Anthropic's messages, as it is read."""
+"""Wire structs of Anthropic's Messages API, and the signatures of thinking blocks.
+
+Scripted thinking has no signature of the provider. It is sent with a signature of ours that
+contains the thinking itself. So an altered block is detected, one without its text is restored,
+and a conversation with both kinds works: signatures of the provider are kept unchanged.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +15,12 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from offbook.determinism.clock import stable_id
-from offbook.exchange.dialects.decoding import LenientDecoder
-from offbook.exchange.dialects.dialect import OptionPicker
+from offbook.exchange.dialects.decoding import LenientDecoder, OptionPicker
 from offbook.exchange.messages import JSON, History, Thinking
-
-# --- What stands on the wire of Anthropic's messages, as it is read.
 
 NAME = "anthropic"
 
-ERRORS = {
+ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",
@@ -34,7 +36,7 @@ ERRORS = {
 
 
 class AnthropicImageSource(msgspec.Struct):
-    """Where a picture comes from."""
+    """The source of an image."""
 
     type: str = ""
     media_type: str = ""
@@ -43,7 +45,7 @@ class AnthropicImageSource(msgspec.Struct):
 
 
 class AnthropicPart(msgspec.Struct):
-    """A content block of any kind; each kind uses some of the fields."""
+    """A content block of any type; each type uses some of the fields."""
 
     type: str
     text: str = ""
@@ -56,7 +58,7 @@ class AnthropicPart(msgspec.Struct):
     thinking: str = ""
     signature: str | None = None
     data: str = ""
-    source: AnthropicImageSource | str | None = None  # a search result names its own
+    source: AnthropicImageSource | str | None = None  # a string in a search result
     tool_name: str = ""
 
 
@@ -68,14 +70,14 @@ class AnthropicTurn(msgspec.Struct):
 
 
 class AnthropicThread(msgspec.Struct):
-    """The conversation that a request goes on with."""
+    """The stored conversation that a request continues."""
 
     type: str = ""
     previous_message_id: str = ""
 
 
 class AnthropicBody(msgspec.Struct):
-    """A request."""
+    """A request body; the fields from `max_tokens` on are its options."""
 
     messages: list[AnthropicTurn]
     model: str = ""
@@ -103,7 +105,7 @@ class AnthropicBody(msgspec.Struct):
 
 
 class AnthropicUsage(msgspec.Struct):
-    """Tokens; in a stream, those that are told so far."""
+    """Token counts; in a stream, the counts so far."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -113,7 +115,7 @@ class AnthropicUsage(msgspec.Struct):
 
 
 class AnthropicMessage(msgspec.Struct):
-    """A reply."""
+    """A response."""
 
     id: str = ""
     model: str = ""
@@ -123,7 +125,7 @@ class AnthropicMessage(msgspec.Struct):
 
 
 class AnthropicDelta(msgspec.Struct):
-    """What an event of a stream adds."""
+    """The delta of a stream event."""
 
     type: str = ""
     text: str = ""
@@ -133,7 +135,9 @@ class AnthropicDelta(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class _Event(msgspec.Struct):
+class AnthropicEvent(msgspec.Struct):
+    """A stream event."""
+
     type: str
     index: int = 0
     message: AnthropicMessage | None = None
@@ -143,58 +147,52 @@ class _Event(msgspec.Struct):
     error: JSON | None = None
 
 
-options = OptionPicker(AnthropicBody, "max_tokens")
+class AnthropicState(msgspec.Struct, frozen=True):
+    """The decoded messages of a conversation, and the tool name of every call by its id."""
+
+    history: History = msgspec.field(default_factory=History)
+    tool_names: dict[str, str] = {}
 
 
-body = LenientDecoder(AnthropicBody).decode
-
-
-message = msgspec.json.Decoder(AnthropicMessage).decode
-
-
-event = msgspec.json.Decoder(_Event).decode
-
-
-class _Outline(msgspec.Struct):
+class _AnthropicMessagesOnly(msgspec.Struct):
     messages: Raw = Raw(b"[]")
 
 
-class AnthropicState(msgspec.Struct, frozen=True):
-    """What was read from a conversation: its messages, and its tools by the ids of their calls."""
-
-    history: History
-    names: dict[str, str]
-
-
-NOTHING = AnthropicState(History(), {})
+options = OptionPicker(AnthropicBody, "max_tokens")
+decode_body = LenientDecoder(AnthropicBody).decode
+decode_message = msgspec.json.Decoder(AnthropicMessage).decode
+decode_event = msgspec.json.Decoder(AnthropicEvent).decode
+_decode_messages_only = msgspec.json.Decoder(_AnthropicMessagesOnly).decode
 
 
-outline = msgspec.json.Decoder(_Outline).decode
+def find_messages(body: bytes) -> bytes:
+    """Return the JSON of the messages in a body."""
+    return bytes(_decode_messages_only(body).messages)
 
 
-# --- The seals on thoughts: the provider's are kept, ours can be opened.
+# -------------------------------------------------------------------------- signatures
 
 _MAGIC = b"offbook\0"
+_OWN_PREFIX = b64encode(_MAGIC)[:10].decode()
 
 
 def sign_thinking(text: str) -> str:
-    """Our seal on a thought, with the thought in it."""
-    said = text.encode()
-    return b64encode(_MAGIC + stable_id("", text, length=8).encode() + said).decode()
+    """Return a signature that contains the thinking."""
+    return b64encode(_MAGIC + stable_id("", text, length=8).encode() + text.encode()).decode()
 
 
 def verify_thinking(text: str, signature: str) -> Thinking | None:
-    """The thought that was sealed; None if it was altered. Other seals cannot be opened."""
-    if not signature.startswith(_SEALED):
+    """Return the thinking that was signed, or None if it was altered.
+
+    Signatures of the provider cannot be verified and are accepted.
+    """
+    if not signature.startswith(_OWN_PREFIX):
         return Thinking(text, signature)
     try:
-        opened = b64decode(signature, validate=True)[len(_MAGIC) :]
-        sealed = opened[8:].decode()
+        decoded = b64decode(signature, validate=True)[len(_MAGIC) :]
+        signed = decoded[8:].decode()
     except (NotBase64, UnicodeDecodeError):
         return None
-    if opened[:8] != stable_id("", sealed, length=8).encode() or text not in {sealed, ""}:
+    if decoded[:8] != stable_id("", signed, length=8).encode() or text not in {signed, ""}:
         return None
-    return Thinking(sealed)
-
-
-_SEALED = b64encode(_MAGIC)[:10].decode()
+    return Thinking(signed)

@@ -1,4 +1,7 @@
-"""The wire format of Amazon Bedrock's Converse API, whole and as a stream of binary frames."""
+"""Amazon Bedrock's Converse API: whole messages, and streams of binary frames.
+
+The APIs of the single model families (`invoke`) are not supported.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,19 @@ import msgspec
 
 from offbook.determinism.clock import stable_id
 from offbook.errors import ModelError
-from offbook.exchange.dialects.bedrock import bedrock_stream, bedrock_wire
-from offbook.exchange.dialects.bedrock.bedrock_client import gather_reply, read_error, read_reply
-from offbook.exchange.dialects.bedrock.bedrock_stream import (
-    STOPS,
-    write_block,
-    write_frames,
-    write_tools,
-    write_turns,
-    write_usage,
+from offbook.exchange.dialects.bedrock import bedrock_wire as wire
+from offbook.exchange.dialects.bedrock.bedrock_client import (
+    encode_tools,
+    encode_turns,
+    parse_message,
+    parse_stream,
 )
-from offbook.exchange.dialects.bedrock.bedrock_wire import read_messages, read_tools
+from offbook.exchange.dialects.bedrock.bedrock_stream import (
+    EVENT_STREAM,
+    SERVER_ERROR,
+    encode_frames,
+    encode_message,
+)
 from offbook.exchange.dialects.decoding import RawBody
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
@@ -28,6 +33,7 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
+from offbook.exchange.dialects.response_parsing import raise_for_status, response_body
 from offbook.exchange.dialects.validation import ALL_RULES, rejection
 from offbook.exchange.messages import JSON, History, to_json
 from offbook.exchange.model import Request
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import Reply
 
 PATH = re.compile(r"/model/([^/]+)/(converse|converse-stream|invoke|invoke-with-response-stream)$")
-ERRORS = {
+ERROR_TYPES = {
     400: "ValidationException",
     403: "AccessDeniedException",
     404: "ResourceNotFoundException",
@@ -47,106 +53,96 @@ ERRORS = {
     500: "InternalServerException",
     503: "ServiceUnavailableException",
 }
-OPTIONS = ("inferenceConfig", "additionalModelRequestFields", "guardrailConfig", "outputConfig")
 
 
 class Bedrock:
-    """Bedrock's Converse and ConverseStream, holding requests to these rules."""
+    """Bedrock's Converse and ConverseStream, with these validation rules."""
 
-    name = bedrock_wire.NAME
+    name = wire.NAME
 
     def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules
 
-    def claims(self, wire: HttpRequest) -> bool:
-        """Whether this request is one for Bedrock."""
-        return PATH.search(wire.path) is not None
+    def claims(self, http_request: HttpRequest) -> bool:
+        """Return whether this is a request to Bedrock."""
+        return PATH.search(http_request.path) is not None
 
-    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:  # noqa: ARG002 - the protocol's
-        """Nothing but a model call; the way that each model family has for itself is refused."""
-        found = PATH.search(wire.path)
-        if found is None or found[2].startswith("converse"):
+    def side_response(
+        self,
+        http_request: HttpRequest,
+        conversations: ConversationStore,  # noqa: ARG002 - the protocol's
+    ) -> HttpResponse | None:
+        """Return an error for an unsupported operation; None for a model call."""
+        match = PATH.search(http_request.path)
+        if match is None or match[2].startswith("converse"):
             return None
-        what = f"{found[2]} is not spoken here: only converse and converse-stream are"
-        return self.refuse(ModelError(what, status=400))
+        message = f"unsupported operation {match[2]}: use converse or converse-stream"
+        return self.encode_error(ModelError(message, status=400))
 
-    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:  # noqa: ARG002 - the protocol's
-        """The neutral request; a `ModelError` where Bedrock would refuse it."""
-        body, rest = bedrock_wire.read_body(wire.body)
-        seen = RawBody(wire.body, bedrock_wire.NAME)
+    def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:  # noqa: ARG002 - the protocol's
+        """Decode a request; raise `ModelError` where Bedrock would reject it."""
+        body, options = wire.decode_body(http_request.body)
         if not body.messages and "missing_field" in self._rules:
             raise rejection("missing_field", "The messages field is required.")
-        found = PATH.search(wire.path)
-        model, verb = (unquote(found[1]), found[2]) if found else ("", "")
+        match = PATH.search(http_request.path)
+        model, operation = (unquote(match[1]), match[2]) if match else ("", "")
+        raw = RawBody(http_request.body, wire.NAME)
         return Request(
-            History(read_messages(body.messages or (), self._rules, seen)),
+            History(wire.decode_messages(body.messages or (), self._rules, raw)),
             "\n".join(part.text for part in body.system or () if part.text),
-            read_tools(body.toolConfig, self._rules),
+            wire.decode_tools(body.toolConfig, self._rules),
             model,
-            _pick(body) | rest,
-            request_metadata(wire, bedrock_wire.NAME),
-            verb == "converse-stream",
+            options,
+            request_metadata(http_request, wire.NAME),
+            operation == "converse-stream",
         )
 
-    def identify(self, reply: Reply, request: Request) -> str:
-        """The id of the reply: its own, or one made of the exchange."""
+    def reply_id(self, reply: Reply, request: Request) -> str:
+        """Return the id of the reply."""
         return make_reply_id("bedrock-", reply, request)
 
     def encode(self, reply: Reply, request: Request) -> HttpResponse:
-        """The message as JSON, or as the whole stream of its frames."""
-        headers = {"x-amzn-requestid": self.identify(reply, request)}
+        """Encode the message, whole or as a stream of frames."""
+        headers = {"x-amzn-requestid": self.reply_id(reply, request)}
         if request.stream:
-            headers["content-type"] = bedrock_stream.CONTENT_TYPE
-            return HttpResponse(200, headers, b"", tuple(write_frames(reply)))
+            headers["content-type"] = EVENT_STREAM
+            return HttpResponse(200, headers, b"", tuple(encode_frames(reply)))
         if reply.stop == "error":
-            return self.refuse(ModelError("Internal server error", status=500), request)
-        content = [wire for block in reply.blocks if (wire := write_block(block))]
-        stop = "tool_use" if reply.calls else STOPS[reply.stop]
-        whole = {
-            "output": {"message": {"role": "assistant", "content": content}},
-            "stopReason": stop,
-            "usage": write_usage(reply.usage),
-            "metrics": {"latencyMs": 0},
-        }
-        return HttpResponse(200, {**headers, "content-type": "application/json"}, to_json(whole))
+            return self.encode_error(ModelError(SERVER_ERROR, status=500), request)
+        headers["content-type"] = "application/json"
+        return HttpResponse(200, headers, encode_message(reply))
 
-    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:  # noqa: ARG002 - the protocol's
-        """An error as Bedrock tells it: its kind is in a header."""
-        kind = ERRORS.get(error.status) or ERRORS[400 if error.status < 500 else 500]  # noqa: PLR2004 - whose fault it is
+    def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:  # noqa: ARG002 - the protocol's
+        """Encode an error; its type is in a header."""
+        default = ERROR_TYPES[400 if error.status < 500 else 500]  # noqa: PLR2004 - HTTP's
         headers = {
             "content-type": "application/json",
-            "x-amzn-errortype": kind,
+            "x-amzn-errortype": ERROR_TYPES.get(error.status, default),
             "x-amzn-requestid": stable_id("bedrock-", str(error.status), error.message),
         }
         if rule := error.details.get("rule"):
             headers["x-offbook-rule"] = str(rule)
         return HttpResponse(error.status, headers, to_json({"message": error.message}))
 
-    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
-        """A request to Bedrock, with one of its API keys: signatures are not made here."""
-        native = request.metadata.get("dialect", bedrock_wire.NAME) == bedrock_wire.NAME
-        body: JSON = {"messages": write_turns(request.messages)}
+    def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
+        """Build a request to Bedrock with an API key; AWS signatures are not supported."""
+        body: JSON = {"messages": encode_turns(request.messages)}
         if request.system:
             body["system"] = [{"text": request.system}]
         if request.tools:
-            body["toolConfig"] = {"tools": write_tools(request.tools)}
-        if native:
+            body["toolConfig"] = {"tools": encode_tools(request.tools)}
+        if request.metadata.get("dialect", wire.NAME) == wire.NAME:
             body |= request.parameters
-        verb = "converse-stream" if request.stream else "converse"
-        path = f"{base_url.rstrip('/')}/model/{quote(request.model, safe='')}/{verb}"
+        operation = "converse-stream" if request.stream else "converse"
+        url = f"{base_url.rstrip('/')}/model/{quote(request.model, safe='')}/{operation}"
         headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
-        return HttpRequest("POST", path, headers, to_json(body))
+        return HttpRequest("POST", url, headers, to_json(body))
 
-    def parse(self, answer: HttpResponse, request: Request) -> Reply:
-        """Bedrock's answer, streamed or not."""
-        if answer.status >= 400:  # noqa: PLR2004 - the first bad status
-            raise read_error(answer)
-        body = answer.body or b"".join(answer.chunks)
-        named = answer.headers.get("x-amzn-requestid", "")
-        streamed = answer.headers.get("content-type", "").startswith(bedrock_stream.CONTENT_TYPE)
-        reply = gather_reply(body) if streamed else read_reply(body)
-        return msgspec.structs.replace(reply, id=named, model=request.model)
-
-
-def _pick(body: bedrock_wire.BedrockBody) -> JSON:
-    return {name: given for name in OPTIONS if (given := getattr(body, name)) is not None}
+    def parse_response(self, response: HttpResponse, request: Request) -> Reply:
+        """Parse a response of Bedrock, streamed or not."""
+        raise_for_status(response)
+        body = response_body(response)
+        is_stream = response.headers.get("content-type", "").startswith(EVENT_STREAM)
+        reply = parse_stream(body) if is_stream else parse_message(body)
+        reply_id = response.headers.get("x-amzn-requestid", "")
+        return msgspec.structs.replace(reply, id=reply_id, model=request.model)

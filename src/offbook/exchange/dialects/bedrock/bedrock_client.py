@@ -1,104 +1,130 @@
-"""What the real Bedrock answers."""
+"""The client side of Bedrock's API: request bodies, and parsing of responses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.bedrock import bedrock_wire
-from offbook.exchange.dialects.bedrock.bedrock_stream import STOPS, read_frames
-from offbook.exchange.dialects.bedrock.bedrock_wire import read_block
+from offbook.exchange.dialects.bedrock import bedrock_wire as wire
+from offbook.exchange.dialects.bedrock.bedrock_stream import (
+    STOP_REASONS,
+    encode_block,
+    parse_frames,
+)
 from offbook.exchange.dialects.decoding import RawBody
-from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall, parse_arguments
+from offbook.exchange.dialects.response_parsing import StreamAccumulator
+from offbook.exchange.messages import JSON, Message, Text, ToolResult
 from offbook.exchange.model import Reply, StopReason, Usage
 
 if TYPE_CHECKING:
-    from offbook.exchange.dialects.dialect import HttpResponse
+    from collections.abc import Iterable
 
-MEANT: dict[str, StopReason] = {told: stop for stop, told in reversed(STOPS.items())}
+    from offbook.exchange.model import Tool
 
-
-def read_reply(body: bytes) -> Reply:
-    """A whole answer."""
-    whole = msgspec.json.decode(body, type=JSON)
-    parts = msgspec.convert(whole["output"]["message"]["content"], list[bedrock_wire.BedrockPart])
-    seen = RawBody(body, bedrock_wire.NAME)
-    place = ("output", "message", "content")
-    blocks = tuple(read_block(part, seen, (*place, at)) for at, part in enumerate(parts))
-    return Reply(blocks, _read_stop(whole["stopReason"]), _read_usage(whole.get("usage", {})))
+_STOPS: dict[str, StopReason] = {reason: stop for stop, reason in reversed(STOP_REASONS.items())}
 
 
-def gather_reply(body: bytes) -> Reply:
-    """An answer that came in frames."""
-    blocks: dict[int, _Block] = {}
-    stop, usage, chunks = "end_turn", Usage(), list[str]()
-    for headers, payload in read_frames(body):
+# ------------------------------------------------------------------- building requests
+
+
+def encode_turns(messages: Iterable[Message]) -> list[JSON]:
+    """Encode the conversation; adjacent messages of one role become one turn."""
+    turns: list[JSON] = []
+    for message in messages:
+        role = "assistant" if message.role == "assistant" else "user"
+        content: list[JSON] = []
+        for block in message.blocks:
+            if isinstance(block, ToolResult):
+                content.append(_encode_result(block))
+            elif (encoded := encode_block(block)) is not None:
+                content.append(encoded)
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += content
+        else:
+            turns.append({"role": role, "content": content})
+    return turns
+
+
+def _encode_result(result: ToolResult) -> JSON:
+    content = [
+        {"text": block.text} if isinstance(block, Text) else encode_block(block) or {}
+        for block in result.content
+    ]
+    status = "error" if result.is_error else "success"
+    return {"toolResult": {"toolUseId": result.call_id, "content": content, "status": status}}
+
+
+def encode_tools(tools: Iterable[Tool]) -> list[JSON]:
+    """Encode the offered tools."""
+    encoded: list[JSON] = []
+    for tool in tools:
+        spec: JSON = {
+            "name": tool.name,
+            "inputSchema": {"json": tool.schema or {"type": "object"}},
+        }
+        if tool.description:
+            spec["description"] = tool.description
+        encoded.append({"toolSpec": spec})
+    return encoded
+
+
+# ------------------------------------------------------------------- parsing responses
+
+
+def parse_message(body: bytes) -> Reply:
+    """Parse a whole message."""
+    decoded = msgspec.json.decode(body, type=JSON)
+    parts = msgspec.convert(decoded["output"]["message"]["content"], list[wire.BedrockPart])
+    raw = RawBody(body, wire.NAME)
+    path = ("output", "message", "content")
+    blocks = [wire.decode_block(part, raw, (*path, index)) for index, part in enumerate(parts)]
+    stop = _STOPS.get(decoded["stopReason"], "stop")
+    return Reply(tuple(blocks), stop, _parse_usage(decoded.get("usage", {})))
+
+
+def parse_stream(body: bytes) -> Reply:
+    """Parse an event stream."""
+    accumulator = StreamAccumulator()
+    stop: StopReason = "stop"
+    usage = Usage()
+    for headers, payload in parse_frames(body):
         data = msgspec.json.decode(payload or b"{}", type=JSON)
         if headers.get(":message-type") != "event":
             raise ModelError(str(data.get("message", "the stream failed")), status=500)
-        at = data.get("contentBlockIndex", 0)
+        index = data.get("contentBlockIndex", 0)
         match headers.get(":event-type"):
             case "contentBlockStart":
-                blocks[at] = _Block(data.get("start", {}).get("toolUse"))
+                block = accumulator.block(index, "text")
+                if call := data.get("start", {}).get("toolUse"):
+                    block.kind = "call"
+                    block.call_id, block.name = call["toolUseId"], call["name"]
             case "contentBlockDelta":
-                blocks.setdefault(at, _Block()).add(data["delta"])
-                chunks += [data["delta"]["text"]] if "text" in data["delta"] else []
+                delta = data["delta"]
+                block = accumulator.block(index, "text")
+                if "text" in delta:
+                    accumulator.add_text(index, delta["text"])
+                elif "toolUse" in delta:
+                    block.add(delta["toolUse"].get("input", ""))
+                elif reasoning := delta.get("reasoningContent"):
+                    if "redactedContent" in reasoning:
+                        block.kind = "redacted"
+                        block.signature = reasoning["redactedContent"]
+                    else:
+                        block.kind = "thinking"
+                        block.add(reasoning.get("text", ""))
+                        block.signature = reasoning.get("signature", block.signature)
             case "messageStop":
-                stop = data["stopReason"]
+                stop = _STOPS.get(data["stopReason"], "stop")
             case "metadata":
-                usage = _read_usage(data.get("usage", {}))
+                usage = _parse_usage(data.get("usage", {}))
             case _:
                 pass
-    made = tuple(block.made for _, block in sorted(blocks.items()))
-    return Reply(made, _read_stop(stop), usage, chunks=tuple(chunks))
+    return Reply(accumulator.blocks(), stop, usage, chunks=tuple(accumulator.chunks))
 
 
-class _Block:
-    """A block that grows with its deltas."""
-
-    def __init__(self, call: Any = None) -> None:
-        self._call = call
-        self._said: list[str] = []
-        self._thought: list[str] = []
-        self._seal = ""
-        self._hidden = ""
-
-    def add(self, delta: JSON) -> None:
-        self._said.append(delta.get("text", "") or delta.get("toolUse", {}).get("input", ""))
-        thought = delta.get("reasoningContent", {})
-        self._thought.append(thought.get("text", ""))
-        self._seal = thought.get("signature", self._seal)
-        self._hidden = thought.get("redactedContent", self._hidden)
-
-    @property
-    def made(self) -> AnyBlock:
-        said = "".join(self._said)
-        if self._call is not None:
-            given = parse_arguments(said)
-            return ToolCall(self._call["toolUseId"], self._call["name"], given)
-        if self._hidden:
-            return Thinking("", self._hidden, redacted=True)
-        thought = "".join(self._thought)
-        return Thinking(thought, self._seal) if thought or self._seal else Text(said)
-
-
-def _read_stop(told: str) -> StopReason:
-    return MEANT.get(told, "stop")
-
-
-def _read_usage(told: JSON) -> Usage:
-    read, written = told.get("cacheReadInputTokens", 0), told.get("cacheWriteInputTokens", 0)
-    fresh = told.get("inputTokens", 0)
-    return Usage(fresh + read + written, told.get("outputTokens", 0), read, written)
-
-
-def read_error(answer: HttpResponse) -> ModelError:
-    """What it refused with."""
-    try:
-        told = msgspec.json.decode(answer.body, type=JSON)
-    except msgspec.DecodeError:
-        told = {}
-    message = told.get("message") or told.get("Message") or answer.body.decode(errors="replace")
-    return ModelError(str(message), status=answer.status)
+def _parse_usage(usage: JSON) -> Usage:
+    read, written = usage.get("cacheReadInputTokens", 0), usage.get("cacheWriteInputTokens", 0)
+    uncached = usage.get("inputTokens", 0)
+    return Usage(uncached + read + written, usage.get("outputTokens", 0), read, written)

@@ -1,4 +1,8 @@
-"""The frames of Amazon's event streams: lengths, headers, a payload, and a checksum for each."""
+"""Encoding of replies as Bedrock's messages and binary event streams.
+
+A frame of an event stream has its length and a checksum, string headers, a JSON payload and a
+checksum of the whole frame.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,12 @@ from binascii import crc32
 from typing import TYPE_CHECKING
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.bedrock import bedrock_wire
+from offbook.exchange.dialects.bedrock import bedrock_wire as wire
 from offbook.exchange.dialects.decoding import raw_block_data
 from offbook.exchange.dialects.streaming import split_fixed, split_reply_text
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
-    Content,
     Image,
     RawBlock,
     Text,
@@ -25,80 +28,12 @@ from offbook.exchange.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from offbook.exchange.messages import Message
-    from offbook.exchange.model import Reply, StopReason, Tool, Usage
+    from offbook.exchange.model import Reply, StopReason, Usage
 
-
-# --- The frames of Amazon's event streams: lengths, headers, a payload, and a checksum for each.
-
-CONTENT_TYPE = "application/vnd.amazon.eventstream"
-STRING = 7
-PRELUDE = struct.Struct("!II")
-CHECK = struct.Struct("!I")
-SHORTEST = PRELUDE.size + 2 * CHECK.size
-
-
-def write_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """One frame."""
-    head = b"".join(
-        bytes([len(name)])
-        + name.encode()
-        + struct.pack("!BH", STRING, len(value.encode()))
-        + value.encode()
-        for name, value in headers.items()
-    )
-    prelude = PRELUDE.pack(SHORTEST + len(head) + len(payload), len(head))
-    frame = prelude + CHECK.pack(crc32(prelude)) + head + payload
-    return frame + CHECK.pack(crc32(frame))
-
-
-def write_event(kind: str, payload: bytes) -> bytes:
-    """One event of a stream."""
-    headers = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
-    return write_frame(headers, payload)
-
-
-def write_exception(kind: str, payload: bytes) -> bytes:
-    """An error in the middle of a stream."""
-    headers = {":exception-type": kind, ":content-type": "application/json"}
-    return write_frame({**headers, ":message-type": "exception"}, payload)
-
-
-def read_frames(data: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
-    """The headers and the payload of each frame; a torn or damaged one is the provider's error."""
-    at = 0
-    while at < len(data):
-        if len(data) - at < SHORTEST:
-            raise ModelError("the stream breaks off in the middle of a frame", status=500)
-        total, size = PRELUDE.unpack_from(data, at)
-        frame = data[at : at + total]
-        if not SHORTEST + size <= total == len(frame):
-            raise ModelError("the stream breaks off in the middle of a frame", status=500)
-        if CHECK.unpack_from(frame, total - CHECK.size)[0] != crc32(frame[: -CHECK.size]):
-            raise ModelError("a frame of the stream is damaged", status=500)
-        start = PRELUDE.size + CHECK.size
-        yield _read_headers(frame[start : start + size]), frame[start + size : -CHECK.size]
-        at += total
-
-
-def _read_headers(head: bytes) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    at = 0
-    while at < len(head):
-        end = at + 1 + head[at]
-        kind, size = struct.unpack_from("!BH", head, end)
-        if kind != STRING:
-            raise ModelError(f"a header of a frame has the type {kind}", status=500)
-        headers[head[at + 1 : end].decode()] = head[end + 3 : end + 3 + size].decode()
-        at = end + 3 + size
-    return headers
-
-
-# --- What the model answers, and what an agent asks, as Bedrock writes it.
-
-STOPS: dict[StopReason, str] = {
+EVENT_STREAM = "application/vnd.amazon.eventstream"
+STOP_REASONS: dict[StopReason, str] = {
     "stop": "end_turn",
     "tool_use": "tool_use",
     "length": "max_tokens",
@@ -106,126 +41,168 @@ STOPS: dict[StopReason, str] = {
     "refusal": "content_filtered",
     "error": "end_turn",
 }
-UNREADABLE = "AAAA"  # what stands for a thought that nobody may read
+SERVER_ERROR = "Internal server error"
+_REDACTED = "AAAA"  # the content of redacted thinking that was scripted
+
+_STRING_TYPE = 7
+_PRELUDE = struct.Struct("!II")
+_CHECKSUM = struct.Struct("!I")
+_MIN_FRAME_SIZE = _PRELUDE.size + 2 * _CHECKSUM.size
 
 
-def write_usage(usage: Usage) -> JSON:
-    """The tokens; those of the cache are beside the input here."""
-    fresh = max(usage.input - usage.cache_read - usage.cache_write, 0)
-    told: JSON = {
-        "inputTokens": fresh,
-        "outputTokens": usage.output,
-        "totalTokens": usage.input + usage.output,
-    }
-    if usage.cache_read or usage.cache_write:
-        told["cacheReadInputTokens"] = usage.cache_read
-        told["cacheWriteInputTokens"] = usage.cache_write
-    return told
+# ------------------------------------------------------------------------------ frames
 
 
-def write_block(block: AnyBlock) -> JSON | None:
-    """One block of a message; None for what a model never says."""
+def encode_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """Encode a frame."""
+    head = b"".join(
+        bytes([len(name)])
+        + name.encode()
+        + struct.pack("!BH", _STRING_TYPE, len(value.encode()))
+        + value.encode()
+        for name, value in headers.items()
+    )
+    prelude = _PRELUDE.pack(_MIN_FRAME_SIZE + len(head) + len(payload), len(head))
+    frame = prelude + _CHECKSUM.pack(crc32(prelude)) + head + payload
+    return frame + _CHECKSUM.pack(crc32(frame))
+
+
+def parse_frames(data: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
+    """Yield the headers and the payload of each frame; raise `ModelError` for a damaged one."""
+    start = 0
+    while start < len(data):
+        if len(data) - start < _MIN_FRAME_SIZE:
+            raise ModelError("the stream ended in the middle of a frame", status=500)
+        size, head_size = _PRELUDE.unpack_from(data, start)
+        frame = data[start : start + size]
+        if not _MIN_FRAME_SIZE + head_size <= size == len(frame):
+            raise ModelError("the stream ended in the middle of a frame", status=500)
+        (checksum,) = _CHECKSUM.unpack_from(frame, size - _CHECKSUM.size)
+        if checksum != crc32(frame[: -_CHECKSUM.size]):
+            raise ModelError("a frame of the stream has a wrong checksum", status=500)
+        head_start = _PRELUDE.size + _CHECKSUM.size
+        head_end = head_start + head_size
+        yield _parse_headers(frame[head_start:head_end]), frame[head_end : -_CHECKSUM.size]
+        start += size
+
+
+def _parse_headers(head: bytes) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    start = 0
+    while start < len(head):
+        name_end = start + 1 + head[start]
+        value_type, size = struct.unpack_from("!BH", head, name_end)
+        if value_type != _STRING_TYPE:
+            raise ModelError(f"unsupported type {value_type} of a frame header", status=500)
+        value_start = name_end + 3
+        name = head[start + 1 : name_end].decode()
+        headers[name] = head[value_start : value_start + size].decode()
+        start = value_start + size
+    return headers
+
+
+# ----------------------------------------------------------------------------- replies
+
+
+def encode_block(block: AnyBlock) -> JSON | None:
+    """Encode a content block; None for a tool result."""
     match block:
         case Text(text):
             return {"text": text}
-        case Thinking():
-            return _write_thought(block)
+        case Thinking(text, signature, redacted):
+            if redacted:
+                return {"reasoningContent": {"redactedContent": signature or _REDACTED}}
+            thinking = {"text": text, "signature": signature}
+            return {"reasoningContent": {"reasoningText": thinking}}
         case ToolCall(call_id, name, arguments):
             return {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments}}
-        case Image(data, kind):
-            source = {"bytes": data}
-            return {"image": {"format": kind.partition("/")[2] or "png", "source": source}}
+        case Image(data, media_type):
+            image_format = media_type.partition("/")[2] or "png"
+            return {"image": {"format": image_format, "source": {"bytes": data}}}
         case RawBlock():
-            return raw_block_data(block, bedrock_wire.NAME)
+            return raw_block_data(block, wire.NAME)
         case ToolResult():
             return None
 
 
-def _write_thought(thought: Thinking) -> JSON:
-    if thought.redacted:
-        return {"reasoningContent": {"redactedContent": thought.signature or UNREADABLE}}
-    said = {"text": thought.text, "signature": thought.signature}
-    return {"reasoningContent": {"reasoningText": said}}
+def _encode_usage(usage: Usage) -> JSON:
+    encoded: JSON = {
+        # Bedrock counts the cached tokens separately.
+        "inputTokens": max(usage.input - usage.cache_read - usage.cache_write, 0),
+        "outputTokens": usage.output,
+        "totalTokens": usage.input + usage.output,
+    }
+    if usage.cache_read or usage.cache_write:
+        encoded["cacheReadInputTokens"] = usage.cache_read
+        encoded["cacheWriteInputTokens"] = usage.cache_write
+    return encoded
 
 
-def write_frames(reply: Reply) -> Iterator[bytes]:
-    """All events of a message, each in its frame."""
-    yield _event("messageStart", {"role": "assistant"})
-    for at, block in enumerate(reply.blocks):
-        yield from _write_block(reply, block, at)
+def _stop_reason(reply: Reply) -> str:
+    return "tool_use" if reply.calls else STOP_REASONS[reply.stop]
+
+
+def encode_message(reply: Reply) -> bytes:
+    """Encode a whole message."""
+    blocks = (encode_block(block) for block in reply.blocks)
+    message = {"role": "assistant", "content": [block for block in blocks if block]}
+    return to_json(
+        {
+            "output": {"message": message},
+            "stopReason": _stop_reason(reply),
+            "usage": _encode_usage(reply.usage),
+            "metrics": {"latencyMs": 0},
+        }
+    )
+
+
+def encode_frames(reply: Reply) -> Iterator[bytes]:
+    """Yield the frames of a stream."""
+    yield _encode_event("messageStart", {"role": "assistant"})
+    for index, block in enumerate(reply.blocks):
+        position: JSON = {"contentBlockIndex": index}
+        if isinstance(block, ToolCall):
+            start = {"toolUse": {"toolUseId": block.id, "name": block.name}}
+            yield _encode_event("contentBlockStart", {"start": start, **position})
+        for delta in _deltas(reply, block):
+            yield _encode_event("contentBlockDelta", {"delta": delta, **position})
+        yield _encode_event("contentBlockStop", position)
     if reply.stop == "error":
-        yield write_exception("internalServerException", b'{"message":"Internal server error"}')
+        headers = {
+            ":exception-type": "internalServerException",
+            ":content-type": "application/json",
+            ":message-type": "exception",
+        }
+        yield encode_frame(headers, to_json({"message": SERVER_ERROR}))
         return
-    stop = "tool_use" if reply.calls else STOPS[reply.stop]
-    yield _event("messageStop", {"stopReason": stop})
-    yield _event("metadata", {"usage": write_usage(reply.usage), "metrics": {"latencyMs": 0}})
+    yield _encode_event("messageStop", {"stopReason": _stop_reason(reply)})
+    metadata = {"usage": _encode_usage(reply.usage), "metrics": {"latencyMs": 0}}
+    yield _encode_event("metadata", metadata)
 
 
-def _event(kind: str, payload: JSON) -> bytes:
-    return write_event(kind, to_json(payload))
+def _encode_event(event_type: str, payload: JSON) -> bytes:
+    headers = {
+        ":event-type": event_type,
+        ":content-type": "application/json",
+        ":message-type": "event",
+    }
+    return encode_frame(headers, to_json(payload))
 
 
-def _write_block(reply: Reply, block: AnyBlock, at: int) -> Iterator[bytes]:
-    place: JSON = {"contentBlockIndex": at}
-    if isinstance(block, ToolCall):
-        start = {"toolUse": {"toolUseId": block.id, "name": block.name}}
-        yield _event("contentBlockStart", {"start": start, **place})
-    for delta in _cut(reply, block):
-        yield _event("contentBlockDelta", {"delta": delta, **place})
-    yield _event("contentBlockStop", place)
-
-
-def _cut(reply: Reply, block: AnyBlock) -> Iterator[JSON]:
+def _deltas(reply: Reply, block: AnyBlock) -> Iterator[JSON]:
     match block:
         case Text(text):
-            yield from ({"text": piece} for piece in split_reply_text(reply, text))
+            for chunk in split_reply_text(reply, text):
+                yield {"text": chunk}
         case ToolCall(_, _, arguments):
-            pieces = split_fixed(render_arguments(arguments))
-            yield from ({"toolUse": {"input": piece}} for piece in pieces)
+            for chunk in split_fixed(render_arguments(arguments)):
+                yield {"toolUse": {"input": chunk}}
         case Thinking(text, signature, False):
-            yield from ({"reasoningContent": {"text": piece}} for piece in split_fixed(text))
+            for chunk in split_fixed(text):
+                yield {"reasoningContent": {"text": chunk}}
             if signature:
                 yield {"reasoningContent": {"signature": signature}}
         case Thinking(_, signature):
-            yield {"reasoningContent": {"redactedContent": signature or UNREADABLE}}
-        case _:
+            yield {"reasoningContent": {"redactedContent": signature or _REDACTED}}
+        case _:  # an image or a raw block has no deltas
             return
-
-
-def write_tools(tools: Iterable[Tool]) -> list[JSON]:
-    """The tools that are offered."""
-    return [
-        {
-            "toolSpec": {
-                "name": tool.name,
-                "inputSchema": {"json": tool.schema or {"type": "object"}},
-                **({"description": tool.description} if tool.description else {}),
-            }
-        }
-        for tool in tools
-    ]
-
-
-def write_turns(messages: Iterable[Message]) -> list[JSON]:
-    """The conversation; what stands side by side in one role is one turn."""
-    turns: list[JSON] = []
-    for message in messages:
-        role = "assistant" if message.role == "assistant" else "user"
-        content = [wire for block in message.blocks if (wire := _write_part(block))]
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += content
-        else:
-            turns.append({"role": role, "content": content})
-    return turns
-
-
-def _write_part(block: AnyBlock) -> JSON | None:
-    if not isinstance(block, ToolResult):
-        return write_block(block)
-    content = [_write_content(said) for said in block.content]
-    status = "error" if block.is_error else "success"
-    return {"toolResult": {"toolUseId": block.call_id, "content": content, "status": status}}
-
-
-def _write_content(said: Content) -> JSON:
-    return {"text": said.text} if isinstance(said, Text) else write_block(said) or {}

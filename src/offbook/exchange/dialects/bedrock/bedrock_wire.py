@@ -1,4 +1,4 @@
-"""What a Converse request is made of, as far as it is read here; the rest is left alone."""
+"""Wire structs of Amazon Bedrock's Converse API, and decoding of its requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.decoding import LenientDecoder
+from offbook.exchange.dialects.decoding import JsonPath, LenientDecoder, RawBody
 from offbook.exchange.dialects.validation import (
     Violation,
     find_bad_schema,
@@ -31,24 +31,21 @@ from offbook.exchange.model import Tool
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from offbook.exchange.dialects.decoding import RawBody
-
-
-# --- What a Converse request is made of, as far as it is read here; the rest is left alone.
-
 NAME = "bedrock"
+
+# ruff: noqa: N815 - the field names are Amazon's
 
 
 class BedrockToolUse(msgspec.Struct, frozen=True):
-    """The model calls a tool."""
+    """A tool call."""
 
-    toolUseId: str  # noqa: N815 - Amazon's name, as all of them here
+    toolUseId: str
     name: str
     input: JSON | None = None
 
 
 class BedrockBytes(msgspec.Struct, frozen=True):
-    """Where the bytes of an image are."""
+    """The base64 data of an image."""
 
     bytes: str = ""
 
@@ -61,7 +58,7 @@ class BedrockImage(msgspec.Struct, frozen=True):
 
 
 class BedrockResultPart(msgspec.Struct, frozen=True):
-    """A piece of what a tool answered."""
+    """A part of a tool result."""
 
     text: str | None = None
     json: msgspec.Raw = msgspec.Raw()
@@ -69,39 +66,39 @@ class BedrockResultPart(msgspec.Struct, frozen=True):
 
 
 class BedrockToolResult(msgspec.Struct, frozen=True):
-    """What a tool answered."""
+    """A tool result."""
 
-    toolUseId: str  # noqa: N815 - as it stands on the wire
+    toolUseId: str
     content: list[BedrockResultPart] = []
     status: str = "success"
 
 
 class BedrockReasoningText(msgspec.Struct, frozen=True):
-    """What the model thought, with its seal."""
+    """Thinking and its signature."""
 
     text: str = ""
     signature: str = ""
 
 
 class BedrockReasoning(msgspec.Struct, frozen=True):
-    """A thought that can be read, or one that cannot."""
+    """Thinking, readable or redacted."""
 
-    reasoningText: BedrockReasoningText | None = None  # noqa: N815 - as it stands on the wire
-    redactedContent: str = ""  # noqa: N815 - as it stands on the wire
+    reasoningText: BedrockReasoningText | None = None
+    redactedContent: str = ""
 
 
 class BedrockPart(msgspec.Struct, frozen=True):
-    """One block of a message: exactly one of these."""
+    """A content block: exactly one of the fields is set."""
 
     text: str | None = None
-    toolUse: BedrockToolUse | None = None  # noqa: N815 - as it stands on the wire
-    toolResult: BedrockToolResult | None = None  # noqa: N815 - as it stands on the wire
-    reasoningContent: BedrockReasoning | None = None  # noqa: N815 - as it stands on the wire
+    toolUse: BedrockToolUse | None = None
+    toolResult: BedrockToolResult | None = None
+    reasoningContent: BedrockReasoning | None = None
     image: BedrockImage | None = None
 
 
 class BedrockTurn(msgspec.Struct, frozen=True):
-    """One message."""
+    """One turn of a conversation."""
 
     role: str
     content: list[BedrockPart]
@@ -114,145 +111,148 @@ class BedrockSchema(msgspec.Struct, frozen=True):
 
 
 class BedrockToolSpec(msgspec.Struct, frozen=True):
-    """A tool."""
+    """The name and parameters of a tool."""
 
     name: str
     description: str = ""
-    inputSchema: BedrockSchema = BedrockSchema()  # noqa: N815 - as it stands on the wire
+    inputSchema: BedrockSchema = BedrockSchema()
 
 
 class BedrockTool(msgspec.Struct, frozen=True):
-    """A tool that is offered, or a mark in the cache."""
+    """An offered tool, or a cache point."""
 
-    toolSpec: BedrockToolSpec | None = None  # noqa: N815 - as it stands on the wire
+    toolSpec: BedrockToolSpec | None = None
 
 
 class BedrockToolConfig(msgspec.Struct, frozen=True):
-    """The tools that are offered."""
+    """The offered tools."""
 
     tools: list[BedrockTool] = []
 
 
 class BedrockBody(msgspec.Struct, frozen=True):
-    """A request."""
+    """A request body."""
 
     messages: list[BedrockTurn] | None = None
     system: list[BedrockPart] | None = None
-    toolConfig: BedrockToolConfig | None = None  # noqa: N815 - as it stands on the wire
-    inferenceConfig: JSON | None = None  # noqa: N815 - as it stands on the wire
-    additionalModelRequestFields: JSON | None = None  # noqa: N815 - as it stands on the wire
-    guardrailConfig: JSON | None = None  # noqa: N815 - as it stands on the wire
-    outputConfig: JSON | None = None  # noqa: N815 - as it stands on the wire
+    toolConfig: BedrockToolConfig | None = None
+    inferenceConfig: JSON | None = None
+    additionalModelRequestFields: JSON | None = None
+    guardrailConfig: JSON | None = None
+    outputConfig: JSON | None = None
 
 
-_body = LenientDecoder(BedrockBody)
+_OPTIONS = ("inferenceConfig", "additionalModelRequestFields", "guardrailConfig", "outputConfig")
+_body_decoder = LenientDecoder(BedrockBody)
 
 
-def read_body(data: bytes) -> tuple[BedrockBody, JSON]:
-    """The body, and what is beside it; Bedrock's refusal of what it cannot read."""
+# ---------------------------------------------------------------------------- decoding
+
+
+def decode_body(body: bytes) -> tuple[BedrockBody, JSON]:
+    """Return the body and its options; raise Bedrock's error if it is invalid."""
     try:
-        return _body.decode(data)
+        decoded, unknown_options = _body_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"The model returned the following errors: {error}", status=400) from error
+    options = {name: value for name in _OPTIONS if (value := getattr(decoded, name)) is not None}
+    return decoded, options | unknown_options
 
 
-# --- The turns and tools of a request, in no provider's words, held to the rules.
-
-Place = tuple[str | int, ...]
-
-
-def read_messages(
-    turns: Iterable[BedrockTurn], rules: frozenset[str], seen: RawBody
+def decode_messages(
+    turns: Iterable[BedrockTurn], rules: frozenset[str], raw: RawBody
 ) -> list[Message]:
-    """The messages; results stand in messages of their own."""
+    """Decode and validate the turns; each tool result becomes a message."""
     messages: list[Message] = []
-    names: dict[str, str] = {}
-    for at, turn in enumerate(turns, 1):
+    tool_names: dict[str, str] = {}
+    for number, turn in enumerate(turns, 1):
         if turn.role not in {"user", "assistant"} and "unknown_role" in rules:
             raise rejection(
                 "unknown_role",
-                f"1 validation error detected: Value '{turn.role}' at 'messages.{at}.member.role'"
-                " failed to satisfy constraint: Member must satisfy enum value set:"
-                " [user, assistant]",
+                f"1 validation error detected: Value '{turn.role}' at"
+                f" 'messages.{number}.member.role' failed to satisfy constraint: Member must"
+                " satisfy enum value set: [user, assistant]",
             )
         blocks: list[AnyBlock] = []
-        results: list[ToolResult] = []
-        for number, part in enumerate(turn.content):
-            place = ("messages", at - 1, "content", number)
+        results: list[Message] = []
+        for index, part in enumerate(turn.content):
+            path = ("messages", number - 1, "content", index)
             if part.toolResult is not None:
-                inside = (*place, "toolResult", "content")
-                results.append(_read_result(part.toolResult, names, seen, inside))
+                result = _decode_result(
+                    part.toolResult, tool_names, raw, (*path, "toolResult", "content")
+                )
+                results.append(Message("tool", (result,)))
             else:
-                block = read_block(part, seen, place)
+                block = decode_block(part, raw, path)
                 blocks.append(block)
                 if isinstance(block, ToolCall):
-                    names[block.id] = block.name
-        messages += [Message("tool", (result,)) for result in results]
+                    tool_names[block.id] = block.name
+        messages += results
         if blocks or not results:
             role = "assistant" if turn.role == "assistant" else "user"
             messages.append(Message(role, tuple(blocks)))
-    breach = find_unpaired_call(messages, rules)
-    if breach is not None:
-        raise _refuse(breach)
+    violation = find_unpaired_call(messages, rules)
+    if violation is not None:
+        raise _pairing_error(violation)
     return messages
 
 
-def read_block(part: BedrockPart, seen: RawBody, place: Place) -> AnyBlock:
-    """The neutral block; what has none is kept as it stands."""
+def decode_block(part: BedrockPart, raw: RawBody, path: JsonPath) -> AnyBlock:
+    """Decode a block; one without a neutral form is kept raw."""
     if part.text is not None:
         return Text(part.text)
     if part.toolUse is not None:
         return ToolCall(part.toolUse.toolUseId, part.toolUse.name, part.toolUse.input or {})
     if part.reasoningContent is not None:
-        thought = part.reasoningContent.reasoningText
-        if thought is None:
+        thinking = part.reasoningContent.reasoningText
+        if thinking is None:
             return Thinking("", part.reasoningContent.redactedContent, redacted=True)
-        return Thinking(thought.text, thought.signature)
-    return _read_picture(part.image, seen, place)
+        return Thinking(thinking.text, thinking.signature)
+    return _decode_image(part.image, raw, path)
 
 
-def _read_picture(picture: BedrockImage | None, seen: RawBody, place: Place) -> Image | RawBlock:
-    if picture is not None and picture.source.bytes:
-        return Image(picture.source.bytes, f"image/{picture.format}")
-    kept = seen.keep("", *place)
-    return msgspec.structs.replace(kept, kind=next(iter(kept.data), "block"))
+def _decode_image(image: BedrockImage | None, raw: RawBody, path: JsonPath) -> Image | RawBlock:
+    if image is not None and image.source.bytes:
+        return Image(image.source.bytes, f"image/{image.format}")
+    block = raw.block("", path)
+    return msgspec.structs.replace(block, kind=next(iter(block.data), "block"))
 
 
-def _read_result(
-    result: BedrockToolResult, names: dict[str, str], seen: RawBody, place: Place
+def _decode_result(
+    result: BedrockToolResult, tool_names: dict[str, str], raw: RawBody, path: JsonPath
 ) -> ToolResult:
     content: list[Content] = []
-    for at, said in enumerate(result.content):
-        if said.text is not None:
-            content.append(Text(said.text))
-        elif said.json:
-            content.append(Text(bytes(said.json).decode()))
+    for index, part in enumerate(result.content):
+        if part.text is not None:
+            content.append(Text(part.text))
+        elif part.json:
+            content.append(Text(bytes(part.json).decode()))
         else:
-            content.append(_read_picture(said.image, seen, (*place, at)))
-    name = names.get(result.toolUseId, "")
+            content.append(_decode_image(part.image, raw, (*path, index)))
+    name = tool_names.get(result.toolUseId, "")
     return ToolResult(result.toolUseId, tuple(content), result.status == "error", name)
 
 
-def _refuse(breach: Violation) -> ModelError:
-    ids, where = ", ".join(breach.ids), f"messages.{breach.at}.content"
-    told = {
-        "missing_result": f"Expected toolResult blocks at {where} for the following Ids: {ids}",
-        "orphan_result": f"The number of toolResult blocks at {where} exceeds the number of toolUse"
+def _pairing_error(violation: Violation) -> ModelError:
+    ids, path = ", ".join(violation.ids), f"messages.{violation.index}.content"
+    messages = {
+        "missing_result": f"Expected toolResult blocks at {path} for the following Ids: {ids}",
+        "orphan_result": f"The number of toolResult blocks at {path} exceeds the number of toolUse"
         " blocks of previous turn.",
-        "duplicate_id": f"The toolUse blocks at {where} contain duplicate Ids: {ids}",
+        "duplicate_id": f"The toolUse blocks at {path} contain duplicate Ids: {ids}",
     }
-    return rejection(breach.rule, told[breach.rule])
+    return rejection(violation.rule, messages[violation.rule])
 
 
-def read_tools(config: BedrockToolConfig | None, rules: frozenset[str]) -> tuple[Tool, ...]:
-    """The tools that a request offers."""
-    specs = [offer.toolSpec for offer in config.tools if offer.toolSpec] if config else []
+def decode_tools(config: BedrockToolConfig | None, rules: frozenset[str]) -> tuple[Tool, ...]:
+    """Decode and validate the offered tools."""
+    specs = [tool.toolSpec for tool in config.tools if tool.toolSpec] if config else []
     tools = tuple(Tool(spec.name, spec.description, spec.inputSchema.json) for spec in specs)
-    breach = find_bad_schema(tools, rules)
-    if breach is not None:
+    violation = find_bad_schema(tools, rules)
+    if violation is not None:
         raise rejection(
-            breach.rule,
-            f"The value at toolConfig.tools.{breach.at}.toolSpec.inputSchema.json.type must be one"
-            " of the following: object.",
+            violation.rule,
+            f"The value at toolConfig.tools.{violation.index}.toolSpec.inputSchema.json.type must"
+            " be one of the following: object.",
         )
     return tools

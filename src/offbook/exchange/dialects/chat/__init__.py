@@ -1,50 +1,50 @@
-"""OpenAI's chat completions, with the list of models and the embeddings beside them.
+"""OpenAI's chat completions, with the list of models and the embeddings.
 
-What this dialect cannot say is made uniform on the way: the system messages at the start become
-the one `system`; a reply's texts become one, its thoughts come first and its calls last; whether a
-tool's result is an error is not told.
+The format cannot represent everything, so a conversation is normalized on the way: the system
+messages at the start become the one `system`; the texts of a reply become one text, after its
+reasoning and before its calls; and a tool result does not say whether it is an error.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from base64 import b64encode
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, cast
 
+from offbook.determinism.clock import EPOCH
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai, validation
-from offbook.exchange.dialects.chat import chat_wire
+from offbook.exchange.dialects.chat import chat_wire as wire
 from offbook.exchange.dialects.chat.chat_client import (
-    gather_reply,
-    read_reply,
-    write_messages,
-    write_tools,
+    encode_messages,
+    encode_tools,
+    parse_completion,
+    parse_stream,
 )
 from offbook.exchange.dialects.chat.chat_messages import (
-    find_messages,
-    read_functions,
-    read_messages,
-    read_tools,
-    require,
-    say_breach,
-)
-from offbook.exchange.dialects.chat.chat_side_requests import (
-    MODELS,
-    answer_aside,
-    answer_vectors,
-    describe_model,
-    embedding,
+    decode_functions,
+    decode_messages,
+    decode_tools,
+    pairing_error,
+    require_fields,
 )
 from offbook.exchange.dialects.chat.chat_stream import (
+    chunks_template,
+    completion_template,
     count_choices,
-    draft_completion,
-    draft_events,
     repeat_choice,
-    repeat_events,
+    repeat_chunks,
 )
-from offbook.exchange.dialects.conversations import MIN_BODY_SIZE, CachedPrefix, PrefixCache
+from offbook.exchange.dialects.conversations import CachedPrefix, PrefixCache
 from offbook.exchange.dialects.decoding import RawBody
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse, request_metadata
-from offbook.exchange.dialects.streaming import PLACEHOLDER, FilledTemplate
+from offbook.exchange.dialects.response_parsing import (
+    is_event_stream,
+    raise_for_status,
+    response_body,
+)
+from offbook.exchange.dialects.side_requests import embed, estimate_tokens, pack_floats
+from offbook.exchange.dialects.streaming import EVENT_STREAM, PLACEHOLDER, FilledTemplate
 from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.model import Request, Tool
 
@@ -52,157 +52,174 @@ if TYPE_CHECKING:
     from offbook.exchange.dialects.conversations import ConversationStore
     from offbook.exchange.model import Reply
 
-PREFIX = "chatcmpl-"
+ID_PREFIX = "chatcmpl-"
+MODELS = ("gpt-5", "gpt-5-mini", "gpt-4o", "gpt-4o-mini", "text-embedding-3-small")
+EMBEDDING_DIMENSIONS = {"text-embedding-3-large": 3072}
 
 
 class Chat:
     """The dialect of `/v1/chat/completions`."""
 
-    name = chat_wire.NAME
+    name = wire.NAME
 
-    def __init__(self, refused: frozenset[str] = validation.ALL_RULES) -> None:
-        self._rules = refused
-        self._offer = lru_cache(maxsize=64)(self._read_tools)
-        self._memory: PrefixCache[chat_wire.ChatState] = PrefixCache(find_messages)
+    def __init__(self, rules: frozenset[str] = validation.ALL_RULES) -> None:
+        self._rules = rules
+        self._tools = lru_cache(maxsize=64)(self._decode_tools)
+        self._cache: PrefixCache[wire.ChatState] = PrefixCache(wire.find_messages)
 
-    def claims(self, wire: HttpRequest) -> bool:
-        """Whether this is a completion, an embedding or a question for models."""
-        path = wire.path
+    def claims(self, http_request: HttpRequest) -> bool:
+        """Return whether this is a completion, an embedding or a request for models."""
+        path = http_request.path
         if path.endswith(("/chat/completions", "/embeddings")):
             return True
         if path.endswith("/models") or "/models/" in path:
-            headers = wire.headers
+            # Anthropic and Google have the same paths, but send a header of their own.
+            headers = http_request.headers
             return (
-                wire.method == "GET"
+                http_request.method == "GET"
                 and "x-goog-api-key" not in headers
                 and "anthropic-version" not in headers
             )
         return False
 
-    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:
-        """The models, or vectors for texts; None for a completion."""
-        del threads
-        path = wire.path
+    def side_response(
+        self, http_request: HttpRequest, conversations: ConversationStore
+    ) -> HttpResponse | None:
+        """Return the models, or embeddings; None for a completion."""
+        del conversations
+        path = http_request.path
         if path.endswith("/chat/completions"):
             return None
-        try:
-            if path.endswith("/embeddings"):
-                return answer_vectors(openai.read_body(embedding, wire.body))
-        except ModelError as error:
-            return self.refuse(error)
-        if path.endswith("/models"):
-            return answer_aside(
-                {"object": "list", "data": [describe_model(name) for name in MODELS]}
-            )
-        return answer_aside(describe_model(path.rpartition("/models/")[2]))
-
-    # ------------------------------------------------------------------ what the agent sent
-
-    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
-        """The neutral request."""
-        found = self._memory.recall(wire.body) if len(wire.body) >= MIN_BODY_SIZE else None
-        if found is not None:
+        if path.endswith("/embeddings"):
             try:
-                return self._decode(wire, found[1], threads, found[0])
-            except ModelError:  # read it whole, so that the error names the right place
-                pass
-        return self._decode(wire, wire.body, threads)
+                body = _embeddings(openai.decode_body(wire.embedding_decoder, http_request.body))
+            except ModelError as error:
+                return self.encode_error(error)
+        elif path.endswith("/models"):
+            body = {"object": "list", "data": [_describe_model(name) for name in MODELS]}
+        else:
+            body = _describe_model(path.rpartition("/models/")[2])
+        headers = {"content-type": openai.JSON_TYPE, "x-request-id": "req_offbook"}
+        return HttpResponse(200, headers, to_json(body))
+
+    def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
+        """Decode a request."""
+        decode = partial(self._decode, http_request, conversations)
+        return self._cache.decode(http_request.body, decode)
 
     def _decode(
         self,
-        wire: HttpRequest,
+        http_request: HttpRequest,
+        conversations: ConversationStore,
         text: bytes,
-        threads: ConversationStore,
-        known: CachedPrefix[chat_wire.ChatState] | None = None,
+        cached: CachedPrefix[wire.ChatState] | None,
     ) -> Request:
-        body, rest = openai.read_body(chat_wire.body, text)
-        seen = RawBody(text, chat_wire.NAME)
+        body, unknown_options = openai.decode_body(wire.body_decoder, text)
         if body.model is None:
-            body.model = openai.find_deployment(wire.path)
+            # Azure has the model in the path: `/openai/deployments/MODEL/chat/completions`.
+            _, found, rest = http_request.path.partition("/deployments/")
+            body.model = rest.partition("/")[0] if found else None
         if "missing_field" in self._rules:
-            require(body, known)
-        read = known.state if known else chat_wire.NOTHING
+            require_fields(body, is_continuation=cached is not None)
+        before = state = cached.state if cached else wire.ChatState()
         if body.messages:
-            read = read_messages(body.messages, read, self._rules, seen, threads)
-            breach = (
-                validation.find_unpaired_call(read.history, self._rules) if read.tooled else None
-            )
-            if breach is not None:
-                raise say_breach(breach, len(read.system))
-            if len(wire.body) >= MIN_BODY_SIZE and _is_lasting(text):
-                self._memory.keep(wire.body, text, read, known)
-        tools = self._offer(bytes(body.tools)) if body.tools else ()
+            raw = RawBody(text, wire.NAME)
+            state = decode_messages(body.messages, before, self._rules, raw, conversations)
+            if state.has_tools:
+                # A cached prefix was accepted with all its calls answered: pair the rest only.
+                messages = state.history[len(before.history) :] if cached else state.history
+                violation = validation.find_unpaired_call(messages, self._rules)
+                if violation is not None:
+                    raise pairing_error(violation, len(state.system))
+            # The ids of function calls belong to one run, so such a body cannot be cached.
+            if b'"function_call"' not in text:
+                self._cache.add(http_request.body, text, state, cached)
+        tools = self._tools(bytes(body.tools)) if body.tools else ()
         if body.functions:
-            offered = read_functions(body.functions)
-            tools += openai.check_tools(offered, self._rules, "parameters")
+            functions = decode_functions(body.functions)
+            tools += openai.check_tools(functions, self._rules, "parameters")
+        options = wire.options.pick(body)
         return Request(
-            read.history,
-            "\n\n".join(read.system),
+            state.history,
+            "\n\n".join(state.system),
             tools,
             body.model or "",
-            chat_wire.options.pick(body) | rest if rest else chat_wire.options.pick(body),
-            request_metadata(wire, chat_wire.NAME),
+            options | unknown_options if unknown_options else options,
+            request_metadata(http_request, wire.NAME),
             body.stream is True,
         )
 
-    def _read_tools(self, raw: bytes) -> tuple[Tool, ...]:
-        return openai.check_tools(read_tools(raw), self._rules, "function.parameters")
+    def _decode_tools(self, raw_tools: bytes) -> tuple[Tool, ...]:
+        return openai.check_tools(decode_tools(raw_tools), self._rules, "function.parameters")
 
-    # ---------------------------------------------------------------- what the model answers
-
-    def identify(self, reply: Reply, request: Request) -> str:
-        """The id of the completion: the reply's own, or one made of the whole conversation."""
-        return openai.identify(PREFIX, reply, request)
+    def reply_id(self, reply: Reply, request: Request) -> str:
+        """Return the id of the completion."""
+        return openai.make_openai_id(ID_PREFIX, reply, request)
 
     def encode(self, reply: Reply, request: Request) -> HttpResponse:
-        """The completion, whole or as a stream."""
-        id_ = reply.id if reply.id.startswith(PREFIX) else self.identify(reply, request)
+        """Encode the completion, whole or as a stream."""
+        id_ = reply.id if reply.id.startswith(ID_PREFIX) else self.reply_id(reply, request)
         count = count_choices(request.parameters) if request.parameters else 1
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
         if request.stream:
-            headers["content-type"] = openai.STREAM_TYPE
-            events = FilledTemplate(draft_events(reply, request), to_json(id_))
+            headers["content-type"] = EVENT_STREAM
+            chunks = FilledTemplate(chunks_template(reply, request), to_json(id_))
             if count > 1:
-                return HttpResponse(200, headers, b"", tuple(repeat_events(events, count)))
-            return HttpResponse(200, headers, b"", events)
+                return HttpResponse(200, headers, b"", tuple(repeat_chunks(chunks, count)))
+            return HttpResponse(200, headers, b"", chunks)
         if reply.stop == "error":
-            return self.refuse(ModelError(openai.FAILURE, status=500))
-        (body,) = draft_completion(reply, request).pieces
+            return self.encode_error(ModelError(openai.SERVER_ERROR, status=500))
+        (body,) = completion_template(reply, request).chunks
         body = body.replace(PLACEHOLDER, to_json(id_))
         return HttpResponse(200, headers, repeat_choice(body, count) if count > 1 else body)
 
-    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:
-        """The error, as OpenAI words it."""
+    def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:
+        """Encode an error."""
         del request
-        return openai.refuse(error)
+        return openai.error_response(error)
 
-    # ------------------------------------------------------------------- asking for ourselves
-
-    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
-        """A request to a provider; its base URL ends as the client libraries take it: `…/v1`."""
-        body: JSON = {"model": request.model, "messages": write_messages(request)}
+    def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
+        """Build a request; the base URL ends in `/v1`, as the client libraries take it."""
+        body: JSON = {"model": request.model, "messages": encode_messages(request)}
         if request.tools:
-            body.update(write_tools(request.tools))
+            body.update(encode_tools(request.tools))
         body.update(request.parameters)
         if request.stream:
-            body["stream"] = True  # and with the usage, which would not come else
+            body["stream"] = True
+            # Without this option a stream has no usage.
             body["stream_options"] = {"include_usage": True, **body.get("stream_options", {})}
         headers = {"authorization": f"Bearer {key}", "content-type": openai.JSON_TYPE}
         url = f"{base_url.rstrip('/')}/chat/completions"
         return HttpRequest("POST", url, headers, to_json(body))
 
-    def parse(self, answer: HttpResponse, request: Request) -> Reply:
-        """The provider's reply."""
-        if answer.status >= 400:  # noqa: PLR2004 - HTTP's own
-            raise openai.read_refusal(answer)
-        if openai.is_stream(answer):
-            return gather_reply(openai.join_stream(answer), request)
-        whole = openai.read_answer(chat_wire.completion, answer.body)
-        choice = whole.choices[0] if whole.choices else chat_wire.ChatChoice()
-        seen = RawBody(answer.body, chat_wire.NAME)
-        return read_reply(whole, choice.message, choice.finish_reason, request, seen)
+    def parse_response(self, response: HttpResponse, request: Request) -> Reply:
+        """Parse a response of the provider."""
+        raise_for_status(response, openai.ERROR_CATEGORIES)
+        if is_event_stream(response):
+            return parse_stream(response_body(response), request)
+        return parse_completion(response.body, request)
 
 
-def _is_lasting(body: bytes) -> bool:
-    """Whether it will always mean the same: the ids of functions' calls are those of one run."""
-    return b'"function_call"' not in body
+def _describe_model(name: str) -> JSON:
+    return {"id": name, "object": "model", "created": EPOCH, "owned_by": "offbook"}
+
+
+def _embeddings(body: wire.ChatEmbeddingBody) -> JSON:
+    """Return the embedding of each text, or of each list of token numbers."""
+    inputs = body.input
+    is_batch = isinstance(inputs, list) and not (inputs and isinstance(inputs[0], int))
+    texts = cast("list[str | list[int]]", inputs if is_batch else [inputs])
+    size = body.dimensions or EMBEDDING_DIMENSIONS.get(body.model, 1536)
+    if size < 1:
+        raise ModelError("Invalid 'dimensions': expected a value >= 1.", status=400)
+    tokens = sum(
+        estimate_tokens(len(text)) if isinstance(text, str) else len(text) for text in texts
+    )
+    data: list[JSON] = []
+    for index, text in enumerate(texts):
+        vector: list[float] | str = embed(text, size)
+        if body.encoding_format == "base64":
+            vector = b64encode(pack_floats(cast("list[float]", vector))).decode()
+        data.append({"object": "embedding", "index": index, "embedding": vector})
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": body.model, "usage": usage}

@@ -1,19 +1,22 @@
-"""The asking side: requests to a provider, and what it answered."""
+"""The client side of chat completions: request bodies, and parsing of responses."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from offbook.errors import ModelError
-from offbook.exchange.dialects import openai, streaming
-from offbook.exchange.dialects.chat import chat_wire
-from offbook.exchange.dialects.chat.chat_messages import is_legacy, read_spoken
-from offbook.exchange.dialects.chat.chat_messages import write_function_call as write_function
-from offbook.exchange.dialects.chat.chat_stream import find_beside, write_call
+from offbook.exchange.dialects import openai
+from offbook.exchange.dialects.chat import chat_wire as wire
+from offbook.exchange.dialects.chat.chat_messages import decode_assistant, uses_functions
+from offbook.exchange.dialects.chat.chat_stream import (
+    encode_call,
+    encode_function_call,
+    split_extra_fields,
+)
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.decoding import RawBody, raw_block_data, unsupported_block
+from offbook.exchange.dialects.response_parsing import TRUNCATED_STREAM, StreamAccumulator
+from offbook.exchange.dialects.streaming import parse_sse
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -22,7 +25,7 @@ from offbook.exchange.messages import (
     RawBlock,
     Text,
     Thinking,
-    ToolResult,
+    ToolCall,
 )
 from offbook.exchange.model import Reply, StopReason, Usage
 
@@ -31,8 +34,7 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import Request, Tool
 
-NOTHING = RawBody(b"{}", chat_wire.NAME)
-STOPS: dict[str, StopReason] = {
+STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
@@ -41,166 +43,178 @@ STOPS: dict[str, StopReason] = {
 }
 
 
-def write_messages(request: Request) -> list[JSON]:
-    """The conversation."""
-    wired: list[JSON] = []
-    legacy = is_legacy(request.tools)
+# ------------------------------------------------------------------- building requests
+
+
+def encode_messages(request: Request) -> list[JSON]:
+    """Encode the conversation."""
+    messages: list[JSON] = []
+    functions = uses_functions(request.tools)
     if request.system:
-        wired.append({"role": "system", "content": request.system})
+        messages.append({"role": "system", "content": request.system})
     for message in request.messages:
         if message.role == "tool":
-            wired += (_write_result(result, legacy=legacy) for result in message.results)
+            for result in message.results:
+                content = _encode_content(result.content)
+                if functions:
+                    messages.append({"role": "function", "name": result.name, "content": content})
+                else:
+                    messages.append(
+                        {"role": "tool", "tool_call_id": result.call_id, "content": content}
+                    )
         elif message.role == "assistant":
-            wired.append(_write_assistant(message, legacy=legacy))
+            messages.append(_encode_assistant(message, functions=functions))
         else:
-            parts, beside = find_beside(message.blocks)
-            wired.append({"role": message.role, "content": _write_content(parts), **beside})
-    return wired
+            blocks, extra_fields = split_extra_fields(message.blocks)
+            messages.append(
+                {"role": message.role, "content": _encode_content(blocks), **extra_fields}
+            )
+    return messages
 
 
-def _write_result(result: ToolResult, *, legacy: bool) -> JSON:
-    content = _write_content(result.content)
-    if legacy:
-        return {"role": "function", "name": result.name, "content": content}
-    return {"role": "tool", "tool_call_id": result.call_id, "content": content}
-
-
-def _write_assistant(message: Message, *, legacy: bool) -> JSON:
-    blocks, beside = find_beside(message.blocks)
-    said = tuple(block for block in blocks if isinstance(block, (Text, RawBlock)))
-    wired: JSON = {"role": "assistant", "content": _write_content(said) if said else None, **beside}
-    thoughts = _join_thoughts(message.blocks)
-    if thoughts:
-        wired["reasoning_content"] = thoughts
-    if message.calls and legacy:
-        wired["function_call"] = write_function(message.calls)
+def _encode_assistant(message: Message, *, functions: bool) -> JSON:
+    blocks, extra_fields = split_extra_fields(message.blocks)
+    content = tuple(block for block in blocks if isinstance(block, (Text, RawBlock)))
+    encoded: JSON = {
+        "role": "assistant",
+        "content": _encode_content(content) if content else None,
+        **extra_fields,
+    }
+    thinking = "\n".join(block.text for block in blocks if isinstance(block, Thinking))
+    if thinking:
+        encoded["reasoning_content"] = thinking
+    if message.calls and functions:
+        encoded["function_call"] = encode_function_call(message.calls)
     elif message.calls:
-        wired["tool_calls"] = [write_call(call, custom=call.custom) for call in message.calls]
-    return wired
+        encoded["tool_calls"] = [encode_call(call, custom=call.custom) for call in message.calls]
+    return encoded
 
 
-def _write_content(blocks: Sequence[AnyBlock]) -> str | list[JSON]:
+def _encode_content(blocks: Sequence[AnyBlock]) -> str | list[JSON]:
     if not blocks:
         return ""
     if len(blocks) == 1 and isinstance(blocks[0], Text):
         return blocks[0].text
-    return [_write_part(block) for block in blocks]
+    parts: list[JSON] = []
+    for block in blocks:
+        match block:
+            case Text(text):
+                parts.append({"type": "text", "text": text})
+            case Image():
+                url = openai.image_url(block)
+                parts.append({"type": "image_url", "image_url": {"url": url}})
+            case RawBlock():
+                parts.append(raw_block_data(block, wire.NAME))
+            case _:
+                raise unsupported_block(block, wire.NAME)
+    return parts
 
 
-def _write_part(block: AnyBlock) -> JSON:
-    match block:
-        case Text(text):
-            return {"type": "text", "text": text}
-        case Image():
-            return {"type": "image_url", "image_url": {"url": openai.write_image(block)}}
-        case RawBlock():
-            return raw_block_data(block, chat_wire.NAME)
-        case _:
-            raise unsupported_block(block, chat_wire.NAME)
+def encode_tools(tools: Sequence[Tool]) -> JSON:
+    """Encode the tools as the `tools` or the `functions` field of a request."""
+    encoded: list[JSON] = []
+    for tool in tools:
+        spec: JSON = {"name": tool.name, "description": tool.description}
+        if tool.kind == "custom":
+            if tool.schema:
+                spec["format"] = tool.schema
+            encoded.append({"type": "custom", "custom": spec})
+        elif tool.kind == "function":
+            spec["parameters"] = tool.schema
+            if tool.strict:
+                spec["strict"] = True
+            encoded.append({"type": "function", "function": spec})
+        else:
+            encoded.append({"type": tool.kind, **tool.schema})
+    if uses_functions(tools):
+        return {"functions": [tool["function"] for tool in encoded if "function" in tool]}
+    return {"tools": encoded}
 
 
-def write_tools(tools: Sequence[Tool]) -> JSON:
-    """The tools, as OpenAI is told of them."""
-    written = [_write_tool(tool) for tool in tools]
-    if is_legacy(tools):
-        return {"functions": [tool["function"] for tool in written if "function" in tool]}
-    return {"tools": written}
+# ------------------------------------------------------------------- parsing responses
 
 
-def _write_tool(tool: Tool) -> JSON:
-    if tool.kind == "custom":
-        offer: JSON = {"name": tool.name, "description": tool.description}
-        if tool.schema:
-            offer["format"] = tool.schema
-        return {"type": "custom", "custom": offer}
-    if tool.kind != "function":
-        return {"type": tool.kind, **tool.schema}
-    offer = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
-    if tool.strict:
-        offer["strict"] = True
-    return {"type": "function", "function": offer}
+def parse_completion(body: bytes, request: Request) -> Reply:
+    """Parse a whole completion."""
+    completion = openai.decode_response(wire.completion_decoder, body)
+    choice = completion.choices[0] if completion.choices else wire.ChatChoice()
+    raw, path = RawBody(body, wire.NAME), ("choices", 0, "message")
+    blocks = decode_assistant(choice.message, {}, raw, path, ConversationStore())
+    stop = _stop_reason(choice.finish_reason, blocks, refused=bool(choice.message.refusal))
+    model = completion.model or request.model
+    return Reply(blocks, stop, _parse_usage(completion.usage), model, completion.id)
 
 
-def _join_thoughts(blocks: Sequence[AnyBlock]) -> str:
-    return "\n".join(block.text for block in blocks if isinstance(block, Thinking))
+def _stop_reason(finish: str | None, blocks: Sequence[AnyBlock], *, refused: bool) -> StopReason:
+    stop: StopReason = "refusal" if refused else STOP_REASONS.get(finish or "stop", "stop")
+    if stop == "stop" and any(isinstance(block, ToolCall) for block in blocks):
+        return "tool_use"  # some compatible servers finish every reply with `stop`
+    return stop
 
 
-def read_reply(
-    whole: chat_wire.ChatCompletion,
-    said: chat_wire.ChatMessage,
-    finish: str | None,
-    request: Request,
-    seen: RawBody = NOTHING,
-) -> Reply:
-    """The reply that a completion holds."""
-    blocks = read_spoken(said, {}, seen, ("choices", 0, "message"), ConversationStore())
-    stop: StopReason = "refusal" if said.refusal else STOPS.get(finish or "stop", "stop")
-    if stop == "stop" and (said.tool_calls or said.function_call):
-        stop = "tool_use"
-    return Reply(blocks, stop, _read_usage(whole.usage), whole.model or request.model, whole.id)
-
-
-def _read_usage(usage: chat_wire.ChatUsage | None) -> Usage:
+def _parse_usage(usage: wire.ChatUsage | None) -> Usage:
     if usage is None:
         return Usage()
-    cached, reasoned = usage.prompt_tokens_details, usage.completion_tokens_details
+    cached, reasoning = usage.prompt_tokens_details, usage.completion_tokens_details
     return Usage(
         usage.prompt_tokens,
         usage.completion_tokens,
         cache_read=(cached and cached.cached_tokens) or 0,
-        reasoning=(reasoned and reasoned.reasoning_tokens) or 0,
+        reasoning=(reasoning and reasoning.reasoning_tokens) or 0,
     )
 
 
-def gather_reply(stream: bytes, request: Request) -> Reply:
-    """The reply that a stream brought piece by piece."""
-    whole, said = chat_wire.ChatCompletion(), chat_wire.ChatMessage()
-    calls: dict[int, chat_wire.ChatToolCall] = {}
-    pieces: list[str] = []
-    thoughts: list[str] = []
-    refusal: list[str] = []
-    finish = None
-    for event in streaming.parse_sse(stream):
+# The order of the blocks, whatever the order of their chunks.
+_THINKING, _TEXT, _REFUSAL, _CALLS, _FUNCTION = range(5)
+
+
+def parse_stream(stream: bytes, request: Request) -> Reply:
+    """Parse a stream of chunks."""
+    accumulator = StreamAccumulator()
+    reply_id, model, usage, finish = "", "", None, None
+    refused = False
+    for event in parse_sse(stream):
         if event.data == "[DONE]":
             break
-        chunk = openai.read_answer(chat_wire.completion, event.data)
+        chunk = openai.decode_response(wire.completion_decoder, event.data)
         if chunk.error is not None:
-            raise openai.as_error(str(chunk.error.get("message")), chunk.error.get("code"), 500)
-        whole.id, whole.model = chunk.id or whole.id, chunk.model or whole.model
-        whole.usage = chunk.usage or whole.usage
+            message, code = str(chunk.error.get("message")), chunk.error.get("code")
+            raise openai.provider_error(message, code, 500)
+        reply_id, model = chunk.id or reply_id, chunk.model or model
+        usage = chunk.usage or usage
         for choice in chunk.choices[:1]:
             delta = choice.delta
             finish = choice.finish_reason or finish
+            if delta.thinking:
+                accumulator.block((_THINKING,), "thinking").add(delta.thinking)
             if isinstance(delta.content, str) and delta.content:
-                pieces.append(delta.content)
+                accumulator.add_text((_TEXT,), delta.content)
             if delta.refusal:
-                refusal.append(delta.refusal)
-            thoughts.append(delta.thoughts)
+                refused = True
+                accumulator.add_text((_REFUSAL,), delta.refusal)
             if delta.function_call is not None:
-                said.function_call = said.function_call or chat_wire.ChatFunctionCall()
-                _add_function(said.function_call, delta.function_call)
-            for piece in delta.tool_calls or ():
-                _add_call(calls.setdefault(piece.index or 0, chat_wire.ChatToolCall()), piece)
+                block = accumulator.block((_FUNCTION,), "call")
+                block.call_id = "function-1"  # functions have no ids
+                block.name = block.name or delta.function_call.name or ""
+                block.add(delta.function_call.arguments or "")
+            for part in delta.tool_calls or ():
+                block = accumulator.block((_CALLS, part.index or 0), "call")
+                block.call_id = block.call_id or part.id or ""
+                if part.custom is not None:
+                    block.kind = "custom_call"
+                    block.name = block.name or part.custom.name or ""
+                    block.add(part.custom.input or "")
+                elif part.function is not None:
+                    block.name = block.name or part.function.name or ""
+                    block.add(part.function.arguments or "")
     if finish is None:
-        raise ModelError("the stream broke off before its end", status=502)
-    said.content, said.refusal = "".join(pieces), "".join(refusal)
-    said.reasoning_content = "".join(thoughts)
-    said.tool_calls = [calls[index] for index in sorted(calls)]
-    reply = read_reply(whole, said, finish, request)
-    return msgspec.structs.replace(reply, chunks=tuple(pieces or refusal))
-
-
-def _add_call(call: chat_wire.ChatToolCall, piece: chat_wire.ChatToolCall) -> None:
-    call.id = call.id or piece.id
-    if piece.function is not None:
-        call.function = call.function or chat_wire.ChatFunctionCall()
-        _add_function(call.function, piece.function)
-    if piece.custom is not None:
-        custom = call.custom = call.custom or chat_wire.ChatCustomCall()
-        custom.name = custom.name or piece.custom.name
-        custom.input = (custom.input or "") + (piece.custom.input or "")
-
-
-def _add_function(call: chat_wire.ChatFunctionCall, piece: chat_wire.ChatFunctionCall) -> None:
-    call.name = call.name or piece.name
-    call.arguments = (call.arguments or "") + (piece.arguments or "")
+        raise ModelError(TRUNCATED_STREAM, status=502)
+    blocks = accumulator.blocks()
+    return Reply(
+        blocks,
+        _stop_reason(finish, blocks, refused=refused),
+        _parse_usage(usage),
+        model or request.model,
+        reply_id,
+        chunks=tuple(accumulator.chunks),
+    )

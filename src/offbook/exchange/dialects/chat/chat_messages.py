@@ -1,21 +1,20 @@
-"""Functions, which came before tools: at most one call in a reply, and no ids.
+"""Decoding of chat messages and tools, and their validation.
 
-A call gets the id that it was given in this run, else the number of its place; a result answers
-the latest call of its name.
+Functions, the predecessor of tools, are decoded as tools: at most one call per reply and no ids.
+A function call gets the id that it was given in this run, else a number; a function result belongs
+to the latest call with its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from offbook.errors import ModelError, UsageError
-from offbook.exchange.dialects import openai, validation
-from offbook.exchange.dialects.chat import chat_wire
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.decoding import RawBody
+from offbook.exchange.dialects import openai
+from offbook.exchange.dialects.chat import chat_wire as wire
+from offbook.exchange.dialects.decoding import JsonPath, RawBody
+from offbook.exchange.dialects.validation import Violation, rejection
 from offbook.exchange.messages import (
-    JSON,
     AnyBlock,
     Content,
     History,
@@ -28,221 +27,175 @@ from offbook.exchange.messages import (
     ToolResult,
     parse_arguments,
     parse_custom_input,
-    render_arguments,
 )
 from offbook.exchange.model import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from offbook.errors import ModelError
+    from offbook.exchange.dialects.conversations import ConversationStore
 
-    from offbook.exchange.dialects.conversations import CachedPrefix
-
-
-# --- Functions, which came before tools: at most one call in a reply, and no ids.
-
-MARK = {"legacy": True}
-
-
-def read_functions(offers: Iterable[chat_wire.ChatToolSpec]) -> tuple[Tool, ...]:
-    """The functions that are offered, as tools."""
-    return tuple(
-        Tool(offer.name, offer.description or "", offer.parameters or {}, more=MARK)
-        for offer in offers
-    )
-
-
-def is_legacy(tools: Iterable[Tool]) -> bool:
-    """Whether these were offered as functions."""
-    return any(tool.more == MARK for tool in tools)
-
-
-def read_function_call(
-    call: chat_wire.ChatFunctionCall, names: dict[str, str], threads: ConversationStore
-) -> ToolCall:
-    """A call of a function."""
-    name, arguments = call.name or "", parse_arguments(call.arguments or "")
-    id_ = threads.find_call(name, arguments, names) or f"function-{len(names) + 1}"
-    return ToolCall(id_, name, arguments)
-
-
-def read_function_result(
-    name: str, content: tuple[Content, ...], names: dict[str, str]
-) -> ToolResult:
-    """What a function answered."""
-    id_ = next((id_ for id_ in reversed(names) if names[id_] == name), "")
-    return ToolResult(id_, content, name=name)
-
-
-def write_function_call(calls: Sequence[ToolCall]) -> JSON:
-    """The one call of a reply."""
-    if len(calls) > 1:
-        raise UsageError(
-            f"the agent offers functions, and a reply calls {len(calls)} of them at once",
-            hint="script one call after the other, or offer them as tools",
-        )
-    return {"name": calls[0].name, "arguments": render_arguments(calls[0].arguments)}
-
-
-# --- What an agent sent, in no provider's words.
-
-Place = tuple[str | int, ...]
 ROLES = "'system', 'assistant', 'user', 'tool', and 'developer'"
+FUNCTION_MARK = {"legacy": True}  # in `Tool.more` of a tool that was offered as a function
 
 
-def find_messages(body: bytes) -> bytes:
-    """The messages of a body, as they stand there."""
-    return bytes(chat_wire.outline.decode(body).messages)
+# ---------------------------------------------------------------------------- messages
 
 
-def read_messages(
-    wired: Sequence[chat_wire.ChatMessage],
-    before: chat_wire.ChatState,
-    refused: frozenset[str],
-    seen: RawBody,
-    threads: ConversationStore,
-) -> chat_wire.ChatState:
-    """The conversation, behind what was read of it before."""
+def decode_messages(
+    messages: Sequence[wire.ChatMessage],
+    before: wire.ChatState,
+    rules: frozenset[str],
+    raw: RawBody,
+    conversations: ConversationStore,
+) -> wire.ChatState:
+    """Decode the messages that follow on the state `before`."""
     system = list(before.system)
-    messages: list[Message] = []
-    names = dict(before.names)
-    begun, tooled = len(before.history) > 0, before.tooled
-    for at, said in enumerate(wired):
-        role = said.role
-        place = ("messages", at)
+    decoded: list[Message] = []
+    tool_names = dict(before.tool_names)
+    is_continuation, has_tools = len(before.history) > 0, before.has_tools
+    for index, message in enumerate(messages):
+        role = message.role
+        path = ("messages", index)
         if role == "tool":
-            tooled = True
-            id_ = said.tool_call_id or ""
-            content = cast("tuple[Content, ...]", _read_content(said, seen, place))
-            result = ToolResult(id_, content, name=names.get(id_, ""))
-            messages.append(Message("tool", (result,)))
+            has_tools = True
+            call_id = message.tool_call_id or ""
+            content = cast("tuple[Content, ...]", _decode_content(message, raw, path))
+            result = ToolResult(call_id, content, name=tool_names.get(call_id, ""))
+            decoded.append(Message("tool", (result,)))
         elif role == "assistant":
-            tooled = tooled or bool(said.tool_calls)
-            messages.append(Message("assistant", read_spoken(said, names, seen, place, threads)))
-        elif role == "user":
-            messages.append(Message("user", _read_user(said, seen, place)))
+            has_tools = has_tools or bool(message.tool_calls)
+            blocks = decode_assistant(message, tool_names, raw, path, conversations)
+            decoded.append(Message("assistant", blocks))
         elif role in {"system", "developer"}:
-            message = Message("system", _read_content(said, seen, place))
-            if messages or begun:
-                messages.append(message)
+            content = Message("system", _decode_content(message, raw, path))
+            # At the start they are the system prompt; later ones are messages.
+            if decoded or is_continuation:
+                decoded.append(content)
             else:
-                system.append(message.text)
+                system.append(content.text)
         elif role == "function":
-            content = cast("tuple[Content, ...]", _read_content(said, seen, place))
-            messages.append(
-                Message("tool", (read_function_result(said.name or "", content, names),))
-            )
-        elif "unknown_role" in refused:
-            raise openai.say_role(role, f"messages[{at}]", ROLES)
+            content = cast("tuple[Content, ...]", _decode_content(message, raw, path))
+            name = message.name or ""
+            call_id = next((id_ for id_ in reversed(tool_names) if tool_names[id_] == name), "")
+            decoded.append(Message("tool", (ToolResult(call_id, content, name=name),)))
+        elif role == "user" or "unknown_role" not in rules:
+            blocks = _decode_content(message, raw, path)
+            if message.name:
+                blocks += _extra_fields(message)
+            decoded.append(Message("user", blocks))
         else:
-            messages.append(Message("user", _read_user(said, seen, place)))
-    history = before.history.plus(*messages) if begun else History(messages)
-    return chat_wire.ChatState(tuple(system), history, names, tooled)
+            raise openai.unknown_role(role, f"messages[{index}]", ROLES)
+    history = before.history.plus(*decoded) if is_continuation else History(decoded)
+    return wire.ChatState(tuple(system), history, tool_names, has_tools)
 
 
-def _read_user(said: chat_wire.ChatMessage, seen: RawBody, place: Place) -> tuple[AnyBlock, ...]:
-    blocks = _read_content(said, seen, place)
-    return (*blocks, *_read_beside(said)) if said.name else blocks
-
-
-def _read_beside(said: chat_wire.ChatMessage) -> tuple[RawBlock, ...]:
-    beside = said.beside
-    return (RawBlock(chat_wire.BESIDE, beside, chat_wire.NAME),) if beside else ()
-
-
-def _read_content(said: chat_wire.ChatMessage, seen: RawBody, place: Place) -> tuple[AnyBlock, ...]:
-    content = said.content
-    if isinstance(content, str):
-        return (Text(content),) if content else ()
-    parts = enumerate(content or ())
-    return tuple([_read_part(part, seen, (*place, "content", at)) for at, part in parts])
-
-
-def _read_part(part: chat_wire.ChatPart, seen: RawBody, place: Place) -> Text | Image | RawBlock:
-    if part.image_url is not None:
-        return openai.read_image(part.image_url.url)
-    if part.text is not None:
-        return Text(part.text)
-    return Text(part.refusal) if part.refusal else seen.keep(part.type, *place)
-
-
-def read_spoken(
-    said: chat_wire.ChatMessage,
-    names: dict[str, str],
-    seen: RawBody,
-    place: Place,
-    threads: ConversationStore,
+def decode_assistant(
+    message: wire.ChatMessage,
+    tool_names: dict[str, str],
+    raw: RawBody,
+    path: JsonPath,
+    conversations: ConversationStore,
 ) -> tuple[AnyBlock, ...]:
-    """What the model said; the names of the tools that it called are noted down."""
+    """Decode a message of the model, and add the names of its calls to `tool_names`."""
     blocks: list[AnyBlock] = []
-    if said.reasoning_content or said.reasoning:
-        blocks.append(Thinking(said.thoughts))
-    if said.content:
-        blocks += _read_content(said, seen, place)
-    if said.refusal:
-        blocks.append(Text(said.refusal))
-    blocks += _read_beside(said)
-    calls = [_read_call(wired) for wired in said.tool_calls or ()]
-    if said.function_call is not None:
-        calls.append(read_function_call(said.function_call, names, threads))
+    if message.reasoning_content or message.reasoning:
+        blocks.append(Thinking(message.thinking))
+    if message.content:
+        blocks += _decode_content(message, raw, path)
+    if message.refusal:
+        blocks.append(Text(message.refusal))
+    blocks += _extra_fields(message)
+    calls = [_decode_call(call) for call in message.tool_calls or ()]
+    if (function := message.function_call) is not None:
+        name, arguments = function.name or "", parse_arguments(function.arguments or "")
+        found = conversations.find_call_id(name, arguments, tool_names)
+        calls.append(ToolCall(found or f"function-{len(tool_names) + 1}", name, arguments))
     for call in calls:
-        names[call.id] = call.name
+        tool_names[call.id] = call.name
         blocks.append(call)
     return tuple(blocks)
 
 
-def _read_call(call: chat_wire.ChatToolCall) -> ToolCall:
+def _decode_call(call: wire.ChatToolCall) -> ToolCall:
     function = call.function
     if function is not None:
-        name, arguments = function.name or "", parse_arguments(function.arguments or "")
-        return ToolCall(call.id or "", name, arguments)
-    custom = call.custom or chat_wire.ChatCustomCall()
-    return ToolCall(
-        call.id or "", custom.name or "", parse_custom_input(custom.input or ""), custom=True
+        arguments = parse_arguments(function.arguments or "")
+        return ToolCall(call.id or "", function.name or "", arguments)
+    custom = call.custom or wire.ChatCustomCall()
+    arguments = parse_custom_input(custom.input or "")
+    return ToolCall(call.id or "", custom.name or "", arguments, custom=True)
+
+
+def _extra_fields(message: wire.ChatMessage) -> tuple[RawBlock, ...]:
+    fields = message.extra_fields
+    return (RawBlock(wire.EXTRA_FIELDS, fields, wire.NAME),) if fields else ()
+
+
+def _decode_content(
+    message: wire.ChatMessage, raw: RawBody, path: JsonPath
+) -> tuple[AnyBlock, ...]:
+    content = message.content
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    blocks: list[Text | Image | RawBlock] = []
+    for index, part in enumerate(content or ()):
+        if part.image_url is not None:
+            blocks.append(openai.parse_image_url(part.image_url.url))
+        elif part.text is not None:
+            blocks.append(Text(part.text))
+        elif part.refusal:
+            blocks.append(Text(part.refusal))
+        else:
+            blocks.append(raw.block(part.type, (*path, "content", index)))
+    return tuple(blocks)
+
+
+# ------------------------------------------------------------------------------- tools
+
+
+def decode_tools(raw_tools: bytes) -> tuple[Tool, ...]:
+    """Decode the offered tools."""
+    tools: list[Tool] = []
+    raw = RawBody(raw_tools, wire.NAME)
+    for index, tool in enumerate(openai.decode_body(wire.tools_decoder, raw_tools) or ()):
+        if (spec := tool.custom) is not None:
+            tools.append(Tool(spec.name, spec.description or "", spec.format or {}, kind="custom"))
+        elif tool.function is None and tool.type != "function":  # a tool of the provider
+            fields = raw.block("", (index,)).data.items()
+            options = {name: value for name, value in fields if name != "type"}
+            tools.append(Tool(tool.type, schema=options, kind=tool.type))
+        else:
+            spec = tool.function or wire.ChatToolSpec()
+            description, parameters = spec.description or "", spec.parameters or {}
+            strict = spec.strict is True
+            tools.append(Tool(spec.name, description, parameters, kind=tool.type, strict=strict))
+    return tuple(tools)
+
+
+def decode_functions(functions: Iterable[wire.ChatToolSpec]) -> tuple[Tool, ...]:
+    """Decode the offered functions as tools."""
+    return tuple(
+        Tool(spec.name, spec.description or "", spec.parameters or {}, more=FUNCTION_MARK)
+        for spec in functions
     )
 
 
-def read_tools(raw: bytes) -> tuple[Tool, ...]:
-    """The tools that are offered."""
-    seen = RawBody(raw, chat_wire.NAME)
-    offered = openai.read_body(chat_wire.tools, raw) or ()
-    return tuple([_read_tool(tool, seen, at) for at, tool in enumerate(offered)])
+def uses_functions(tools: Iterable[Tool]) -> bool:
+    """Return whether the tools were offered as functions."""
+    return any(tool.more == FUNCTION_MARK for tool in tools)
 
 
-def _read_tool(tool: chat_wire.ChatTool, seen: RawBody, at: int) -> Tool:
-    if tool.custom is not None:
-        offer = tool.custom
-        return Tool(offer.name, offer.description or "", offer.format or {}, kind="custom")
-    if tool.function is None and tool.type != "function":  # one of the provider's own
-        rest = {name: value for name, value in seen.keep("", at).data.items() if name != "type"}
-        return Tool(tool.type, schema=rest, kind=tool.type)
-    offer = tool.function or chat_wire.ChatToolSpec()
-    return Tool(
-        offer.name,
-        offer.description or "",
-        offer.parameters or {},
-        kind=tool.type,
-        strict=offer.strict is True,
-    )
+# -------------------------------------------------------------------------- validation
 
 
-# --- What OpenAI would refuse of a chat completion, in its words.
-
-
-def require(body: chat_wire.ChatBody, known: CachedPrefix[chat_wire.ChatState] | None) -> None:
-    """Refuse a body that lacks what it must have."""
+def require_fields(body: wire.ChatBody, *, is_continuation: bool) -> None:
+    """Raise OpenAI's error if a required field is missing."""
     if not body.model:
-        raise validation.rejection(
-            "missing_field", "you must provide a model parameter", param="model"
-        )
+        raise rejection("missing_field", "you must provide a model parameter", param="model")
     if body.messages is None:
-        raise validation.rejection(
-            "missing_field",
-            "Missing required parameter: 'messages'.",
-            param="messages",
-            code="missing_required_parameter",
-        )
-    if not body.messages and known is None:
-        raise validation.rejection(
+        raise openai.missing_parameter("messages")
+    if not body.messages and not is_continuation:
+        raise rejection(
             "missing_field",
             "Invalid 'messages': empty array. Expected an array with minimum length 1, "
             "but got an empty array instead.",
@@ -251,28 +204,30 @@ def require(body: chat_wire.ChatBody, known: CachedPrefix[chat_wire.ChatState] |
         )
 
 
-def say_breach(breach: validation.Violation, before: int) -> ModelError:
-    """The refusal of calls and results that do not belong together."""
-    at = breach.at + before
-    where = f"messages.[{at}].role"
-    if breach.rule == "missing_result":
-        return validation.rejection(
-            breach.rule,
+def pairing_error(violation: Violation, offset: int) -> ModelError:
+    """Return OpenAI's error for calls and results that do not match.
+
+    `offset` is the number of messages before the first of the history: the system messages.
+    """
+    index = violation.index + offset
+    if violation.rule == "missing_result":
+        return rejection(
+            violation.rule,
             "An assistant message with 'tool_calls' must be followed by tool messages responding "
             "to each 'tool_call_id'. The following tool_call_ids did not have response messages: "
-            + ", ".join(breach.ids),
-            param=where,
+            + ", ".join(violation.ids),
+            param=f"messages.[{index}].role",
         )
-    if breach.rule == "orphan_result":
-        return validation.rejection(
-            breach.rule,
+    if violation.rule == "orphan_result":
+        return rejection(
+            violation.rule,
             "Invalid parameter: messages with role 'tool' must be a response to a preceeding "
             "message with 'tool_calls'.",
-            param=where,
+            param=f"messages.[{index}].role",
         )
-    return validation.rejection(
-        breach.rule,
-        f"Duplicate value for 'tool_call_id' of '{breach.ids[0]}' in messages[{at}].",
-        param=f"messages[{at}]",
+    return rejection(
+        violation.rule,
+        f"Duplicate value for 'tool_call_id' of '{violation.ids[0]}' in messages[{index}].",
+        param=f"messages[{index}]",
         code="invalid_value",
     )

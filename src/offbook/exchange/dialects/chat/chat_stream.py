@@ -1,4 +1,7 @@
-"""What the model answers, as one completion."""
+"""Encoding of replies as chat completions and streams of chunks.
+
+Replies of one text are encoded once per text as byte templates, with a placeholder for the id.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ from typing import TYPE_CHECKING, Literal, cast
 import msgspec
 
 from offbook.determinism.clock import EPOCH
-from offbook.errors import ModelError
-from offbook.exchange.dialects import openai, streaming
-from offbook.exchange.dialects.chat import chat_wire
-from offbook.exchange.dialects.chat.chat_messages import is_legacy
-from offbook.exchange.dialects.chat.chat_messages import write_function_call as write_function
+from offbook.errors import ModelError, UsageError
+from offbook.exchange.dialects import openai
+from offbook.exchange.dialects.chat import chat_wire as wire
+from offbook.exchange.dialects.chat.chat_messages import uses_functions
 from offbook.exchange.dialects.decoding import raw_block_data, unsupported_block
 from offbook.exchange.dialects.streaming import (
     PLACEHOLDER,
     ByteTemplate,
+    encode_sse,
     split_fixed,
     split_reply_text,
     split_words,
@@ -39,115 +42,21 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import Request, Tool
 
+MAX_TEMPLATES = 256
+MAX_TEMPLATE_TEXT = 10_000
+MAX_CHOICES = 128
 
-# --- What the model answers, as one completion.
-
-CALLED = b"tool_calls"
-FINISH: dict[StopReason, bytes] = {
+TOOL_CALLS = b"tool_calls"
+FINISH_REASONS: dict[StopReason, bytes] = {
     "stop": b"stop",
-    "tool_use": CALLED,
+    "tool_use": TOOL_CALLS,
     "length": b"length",
     "stop_sequence": b"stop",
     "refusal": b"stop",
     "error": b"stop",
 }
 
-
-def write_call(call: ToolCall, *, custom: bool) -> JSON:
-    """A call, as an assistant's message has it."""
-    if custom:
-        said = {"name": call.name, "input": render_custom_input(call.arguments)}
-        return {"id": call.id, "type": "custom", "custom": said}
-    said = {"name": call.name, "arguments": render_arguments(call.arguments)}
-    return {"id": call.id, "type": "function", "function": said}
-
-
-def find_beside(blocks: Sequence[AnyBlock]) -> tuple[Sequence[AnyBlock], JSON]:
-    """The blocks, and apart from them what stands beside the content of their message."""
-    for block in blocks:
-        if isinstance(block, RawBlock) and block.kind == chat_wire.BESIDE:
-            rest = tuple(other for other in blocks if other is not block)
-            return rest, raw_block_data(block, chat_wire.NAME)
-    return blocks, {}
-
-
-class ChatReply:
-    """A reply in the order of the wire: its thoughts, its text, its calls, why it ended."""
-
-    __slots__ = ("beside", "calls", "finish", "refused", "text", "thoughts")
-
-    def __init__(self, reply: Reply) -> None:
-        thoughts: list[str] = []
-        texts: list[str] = []
-        self.calls: list[ToolCall] = []
-        blocks, self.beside = find_beside(reply.blocks)
-        for block in blocks:
-            if isinstance(block, Text):
-                texts.append(block.text)
-            elif isinstance(block, ToolCall):
-                self.calls.append(block)
-            elif isinstance(block, Thinking):
-                thoughts.append(block.text)
-            else:
-                raise unsupported_block(block, chat_wire.NAME)
-        self.thoughts = "\n".join(thoughts)
-        self.text = "\n".join(texts)
-        self.refused = reply.stop == "refusal" and bool(self.text)
-        self.finish = FINISH[reply.stop]
-        if self.calls and reply.stop == "stop":
-            self.finish = CALLED
-        elif reply.stop == "refusal" and not self.text:
-            self.finish = b"content_filter"
-
-
-def find_finish(said: ChatReply, tools: Sequence[Tool]) -> bytes:
-    """Why it ended, as it is told to somebody who offered these."""
-    return b"function_call" if said.finish == CALLED and is_legacy(tools) else said.finish
-
-
-def is_custom(call: ToolCall, tools: Sequence[Tool]) -> bool:
-    """Whether a call goes to a tool that takes a text."""
-    return call.custom or any(tool.kind == "custom" and tool.name == call.name for tool in tools)
-
-
-def write_completion(reply: Reply, model: str, tools: Sequence[Tool]) -> bytes:
-    """The completion, with a hole for the id."""
-    said = ChatReply(reply)
-    return _COMPLETION % (
-        PLACEHOLDER,
-        EPOCH,
-        to_json(model),
-        to_json(_write_spoken(said, tools)),
-        find_finish(said, tools),
-        write_usage(reply.usage),
-    )
-
-
-def _write_spoken(said: ChatReply, tools: Sequence[Tool]) -> JSON:
-    text, calls = said.text, said.calls
-    message: JSON = {
-        "role": "assistant",
-        "content": None if said.refused or (calls and not text) else text,
-        "refusal": text if said.refused else None,
-        "annotations": [],
-        **said.beside,
-    }
-    if said.thoughts:
-        message["reasoning_content"] = said.thoughts
-    if calls and is_legacy(tools):
-        message["function_call"] = write_function(calls)
-    elif calls:
-        message["tool_calls"] = [write_call(c, custom=is_custom(c, tools)) for c in calls]
-    return message
-
-
-def write_usage(usage: Usage) -> bytes:
-    """The tokens, as OpenAI counts them."""
-    total = usage.input + usage.output
-    return _USAGE % (usage.input, usage.output, total, usage.cache_read, usage.reasoning)
-
-
-# The parts of every answer that never change are bytes already: most of an answer is such parts.
+# The constant parts of a response are literal bytes: most of a response consists of them.
 _COMPLETION = (
     b'{"id":%b,"object":"chat.completion","created":%d,"model":%b,"choices":[{"index":0,'
     b'"message":%b,"logprobs":null,"finish_reason":"%b"}],"usage":%b,"service_tier":"default",'
@@ -161,156 +70,246 @@ _USAGE = (
     b'"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}'
 )
 
-
-# --- What the model answers, event by event.
-
 _CHUNK = (
     b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,'
     b'"service_tier":"default","system_fingerprint":"fp_offbook","choices":['
 )
 
 
-def write_events(reply: Reply, model: str, tools: Sequence[Tool], *, counted: bool) -> list[bytes]:
-    """The events of a reply, each with a hole for the id."""
-    said = ChatReply(reply)
+# ------------------------------------------------------------------------------ blocks
+
+
+def encode_call(call: ToolCall, *, custom: bool) -> JSON:
+    """Encode a tool call of an assistant message."""
+    if custom:
+        fields = {"name": call.name, "input": render_custom_input(call.arguments)}
+        return {"id": call.id, "type": "custom", "custom": fields}
+    fields = {"name": call.name, "arguments": render_arguments(call.arguments)}
+    return {"id": call.id, "type": "function", "function": fields}
+
+
+def encode_function_call(calls: Sequence[ToolCall]) -> JSON:
+    """Encode the call of a reply to an agent that offers functions."""
+    if len(calls) > 1:
+        raise UsageError(
+            f"the agent offers functions, which allow one call per reply, got {len(calls)} calls",
+            hint="script one call after the other, or offer tools",
+        )
+    return {"name": calls[0].name, "arguments": render_arguments(calls[0].arguments)}
+
+
+def split_extra_fields(blocks: Sequence[AnyBlock]) -> tuple[Sequence[AnyBlock], JSON]:
+    """Return the blocks of the content, and the other fields of their message."""
+    for block in blocks:
+        if isinstance(block, RawBlock) and block.kind == wire.EXTRA_FIELDS:
+            rest = tuple(other for other in blocks if other is not block)
+            return rest, raw_block_data(block, wire.NAME)
+    return blocks, {}
+
+
+class ChatReply:
+    """The parts of a reply in the order of the wire format, and its finish reason."""
+
+    __slots__ = ("calls", "extra_fields", "finish", "functions", "refused", "text", "thinking")
+
+    def __init__(self, reply: Reply, tools: Sequence[Tool]) -> None:
+        thinking: list[str] = []
+        texts: list[str] = []
+        self.calls: list[ToolCall] = []
+        blocks, self.extra_fields = split_extra_fields(reply.blocks)
+        for block in blocks:
+            if isinstance(block, Text):
+                texts.append(block.text)
+            elif isinstance(block, ToolCall):
+                self.calls.append(block)
+            elif isinstance(block, Thinking):
+                thinking.append(block.text)
+            else:
+                raise unsupported_block(block, wire.NAME)
+        self.thinking = "\n".join(thinking)
+        self.text = "\n".join(texts)
+        self.refused = reply.stop == "refusal" and bool(self.text)
+        self.functions = bool(self.calls) and uses_functions(tools)
+        self.finish = FINISH_REASONS[reply.stop]
+        if self.calls and reply.stop == "stop":
+            self.finish = TOOL_CALLS
+        elif reply.stop == "refusal" and not self.text:
+            self.finish = b"content_filter"
+        if self.finish == TOOL_CALLS and uses_functions(tools):
+            self.finish = b"function_call"
+
+
+def _is_custom(call: ToolCall, tools: Sequence[Tool]) -> bool:
+    return call.custom or any(tool.kind == "custom" and tool.name == call.name for tool in tools)
+
+
+def _encode_usage(usage: Usage) -> bytes:
+    total = usage.input + usage.output
+    return _USAGE % (usage.input, usage.output, total, usage.cache_read, usage.reasoning)
+
+
+# -------------------------------------------------------------------------- completion
+
+
+def _encode_completion(reply: Reply, model: str, tools: Sequence[Tool]) -> bytes:
+    """Encode a whole completion, with a placeholder for its id."""
+    parts = ChatReply(reply, tools)
+    text, calls = parts.text, parts.calls
+    message: JSON = {
+        "role": "assistant",
+        "content": None if parts.refused or (calls and not text) else text,
+        "refusal": text if parts.refused else None,
+        "annotations": [],
+        **parts.extra_fields,
+    }
+    if parts.thinking:
+        message["reasoning_content"] = parts.thinking
+    if parts.functions:
+        message["function_call"] = encode_function_call(calls)
+    elif calls:
+        message["tool_calls"] = [encode_call(c, custom=_is_custom(c, tools)) for c in calls]
+    return _COMPLETION % (
+        PLACEHOLDER,
+        EPOCH,
+        to_json(model),
+        to_json(message),
+        parts.finish,
+        _encode_usage(reply.usage),
+    )
+
+
+# ------------------------------------------------------------------------------ chunks
+
+
+def _encode_chunks(
+    reply: Reply, model: str, tools: Sequence[Tool], *, with_usage: bool
+) -> list[bytes]:
+    """Encode the chunks of a stream, with placeholders for its id."""
+    parts = ChatReply(reply, tools)
     start = _CHUNK % (PLACEHOLDER, EPOCH, to_json(model))
     head = start + b'{"index":0,"delta":'
-    end = b',"usage":null}\n\n' if counted else b"}\n\n"
+    end = b',"usage":null}\n\n' if with_usage else b"}\n\n"
     tail = b',"logprobs":null,"finish_reason":null}]' + end
-    events = [head + to_json(_open_delta(said, tools)) + tail]
-    for field, pieces in _runs(said, reply, tools):
-        before, after = head + field[0], field[1] + tail
-        events += [before + to_json(piece) + after for piece in pieces]
-    if reply.stop == "error":
-        error = openai.describe_error(ModelError(openai.FAILURE, status=500))
-        return [*events, streaming.encode_sse(to_json({"error": error}))]
-    events.append(
-        head + b'{},"logprobs":null,"finish_reason":"' + find_finish(said, tools) + b'"}]' + end
-    )
-    if counted:
-        events.append(start + b'],"usage":' + write_usage(reply.usage) + b"}\n\n")
-    events.append(b"data: [DONE]\n\n")
-    return events
-
-
-def _open_delta(said: ChatReply, tools: Sequence[Tool]) -> JSON:
-    """The first delta: the role, and the first call with it where nothing comes before that."""
-    first: JSON = {"role": "assistant", "content": None if said.refused else "", "refusal": None}
-    first.update(said.beside)
-    if said.calls and is_legacy(tools):
+    # The first delta has the role, and the first call if no text or reasoning precedes it.
+    first: JSON = {"role": "assistant", "content": None if parts.refused else "", "refusal": None}
+    first.update(parts.extra_fields)
+    starts_with_call = bool(parts.calls) and not parts.text and not parts.thinking
+    if parts.functions:
         first["content"] = first["content"] or None
-    elif _calls_first(said):
+    elif starts_with_call:
         first["content"] = None
-        first["tool_calls"] = [_open_call(said.calls[0], 0, tools)]
-    return first
+        first["tool_calls"] = [_open_call(parts.calls[0], 0, tools)]
+    chunks = [head + to_json(first) + tail]
+    for before, values, after in _deltas(parts, reply, tools, starts_with_call=starts_with_call):
+        prefix, suffix = head + before, after + tail
+        chunks += [prefix + to_json(value) + suffix for value in values]
+    if reply.stop == "error":
+        error = openai.error_object(ModelError(openai.SERVER_ERROR, status=500))
+        return [*chunks, encode_sse(to_json({"error": error}))]
+    chunks.append(head + b'{},"logprobs":null,"finish_reason":"' + parts.finish + b'"}]' + end)
+    if with_usage:
+        chunks.append(start + b'],"usage":' + _encode_usage(reply.usage) + b"}\n\n")
+    chunks.append(b"data: [DONE]\n\n")
+    return chunks
 
 
-def _calls_first(said: ChatReply) -> bool:
-    return bool(said.calls) and not said.text and not said.thoughts
-
-
-def _runs(
-    said: ChatReply, reply: Reply, tools: Sequence[Tool]
-) -> Iterator[tuple[tuple[bytes, bytes], Sequence[object]]]:
-    """Runs of deltas that differ in one value: what stands before and after it, and the values."""
-    if said.thoughts:
-        yield (b'{"reasoning_content":', b"}"), split_words(said.thoughts)
-    if said.text:
-        field = b'{"refusal":' if said.refused else b'{"content":'
-        yield (field, b"}"), split_reply_text(reply, said.text)
-    if said.calls and is_legacy(tools):
-        call = write_function(said.calls)
-        yield (b'{"function_call":', b"}"), [{"name": call["name"], "arguments": ""}]
-        yield (b'{"function_call":{"arguments":', b"}}"), split_fixed(call["arguments"])
+def _deltas(
+    parts: ChatReply, reply: Reply, tools: Sequence[Tool], *, starts_with_call: bool
+) -> Iterator[tuple[bytes, Sequence[object], bytes]]:
+    """Yield series of deltas that differ in one value: the bytes before, the values, after."""
+    if parts.thinking:
+        yield b'{"reasoning_content":', split_words(parts.thinking), b"}"
+    if parts.text:
+        field = b'{"refusal":' if parts.refused else b'{"content":'
+        yield field, split_reply_text(reply, parts.text), b"}"
+    if parts.functions:
+        function = encode_function_call(parts.calls)
+        yield b'{"function_call":', [{"name": function["name"], "arguments": ""}], b"}"
+        yield b'{"function_call":{"arguments":', split_fixed(function["arguments"]), b"}}"
         return
-    for index, call in enumerate(said.calls):
-        if index or not _calls_first(said):
-            yield (b'{"tool_calls":[', b"]}"), [_open_call(call, index, tools)]
-        custom = is_custom(call, tools)
-        inside = b'"custom":{"input":' if custom else b'"function":{"arguments":'
-        written = (
-            render_custom_input(call.arguments) if custom else render_arguments(call.arguments)
-        )
-        head = b'{"tool_calls":[{"index":%d,%b' % (index, inside)
-        yield (head, b"}}]}"), split_fixed(written)
+    for index, call in enumerate(parts.calls):
+        if index or not starts_with_call:
+            yield b'{"tool_calls":[', [_open_call(call, index, tools)], b"]}"
+        if _is_custom(call, tools):
+            field, text = b'"custom":{"input":', render_custom_input(call.arguments)
+        else:
+            field, text = b'"function":{"arguments":', render_arguments(call.arguments)
+        yield b'{"tool_calls":[{"index":%d,%b' % (index, field), split_fixed(text), b"}}]}"
 
 
 def _open_call(call: ToolCall, index: int, tools: Sequence[Tool]) -> JSON:
-    opened = write_call(call, custom=is_custom(call, tools))
-    kind = opened["type"]
-    opened[kind] = {"name": call.name, ("input" if kind == "custom" else "arguments"): ""}
-    return {"index": index, **opened}
+    """Return a call without its arguments, which follow in later deltas."""
+    kind, field = ("custom", "input") if _is_custom(call, tools) else ("function", "arguments")
+    return {"index": index, "id": call.id, "type": kind, kind: {"name": call.name, field: ""}}
 
 
-# --- Completions and streams of them, drafted: all is there but the id, and a text is drafted once.
+# --------------------------------------------------------------------------- templates
 
-KEPT = 256
-LONG = 10_000
-
-Form = Literal["whole", "events", "counted events"]
+Form = Literal["completion", "chunks", "chunks with usage"]
 
 
-def draft_completion(reply: Reply, request: Request) -> ByteTemplate:
-    """The completion, in one piece."""
-    return _draft("whole", reply, request)
+def completion_template(reply: Reply, request: Request) -> ByteTemplate:
+    """Return the template of a whole completion."""
+    return _template("completion", reply, request)
 
 
-def draft_events(reply: Reply, request: Request) -> ByteTemplate:
-    """The events of a stream, with the usage at its end if that was asked for."""
+def chunks_template(reply: Reply, request: Request) -> ByteTemplate:
+    """Return the template of a stream, with the usage at its end if the request asks for it."""
     options = request.parameters.get("stream_options")
-    counted = isinstance(options, dict) and bool(cast("JSON", options).get("include_usage"))
-    return _draft("counted events" if counted else "events", reply, request)
+    with_usage = isinstance(options, dict) and bool(cast("JSON", options).get("include_usage"))
+    return _template("chunks with usage" if with_usage else "chunks", reply, request)
 
 
-def _draft(form: Form, reply: Reply, request: Request) -> ByteTemplate:
+def _template(form: Form, reply: Reply, request: Request) -> ByteTemplate:
     model = reply.model or request.model
     if len(reply.blocks) == 1:
-        (only,) = reply.blocks
-        if isinstance(only, Text) and len(only.text) < LONG:
-            return _draft_text(form, only.text, reply.stop, reply.usage, model, reply.chunks)
-    return _write(form, reply, model, request.tools)
+        (block,) = reply.blocks
+        if isinstance(block, Text) and len(block.text) < MAX_TEMPLATE_TEXT:
+            return _text_template(form, block.text, reply.stop, reply.usage, model, reply.chunks)
+    return _encode(form, reply, model, request.tools)
 
 
-@lru_cache(KEPT)
-def _draft_text(
+@lru_cache(MAX_TEMPLATES)  # a scripted reply is often served many times
+def _text_template(
     form: Form, text: str, stop: StopReason, usage: Usage, model: str, chunks: tuple[str, ...]
 ) -> ByteTemplate:
-    return _write(form, Reply((Text(text),), stop, usage, chunks=chunks), model)
+    return _encode(form, Reply((Text(text),), stop, usage, chunks=chunks), model)
 
 
-def _write(form: Form, reply: Reply, model: str, tools: tuple[Tool, ...] = ()) -> ByteTemplate:
-    if form == "whole":
-        return ByteTemplate((write_completion(reply, model, tools),))
-    return ByteTemplate(write_events(reply, model, tools, counted=form == "counted events"))
+def _encode(form: Form, reply: Reply, model: str, tools: tuple[Tool, ...] = ()) -> ByteTemplate:
+    if form == "completion":
+        return ByteTemplate((_encode_completion(reply, model, tools),))
+    with_usage = form == "chunks with usage"
+    return ByteTemplate(_encode_chunks(reply, model, tools, with_usage=with_usage))
 
 
-# --- Several choices where a request wants them: the same reply under each number.
+# --------------------------------------------------------------------- several choices
 
-MOST = 128
-_decode = msgspec.json.Decoder(JSON).decode
+_decode_json = msgspec.json.Decoder(JSON).decode
 
 
 def count_choices(parameters: JSON) -> int:
-    """How many choices a request wants, as far as OpenAI gives them."""
-    wanted = parameters.get("n")
-    return wanted if isinstance(wanted, int) and 1 < wanted <= MOST else 1
+    """Return the number of choices that a request asks for; they all have the same reply."""
+    count = parameters.get("n")
+    return count if isinstance(count, int) and 1 < count <= MAX_CHOICES else 1
 
 
 def repeat_choice(completion: bytes, count: int) -> bytes:
-    """The completion with its choice so many times."""
-    whole = _decode(completion)
-    (choice,) = whole["choices"]
-    return to_json({**whole, "choices": [{**choice, "index": at} for at in range(count)]})
+    """Return the completion with this many choices."""
+    decoded = _decode_json(completion)
+    (choice,) = decoded["choices"]
+    choices = [{**choice, "index": index} for index in range(count)]
+    return to_json({**decoded, "choices": choices})
 
 
-def repeat_events(events: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """The events, each choice in so many of them."""
-    for event in events:
-        data = event.removeprefix(b"data: ")
-        chunk = _decode(data) if data.startswith(b"{") else {}
-        if not chunk.get("choices"):
-            yield event
+def repeat_chunks(chunks: Iterable[bytes], count: int) -> Iterator[bytes]:
+    """Yield the chunks of a stream with this many choices."""
+    for chunk in chunks:
+        data = chunk.removeprefix(b"data: ")
+        decoded = _decode_json(data) if data.startswith(b"{") else {}
+        if not decoded.get("choices"):
+            yield chunk
             continue
-        for at in range(count):
-            (choice,) = chunk["choices"]
-            yield streaming.encode_sse(to_json({**chunk, "choices": [{**choice, "index": at}]}))
+        (choice,) = decoded["choices"]
+        for index in range(count):
+            yield encode_sse(to_json({**decoded, "choices": [{**choice, "index": index}]}))

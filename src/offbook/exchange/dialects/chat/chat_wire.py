@@ -1,4 +1,4 @@
-"""What stands on the wire of chat completions, as it is read."""
+"""Wire structs of OpenAI's chat completions: requests, responses and stream chunks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any, cast
 import msgspec
 
 from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.decoding import LenientDecoder
-from offbook.exchange.dialects.dialect import OptionPicker
+from offbook.exchange.dialects.decoding import LenientDecoder, OptionPicker
 from offbook.exchange.messages import JSON, History
 
 NAME = "openai-chat"
 
 
-# The options that are kept as they came: OpenAI's own, then those of servers that imitate it.
+# The options that are kept unchanged: OpenAI's own, then those of compatible servers.
 OPTIONS = (
     "audio",
     "frequency_penalty",
@@ -60,13 +59,16 @@ OPTIONS = (
 )
 
 
-BESIDE = "beside"
-"""The kind of block that keeps what a message says beside its content, by these names."""
+EXTRA_FIELDS = "beside"
+"""The kind of the raw block with the message fields that have no neutral block.
 
-_BESIDE = ("name", "annotations", "audio", "images", "reasoning_details", "thinking_blocks")
+The value is part of recorded traces and cassettes.
+"""
+
+_EXTRA_FIELDS = ("name", "annotations", "audio", "images", "reasoning_details", "thinking_blocks")
 
 
-# What comes off the wire holds no cycles, so the collector need not look at it (`gc=False`).
+# `gc=False`: JSON has no reference cycles, so the garbage collector can skip these structs.
 class ChatFunctionCall(msgspec.Struct, gc=False):
     """A call of a function."""
 
@@ -75,14 +77,14 @@ class ChatFunctionCall(msgspec.Struct, gc=False):
 
 
 class ChatCustomCall(msgspec.Struct, gc=False):
-    """A call of a custom tool."""
+    """A call of a custom tool, which takes text."""
 
     name: str | None = None
     input: str | None = None
 
 
 class ChatToolCall(msgspec.Struct, gc=False):
-    """A tool call, or a piece of one."""
+    """A tool call, or the part of one in a stream chunk."""
 
     id: str | None = None
     index: int | None = None
@@ -91,7 +93,7 @@ class ChatToolCall(msgspec.Struct, gc=False):
 
 
 class ChatPart(msgspec.Struct, gc=False):
-    """A part of some content, of whatever type."""
+    """A content part of any type."""
 
     type: str = ""
     text: str | None = None
@@ -100,7 +102,7 @@ class ChatPart(msgspec.Struct, gc=False):
 
 
 class ChatMessage(msgspec.Struct, gc=False):
-    """A message of a request or a reply, or the piece of one that a stream brings."""
+    """A message of a request or response, or the delta of one in a stream chunk."""
 
     role: str | None = None
     content: str | list[ChatPart] | None = None
@@ -110,7 +112,7 @@ class ChatMessage(msgspec.Struct, gc=False):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: Any = None
-    # what has no block of its own, and is kept as it came
+    # Fields without a neutral block, kept unchanged.
     name: Any = None
     annotations: Any = None
     audio: Any = None
@@ -119,22 +121,23 @@ class ChatMessage(msgspec.Struct, gc=False):
     thinking_blocks: Any = None
 
     @property
-    def beside(self) -> JSON:
-        """What the message says beside its content."""
+    def extra_fields(self) -> JSON:
+        """The fields without a neutral block."""
         if not (self.name or self.annotations or self.audio or self.images) and not (
             self.reasoning_details or self.thinking_blocks
-        ):  # as nearly always
+        ):  # the usual case
             return {}
-        given = ((name, getattr(self, name)) for name in _BESIDE)
-        return {name: value for name, value in given if value}
+        fields = ((name, getattr(self, name)) for name in _EXTRA_FIELDS)
+        return {name: value for name, value in fields if value}
 
     @property
-    def thoughts(self) -> str:
+    def thinking(self) -> str:
+        """The reasoning, under the name that DeepSeek uses or the one of OpenRouter."""
         return self.reasoning_content or (self.reasoning if isinstance(self.reasoning, str) else "")
 
 
 class ChatToolSpec(msgspec.Struct, gc=False):
-    """What a tool is called and takes."""
+    """The name and parameters of an offered tool."""
 
     name: str = ""
     description: str | None = None
@@ -144,7 +147,7 @@ class ChatToolSpec(msgspec.Struct, gc=False):
 
 
 class ChatTool(msgspec.Struct, gc=False):
-    """A tool that is offered."""
+    """An offered tool."""
 
     type: str = "function"
     function: ChatToolSpec | None = None
@@ -152,44 +155,44 @@ class ChatTool(msgspec.Struct, gc=False):
 
 
 class ChatBody(msgspec.Struct, gc=False):
-    """A request."""
+    """A request body; its options are added below."""
 
     model: str | None = None
     messages: list[ChatMessage] | None = None
-    # the tools come again with every request, byte for byte: each offer is read once
+    # Agents send the same tools with every request: as raw bytes they are the key of a cache.
     tools: msgspec.Raw = msgspec.Raw()
     stream: bool | None = None
     functions: list[ChatToolSpec] | None = None
 
 
-class _Outline(msgspec.Struct, gc=False):
-    messages: msgspec.Raw = msgspec.Raw(b"[]")
-
-
 class ChatState(msgspec.Struct, frozen=True):
-    """What was read from the messages so far: the system, the rest, and who is called what."""
+    """The decoded messages of a conversation, as the prefix cache keeps them.
 
-    system: tuple[str, ...]
-    history: History
-    names: dict[str, str]
-    tooled: bool
+    `tool_names` has the tool name of every call by its id; `has_tools` is whether there are calls
+    or results to be paired.
+    """
+
+    system: tuple[str, ...] = ()
+    history: History = msgspec.field(default_factory=History)
+    tool_names: dict[str, str] = {}
+    has_tools: bool = False
 
 
-class _Cached(msgspec.Struct, gc=False):
+class _ChatCachedTokens(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
 
 
 class ChatUsage(msgspec.Struct, gc=False):
-    """Tokens."""
+    """Token counts."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    prompt_tokens_details: _Cached | None = None
+    prompt_tokens_details: _ChatCachedTokens | None = None
     completion_tokens_details: openai.OpenAIOutputDetails | None = None
 
 
 class ChatChoice(msgspec.Struct, gc=False):
-    """One of the replies, or a piece of one."""
+    """One choice of a response or stream chunk."""
 
     message: ChatMessage = msgspec.field(default_factory=ChatMessage)
     delta: ChatMessage = msgspec.field(default_factory=ChatMessage)
@@ -197,7 +200,7 @@ class ChatChoice(msgspec.Struct, gc=False):
 
 
 class ChatCompletion(msgspec.Struct, gc=False):
-    """A reply, or a chunk of one."""
+    """A response, or a stream chunk."""
 
     id: str = ""
     model: str = ""
@@ -206,23 +209,36 @@ class ChatCompletion(msgspec.Struct, gc=False):
     error: JSON | None = None
 
 
-_Whole = msgspec.defstruct(
-    "_Whole", [(name, Any, msgspec.UNSET) for name in OPTIONS], bases=(ChatBody,), gc=False
+class ChatEmbeddingBody(msgspec.Struct, gc=False):
+    """A request for embeddings."""
+
+    model: str = ""
+    input: str | list[str | int | list[int]] = ""
+    encoding_format: str = "float"
+    dimensions: int | None = None
+
+
+class _ChatMessagesOnly(msgspec.Struct, gc=False):
+    messages: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+_ChatBodyWithOptions = msgspec.defstruct(
+    "_ChatBodyWithOptions",
+    [(name, Any, msgspec.UNSET) for name in OPTIONS],
+    bases=(ChatBody,),
+    gc=False,
 )
 
-
-options = OptionPicker(_Whole, OPTIONS[0])
-
-
-body = LenientDecoder(cast("type[ChatBody]", _Whole))
-
-
-tools: msgspec.json.Decoder[list[ChatTool] | None] = msgspec.json.Decoder(list[ChatTool] | None)
-
-NOTHING = ChatState((), History(), {}, tooled=False)
+options = OptionPicker(_ChatBodyWithOptions, OPTIONS[0])
+body_decoder = LenientDecoder(cast("type[ChatBody]", _ChatBodyWithOptions))
+tools_decoder: msgspec.json.Decoder[list[ChatTool] | None] = msgspec.json.Decoder(
+    list[ChatTool] | None
+)
+completion_decoder = msgspec.json.Decoder(ChatCompletion)
+embedding_decoder = msgspec.json.Decoder(ChatEmbeddingBody)
+_messages_decoder = msgspec.json.Decoder(_ChatMessagesOnly)
 
 
-outline = msgspec.json.Decoder(_Outline)
-
-
-completion = msgspec.json.Decoder(ChatCompletion)
+def find_messages(body: bytes) -> bytes:
+    """Return the JSON of the messages in a body."""
+    return bytes(_messages_decoder.decode(body).messages)

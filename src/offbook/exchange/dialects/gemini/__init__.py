@@ -1,20 +1,14 @@
-"""The wire format of Google's Gemini API.
-
-Its clients write names in camel case or with underscores, and mix them; both are read. A function
-call may have no id: then it gets the number of its place in the conversation, and the responses
-find their calls by id, else by name and order.
-"""
+"""Google's Gemini API."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects import streaming
 from offbook.exchange.dialects.decoding import RawBody
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
@@ -22,39 +16,40 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
+from offbook.exchange.dialects.gemini import gemini_wire as wire
+from offbook.exchange.dialects.gemini.gemini_client import (
+    encode_options,
+    encode_tools,
+    encode_turns,
+    parse_responses,
+)
+from offbook.exchange.dialects.gemini.gemini_messages import (
+    GeminiMessageReader,
+    decode_body,
+    decode_tools,
+)
+from offbook.exchange.dialects.gemini.gemini_stream import (
+    JSON_TYPE,
+    encode_response,
+    encode_stream,
+    encode_usage,
+)
+from offbook.exchange.dialects.response_parsing import (
+    invalid_response,
+    raise_for_status,
+    response_body,
+)
+from offbook.exchange.dialects.side_requests import estimate_tokens
+from offbook.exchange.dialects.streaming import parse_sse
 from offbook.exchange.dialects.validation import ALL_RULES, rejection
-from offbook.exchange.messages import JSON, History
+from offbook.exchange.messages import JSON, History, to_json
 from offbook.exchange.model import Request
 
 if TYPE_CHECKING:
     from offbook.exchange.dialects.conversations import ConversationStore
     from offbook.exchange.model import Reply
-from offbook.exchange.dialects.gemini import gemini_wire
-from offbook.exchange.dialects.gemini.gemini_client import (
-    gather_reply,
-    read_error,
-    write_options,
-    write_turns,
-)
-from offbook.exchange.dialects.gemini.gemini_messages import (
-    GeminiMessageReader,
-    find_model,
-    find_verb,
-    read_body,
-    read_tools,
-    write_tools,
-)
-from offbook.exchange.dialects.gemini.gemini_side_requests import BESIDE, answer_json, look_up
-from offbook.exchange.dialects.gemini.gemini_stream import (
-    FINISHES,
-    answer_stream,
-    write_candidate,
-    write_parts,
-    write_usage,
-)
-from offbook.exchange.messages import to_json
 
-STATUSES = {
+STATUS_NAMES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
     403: "PERMISSION_DENIED",
@@ -69,130 +64,184 @@ STATUSES = {
     504: "DEADLINE_EXCEEDED",
     529: "UNAVAILABLE",
 }
+RETRIED_STATUSES = frozenset({408, 409, 429})
 
-RETRIED = frozenset({408, 409, 429})
+MODELS = ("gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite", "gemini-embedding-001")
+SIDE_VERBS = frozenset({"countTokens", "embedContent", "batchEmbedContents"})
 
-_VERSION = re.compile(r"/v\d\w*$")
+_API_VERSION = re.compile(r"/v\d\w*$")
 
 
 class Gemini:
-    """Google's Gemini API, holding requests to these rules."""
+    """Google's Gemini API, with these validation rules."""
 
-    name = gemini_wire.NAME
+    name = wire.NAME
 
     def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules
 
-    def claims(self, wire: HttpRequest) -> bool:
-        """Whether this request is one for Gemini."""
-        verb = find_verb(wire.path)
-        return verb in gemini_wire.CALLS or verb in BESIDE or "x-goog-api-key" in wire.headers
-
-    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:  # noqa: ARG002 - the protocol's
-        """Models, counted tokens and embeddings."""
-        if find_verb(wire.path) in gemini_wire.CALLS:
-            return None
-        try:
-            return answer_json(look_up(wire))
-        except ModelError as error:
-            return self.refuse(error)
-
-    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
-        """The neutral request; a `ModelError` where Gemini would refuse it."""
-        body, rest = read_body(gemini_wire.body, wire.body)
-        seen = RawBody(wire.body or b"{}", gemini_wire.NAME)
-        turns = body.turns
-        if not turns and "missing_field" in self._rules:
-            what = "* GenerateContentRequest.contents: contents is not specified\n"
-            raise rejection("missing_field", what)
-        tools, wrong = read_tools(bytes(body.tools))
-        if wrong and "bad_tool_schema" in self._rules:
-            raise rejection("bad_tool_schema", wrong)
-        system = body.systemInstruction or body.system_instruction
-        stream = find_verb(wire.path) == "streamGenerateContent"
-        about = request_metadata(wire, gemini_wire.NAME)
-        if stream and "sse" not in parse_qs(wire.query).get("alt", ()):
-            about["framing"] = "array"
-        return Request(
-            History(GeminiMessageReader(self._rules, seen, threads).read(turns, "contents")),
-            "\n".join(part.text or "" for part in system.listed) if system else "",
-            tools,
-            find_model(wire.path),
-            body.options | rest,
-            about,
-            stream,
+    def claims(self, http_request: HttpRequest) -> bool:
+        """Return whether this is a request to Gemini."""
+        verb = _find_verb(http_request.path)
+        return (
+            verb in wire.MODEL_CALLS
+            or verb in SIDE_VERBS
+            or "x-goog-api-key" in http_request.headers
         )
 
-    def identify(self, reply: Reply, request: Request) -> str:
-        """The id of the response: its own, or one made of the exchange."""
+    def side_response(
+        self,
+        http_request: HttpRequest,
+        conversations: ConversationStore,  # noqa: ARG002 - the protocol's
+    ) -> HttpResponse | None:
+        """Return models, token counts or embeddings; None for a model call."""
+        if _find_verb(http_request.path) in wire.MODEL_CALLS:
+            return None
+        try:
+            body = _side_response(http_request)
+        except ModelError as error:
+            return self.encode_error(error)
+        return HttpResponse(200, {"content-type": JSON_TYPE}, to_json(body))
+
+    def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
+        """Decode a request; raise `ModelError` where Gemini would reject it."""
+        body, unknown_options = decode_body(wire.body_decoder, http_request.body)
+        turns = body.turns
+        if not turns and "missing_field" in self._rules:
+            message = "* GenerateContentRequest.contents: contents is not specified\n"
+            raise rejection("missing_field", message)
+        tools, tool_problem = decode_tools(bytes(body.tools))
+        if tool_problem and "bad_tool_schema" in self._rules:
+            raise rejection("bad_tool_schema", tool_problem)
+        path = http_request.path
+        is_stream = _find_verb(path) == "streamGenerateContent"
+        metadata = request_metadata(http_request, wire.NAME)
+        if is_stream and "sse" not in parse_qs(http_request.query).get("alt", ()):
+            metadata["framing"] = "array"  # without `alt=sse` a stream is a JSON array
+        raw = RawBody(http_request.body or b"{}", wire.NAME)
+        reader = GeminiMessageReader(self._rules, raw, conversations)
+        system = body.systemInstruction or body.system_instruction
+        model = path.rpartition("/models/")[2] if "/models/" in path else path.rpartition("/")[2]
+        return Request(
+            History(reader.read(turns, "contents")),
+            "\n".join(part.text or "" for part in system.part_list) if system else "",
+            tools,
+            unquote(model.rpartition(":")[0]),
+            body.options | unknown_options,
+            metadata,
+            is_stream,
+        )
+
+    def reply_id(self, reply: Reply, request: Request) -> str:
+        """Return the id of the response."""
         return make_reply_id("", reply, request, length=22)
 
     def encode(self, reply: Reply, request: Request) -> HttpResponse:
-        """The response as JSON, or in pieces as a stream."""
-        tail: JSON = {
-            "usageMetadata": write_usage(reply.usage),
+        """Encode the response, whole or as a stream."""
+        fields: JSON = {
+            "usageMetadata": encode_usage(reply.usage),
             "modelVersion": reply.model or request.model,
-            "responseId": self.identify(reply, request),
+            "responseId": self.reply_id(reply, request),
         }
         if not request.stream:
-            candidate = write_candidate(write_parts(reply.blocks), FINISHES[reply.stop])
-            return answer_json({"candidates": [candidate], **tail})
-        return answer_stream(
-            reply, to_json(tail)[1:], array=request.metadata.get("framing") == "array"
-        )
+            return encode_response(reply, fields)
+        return encode_stream(reply, fields, as_array=_is_array(request))
 
-    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:
-        """An error as Google tells it."""
+    def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:
+        """Encode an error."""
         status = error.status
-        headers = {"content-type": "application/json; charset=UTF-8"}
-        about: JSON = {"code": status, "message": error.message, "status": _status(status)}
+        default_name = "INTERNAL" if status >= 500 else "FAILED_PRECONDITION"  # noqa: PLR2004 - HTTP's
+        status_name = STATUS_NAMES.get(status, default_name)
+        headers = {"content-type": JSON_TYPE}
+        fields: JSON = {"code": status, "message": error.message, "status": status_name}
         if error.retry_after is not None:
             headers["retry-after"] = f"{error.retry_after:g}"
             kind = "type.googleapis.com/google.rpc.RetryInfo"
-            about["details"] = [{"@type": kind, "retryDelay": f"{error.retry_after:g}s"}]
-        if status < 500 and status not in RETRIED:  # noqa: PLR2004 - the client's fault
+            fields["details"] = [{"@type": kind, "retryDelay": f"{error.retry_after:g}s"}]
+        if status < 500 and status not in RETRIED_STATUSES:  # noqa: PLR2004 - a client error
             headers["x-should-retry"] = "false"
         if rule := error.details.get("rule"):
             headers["x-offbook-rule"] = rule
-        body: object = {"error": about}
-        if request is not None and request.metadata.get("framing") == "array":
+        body: object = {"error": fields}
+        if request is not None and _is_array(request):
             body = [body]
         return HttpResponse(status, headers, to_json(body))
 
-    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
-        """A request to Google."""
+    def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
+        """Build a request to Google."""
         base = base_url.rstrip("/")
-        if not _VERSION.search(base):
+        if not _API_VERSION.search(base):
             base += "/v1beta"
-        verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
-        body: JSON = {"contents": list(write_turns(request.messages)), **write_options(request)}
+        verb, query = (
+            ("streamGenerateContent", "alt=sse")
+            if request.stream
+            else (
+                "generateContent",
+                "",
+            )
+        )
+        body: JSON = {"contents": list(encode_turns(request.messages)), **encode_options(request)}
         if request.system:
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
         if request.tools:
-            body["tools"] = write_tools(request.tools)
+            body["tools"] = encode_tools(request.tools)
         headers = {"content-type": "application/json", "x-goog-api-key": key}
-        path, _, query = f"{base}/models/{request.model}:{verb}".partition("?")
+        path = f"{base}/models/{request.model}:{verb}"
         return HttpRequest("POST", path, headers, to_json(body), query)
 
-    def parse(self, answer: HttpResponse, request: Request) -> Reply:
-        """The reply in an answer of Google's."""
-        body = answer.body or b"".join(answer.chunks)
-        if answer.status >= 400:  # noqa: PLR2004 - an error, in HTTP
-            raise read_error(body, answer.status, answer.headers)
+    def parse_response(self, response: HttpResponse, request: Request) -> Reply:
+        """Parse a response of Google."""
+        raise_for_status(response)
+        body = response_body(response)
         try:
             match body.lstrip()[:1]:
                 case b"{":
-                    return gather_reply([body], request)
+                    return parse_responses([body], request)
                 case b"[":
-                    return gather_reply(gemini_wire.results(body), request)
+                    return parse_responses(wire.decode_response_list(body), request)
                 case _:
-                    return gather_reply(
-                        [event.data for event in streaming.parse_sse(body)], request
-                    )
+                    return parse_responses([event.data for event in parse_sse(body)], request)
         except msgspec.MsgspecError as error:
-            what = f"the answer is not one of Gemini's: {error}"
-            raise ModelError(what, status=502) from error
+            raise invalid_response("Gemini", error) from error
 
 
-def _status(status: int) -> str:
-    return STATUSES.get(status, "INTERNAL" if status >= 500 else "FAILED_PRECONDITION")  # noqa: PLR2004 - HTTP's
+def _find_verb(path: str) -> str:
+    """Return the method in a path: `…/models/MODEL:generateContent`."""
+    return path.rpartition(":")[2]
+
+
+def _is_array(request: Request) -> bool:
+    return request.metadata.get("framing") == "array"
+
+
+def _side_response(http_request: HttpRequest) -> JSON:
+    path, body = http_request.path, http_request.body
+    match _find_verb(path):
+        case "countTokens":
+            decode_body(wire.body_decoder, body)
+            total = estimate_tokens(len(body))
+            details = [{"modality": "TEXT", "tokenCount": total}]
+            return {"totalTokens": total, "promptTokensDetails": details}
+        case "embedContent":
+            return {"embedding": decode_body(wire.embedding_decoder, body).vector}
+        case "batchEmbedContents":
+            batch = decode_body(wire.embedding_batch_decoder, body)
+            return {"embeddings": [embedding.vector for embedding in batch.requests]}
+        case _ if path.endswith("/models"):
+            return {"models": [_describe_model(name) for name in MODELS]}
+        case _ if "/models/" in path:
+            return _describe_model(path.rpartition("/")[2])
+        case _:
+            raise ModelError("Requested entity was not found.", status=404)
+
+
+def _describe_model(name: str) -> JSON:
+    methods = ["embedContent"] if "embed" in name else sorted(wire.MODEL_CALLS | {"countTokens"})
+    return {
+        "name": f"models/{name}",
+        "version": "001",
+        "displayName": name.replace("-", " ").title(),
+        "inputTokenLimit": 1_048_576,
+        "outputTokenLimit": 65_536,
+        "supportedGenerationMethods": methods,
+    }

@@ -1,28 +1,33 @@
-"""The asking side: requests to Google, and what it answered."""
+"""The client side of Gemini's API: request bodies, and parsing of responses."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects.decoding import RawBody
-from offbook.exchange.dialects.gemini import gemini_wire
+from offbook.exchange.dialects.gemini import gemini_wire as wire
 from offbook.exchange.dialects.gemini.gemini_messages import GeminiMessageReader
-from offbook.exchange.dialects.gemini.gemini_stream import write_parts
-from offbook.exchange.messages import JSON, Message, ToolCall, to_json
+from offbook.exchange.dialects.gemini.gemini_stream import encode_parts
+from offbook.exchange.dialects.response_parsing import StreamAccumulator
+from offbook.exchange.messages import JSON, RAW_ARGUMENTS, Message, ToolCall, to_json
 from offbook.exchange.model import Reply, StopReason, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from offbook.exchange.model import Request
+    from offbook.exchange.model import Request, Tool
 
-PARAMETERS = {"max_tokens": "maxOutputTokens", "temperature": "temperature", "top_p": "topP"}
+# The parameters that every provider understands, for requests that came in another dialect.
+_COMMON_PARAMETERS = {
+    "max_tokens": "maxOutputTokens",
+    "temperature": "temperature",
+    "top_p": "topP",
+}
 
-REASONS: dict[str, StopReason] = {
+_STOP_REASONS: dict[str, StopReason] = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
     "SAFETY": "refusal",
@@ -33,11 +38,14 @@ REASONS: dict[str, StopReason] = {
 }
 
 
-def write_turns(messages: Iterable[Message]) -> Iterator[JSON]:
-    """The turns of a conversation: results stand together, before what the user says."""
+# ------------------------------------------------------------------- building requests
+
+
+def encode_turns(messages: Iterable[Message]) -> Iterator[JSON]:
+    """Yield the turns of a conversation; tool results are part of the next user turn."""
     results: list[JSON] = []
     for message in messages:
-        parts = write_parts(message.blocks)
+        parts = encode_parts(message.blocks)
         if message.role == "tool":
             results += parts
             continue
@@ -52,104 +60,96 @@ def write_turns(messages: Iterable[Message]) -> Iterator[JSON]:
         yield {"role": "user", "parts": results}
 
 
-def write_options(request: Request) -> JSON:
-    """What was asked beside the conversation, under Gemini's names."""
-    if request.metadata.get("dialect") == gemini_wire.NAME:
+def encode_options(request: Request) -> JSON:
+    """Encode the options of a request under Gemini's names."""
+    if request.metadata.get("dialect") == wire.NAME:
         return request.parameters
-    given = {
-        own: request.parameters[name]
-        for name, own in PARAMETERS.items()
-        if name in request.parameters
+    config = {
+        name: request.parameters[common_name]
+        for common_name, name in _COMMON_PARAMETERS.items()
+        if common_name in request.parameters
     }
-    return {"generationConfig": given} if given else {}
+    return {"generationConfig": config} if config else {}
 
 
-def read_error(body: bytes, status: int, headers: dict[str, str]) -> ModelError:
-    """The error that Google answered with."""
-    try:
-        whole: Any = msgspec.json.decode(body)
-        first: Any = whole[0] if body.lstrip()[:1] == b"[" else whole
-        message = str(first["error"]["message"])
-    except (msgspec.MsgspecError, LookupError, TypeError):
-        message = body[:200].decode("utf-8", "replace")
-    return ModelError(
-        message or f"status {status}", status=status, retry_after=_read_delay(headers, body)
-    )
+def encode_tools(tools: Iterable[Tool]) -> list[JSON]:
+    """Encode the offered tools."""
+    functions: list[JSON] = []
+    others: list[JSON] = []
+    for tool in tools:
+        if tool.kind != "function":
+            others.append({tool.kind: tool.schema.get(RAW_ARGUMENTS, tool.schema)})
+            continue
+        name = f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name
+        function: JSON = {"name": name, "description": tool.description, **tool.more}
+        if tool.schema:
+            function["parametersJsonSchema"] = tool.schema
+        functions.append(function)
+    return [{"functionDeclarations": functions}, *others] if functions else others
 
 
-def _read_delay(headers: dict[str, str], body: bytes) -> float | None:
-    told = re.search(rb'"retryDelay":\s*"([\d.]+)s"', body)
-    try:
-        return float(headers.get("retry-after") or (told[1] if told else b""))
-    except ValueError:
-        return None
+# ------------------------------------------------------------------- parsing responses
 
 
-def gather_reply(pieces: Sequence[bytes | str | msgspec.Raw], request: Request) -> Reply:
-    """The reply whose pieces these are."""
-    results = [gemini_wire.result(piece) for piece in pieces]
-    parts: list[gemini_wire.GeminiPart] = []
-    raws: list[Any] = []
-    chunks: list[str] = []
-    whole = Reply(model=request.model)
+def parse_responses(bodies: Sequence[bytes | str | msgspec.Raw], request: Request) -> Reply:
+    """Parse a whole response, or the responses of a stream."""
+    accumulator = StreamAccumulator()
+    parts: list[wire.GeminiPart] = []
+    raw_parts: list[Any] = []
+    reply = Reply(model=request.model)
     finish = ""
-    for piece, result in zip(pieces, results, strict=True):
-        if result.error is not None:
-            raise ModelError(
-                str(result.error.get("message", "")), status=int(result.error.get("code", 500))
-            )
-        finish = "SAFETY" if result.promptFeedback and not result.candidates else finish
-        for candidate in result.candidates[:1]:
+    for body in bodies:
+        response = wire.decode_response(body)
+        if (error := response.error) is not None:
+            message = str(error.get("message", ""))
+            raise ModelError(message, status=int(error.get("code", 500)))
+        if response.promptFeedback and not response.candidates:
+            finish = "SAFETY"
+        for candidate in response.candidates[:1]:
             finish = candidate.finishReason or finish
-            more = candidate.content.listed if candidate.content else ()
-            seen = RawBody(
-                bytes(piece) if isinstance(piece, msgspec.Raw) else piece, gemini_wire.NAME
-            )
-            for at, part in enumerate(more):
-                if not _merge(parts, part, chunks):
-                    place = ("candidates", 0, "content", "parts", at)
-                    raws.append(seen.keep("", *place).data)
-        whole = msgspec.structs.replace(
-            whole,
-            usage=_read_usage(result.usageMetadata) if result.usageMetadata else whole.usage,
-            model=result.modelVersion or whole.model,
-            id=result.responseId or whole.id,
+            raw = RawBody(bytes(body) if isinstance(body, msgspec.Raw) else body, wire.NAME)
+            new_parts = candidate.content.part_list if candidate.content else ()
+            for index, part in enumerate(new_parts):
+                last = parts[-1] if parts else None
+                is_continuation = (
+                    last is not None
+                    and last.text is not None
+                    and part.text is not None
+                    and bool(last.thought) == bool(part.thought)
+                    and not last.thoughtSignature  # a signature ends its part
+                )
+                if is_continuation and last is not None:
+                    last.thoughtSignature = part.thoughtSignature
+                else:
+                    parts.append(part)
+                    path = ("candidates", 0, "content", "parts", index)
+                    raw_parts.append(raw.block("", path).data)
+                if part.text is not None:
+                    accumulator.block(len(parts) - 1, "text").add(part.text)
+                    if not part.thought:
+                        accumulator.chunks.append(part.text)
+        usage = response.usageMetadata
+        reply = msgspec.structs.replace(
+            reply,
+            usage=_parse_usage(usage) if usage else reply.usage,
+            model=response.modelVersion or reply.model,
+            id=response.responseId or reply.id,
         )
-    seen = RawBody(to_json([{"parts": raws}]), gemini_wire.NAME)
-    messages = GeminiMessageReader(frozenset(), seen).read([gemini_wire.GeminiTurn(parts, "model")])
-    blocks = messages[0].blocks
-    stop = REASONS.get(finish, "error" if finish else "stop")
-    if stop == "stop" and any(isinstance(block, ToolCall) for block in blocks):
+    for index, block in accumulator.items():
+        parts[index].text = block.text
+    reader = GeminiMessageReader(frozenset(), RawBody(to_json([{"parts": raw_parts}]), wire.NAME))
+    (message,) = reader.read([wire.GeminiTurn(parts, "model")])
+    stop = _STOP_REASONS.get(finish, "error" if finish else "stop")
+    if stop == "stop" and any(isinstance(block, ToolCall) for block in message.blocks):
         stop = "tool_use"
-    streamed = tuple(chunks) if len(results) > 1 else ()
-    return msgspec.structs.replace(whole, blocks=blocks, stop=stop, chunks=streamed)
+    chunks = tuple(accumulator.chunks) if len(bodies) > 1 else ()
+    return msgspec.structs.replace(reply, blocks=message.blocks, stop=stop, chunks=chunks)
 
 
-def _merge(
-    parts: list[gemini_wire.GeminiPart], part: gemini_wire.GeminiPart, chunks: list[str]
-) -> bool:
-    """Pieces of one text become one part again; whether this one did."""
-    if part.text is not None and not part.thought:
-        chunks.append(part.text)
-    last = parts[-1] if parts else None
-    if (
-        last is not None
-        and last.text is not None
-        and part.text is not None
-        and bool(last.thought) == bool(part.thought)
-        and not last.thoughtSignature
-    ):
-        last.text += part.text
-        last.thoughtSignature = part.thoughtSignature
-        return True
-    parts.append(part)
-    return False
-
-
-def _read_usage(counts: gemini_wire.GeminiUsage) -> Usage:
+def _parse_usage(usage: wire.GeminiUsage) -> Usage:
     return Usage(
-        counts.promptTokenCount,
-        counts.candidatesTokenCount + counts.thoughtsTokenCount,
-        counts.cachedContentTokenCount,
-        reasoning=counts.thoughtsTokenCount,
+        usage.promptTokenCount,
+        usage.candidatesTokenCount + usage.thoughtsTokenCount,
+        usage.cachedContentTokenCount,
+        reasoning=usage.thoughtsTokenCount,
     )

@@ -1,18 +1,22 @@
-"""What an agent sent, part by part, in no provider's words."""
+"""Decoding of Gemini's requests: body, turns and tools, and their validation.
+
+A function call may have no id. Then it gets the id that it was given in this run, else a number;
+and a function response belongs to the pending call with its id, else to the first with its name.
+"""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.gemini import gemini_wire
-from offbook.exchange.dialects.validation import rejection
+from offbook.exchange.dialects.decoding import split_validation_error
+from offbook.exchange.dialects.gemini import gemini_wire as wire
+from offbook.exchange.dialects.validation import CallPairing, rejection
 from offbook.exchange.messages import (
     JSON,
     RAW_ARGUMENTS,
@@ -32,323 +36,272 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from offbook.exchange.dialects.conversations import ConversationStore
-    from offbook.exchange.dialects.decoding import BodyDecoder, RawBody
+    from offbook.exchange.dialects.decoding import BodyDecoder, JsonPath, RawBody
 
+T = TypeVar("T")
 
-# --- What an agent sent, part by part, in no provider's words.
-
-Place = tuple[str | int, ...]
-
-BESIDE = frozenset(
+# The fields of a part that do not determine its type.
+_PART_ATTRIBUTES = frozenset(
     {"thought", "thoughtSignature", "thought_signature", "videoMetadata", "video_metadata"}
 )
-"""What a part says beside what it is."""
 
-SAID = frozenset({"content", "error", "output", "result", "return_value"})
-"""Under one of these names a function response holds nothing but what the tool said."""
+# A function response with only one of these fields has just the text of the result.
+_RESULT_FIELDS = frozenset({"content", "error", "output", "result", "return_value"})
 
-SKIP = frozenset(
+# Values that clients send if the model gave no signature.
+SKIPPED_SIGNATURES = frozenset(
     {
         "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I=",
         "skip_thought_signature_validator",
         "context_engineering_is_the_way_to_go",
     }
 )
-"""What clients put where the model gave no signature."""
+
+_WRONG_COUNT = (
+    "Please ensure that the number of function response parts is equal to the number of function"
+    " call parts of the function call turn."
+)
+_TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 
 
-def find_verb(path: str) -> str:
-    """What the path asks for: the word behind its colon."""
-    return path.rpartition(":")[2]
-
-
-def find_model(path: str) -> str:
-    """The model that the path names."""
-    name = path.rpartition("/models/")[2] if "/models/" in path else path.rpartition("/")[2]
-    return unquote(name.rpartition(":")[0])
-
-
-def read_body(decoder: BodyDecoder[gemini_wire.T], body: bytes) -> gemini_wire.T:
-    """The body; Google's refusal of what it cannot read."""
+def decode_body(decoder: BodyDecoder[T], body: bytes) -> T:
+    """Decode a body; raise Google's error if it is invalid."""
     try:
         return decoder.decode(body or b"{}")
     except msgspec.ValidationError as error:
-        text, _, path = str(error).partition(" - at `$")
-        place = path.rstrip("`").lstrip(".")
-        what = f"Invalid value at '{place}': {text}" if place else text
-        raise ModelError(what, status=400) from error
+        message, path = split_validation_error(error)
+        message = f"Invalid value at '{path}': {message}" if path else message
+        raise ModelError(message, status=400) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = f"Invalid JSON payload received. {error}"
-        raise ModelError(what, status=400) from error
+        message = f"Invalid JSON payload received. {error}"
+        raise ModelError(message, status=400) from error
 
 
-def read_part(part: gemini_wire.GeminiPart, seen: RawBody, place: Place) -> AnyBlock:
-    """The neutral block; what has none is kept as it stands."""
+# ------------------------------------------------------------------------------- parts
+
+
+def _decode_part(part: wire.GeminiPart, raw: RawBody, path: JsonPath) -> AnyBlock:
+    """Decode a part; one without a neutral form is kept raw."""
     if part.text is not None:
         return Thinking(part.text) if part.thought else Text(part.text)
     blob = part.inlineData or part.inline_data or part.fileData or part.file_data
     if blob is not None and not (part.videoMetadata or part.video_metadata):
         return blob.image
-    kept = seen.keep("", *place)
-    kind = next((name for name in kept.data if name not in BESIDE), "part")
-    return msgspec.structs.replace(kept, kind=kind)
+    block = raw.block("", path)
+    kind = next((name for name in block.data if name not in _PART_ATTRIBUTES), "part")
+    return msgspec.structs.replace(block, kind=kind)
 
 
-def sign_thought(blocks: list[AnyBlock], signature: str | None) -> None:
-    """A signature stands at what came of a thought; it belongs to the thought before it."""
-    if not signature or signature in SKIP:
+def _add_signature(blocks: list[AnyBlock], signature: str | None) -> None:
+    """Add the signature of the last part to the thinking before it.
+
+    Gemini sends the signature not with the thinking but with the part that follows it.
+    """
+    if not signature or signature in SKIPPED_SIGNATURES:
         return
-    at = len(blocks) - 1
-    while at >= 0 and not isinstance(blocks[at], Thinking):
-        at -= 1
-    thought = blocks[at] if at >= 0 else None
-    if isinstance(thought, Thinking) and not thought.signature:
-        blocks[at] = msgspec.structs.replace(thought, signature=signature)
-    else:
+    index = len(blocks) - 1
+    while index >= 0 and not isinstance(blocks[index], Thinking):
+        index -= 1
+    thinking = blocks[index] if index >= 0 else None
+    if isinstance(thinking, Thinking) and not thinking.signature:
+        blocks[index] = msgspec.structs.replace(thinking, signature=signature)
+    else:  # the model hides its thinking
         blocks.insert(max(len(blocks) - 1, 0), Thinking("", signature))
 
 
-def read_response(
-    response: gemini_wire.GeminiFunctionResponse,
+def _decode_result(
+    response: wire.GeminiFunctionResponse,
     call_id: str,
     name: str,
-    seen: RawBody,
-    place: Place,
+    raw: RawBody,
+    path: JsonPath,
 ) -> ToolResult:
-    """What a function answered: its text, or all of it where it is more than that."""
-    given = response.response
-    pictures = cast(
+    """Decode a function response: its text, or the whole JSON if there is more than text."""
+    images = cast(
         "tuple[Content, ...]",
         tuple(
-            read_part(part, seen, (*place, "parts", at))
-            for at, part in enumerate(response.parts or ())
+            _decode_part(part, raw, (*path, "parts", index))
+            for index, part in enumerate(response.parts or ())
         ),
     )
-    if not isinstance(given, dict):
-        content: tuple[Content, ...] = () if given is None else (Text(_show(given)),)
-        return ToolResult(call_id, content + pictures, name=name, details=given)
-    fields = cast("JSON", given)
-    failed = "error" in fields or fields.get("isError") is True
+    value = response.response
+    if not isinstance(value, dict):
+        content: tuple[Content, ...] = () if value is None else (Text(_to_text(value)),)
+        return ToolResult(call_id, content + images, name=name, details=value)
+    fields = cast("JSON", value)
+    is_error = "error" in fields or fields.get("isError") is True
     if len(fields) == 1:
-        ((key, value),) = fields.items()
-        if key in SAID and isinstance(value, str):
-            text = (Text(value),) if value else ()
-            return ToolResult(call_id, text + pictures, failed, name)
-    return ToolResult(call_id, (Text(_show(fields)), *pictures), failed, name, fields)
+        ((key, text),) = fields.items()
+        if key in _RESULT_FIELDS and isinstance(text, str):
+            content = (Text(text),) if text else ()
+            return ToolResult(call_id, content + images, is_error, name)
+    return ToolResult(call_id, (Text(_to_text(fields)), *images), is_error, name, fields)
 
 
-def _show(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else to_json(value).decode()
 
 
-# --- The tools that a request offers, and what Gemini would say against them.
-
-# Where a list is due, Google takes the one thing that would stand in it.
-_Groups = dict[str, Raw] | list[dict[str, Raw]] | None
-_Functions = gemini_wire.GeminiFunction | list[gemini_wire.GeminiFunction] | None
-
-_TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
+# ------------------------------------------------------------------------------- turns
 
 
-@lru_cache(maxsize=64)
-def read_tools(raw: bytes) -> tuple[tuple[Tool, ...], str]:
-    """The tools offered, and what is wrong with them.
+class GeminiMessageReader:
+    """Decodes and validates the turns of a request, or the parts of a response."""
 
-    Agents repeat them with every request, so they are read once.
-    """
+    def __init__(
+        self, rules: frozenset[str], raw: RawBody, conversations: ConversationStore | None = None
+    ) -> None:
+        self._rules = rules
+        self._raw = raw
+        self._conversations = conversations
+        self._pairing = CallPairing(rules)
+        self._messages: list[Message] = []
+        self._call_count = 0
+        self._after_model = False
+
+    def read(self, turns: Iterable[wire.GeminiTurn], *root: str | int) -> list[Message]:
+        """Return the messages of these turns; `root` is their path in the body."""
+        for index, turn in enumerate(turns):
+            path = (*root, index, "parts")
+            if turn.role == "model":
+                self._read_model(turn.part_list, path)
+            elif turn.role in {"user", "function", "", None} or "unknown_role" not in self._rules:
+                self._read_user(turn.part_list, path)
+            else:
+                raise rejection("unknown_role", "Please use a valid role: user, model.")
+        self._require_results()
+        return self._messages
+
+    def _read_user(self, parts: Sequence[wire.GeminiPart], path: JsonPath) -> None:
+        """Split a user turn into the messages of its function responses and of the user."""
+        blocks: list[AnyBlock] = []
+        has_results = False
+        for index, part in enumerate(parts):
+            response = part.functionResponse or part.function_response
+            if response is not None:
+                name = "functionResponse" if part.functionResponse else "function_response"
+                result = self._read_result(response, (*path, index, name))
+                self._messages.append(Message("tool", (result,)))
+                has_results = True
+            else:
+                blocks.append(_decode_part(part, self._raw, (*path, index)))
+        if blocks:
+            self._require_results()
+        if blocks or not has_results:
+            self._messages.append(Message("user", tuple(blocks)))
+        self._after_model = False
+
+    def _read_model(self, parts: Sequence[wire.GeminiPart], path: JsonPath) -> None:
+        if not self._after_model:  # clients may split a reply into several model turns
+            self._require_results()
+        self._after_model = True
+        blocks: list[AnyBlock] = []
+        for index, part in enumerate(parts):
+            call = part.functionCall or part.function_call
+            if call is not None:
+                blocks.append(self._read_call(call))
+            else:
+                blocks.append(_decode_part(part, self._raw, (*path, index)))
+            if not isinstance(blocks[-1], RawBlock):  # a raw part contains its signature
+                _add_signature(blocks, part.thoughtSignature or part.thought_signature)
+        self._messages.append(Message("assistant", tuple(blocks)))
+
+    def _read_call(self, call: wire.GeminiCall) -> ToolCall:
+        self._call_count += 1
+        arguments = call.args or {}
+        call_id = call.id
+        if not call_id and self._conversations is not None:
+            used = self._pairing.names
+            call_id = self._conversations.find_call_id(call.name, arguments, used)
+        call_id = call_id or f"call-{self._call_count}"
+        if self._pairing.add_call(call_id, call.name, len(self._messages)):
+            raise rejection("duplicate_id", f"Duplicate function call id found: {call_id}")
+        return ToolCall(call_id, call.name, arguments)
+
+    def _read_result(self, response: wire.GeminiFunctionResponse, path: JsonPath) -> ToolResult:
+        pending, names = self._pairing.pending, self._pairing.names
+        call_id = response.id or ""
+        name = names[call_id] if call_id in pending else response.name
+        if not call_id:
+            call_id = next((id_ for id_ in pending if names[id_] == response.name), "")
+        if violation := self._pairing.add_result(call_id, len(self._messages)):
+            follows_call = self._messages and self._messages[-1].role in {"assistant", "tool"}
+            raise rejection(
+                violation.rule,
+                _WRONG_COUNT
+                if follows_call
+                else "Please ensure that function response turn comes immediately after a function"
+                " call turn.",
+            )
+        return _decode_result(response, call_id, name, self._raw, path)
+
+    def _require_results(self) -> None:
+        if violation := self._pairing.close():
+            raise rejection(violation.rule, _WRONG_COUNT)
+
+
+# ------------------------------------------------------------------------------- tools
+
+# Google accepts one object in place of a list.
+_ToolGroups = dict[str, Raw] | list[dict[str, Raw]] | None
+_Functions = wire.GeminiFunction | list[wire.GeminiFunction] | None
+
+
+@lru_cache(maxsize=64)  # agents send the same tools with every request
+def decode_tools(raw_tools: bytes) -> tuple[tuple[Tool, ...], str]:
+    """Return the offered tools, and Google's error message if one of them is invalid."""
     try:
-        groups = msgspec.json.decode(raw, type=_Groups)
-        listed = cast(
+        groups = msgspec.json.decode(raw_tools, type=_ToolGroups)
+        group_list = cast(
             "list[dict[str, Raw]]", [groups] if isinstance(groups, dict) else groups or []
         )
-        tools = tuple(tool for group in listed for tool in _read_group(group))
+        tools = tuple(tool for group in group_list for tool in _decode_group(group))
     except (msgspec.ValidationError, RecursionError) as error:
         raise ModelError(f"Invalid value at 'tools': {error}", status=400) from error
-    return tools, _doubt_tools(tools)
-
-
-def _read_group(group: dict[str, Raw]) -> Iterator[Tool]:
-    """Functions; anything else keeps its options where a function has its schema."""
-    for kind, given in group.items():
-        if kind not in {"functionDeclarations", "function_declarations"}:
-            options = msgspec.json.decode(given, type=JSON | list[Any] | None)
-            yield Tool(
-                kind,
-                "",
-                {RAW_ARGUMENTS: options} if isinstance(options, list) else options or {},
-                kind=kind,
-            )
-            continue
-        functions = msgspec.json.decode(given, type=_Functions)
-        for one in (
-            [functions] if isinstance(functions, gemini_wire.GeminiFunction) else functions or ()
-        ):
-            schema = one.parametersJsonSchema or one.parameters_json_schema
-            parameters = schema or _lower(one.parameters or {})
-            yield Tool(one.name, one.description or "", parameters, more=one.more)
-
-
-def _doubt_tools(tools: Iterable[Tool]) -> str:
     names: set[str] = set()
-    for at, tool in enumerate(tools):
+    for index, tool in enumerate(tools):
         if tool.kind != "function":
             continue
-        where = f"* GenerateContentRequest.tools[0].function_declarations[{at}]"
+        path = f"* GenerateContentRequest.tools[0].function_declarations[{index}]"
         if not _TOOL_NAME.fullmatch(tool.name):
-            return (
-                f"{where}.name: Invalid function name. Must start with a letter or an underscore."
+            return tools, (
+                f"{path}.name: Invalid function name. Must start with a letter or an underscore."
                 " Must be alphanumeric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or"
                 " dashes (-), with a maximum length of 128.\n"
             )
         if tool.schema and tool.schema.get("type") != "object":
-            return f"{where}.parameters schema should be of type OBJECT.\n"
+            return tools, f"{path}.parameters schema should be of type OBJECT.\n"
         if tool.name in names:
-            return f"Duplicate function declaration found: {tool.name}"
+            return tools, f"Duplicate function declaration found: {tool.name}"
         names.add(tool.name)
-    return ""
+    return tools, ""
 
 
-def _lower(schema: Any) -> Any:
-    """A schema whose types are written as JSON Schema writes them: `object`, not `OBJECT`."""
+def _decode_group(group: dict[str, Raw]) -> Iterator[Tool]:
+    """Decode functions; a tool of the provider keeps its options in place of the schema."""
+    for kind, value in group.items():
+        if kind not in {"functionDeclarations", "function_declarations"}:
+            options = msgspec.json.decode(value, type=JSON | list[Any] | None)
+            if isinstance(options, list):
+                options = {RAW_ARGUMENTS: options}
+            yield Tool(kind, "", options or {}, kind=kind)
+            continue
+        functions = msgspec.json.decode(value, type=_Functions)
+        for function in (
+            [functions] if isinstance(functions, wire.GeminiFunction) else functions or ()
+        ):
+            schema = function.parametersJsonSchema or function.parameters_json_schema
+            schema = schema or _lower_types(function.parameters or {})
+            yield Tool(function.name, function.description or "", schema, more=function.more)
+
+
+def _lower_types(schema: Any) -> Any:
+    """Return a schema with the type names of JSON Schema: `object` instead of `OBJECT`."""
     if isinstance(schema, dict):
         return {
-            key: value.lower() if key == "type" and isinstance(value, str) else _lower(value)
+            key: value.lower() if key == "type" and isinstance(value, str) else _lower_types(value)
             for key, value in cast("JSON", schema).items()
         }
-    return (
-        [_lower(value) for value in cast("list[Any]", schema)]
-        if isinstance(schema, list)
-        else schema
-    )
-
-
-def write_tools(tools: Iterable[Tool]) -> list[JSON]:
-    """The tools, as Google is told of them."""
-    functions: list[JSON] = []
-    others: list[JSON] = []
-    for tool in tools:
-        if tool.kind != "function":
-            others.append({tool.kind: tool.schema.get(RAW_ARGUMENTS, tool.schema)})
-            continue
-        name = f"{tool.namespace}__{tool.name}" if tool.namespace else tool.name
-        function: JSON = {"name": name, "description": tool.description, **tool.more}
-        functions.append(
-            {**function, "parametersJsonSchema": tool.schema} if tool.schema else function
-        )
-    return [{"functionDeclarations": functions}, *others] if functions else others
-
-
-# --- The turns of a request become messages, and are held to the rules.
-
-
-class GeminiMessageReader:
-    """Goes through the turns of a request, makes messages of them and holds them to the rules.
-
-    A call that comes without its id has the one that it was given in this run, if it was.
-    """
-
-    def __init__(
-        self, rules: frozenset[str], seen: RawBody, threads: ConversationStore | None = None
-    ) -> None:
-        self._rules = rules
-        self._seen = seen
-        self._threads = threads
-        self._met: set[str] = set()
-        self._messages: list[Message] = []
-        self._waiting: dict[str, str] = {}
-        self._count = 0
-        self._model = False
-
-    def read(self, turns: Iterable[gemini_wire.GeminiTurn], *root: str | int) -> list[Message]:
-        """The messages; `root` is where the turns stand in the body."""
-        for at, turn in enumerate(turns):
-            place = (*root, at, "parts")
-            match turn.role:
-                case "model":
-                    self._hear_model(turn.listed, place)
-                case "user" | "function" | "" | None:
-                    self._hear_user(turn.listed, place)
-                case _ if "unknown_role" in self._rules:
-                    raise rejection("unknown_role", "Please use a valid role: user, model.")
-                case _:
-                    self._hear_user(turn.listed, place)
-        self._settle()
-        return self._messages
-
-    def _hear_user(self, parts: Sequence[gemini_wire.GeminiPart], place: Place) -> None:
-        said: list[AnyBlock] = []
-        answered = False
-        for at, part in enumerate(parts):
-            response = part.functionResponse or part.function_response
-            if response is not None:
-                name = "functionResponse" if part.functionResponse else "function_response"
-                result = self._answer(response, (*place, at, name))
-                self._messages.append(Message("tool", (result,)))
-                answered = True
-            else:
-                said.append(read_part(part, self._seen, (*place, at)))
-        if said:
-            self._settle()
-        if said or not answered:
-            self._messages.append(Message("user", tuple(said)))
-        self._model = False
-
-    def _hear_model(self, parts: Sequence[gemini_wire.GeminiPart], place: Place) -> None:
-        if not self._model:
-            self._settle()
-        self._model = True
-        blocks: list[AnyBlock] = []
-        for at, part in enumerate(parts):
-            call = part.functionCall or part.function_call
-            if call is not None:
-                blocks.append(self._expect(call))
-            else:
-                blocks.append(read_part(part, self._seen, (*place, at)))
-            if not isinstance(blocks[-1], RawBlock):  # that has its signature with it
-                sign_thought(blocks, part.thoughtSignature or part.thought_signature)
-        self._messages.append(Message("assistant", tuple(blocks)))
-
-    def _expect(self, call: gemini_wire.GeminiCall) -> ToolCall:
-        self._count += 1
-        call_id = call.id or self._recall(call) or f"call-{self._count}"
-        self._met.add(call_id)
-        if call_id in self._waiting and "duplicate_id" in self._rules:
-            raise rejection("duplicate_id", f"Duplicate function call id found: {call_id}")
-        self._waiting[call_id] = call.name
-        return ToolCall(call_id, call.name, call.args or {})
-
-    def _recall(self, call: gemini_wire.GeminiCall) -> str | None:
-        if self._threads is None:
-            return None
-        return self._threads.find_call(call.name, call.args or {}, self._met)
-
-    def _answer(self, response: gemini_wire.GeminiFunctionResponse, place: Place) -> ToolResult:
-        call_id = self._find(response)
-        if call_id is None and "orphan_result" in self._rules:
-            raise rejection(
-                "orphan_result",
-                _MISCOUNTED
-                if self._messages and self._messages[-1].role in {"assistant", "tool"}
-                else "Please ensure that function response turn comes immediately after a function"
-                " call turn.",
-            )
-        found = call_id or response.id or ""
-        name = self._waiting.pop(found, response.name)
-        return read_response(response, found, name, self._seen, place)
-
-    def _find(self, response: gemini_wire.GeminiFunctionResponse) -> str | None:
-        """The call that this answers: by its id, else the first of its name."""
-        if response.id:
-            return response.id if response.id in self._waiting else None
-        return next((i for i, name in self._waiting.items() if name == response.name), None)
-
-    def _settle(self) -> None:
-        if self._waiting and "missing_result" in self._rules:
-            raise rejection("missing_result", _MISCOUNTED)
-        self._waiting.clear()
-
-
-_MISCOUNTED = (
-    "Please ensure that the number of function response parts is equal to the number of function"
-    " call parts of the function call turn."
-)
+    if isinstance(schema, list):
+        return [_lower_types(value) for value in cast("list[Any]", schema)]
+    return schema

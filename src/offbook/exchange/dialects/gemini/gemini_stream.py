@@ -1,4 +1,4 @@
-"""What the model answers, as one response."""
+"""Encoding of replies as Gemini's responses and streams of responses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from offbook.exchange.dialects.decoding import raw_block_data
 from offbook.exchange.dialects.dialect import HttpResponse
-from offbook.exchange.dialects.gemini import gemini_wire
+from offbook.exchange.dialects.gemini import gemini_wire as wire
 from offbook.exchange.dialects.streaming import split_reply_text, split_words
 from offbook.exchange.messages import (
     JSON,
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import Reply, StopReason, Usage
 
+JSON_TYPE = "application/json; charset=UTF-8"
 
-# --- What the model answers, as one response.
-
-FINISHES: dict[StopReason, str] = {
+FINISH_REASONS: dict[StopReason, str] = {
     "stop": "STOP",
     "tool_use": "STOP",
     "stop_sequence": "STOP",
@@ -38,54 +37,46 @@ FINISHES: dict[StopReason, str] = {
 }
 
 
-def write_usage(usage: Usage) -> JSON:
-    """The tokens, as Google counts them."""
-    counts: JSON = {
+def encode_usage(usage: Usage) -> JSON:
+    """Encode the token counts."""
+    encoded: JSON = {
         "promptTokenCount": usage.input,
         "candidatesTokenCount": max(usage.output - usage.reasoning, 0),
         "totalTokenCount": usage.input + usage.output,
         "promptTokensDetails": [{"modality": "TEXT", "tokenCount": usage.input}],
     }
     if usage.cache_read:
-        counts["cachedContentTokenCount"] = usage.cache_read
+        encoded["cachedContentTokenCount"] = usage.cache_read
     if usage.reasoning:
-        counts["thoughtsTokenCount"] = usage.reasoning
-    return counts
+        encoded["thoughtsTokenCount"] = usage.reasoning
+    return encoded
 
 
-def write_candidate(parts: list[JSON], finish: str | None) -> JSON:
-    """The reply, and why it ended."""
-    candidate: JSON = {"content": {"parts": parts, "role": "model"}, "index": 0}
-    if finish is not None:
-        candidate["finishReason"] = finish
-    return candidate
-
-
-def write_parts(blocks: Iterable[AnyBlock]) -> list[JSON]:
-    """The parts; the seal of a thought stands at the part that follows it."""
+def encode_parts(blocks: Iterable[AnyBlock]) -> list[JSON]:
+    """Encode blocks; the signature of thinking is sent with the part that follows it."""
     parts: list[JSON] = []
-    seal = ""
+    signature = ""
     for block in blocks:
         if isinstance(block, Thinking):
-            if seal:
-                parts[-1]["thoughtSignature"] = seal
-            seal = block.signature
-            if block.text or not seal:
+            if signature:  # two thinking blocks in a row
+                parts[-1]["thoughtSignature"] = signature
+            signature = block.signature
+            if block.text or not signature:
                 parts.append({"text": block.text, "thought": True})
             continue
-        part = _write_part(block)
-        if seal:
-            part["thoughtSignature"] = seal
-            seal = ""
+        part = _encode_part(block)
+        if signature:
+            part["thoughtSignature"] = signature
+            signature = ""
         parts.append(part)
-    if seal:
+    if signature:
         if not parts:
             parts.append({"text": "", "thought": True})
-        parts[-1]["thoughtSignature"] = seal
+        parts[-1]["thoughtSignature"] = signature
     return parts
 
 
-def _write_part(block: AnyBlock) -> JSON:
+def _encode_part(block: AnyBlock) -> JSON:
     match block:
         case Text(text):
             return {"text": text}
@@ -94,81 +85,78 @@ def _write_part(block: AnyBlock) -> JSON:
             call: JSON = {"name": name, "args": arguments}
             return {"functionCall": {"id": call_id, **call} if call_id else call}
         case Image(data, media_type, url):
-            place: JSON = {"fileUri": url} if url else {"data": data}
-            return {"fileData" if url else "inlineData": {**place, "mimeType": media_type}}
+            if url:
+                return {"fileData": {"fileUri": url, "mimeType": media_type}}
+            return {"inlineData": {"data": data, "mimeType": media_type}}
         case ToolResult():
-            return _write_response(block)
+            details = block.details
+            key = "error" if block.is_error else "result"
+            response: JSON = {
+                "name": block.name,
+                "response": details if isinstance(details, dict) else {key: block.text},
+            }
+            if block.call_id:
+                response["id"] = block.call_id
+            images = [_encode_part(part) for part in block.content if not isinstance(part, Text)]
+            if images:
+                response["parts"] = images
+            return {"functionResponse": response}
         case Thinking(text):
             return {"text": text, "thought": True}
         case RawBlock():
-            return {**raw_block_data(block, gemini_wire.NAME)}
+            return {**raw_block_data(block, wire.NAME)}  # a copy: a signature may be added
 
 
-def _write_response(result: ToolResult) -> JSON:
-    details = result.details
-    key = "error" if result.is_error else "result"
-    response: JSON = {
-        "name": result.name,
-        "response": details if isinstance(details, dict) else {key: result.text},
+def encode_response(reply: Reply, fields: JSON) -> HttpResponse:
+    """Encode a whole response; `fields` are those beside the candidates."""
+    candidate = {
+        "content": {"parts": encode_parts(reply.blocks), "role": "model"},
+        "index": 0,
+        "finishReason": FINISH_REASONS[reply.stop],
     }
-    if result.call_id:
-        response["id"] = result.call_id
-    pictures = [_write_part(part) for part in result.content if not isinstance(part, Text)]
-    if pictures:
-        response["parts"] = pictures
-    return {"functionResponse": response}
+    body = to_json({"candidates": [candidate], **fields})
+    return HttpResponse(200, {"content-type": JSON_TYPE}, body)
 
 
-# --- What the model answers, piece by piece.
-
-
-def answer_stream(reply: Reply, tail: bytes, *, array: bool) -> HttpResponse:
-    """The response in pieces; the last one tells why it ended."""
-    groups = list(_cut(reply))
-    last = len(groups) - 1
-    finish = b'"finishReason":%b' % to_json(FINISHES[reply.stop])
-    results = [
+def encode_stream(reply: Reply, fields: JSON, *, as_array: bool) -> HttpResponse:
+    """Encode a stream of responses, as events or as the elements of a JSON array."""
+    chunks = list(_split_parts(reply))
+    last = len(chunks) - 1
+    finish = b',"finishReason":%b' % to_json(FINISH_REASONS[reply.stop])
+    tail = to_json(fields)[1:]  # encoded once for all chunks
+    responses = [
         b'{"candidates":[{"content":{"parts":%b,"role":"model"},"index":0%b}],%b'
-        % (to_json(parts), b"," + finish if at == last else b"", tail)
-        for at, parts in enumerate(groups)
+        % (to_json(parts), finish if index == last else b"", tail)
+        for index, parts in enumerate(chunks)
     ]
-    if array:
-        headers = {"content-type": "application/json; charset=UTF-8"}
-        chunks = [b"[" + results[0], *(b",\r\n" + result for result in results[1:]), b"]"]
-        return HttpResponse(200, headers, b"", tuple(chunks))
+    if as_array:
+        elements = [b"[" + responses[0], *(b",\r\n" + response for response in responses[1:])]
+        return HttpResponse(200, {"content-type": JSON_TYPE}, b"", (*elements, b"]"))
     headers = {"content-type": "text/event-stream", "cache-control": "no-cache"}
-    return HttpResponse(
-        200, headers, b"", tuple(b"data: %b\r\n\r\n" % result for result in results)
-    )
+    events = tuple(b"data: %b\r\n\r\n" % response for response in responses)
+    return HttpResponse(200, headers, b"", events)
 
 
-def _cut(reply: Reply) -> Iterator[list[JSON]]:
-    """The parts of each piece: texts come bit by bit, calls whole and together."""
+def _split_parts(reply: Reply) -> Iterator[list[JSON]]:
+    """Yield the parts of each chunk: texts are split, adjacent calls are sent together."""
     calls: list[JSON] = []
-    some = False
-    for part in write_parts(reply.blocks):
-        some = True
+    parts = encode_parts(reply.blocks)
+    for part in parts:
         if "functionCall" in part:
             calls.append(part)
             continue
         if calls:
             yield calls
             calls = []
-        yield from _cut_part(part, reply)
+        text = part.get("text", "")
+        is_thinking = "thought" in part
+        texts = split_words(text) if is_thinking else split_reply_text(reply, text)
+        attributes = {"thought": True} if is_thinking else {}
+        for chunk in texts[:-1]:
+            yield [{"text": chunk, **attributes}]
+        # The last chunk has the other fields, such as the signature.
+        yield [{**part, "text": texts[-1]}] if texts else [part]
     if calls:
         yield calls
-    if not some:
+    if not parts:
         yield [{"text": ""}]
-
-
-def _cut_part(part: JSON, reply: Reply) -> Iterator[list[JSON]]:
-    text = part.get("text", "")
-    pieces = split_words(text) if "thought" in part else split_reply_text(reply, text)
-    if not pieces:
-        yield [part]
-        return
-    *others, last = pieces
-    about = {"thought": True} if "thought" in part else {}
-    for piece in others:
-        yield [{"text": piece, **about}]
-    yield [{**part, "text": last}]

@@ -1,24 +1,28 @@
-"""What stands on the wire of Gemini, as it is read."""
+"""Wire structs of Google's Gemini API.
+
+The clients send field names in camel case or with underscores, and mix them, so most fields exist
+twice.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from offbook.exchange.dialects.decoding import LenientDecoder
+from offbook.exchange.dialects.side_requests import embed
 from offbook.exchange.messages import JSON, Image
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NAME = "gemini"
+MODEL_CALLS = frozenset({"generateContent", "streamGenerateContent"})
+EMBEDDING_DIMENSIONS = 768
 
-
-T = TypeVar("T")
-
-CALLS = frozenset({"generateContent", "streamGenerateContent"})
+# ruff: noqa: N815 - the field names are Google's
 
 
 class GeminiCall(msgspec.Struct):
@@ -30,7 +34,7 @@ class GeminiCall(msgspec.Struct):
 
 
 class GeminiFunctionResponse(msgspec.Struct):
-    """What a function answered."""
+    """The result of a function."""
 
     name: str = ""
     response: Any = None
@@ -38,11 +42,13 @@ class GeminiFunctionResponse(msgspec.Struct):
     parts: list[GeminiPart] | None = None
 
 
-class _Blob(msgspec.Struct):
+class GeminiBlob(msgspec.Struct):
+    """Inline data or a file."""
+
     data: str = ""
-    mimeType: str = ""  # noqa: N815 - the provider's name
+    mimeType: str = ""
     mime_type: str = ""
-    fileUri: str = ""  # noqa: N815 - as above
+    fileUri: str = ""
     file_uri: str = ""
 
     @property
@@ -51,21 +57,21 @@ class _Blob(msgspec.Struct):
 
 
 class GeminiPart(msgspec.Struct):
-    """A part of any kind; each kind uses some of the fields."""
+    """A part of any type; each type uses some of the fields."""
 
     text: str | None = None
     thought: bool | None = None
-    functionCall: GeminiCall | None = None  # noqa: N815 - the provider's name
+    functionCall: GeminiCall | None = None
     function_call: GeminiCall | None = None
-    functionResponse: GeminiFunctionResponse | None = None  # noqa: N815 - as above
+    functionResponse: GeminiFunctionResponse | None = None
     function_response: GeminiFunctionResponse | None = None
-    inlineData: _Blob | None = None  # noqa: N815 - as above
-    inline_data: _Blob | None = None
-    fileData: _Blob | None = None  # noqa: N815 - as above
-    file_data: _Blob | None = None
-    thoughtSignature: str | None = None  # noqa: N815 - as above
+    inlineData: GeminiBlob | None = None
+    inline_data: GeminiBlob | None = None
+    fileData: GeminiBlob | None = None
+    file_data: GeminiBlob | None = None
+    thoughtSignature: str | None = None
     thought_signature: str | None = None
-    videoMetadata: Any = None  # noqa: N815 - as above
+    videoMetadata: Any = None
     video_metadata: Any = None
 
 
@@ -76,41 +82,46 @@ class GeminiTurn(msgspec.Struct):
     role: str | None = None
 
     @property
-    def listed(self) -> Sequence[GeminiPart]:
+    def part_list(self) -> Sequence[GeminiPart]:
+        """The parts; Google accepts one part in place of a list."""
         parts = self.parts
         return parts if isinstance(parts, list) else (parts,) if parts else ()
 
 
-class _Body(msgspec.Struct):
+class GeminiBody(msgspec.Struct):
+    """A request body; the fields from `toolConfig` on are its options."""
+
     contents: list[GeminiTurn] | GeminiTurn | None = None
-    systemInstruction: GeminiTurn | None = None  # noqa: N815 - the provider's name
+    systemInstruction: GeminiTurn | None = None
     system_instruction: GeminiTurn | None = None
     tools: Raw = Raw(b"null")
-    toolConfig: Any = UNSET  # noqa: N815 - as above
+    toolConfig: Any = UNSET
     tool_config: Any = UNSET
-    generationConfig: Any = UNSET  # noqa: N815 - as above
+    generationConfig: Any = UNSET
     generation_config: Any = UNSET
-    safetySettings: Any = UNSET  # noqa: N815 - as above
+    safetySettings: Any = UNSET
     safety_settings: Any = UNSET
-    cachedContent: Any = UNSET  # noqa: N815 - as above
+    cachedContent: Any = UNSET
     cached_content: Any = UNSET
     labels: Any = UNSET
 
     @property
     def turns(self) -> Sequence[GeminiTurn]:
+        """The turns; Google accepts one turn in place of a list."""
         contents = self.contents
         return contents if isinstance(contents, list) else (contents,) if contents else ()
 
     @property
     def options(self) -> JSON:
-        found: JSON = {}
-        for name, other in _OPTIONS:
+        """The options that are set, by their names in camel case."""
+        options: JSON = {}
+        for name, snake_name in _OPTIONS:
             value = getattr(self, name)
             if value is UNSET:
-                value = getattr(self, other)
+                value = getattr(self, snake_name)
             if value is not UNSET:
-                found[name] = value
-        return found
+                options[name] = value
+        return options
 
 
 _OPTIONS = (
@@ -122,60 +133,81 @@ _OPTIONS = (
 )
 
 
-class _Candidate(msgspec.Struct):
-    content: GeminiTurn | None = None
-    finishReason: str | None = None  # noqa: N815 - as above
-
-
-class GeminiUsage(msgspec.Struct):
-    """Tokens."""
-
-    promptTokenCount: int = 0  # noqa: N815 - as above
-    candidatesTokenCount: int = 0  # noqa: N815 - as above
-    thoughtsTokenCount: int = 0  # noqa: N815 - as above
-    cachedContentTokenCount: int = 0  # noqa: N815 - as above
-
-
-class GeminiResponse(msgspec.Struct):
-    """A response, or a piece of one."""
-
-    candidates: list[_Candidate] = []
-    usageMetadata: GeminiUsage | None = None  # noqa: N815 - as above
-    modelVersion: str = ""  # noqa: N815 - as above
-    responseId: str = ""  # noqa: N815 - as above
-    promptFeedback: JSON | None = None  # noqa: N815 - as above
-    error: JSON | None = None
-
-
-body = LenientDecoder(_Body)
-
-
-result = msgspec.json.Decoder(GeminiResponse).decode
-
-
-results = msgspec.json.Decoder(list[Raw]).decode
-
-
 class GeminiFunction(msgspec.Struct):
-    """A function that is offered."""
+    """An offered function."""
 
     name: str = ""
     description: str | None = None
     parameters: JSON | None = None
-    parametersJsonSchema: JSON | None = None  # noqa: N815 - the provider's name
+    parametersJsonSchema: JSON | None = None
     parameters_json_schema: JSON | None = None
     behavior: Any = None
     response: Any = None
-    responseJsonSchema: Any = None  # noqa: N815 - as above
+    responseJsonSchema: Any = None
     response_json_schema: Any = None
 
     @property
     def more(self) -> JSON:
-        """What is said of what it answers, and when."""
+        """The fields without a neutral form."""
         schema = self.responseJsonSchema or self.response_json_schema
-        given = {
+        fields = {
             "behavior": self.behavior,
             "response": self.response,
             "responseJsonSchema": schema,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+class GeminiCandidate(msgspec.Struct):
+    """A candidate of a response."""
+
+    content: GeminiTurn | None = None
+    finishReason: str | None = None
+
+
+class GeminiUsage(msgspec.Struct):
+    """Token counts."""
+
+    promptTokenCount: int = 0
+    candidatesTokenCount: int = 0
+    thoughtsTokenCount: int = 0
+    cachedContentTokenCount: int = 0
+
+
+class GeminiResponse(msgspec.Struct):
+    """A response, or a chunk of one."""
+
+    candidates: list[GeminiCandidate] = []
+    usageMetadata: GeminiUsage | None = None
+    modelVersion: str = ""
+    responseId: str = ""
+    promptFeedback: JSON | None = None
+    error: JSON | None = None
+
+
+class GeminiEmbedding(msgspec.Struct):
+    """A request for an embedding."""
+
+    content: GeminiTurn = msgspec.field(default_factory=GeminiTurn)
+    outputDimensionality: int | None = None
+    output_dimensionality: int | None = None
+
+    @property
+    def vector(self) -> JSON:
+        """The embedding."""
+        text = "".join(part.text or "" for part in self.content.part_list)
+        dimensions = self.outputDimensionality or self.output_dimensionality
+        return {"values": embed(text, dimensions or EMBEDDING_DIMENSIONS)}
+
+
+class GeminiEmbeddingBatch(msgspec.Struct):
+    """A request for several embeddings."""
+
+    requests: list[GeminiEmbedding] = []
+
+
+body_decoder = LenientDecoder(GeminiBody)
+embedding_decoder = msgspec.json.Decoder(GeminiEmbedding)
+embedding_batch_decoder = msgspec.json.Decoder(GeminiEmbeddingBatch)
+decode_response = msgspec.json.Decoder(GeminiResponse).decode
+decode_response_list = msgspec.json.Decoder(list[Raw]).decode

@@ -1,253 +1,255 @@
-"""OpenAI's responses: a conversation is a list of items, and the provider may keep its beginning.
+"""OpenAI's Responses API, over HTTP and over a WebSocket.
 
-The items that the model gave one after the other are one message of the assistant. What came as
-instructions, and as system or developer messages at the start, is the one `system`.
+A conversation is a list of items, and the provider may store its beginning: a request continues a
+response (`previous_response_id`) or a conversation by its id.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.determinism.clock import stable_id
+from offbook.determinism.clock import EPOCH, stable_id
 from offbook.errors import ModelError
-from offbook.exchange.dialects import openai, validation
-from offbook.exchange.dialects.conversations import CachedPrefix, PrefixCache
+from offbook.exchange.dialects import openai
+from offbook.exchange.dialects.conversations import PrefixCache
 from offbook.exchange.dialects.decoding import RawBody
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.dialects.responses import responses_wire
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse, request_metadata
+from offbook.exchange.dialects.response_parsing import (
+    is_event_stream,
+    raise_for_status,
+    response_body,
+)
+from offbook.exchange.dialects.responses import responses_wire as wire
 from offbook.exchange.dialects.responses.responses_client import (
-    gather_reply,
-    read_reply,
-    write_items,
+    encode_items,
+    parse_response_body,
+    parse_stream,
 )
 from offbook.exchange.dialects.responses.responses_messages import (
     ItemReader,
-    describe,
-    find_conversation,
-    find_input,
-    introduce_asker,
-    read_instructions,
-    read_tools,
-    require,
-    say_breach,
-    write_tools,
+    decode_instructions,
+    decode_tools,
+    encode_tools,
+    pairing_error,
+    require_fields,
 )
 from offbook.exchange.dialects.responses.responses_stream import ResponseBuilder
+from offbook.exchange.dialects.side_requests import estimate_tokens
+from offbook.exchange.dialects.streaming import EVENT_STREAM
+from offbook.exchange.dialects.validation import ALL_RULES, find_unpaired_call, rejection
 from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.model import Reply, Request, Tool
 
 if TYPE_CHECKING:
-    from offbook.exchange.dialects.conversations import ConversationStore
+    from offbook.exchange.dialects.conversations import CachedPrefix, ConversationStore
 
-KEPT = "/conversations/"
+ID_PREFIX = "resp_"
+CONVERSATIONS = "/conversations/"
 
 
 class Responses:
-    """The dialect of `/v1/responses`, over HTTP and over a WebSocket."""
+    """The dialect of `/v1/responses`."""
 
-    name = responses_wire.NAME
+    name = wire.NAME
 
-    def __init__(self, refused: frozenset[str] = validation.ALL_RULES) -> None:
-        self._rules = refused
-        self._offer = lru_cache(maxsize=64)(self._read_offer)
-        self._memory: PrefixCache[responses_wire.ResponsesState] = PrefixCache(find_input)
-        self._echo: tuple[tuple[Tool, ...], msgspec.Raw] = ((), msgspec.Raw(b"[]"))
+    def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
+        self._rules = rules
+        self._tools = lru_cache(maxsize=64)(self._decode_tools)
+        self._cache: PrefixCache[wire.ResponsesState] = PrefixCache(wire.find_input)
+        self._encoded_tools: tuple[tuple[Tool, ...], msgspec.Raw] = ((), msgspec.Raw(b"[]"))
 
-    def claims(self, wire: HttpRequest) -> bool:
-        """Whether this is a response asked for, or one asked for again."""
-        path = f"{wire.path}/"
-        return "/responses/" in path or KEPT in path
+    def claims(self, http_request: HttpRequest) -> bool:
+        """Return whether this is a request for a response or a stored conversation."""
+        path = f"{http_request.path}/"
+        return "/responses/" in path or CONVERSATIONS in path
 
-    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:
-        """An earlier response or conversation, or a count of tokens; None for a new response."""
-        if KEPT in f"{wire.path}/":
-            return self._converse(wire, threads)
-        id_ = wire.path.rpartition("/responses")[2].strip("/")
-        if not id_:
+    def side_response(
+        self, http_request: HttpRequest, conversations: ConversationStore
+    ) -> HttpResponse | None:
+        """Return an earlier response, a conversation or a token count; None for a model call."""
+        path, method = http_request.path, http_request.method
+        if CONVERSATIONS in f"{path}/":
+            return self._conversation_response(http_request, conversations)
+        reply_id = path.rpartition("/responses")[2].strip("/")
+        if not reply_id:
             return None
-        if wire.method == "POST" and id_ == "input_tokens":
-            count = len(wire.body) // 4 + 1
-            return _answer(to_json({"object": "response.input_tokens", "input_tokens": count}))
-        found = threads.recall(id_) if wire.method == "GET" else None
-        if found is None:
-            return self.refuse(
-                ModelError(f"Response with id '{id_}' not found.", status=404, details={"code": ""})
-            )
-        request, reply = found
+        if method == "POST" and reply_id == "input_tokens":
+            count = estimate_tokens(len(http_request.body))
+            return _json_response({"object": "response.input_tokens", "input_tokens": count})
+        exchange = conversations.get(reply_id) if method == "GET" else None
+        if exchange is None:
+            message = f"Response with id '{reply_id}' not found."
+            return self.encode_error(ModelError(message, status=404, details={"code": ""}))
+        request, reply = exchange
         return self.encode(reply, msgspec.structs.replace(request, stream=False))
 
-    def _converse(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse:
-        """A conversation that the provider keeps: begun, or looked at."""
-        id_ = f"{wire.path}/".rpartition(KEPT)[2].strip("/")
-        try:
-            if wire.method == "POST" and not id_:
-                return _answer(to_json(describe(self._begin(wire, threads))))
-        except ModelError as error:
-            return self.refuse(error)
-        if threads.recall(id_) is not None and wire.method in {"DELETE", "GET"}:
-            return _answer(to_json(describe(id_, deleted=wire.method == "DELETE")))
-        what = f"Conversation with id '{id_}' not found, or its items are asked for, which are"
-        return self.refuse(ModelError(f"{what} not told here.", status=404))
-
-    def _begin(self, wire: HttpRequest, threads: ConversationStore) -> str:
-        begun = openai.read_body(responses_wire.beginning, wire.body or b"{}")
-        seen = RawBody(wire.body, responses_wire.NAME)
-        said = ItemReader(self._rules, threads, responses_wire.NOTHING, seen)
-        said.read(begun.items or (), "items")
-        id_ = stable_id("conv_", wire.body.decode("utf-8", "replace"), str(threads.count))
-        threads.remember(id_, Request(said.finish().history), Reply())
-        return id_
-
-    # ------------------------------------------------------------------ what the agent sent
-
-    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
-        """The neutral request, with everything that came before it in the conversation.
-
-        The body may be that of a POST or a `response.create` event of a WebSocket. One that asks
-        for no reply has `generate: False` in its metadata.
-        """
-        found = self._memory.recall(wire.body)
-        if found is not None:
+    def _conversation_response(
+        self, http_request: HttpRequest, conversations: ConversationStore
+    ) -> HttpResponse:
+        """Create, return or delete a stored conversation."""
+        id_ = f"{http_request.path}/".rpartition(CONVERSATIONS)[2].strip("/")
+        method, body = http_request.method, http_request.body
+        if method == "POST" and not id_:
             try:
-                return self._decode(wire, found[1], threads, found[0])
-            except ModelError:  # read it whole, so that the error names the right place
-                pass
-        return self._decode(wire, wire.body, threads)
+                created = openai.decode_body(wire.conversation_decoder, body or b"{}")
+                raw = RawBody(body, wire.NAME)
+                reader = ItemReader(self._rules, conversations, wire.ResponsesState(), raw)
+                reader.read(created.items or (), "items")
+            except ModelError as error:
+                return self.encode_error(error)
+            id_ = stable_id("conv_", body.decode("utf-8", "replace"), str(conversations.count))
+            conversations.add(id_, Request(reader.finish().history), Reply())
+        elif conversations.get(id_) is None or method not in {"DELETE", "GET"}:
+            message = f"Conversation with id '{id_}' not found, or its items are not supported."
+            return self.encode_error(ModelError(message, status=404))
+        if method == "DELETE":
+            return _json_response({"id": id_, "object": "conversation.deleted", "deleted": True})
+        fields: JSON = {"object": "conversation", "created_at": EPOCH, "metadata": {}}
+        return _json_response({"id": id_, **fields})
+
+    def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
+        """Decode a request, with everything before it in the conversation.
+
+        The body is that of a POST request or of a `response.create` event of a WebSocket. The
+        metadata of a request that asks for no reply has `generate: False`.
+        """
+        decode = partial(self._decode, http_request, conversations)
+        return self._cache.decode(http_request.body, decode)
 
     def _decode(
         self,
-        wire: HttpRequest,
+        http_request: HttpRequest,
+        conversations: ConversationStore,
         text: bytes,
-        threads: ConversationStore,
-        known: CachedPrefix[responses_wire.ResponsesState] | None = None,
+        cached: CachedPrefix[wire.ResponsesState] | None,
     ) -> Request:
-        body, rest = openai.read_body(responses_wire.body, text)
-        kept = find_conversation(cast("Any", body).conversation)
-        if known is not None and (body.previous_response_id or kept):  # its beginning is another
-            return self._decode(wire, wire.body, threads)
+        body, unknown_options = openai.decode_body(wire.body_decoder, text)
+        conversation = cast("Any", body).conversation
+        if isinstance(conversation, dict):
+            conversation = cast("JSON", conversation).get("id")
+        conversation = conversation if isinstance(conversation, str) else ""
+        previous_id = body.previous_response_id
+        if cached is not None and (previous_id or conversation):
+            # The items continue a stored conversation, so the cached state does not apply.
+            return self._decode(http_request, conversations, http_request.body, None)
         if "missing_field" in self._rules:
-            require(body)
-        seen = RawBody(text, responses_wire.NAME)
-        said = ItemReader(
-            self._rules, threads, known.state if known else responses_wire.NOTHING, seen
-        )
-        if body.previous_response_id:
-            self._go_on(said, body.previous_response_id, threads)
-        elif kept and (found := threads.recall(kept)) is not None:
-            said.go_on(*found)
-        wired = body.input
-        items = (
-            [responses_wire.ResponsesItem(role="user", content=wired)]
-            if isinstance(wired, str)
-            else wired or ()
-        )
-        said.read(items, "input")
-        read = said.finish()
-        messages = read.history
-        if wired:
-            breach = validation.find_unpaired_call(messages, self._rules, adjacent=False)
-            if breach is not None:
-                raise say_breach(breach, messages)
-            if said.lasting:
-                self._memory.keep(wire.body, text, read, known)
-        instructions = read_instructions(body.instructions, seen)
-        tools = self._offer(bytes(body.tools)) if body.tools else ()
-        return Request(
-            messages,
-            "\n\n".join(filter(None, (instructions, *read.system))),
-            (*tools, *self._check_tools(read.tools)) if read.tools else tools,
-            body.model or "",
-            responses_wire.options.pick(body) | rest,
-            introduce_asker(wire, body, instructions, kept),
-            body.stream is True,
-        )
-
-    def _go_on(self, said: ItemReader, id_: str, threads: ConversationStore) -> None:
-        found = threads.recall(id_)
-        if found is not None:
-            said.go_on(*found)
-        elif "unknown_previous" in self._rules:
-            raise validation.rejection(
+            require_fields(body)
+        raw = RawBody(text, wire.NAME)
+        before = cached.state if cached else wire.ResponsesState()
+        reader = ItemReader(self._rules, conversations, before, raw)
+        if exchange := conversations.get(previous_id or conversation):
+            reader.continue_from(*exchange)
+        elif previous_id and "unknown_previous" in self._rules:
+            raise rejection(
                 "unknown_previous",
-                f"Previous response with id '{id_}' not found.",
+                f"Previous response with id '{previous_id}' not found.",
                 param="previous_response_id",
                 code="previous_response_not_found",
             )
+        items = body.input or ()
+        if isinstance(items, str):
+            items = [wire.ResponsesItem(role="user", content=items)]
+        reader.read(items, "input")
+        state = reader.finish()
+        if body.input:
+            # A cached prefix was accepted with all its calls answered: pair the rest only.
+            messages = state.history[len(before.history) :] if cached else state.history
+            violation = find_unpaired_call(messages, self._rules, adjacent=False)
+            if violation is not None:
+                raise pairing_error(violation, messages)
+            if reader.is_cacheable:
+                self._cache.add(http_request.body, text, state, cached)
+        tools = self._tools(bytes(body.tools)) if body.tools else ()
+        if state.tools:
+            tools = (*tools, *openai.check_tools(state.tools, self._rules))
+        instructions = decode_instructions(body.instructions, raw)
+        metadata = request_metadata(http_request, wire.NAME)
+        if instructions:
+            metadata["instructions"] = len(instructions)
+        if previous_id:
+            metadata["previous_response_id"] = previous_id
+        if conversation:
+            metadata["conversation"] = conversation
+        if body.client_metadata:
+            metadata["client_metadata"] = body.client_metadata
+        if body.generate is False:
+            metadata["generate"] = False
+        return Request(
+            state.history,
+            "\n\n".join(filter(None, (instructions, *state.system))),
+            tools,
+            body.model or "",
+            wire.options.pick(body) | unknown_options,
+            metadata,
+            body.stream is True,
+        )
 
-    def _read_offer(self, raw: bytes) -> tuple[Tool, ...]:
-        return self._check_tools(read_tools(openai.read_body(responses_wire.tools, raw) or ()))
-
-    def _check_tools(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    def _decode_tools(self, raw_tools: bytes) -> tuple[Tool, ...]:
+        tools = decode_tools(openai.decode_body(wire.tools_decoder, raw_tools) or ())
         return openai.check_tools(tools, self._rules)
 
-    # ---------------------------------------------------------------- what the model answers
-
-    def identify(self, reply: Reply, request: Request) -> str:
-        """The id of the response: the reply's own, or one made of the whole conversation."""
-        return openai.identify("resp_", reply, request)
+    def reply_id(self, reply: Reply, request: Request) -> str:
+        """Return the id of the response."""
+        return openai.make_openai_id(ID_PREFIX, reply, request)
 
     def encode(self, reply: Reply, request: Request) -> HttpResponse:
-        """The response, whole or as a stream."""
+        """Encode the response, whole or as a stream."""
         if reply.stop == "error" and not request.stream:
-            return self.refuse(ModelError(openai.FAILURE, status=500))
-        id_, made = self._make(reply, request)
+            return self.encode_error(ModelError(openai.SERVER_ERROR, status=500))
+        id_ = self.reply_id(reply, request)
+        builder = self._builder(id_, reply, request)
         if request.stream:
-            return HttpResponse(200, _headers(id_, openai.STREAM_TYPE), chunks=tuple(made.stream()))
-        return _answer(made.closing, id_)
+            headers = _headers(id_, EVENT_STREAM)
+            return HttpResponse(200, headers, chunks=tuple(builder.encode_events()))
+        return HttpResponse(200, _headers(id_, openai.JSON_TYPE), builder.encode())
 
     def events(self, reply: Reply, request: Request) -> list[JSON]:
-        """The events of a response; a WebSocket sends each of them as a frame."""
-        return self._make(reply, request)[1].list_events()
+        """Return the events of a response; over a WebSocket each of them is a message."""
+        return self._builder(self.reply_id(reply, request), reply, request).events()
 
-    def _make(self, reply: Reply, request: Request) -> tuple[str, ResponseBuilder]:
-        offered, written = self._echo
-        if offered is not request.tools:  # an agent offers the same tools time and again
-            written = msgspec.Raw(to_json(write_tools(request.tools)))
-            self._echo = (request.tools, written)
-        id_ = self.identify(reply, request)
-        return id_, ResponseBuilder(id_, reply, request, written)
+    def _builder(self, id_: str, reply: Reply, request: Request) -> ResponseBuilder:
+        tools, encoded = self._encoded_tools
+        if tools is not request.tools:  # an agent offers the same tools with every request
+            encoded = msgspec.Raw(to_json(encode_tools(request.tools)))
+            self._encoded_tools = (request.tools, encoded)
+        return ResponseBuilder(id_, reply, request, encoded)
 
     def failure(self, error: ModelError) -> JSON:
-        """The event by which a WebSocket is told an error."""
-        return {"type": "error", "status": error.status, "error": openai.describe_error(error)}
+        """Return the event of an error over a WebSocket."""
+        return {"type": "error", "status": error.status, "error": openai.error_object(error)}
 
-    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:
-        """The error, as OpenAI words it."""
+    def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:
+        """Encode an error."""
         del request
-        return openai.refuse(error)
+        return openai.error_response(error)
 
-    # ------------------------------------------------------------------- asking for ourselves
-
-    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
-        """A request to a provider; its base URL ends as the client libraries take it: `…/v1`."""
-        body: JSON = {"model": request.model, "input": write_items(request.messages)}
+    def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
+        """Build a request; the base URL ends in `/v1`, as the client libraries take it."""
+        body: JSON = {"model": request.model, "input": encode_items(request.messages)}
         if request.system:
             body["instructions"] = request.system
         if request.tools:
-            body["tools"] = write_tools(request.tools)
+            body["tools"] = encode_tools(request.tools)
         body.update(request.parameters)
         if request.stream:
             body["stream"] = True
         headers = {"authorization": f"Bearer {key}", "content-type": openai.JSON_TYPE}
         return HttpRequest("POST", f"{base_url.rstrip('/')}/responses", headers, to_json(body))
 
-    def parse(self, answer: HttpResponse, request: Request) -> Reply:
-        """The provider's reply."""
-        if answer.status >= 400:  # noqa: PLR2004 - HTTP's own
-            raise openai.read_refusal(answer)
-        if openai.is_stream(answer):
-            return gather_reply(openai.join_stream(answer), request)
-        seen = RawBody(answer.body, responses_wire.NAME)
-        response = openai.read_answer(responses_wire.response, answer.body)
-        return read_reply(response, (), request, seen, "output")
+    def parse_response(self, response: HttpResponse, request: Request) -> Reply:
+        """Parse a response of the provider."""
+        raise_for_status(response, openai.ERROR_CATEGORIES)
+        if is_event_stream(response):
+            return parse_stream(response_body(response), request)
+        return parse_response_body(response.body, request)
 
 
 def _headers(id_: str, content_type: str) -> dict[str, str]:
-    return {"content-type": content_type, "x-request-id": f"req_{id_.removeprefix('resp_')}"}
+    return {"content-type": content_type, "x-request-id": f"req_{id_.removeprefix(ID_PREFIX)}"}
 
 
-def _answer(body: bytes, id_: str = "offbook") -> HttpResponse:
-    return HttpResponse(200, _headers(id_, openai.JSON_TYPE), body)
+def _json_response(body: JSON) -> HttpResponse:
+    return HttpResponse(200, _headers("offbook", openai.JSON_TYPE), to_json(body))

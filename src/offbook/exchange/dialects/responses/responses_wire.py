@@ -1,4 +1,4 @@
-"""What stands on the wire of responses, as it is read."""
+"""Wire structs of OpenAI's Responses API: requests, responses and stream events."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, cast
 import msgspec
 
 from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.decoding import LenientDecoder
-from offbook.exchange.dialects.dialect import OptionPicker
+from offbook.exchange.dialects.decoding import LenientDecoder, OptionPicker
 from offbook.exchange.messages import JSON, History
 from offbook.exchange.model import Tool
 
 NAME = "openai-responses"
 
+# The options that are kept unchanged.
 OPTIONS = (
     "background",
     "context_management",
@@ -43,9 +43,9 @@ OPTIONS = (
 )
 
 
-# What comes off the wire holds no cycles, so the collector need not look at it (`gc=False`).
+# `gc=False`: JSON has no reference cycles, so the garbage collector can skip these structs.
 class ResponsesPart(msgspec.Struct, gc=False):
-    """A part of some content, of whatever type."""
+    """A content part of any type."""
 
     type: str = ""
     text: str | None = None
@@ -56,7 +56,7 @@ class ResponsesPart(msgspec.Struct, gc=False):
 
 
 class ResponsesItem(msgspec.Struct, gc=False):
-    """An item of a conversation, of whatever type."""
+    """An item of a conversation, of any type."""
 
     type: str | None = None
     role: str | None = None
@@ -77,53 +77,52 @@ class ResponsesItem(msgspec.Struct, gc=False):
 
 
 class ResponsesBody(msgspec.Struct, gc=False):
-    """A request."""
+    """A request body; its options are added below."""
 
     model: str | None = None
     input: str | list[ResponsesItem] | None = None
     instructions: str | list[ResponsesItem] | None = None
     previous_response_id: str | None = None
-    # the tools come again with every request, byte for byte: each offer is read once
+    # Agents send the same tools with every request: as raw bytes they are the key of a cache.
     tools: msgspec.Raw = msgspec.Raw()
     stream: bool | None = None
     generate: bool | None = None
     client_metadata: JSON | None = None
-    type: Any = None  # the name of an event, over a WebSocket
-
-
-class _Outline(msgspec.Struct, gc=False):
-    input: msgspec.Raw = msgspec.Raw(b"[]")
+    type: Any = None  # the name of the event, over a WebSocket
 
 
 class ResponsesState(msgspec.Struct, frozen=True):
-    """What was read from the items so far."""
+    """The decoded items of a conversation, as the prefix cache keeps them.
 
-    system: tuple[str, ...]
-    history: History
-    names: dict[str, str]
-    tools: tuple[Tool, ...]
+    `tool_names` has the tool name of every call by its id; `tools` were offered by items.
+    """
+
+    system: tuple[str, ...] = ()
+    history: History = msgspec.field(default_factory=History)
+    tool_names: dict[str, str] = {}
+    tools: tuple[Tool, ...] = ()
 
 
-class _Cached(msgspec.Struct, gc=False):
+class _ResponsesInputDetails(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
 class ResponsesUsage(msgspec.Struct, gc=False):
-    """Tokens."""
+    """Token counts."""
 
     input_tokens: int = 0
     output_tokens: int = 0
-    input_tokens_details: _Cached | None = None
+    input_tokens_details: _ResponsesInputDetails | None = None
     output_tokens_details: openai.OpenAIOutputDetails | None = None
 
 
-class _Reason(msgspec.Struct, gc=False):
+class _ResponsesIncompleteDetails(msgspec.Struct, gc=False):
     reason: str | None = None
 
 
 class ResponsesError(msgspec.Struct, gc=False):
-    """What went wrong."""
+    """The error of a failed response."""
 
     code: str | int | None = None
     message: str | None = None
@@ -138,10 +137,12 @@ class ResponsesResponse(msgspec.Struct, gc=False):
     output: list[ResponsesItem] = []
     usage: ResponsesUsage | None = None
     error: ResponsesError | None = None
-    incomplete_details: _Reason | None = None
+    incomplete_details: _ResponsesIncompleteDetails | None = None
 
 
-class _Event(msgspec.Struct, gc=False):
+class ResponsesEvent(msgspec.Struct, gc=False):
+    """A stream event."""
+
     type: str = ""
     delta: Any = None
     item: ResponsesItem | None = None
@@ -152,40 +153,37 @@ class _Event(msgspec.Struct, gc=False):
     status: int = 500
 
 
-_Whole = msgspec.defstruct(
-    "_Whole", [(name, Any, msgspec.UNSET) for name in OPTIONS], bases=(ResponsesBody,), gc=False
-)
+class ResponsesConversation(msgspec.Struct, gc=False):
+    """A request to create a stored conversation."""
 
-
-options = OptionPicker(_Whole, OPTIONS[0])
-
-
-body = LenientDecoder(cast("type[ResponsesBody]", _Whole))
-
-
-tools: msgspec.json.Decoder[list[JSON] | None] = msgspec.json.Decoder(list[JSON] | None)
-
-NOTHING = ResponsesState((), History(), {}, ())
-
-
-outline = msgspec.json.Decoder(_Outline)
-
-
-class _Beginning(msgspec.Struct, gc=False):
     items: list[ResponsesItem] | None = None
 
 
-beginning = msgspec.json.Decoder(_Beginning)
+class _ResponsesInputOnly(msgspec.Struct, gc=False):
+    input: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-class _RawItem(msgspec.Struct, gc=False):
+class _ResponsesItemOnly(msgspec.Struct, gc=False):
     item: msgspec.Raw = msgspec.Raw(b"null")
 
 
-raw_item = msgspec.json.Decoder(_RawItem)
+_ResponsesBodyWithOptions = msgspec.defstruct(
+    "_ResponsesBodyWithOptions",
+    [(name, Any, msgspec.UNSET) for name in OPTIONS],
+    bases=(ResponsesBody,),
+    gc=False,
+)
+
+options = OptionPicker(_ResponsesBodyWithOptions, OPTIONS[0])
+body_decoder = LenientDecoder(cast("type[ResponsesBody]", _ResponsesBodyWithOptions))
+tools_decoder: msgspec.json.Decoder[list[JSON] | None] = msgspec.json.Decoder(list[JSON] | None)
+conversation_decoder = msgspec.json.Decoder(ResponsesConversation)
+response_decoder = msgspec.json.Decoder(ResponsesResponse)
+event_decoder = msgspec.json.Decoder(ResponsesEvent)
+raw_item_decoder = msgspec.json.Decoder(_ResponsesItemOnly)
+_input_decoder = msgspec.json.Decoder(_ResponsesInputOnly)
 
 
-response = msgspec.json.Decoder(ResponsesResponse)
-
-
-event = msgspec.json.Decoder(_Event)
+def find_input(body: bytes) -> bytes:
+    """Return the JSON of the input in a body."""
+    return bytes(_input_decoder.decode(body).input)

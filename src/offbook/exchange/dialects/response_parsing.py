@@ -1,0 +1,185 @@
+"""Parsing of a real provider's responses, shared by all dialects: errors and streams.
+
+A dialect translates the events of its provider into calls of a `StreamAccumulator`, which
+assembles the blocks:
+
+    accumulator.block(0, "text").add("Hel")
+    accumulator.block(0, "text").add("lo")
+    accumulator.blocks()  # (Text("Hello"),)
+"""
+
+from __future__ import annotations
+
+import re
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
+
+from offbook.errors import ModelError, categorize
+from offbook.exchange.messages import (
+    JSON,
+    AnyBlock,
+    Text,
+    Thinking,
+    ToolCall,
+    parse_arguments,
+    parse_custom_input,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from offbook.exchange.dialects.dialect import HttpResponse
+
+FIRST_ERROR_STATUS = 400
+TRUNCATED_STREAM = "the stream ended before the reply was complete"
+
+
+def response_body(response: HttpResponse) -> bytes:
+    """Return the body of a response, or the bytes of its stream."""
+    return response.body or b"".join(response.chunks)
+
+
+def is_event_stream(response: HttpResponse) -> bool:
+    """Return whether the response is a stream of server-sent events."""
+    content_type = response.headers.get("content-type", "")
+    return bool(response.chunks) or content_type.startswith("text/event-stream")
+
+
+# ------------------------------------------------------------------------------ errors
+
+
+def raise_for_status(response: HttpResponse, categories: Mapping[str, str] | None = None) -> None:
+    """Raise a provider's error response as `ModelError`.
+
+    The body has the form `{"error": {"message": …, "code": …}}`, `{"error": "…"}` or, from
+    Bedrock, `{"message": …}`. Google also sends a list with one such object. `categories` maps the
+    provider's error codes to categories of `ModelError`.
+    """
+    status = response.status
+    if status < FIRST_ERROR_STATUS:
+        return
+    body = response_body(response)
+    error: Any = None
+    try:
+        decoded: Any = msgspec.json.decode(body)
+        first: Any = decoded[0] if isinstance(decoded, list) else decoded
+        error = first.get("error", first)
+    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, AttributeError, RecursionError):
+        pass  # a proxy's HTML page, for example
+    fields = cast("JSON", error) if isinstance(error, dict) else {}
+    message = error if isinstance(error, str) else fields.get("message") or fields.get("Message")
+    if message is None:
+        message = body.decode("utf-8", "replace").strip()[:200] or f"status {status}"
+    if categories is None:
+        raise ModelError(str(message), status=status, retry_after=_retry_after(response, body))
+    raise error_with_code(
+        str(message), fields.get("code"), status, categories, _retry_after(response, body)
+    )
+
+
+def error_with_code(
+    message: str,
+    code: object,
+    status: int,
+    categories: Mapping[str, str],
+    retry_after: float | None = None,
+) -> ModelError:
+    """Return an error whose category follows from the provider's error code."""
+    return ModelError(
+        message,
+        status=status,
+        category=categories.get(str(code), categorize(status)),
+        retry_after=retry_after,
+        details={"code": str(code)} if code else {},
+    )
+
+
+def _retry_after(response: HttpResponse, body: bytes) -> float | None:
+    headers = response.headers
+    try:
+        if "retry-after-ms" in headers:
+            return float(headers["retry-after-ms"]) / 1000
+        if "retry-after" in headers:
+            return float(headers["retry-after"])
+    except ValueError:  # a date, which would need the provider's clock
+        return None
+    google_delay = re.search(rb'"retryDelay":\s*"(\d+(?:\.\d*)?)s"', body)
+    return float(google_delay[1]) if google_delay else None
+
+
+def invalid_response(provider: str, error: Exception) -> ModelError:
+    """Return the error for a response that cannot be parsed."""
+    return ModelError(f"invalid response of {provider}: {error}", status=502)
+
+
+# ----------------------------------------------------------------------------- streams
+
+BlockKind = Literal["text", "thinking", "redacted", "call", "custom_call"]
+BlockKey = int | tuple[int, ...]
+
+
+class StreamedBlock:
+    """A block under construction; `kind` can change until its first text arrives."""
+
+    __slots__ = ("call_id", "kind", "name", "parts", "signature")
+
+    def __init__(self, kind: BlockKind) -> None:
+        self.kind: BlockKind = kind
+        self.call_id = ""
+        self.name = ""
+        self.signature = ""
+        self.parts: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Append text, reasoning or arguments."""
+        self.parts.append(text)
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self.parts)
+
+    def build(self) -> AnyBlock:
+        """Return the complete block."""
+        match self.kind:
+            case "text":
+                return Text(self.text)
+            case "thinking":
+                return Thinking(self.text, self.signature)
+            case "redacted":
+                return Thinking("", self.signature, redacted=True)
+            case "call":
+                return ToolCall(self.call_id, self.name, parse_arguments(self.text))
+            case "custom_call":
+                arguments = parse_custom_input(self.text)
+                return ToolCall(self.call_id, self.name, arguments, custom=True)
+
+
+class StreamAccumulator:
+    """The blocks of a streamed reply, by keys that sort in their order, and its text chunks."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[Any, StreamedBlock] = {}
+        self.chunks: list[str] = []
+
+    def block(self, key: BlockKey, kind: BlockKind) -> StreamedBlock:
+        """Return the block with this key, which starts as this kind."""
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._blocks[key] = StreamedBlock(kind)
+        return block
+
+    def add_text(self, key: BlockKey, text: str) -> None:
+        """Append a chunk of the reply's text."""
+        self.block(key, "text").add(text)
+        self.chunks.append(text)
+
+    def items(self) -> list[tuple[Any, StreamedBlock]]:
+        """Return the keys and the blocks under construction, in their order."""
+        return sorted(self._blocks.items(), key=itemgetter(0))
+
+    def blocks(self) -> tuple[AnyBlock, ...]:
+        """Return the complete blocks, in their order."""
+        return tuple([block.build() for _, block in self.items()])

@@ -1,0 +1,343 @@
+"""`offbook record`, `offbook replay` and `offbook determinism`: commands and their cassettes."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from offbook.cli_options import (
+    FILE_PATH,
+    deadline_option,
+    json_option,
+    preset_option,
+    print_json,
+    read_redactions,
+    redact_option,
+    trace_option,
+    upstream_option,
+)
+from offbook.errors import UsageError
+
+if TYPE_CHECKING:
+    from offbook.sources.live import Live
+
+RECORD_EXAMPLE = """\b
+Example:
+  offbook record tests/refund.yaml -- python agent.py
+  offbook record tests/refund.yaml --upstream http://127.0.0.1:8080/v1 -- python agent.py
+  offbook record tests/refund.yaml --only 2 -- python agent.py
+  offbook record mocks.jsonl -- python agent.py
+
+\b
+FILE is a cassette (.yaml), or mocks (.jsonl). Keys come from your environment
+and are never written. Requests go to the base URLs of your environment
+(OPENAI_BASE_URL, …). Values that differ between two runs of Claude Code, Codex
+and Gemini CLI are redacted.
+
+\b
+Exit codes:
+  0  recorded
+  1  the command failed; the interactions before that are kept
+  2  the file exists, is in use by another recording, or cannot be read
+"""
+
+REPLAY_EXAMPLE = """\b
+Example:
+  offbook replay tests/refund.yaml -- python agent.py
+  offbook replay tests/refund.yaml --loose -- npm test
+
+\b
+Exit codes:
+  0  the command succeeded and used the whole cassette
+  1  the command failed, sent another request, or left interactions unused
+  2  the cassette cannot be read, or the command cannot be started
+"""
+
+DETERMINISM_EXAMPLE = """\b
+Example:
+  offbook determinism tests/test_shop.py::test_refund --runs 3
+  offbook determinism agent.py --cassette tests/refund.yaml --freeze-clock
+  offbook determinism scenarios/refund.yaml
+
+\b
+TARGET is a pytest node, a Python script, a scenario, or any program. A file
+beside it (agent.cassette.yaml, agent.mocks.jsonl) is its model. With --live,
+the first pass calls the real model and is recorded.
+
+\b
+Exit codes:
+  0  all passes are equal
+  1  a pass differs (the first divergence is shown), or all passes failed
+  2  the target cannot be run
+"""
+
+command_argument = click.argument(
+    "command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED
+)
+
+
+@click.command("record", epilog=RECORD_EXAMPLE)
+@click.argument("file", type=FILE_PATH)
+@command_argument
+@click.option("--append", is_flag=True, help="Add to an existing cassette.")
+@click.option("--replace", is_flag=True, help="Overwrite an existing file.")
+@click.option("--only", type=int, metavar="N", help="Record only interaction N again.")
+@upstream_option
+@redact_option
+@preset_option
+@click.option("--task", default="", help="The task of the recording; a replay can check it.")
+@click.option("--price", multiple=True, metavar="MODEL=IN/OUT", help="Dollars per million tokens.")
+@trace_option
+@deadline_option
+@json_option
+def record(  # noqa: PLR0913 - one for each option
+    file: Path,
+    command: tuple[str, ...],
+    *,
+    append: bool,
+    replace: bool,
+    only: int | None,
+    upstream: str | None,
+    redact: tuple[str, ...],
+    preset: tuple[str, ...],
+    task: str,
+    price: tuple[str, ...],
+    trace: Path | None,
+    deadline: float,
+    as_json: bool,
+) -> int:
+    """Run a command with the real model, and record a cassette or mocks."""
+    from offbook.runs.commands import record_command
+    from offbook.runs.run_files import record_trace
+    from offbook.sources.cassette.recording import Recording, price_table
+    from offbook.sources.live import Live
+    from offbook.trace.redaction import preset_for_command
+
+    if not command:
+        raise UsageError("missing command to record", hint=f"offbook record {file} -- COMMAND")
+    rules = read_redactions(redact, preset or preset_for_command(command))
+    live = Live(upstream)
+    if file.suffix == ".jsonl":
+        if append or only is not None or task or price:
+            raise UsageError(
+                "--append, --only, --task and --price need a cassette",
+                where=str(file),
+                hint="record to a .yaml file",
+            )
+        return _record_mocks(live, file, command, replace=replace, trace=trace, deadline=deadline)
+    if only is not None:
+        return _record_again(live, file, command, only, deadline)
+    recording = Recording(
+        live,
+        file,
+        redactions=rules,
+        append=append,
+        replace=replace,
+        backend=command[0],
+        task=task,
+        price=price_table(_parse_price(text) for text in price),
+    )
+    with record_trace(trace, subject=str(file)) as hub:
+        result, summary = record_command(
+            recording, command, hub=hub, deadline=deadline, echo=not as_json
+        )
+    if as_json:
+        print_json({**msgspec.to_builtins(summary), "exit_code": result.code})
+    else:
+        cost = "unknown" if summary.cost_dollars is None else f"${summary.cost_dollars:.4f}"
+        state = "interrupted: kept" if summary.interrupted else "recorded"
+        click.echo(
+            f"offbook: {state} {summary.interactions} interactions in {file} "
+            f"({summary.total_tokens} tokens, cost {cost})",
+            err=True,
+        )
+    if result.failure is not None:
+        raise result.failure
+    return int(result.code != 0)
+
+
+def _record_mocks(
+    live: Live,
+    file: Path,
+    command: tuple[str, ...],
+    *,
+    replace: bool,
+    trace: Path | None,
+    deadline: float,
+) -> int:
+    from offbook.runs.commands import record_mocks
+    from offbook.runs.run_files import record_trace
+    from offbook.sources.mocks.mock_recording import MockRecording
+
+    recording = MockRecording(live, file, replace=replace)
+    with record_trace(trace, subject=command[0]) as hub:
+        result = record_mocks(recording, command, hub=hub, deadline=deadline)
+    click.echo(f"offbook: recorded {len(recording.lines)} mocks in {file}", err=True)
+    if result.failure is not None:
+        raise result.failure
+    return int(result.code != 0)
+
+
+def _record_again(
+    live: Live, file: Path, command: tuple[str, ...], number: int, deadline: float
+) -> int:
+    """Replay a cassette except for one interaction, which is recorded again."""
+    from offbook.runs.commands import run_with_source
+    from offbook.sources.cassette.recording import Rerecording
+
+    with Rerecording(file, number, live) as rerecording:
+        result = run_with_source(rerecording, command, deadline=deadline)
+    if not rerecording.renewed:
+        raise UsageError(
+            f"the command never reached interaction {number}",
+            where=str(file),
+            hint="the cassette is unchanged",
+        )
+    click.echo(f"offbook: recorded interaction {number} of {file} again", err=True)
+    return int(result.code != 0)
+
+
+def _parse_price(text: str) -> tuple[str, float, float]:
+    model, _, prices = text.partition("=")
+    input_price, _, output_price = prices.partition("/")
+    try:
+        return model, float(input_price), float(output_price)
+    except ValueError as error:
+        raise UsageError(
+            f"invalid --price {text!r}", hint="write MODEL=IN/OUT: --price gpt-5=1.25/10"
+        ) from error
+
+
+@click.command("replay", epilog=REPLAY_EXAMPLE)
+@click.argument("file", type=FILE_PATH, metavar="CASSETTE")
+@command_argument
+@click.option(
+    "--strict/--loose", default=True, help="Compare whole requests, or only their position."
+)
+@click.option(
+    "--allow-passthrough", is_flag=True, help="Send unrecorded requests to the real model."
+)
+@upstream_option
+@redact_option
+@preset_option
+@click.option("--task", default="", help="Reject a recording of another task.")
+@click.option(
+    "--cursor", type=FILE_PATH, help="Continue where the last replay with this file ended."
+)
+@click.option("--timed", is_flag=True, help="Stream with the recorded delays.")
+@trace_option
+@deadline_option
+@json_option
+def replay(  # noqa: PLR0913 - one for each option
+    file: Path,
+    command: tuple[str, ...],
+    *,
+    strict: bool,
+    allow_passthrough: bool,
+    upstream: str | None,
+    redact: tuple[str, ...],
+    preset: tuple[str, ...],
+    task: str,
+    cursor: Path | None,
+    timed: bool,
+    trace: Path | None,
+    deadline: float,
+    as_json: bool,
+) -> int:
+    """Run a command against a cassette. It must use all of it and send no other request."""
+    from offbook.runs.commands import replay_command
+    from offbook.runs.run_files import record_trace
+    from offbook.sources.cassette.replay import Cassette
+    from offbook.sources.live import Live
+
+    if not command:
+        raise UsageError("missing command to replay", hint=f"offbook replay {file} -- COMMAND")
+    with record_trace(trace, subject=str(file)) as hub:
+        cassette = Cassette(
+            file,
+            strict=strict,
+            passthrough=Live(upstream) if allow_passthrough else None,
+            redactions=read_redactions(redact, preset),
+            cursor=cursor,
+            hub=hub,
+            timed=timed,
+            again=f"offbook record {shlex.join([str(file)])} --only {{number}} "
+            f"-- {shlex.join(command)}",
+        )
+        if task:
+            cassette.check_task(task)
+        result, summary = replay_command(
+            cassette, command, hub=hub, deadline=deadline, echo=not as_json
+        )
+        # with a cursor the next replay continues, so unused interactions are not a failure yet
+        verdict = cassette.verdict() if cursor is None or cassette.failure else None
+        if verdict is not None:
+            hub.emit_verdict(verdict)
+    if as_json:
+        print_json({**msgspec.to_builtins(summary), "exit_code": result.code})
+    if verdict is not None and verdict.message:
+        click.echo(f"offbook: {verdict.message}", err=True)
+    elif not as_json:
+        click.echo(
+            f"offbook: replayed {summary.interactions_replayed} interactions, cost $0.00", err=True
+        )
+    if result.failure is not None and cassette.failure is None:
+        raise result.failure
+    return int(result.code != 0 or (verdict is not None and not verdict.holds))
+
+
+@click.command("determinism", epilog=DETERMINISM_EXAMPLE)
+@click.argument("target")
+@click.option("--runs", default=2, show_default=True, help="Number of passes.")
+@click.option("--cassette", type=FILE_PATH, help="The model: a cassette or mocks.")
+@click.option("--live", is_flag=True, help="Call the real model in the first pass.")
+@upstream_option
+@click.option("--shuffle/--no-shuffle", default=True, help="Use another hash seed in each pass.")
+@click.option("--freeze-clock/--no-freeze-clock", help="Stop the clock of Python targets.")
+@redact_option
+@preset_option
+@deadline_option
+@json_option
+def determinism(  # noqa: PLR0913 - one for each option
+    target: str,
+    *,
+    runs: int,
+    cassette: Path | None,
+    live: bool,
+    upstream: str | None,
+    shuffle: bool,
+    freeze_clock: bool,
+    redact: tuple[str, ...],
+    preset: tuple[str, ...],
+    deadline: float,
+    as_json: bool,
+) -> int:
+    """Run a target several times with the same model, and report what differs."""
+    from offbook.runs.determinism import DeterminismTrial, check_determinism, resolve_target
+    from offbook.sources.live import Live
+
+    command, neighbour = resolve_target(target)
+    uses_live = live or upstream is not None
+    trial = DeterminismTrial(
+        tuple(command),
+        cassette or (None if uses_live else neighbour),
+        Live(upstream) if uses_live else None,
+        shuffle,
+        freeze_clock,
+        read_redactions(redact, preset),
+        deadline,
+    )
+    report = check_determinism(trial, runs)
+    if as_json:
+        print_json(report)
+    elif report.divergences:
+        for divergence in report.divergences:
+            click.echo(str(divergence))
+    else:
+        failed = f"; each exited with {report.code}" if report.code else ""
+        click.echo(f"{target}: {runs} passes are equal ({report.exchanges} exchanges){failed}")
+    return int(bool(report.divergences or report.code))

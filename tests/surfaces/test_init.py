@@ -1,0 +1,107 @@
+"""`offbook init` writes a first test that runs and passes, and that a broken agent fails."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.surfaces.conftest import Offbook
+
+AGENTS = {
+    "pydantic-ai": """
+from pydantic_ai import Agent
+
+support = Agent("openai:gpt-5")
+
+@support.tool_plain
+def find_order(id: int) -> str:
+    return "a kettle"
+""",
+    "OpenAI Agents": """
+from agents import Agent
+
+support = Agent(name="support", instructions="Be kind.")
+""",
+    "LangGraph": """
+from langchain.agents import create_agent
+
+support = create_agent("openai:gpt-5", tools=[])
+""",
+    "OpenAI SDK": """
+import openai
+
+def support(prompt):
+    client = openai.OpenAI()
+    reply = client.chat.completions.create(
+        model="gpt-5", messages=[{"role": "user", "content": prompt}]
+    )
+    return reply.choices[0].message.content
+""",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch):
+    for name in list(os.environ):
+        if name.endswith("_API_KEY"):
+            monkeypatch.delenv(name)
+
+
+def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_an_empty_folder_gets_an_example_that_passes(offbook_command: Offbook, tmp_path: Path):
+    result = offbook_command("init", tmp_path, "--no-run")
+    assert result.code == 0
+    assert "wrote test_shop.py" in result.out
+    assert "1 passed" in run_pytest(tmp_path).stdout
+
+
+def test_a_broken_agent_fails_the_example(offbook_command: Offbook, tmp_path: Path):
+    offbook_command("init", tmp_path, "--no-run")
+    shop = tmp_path / "shop.py"
+    shop.write_text(shop.read_text().replace('params["id"] not in self.found', "False"))
+    result = run_pytest(tmp_path)
+    assert result.returncode == 1
+    assert "assert [7] == []" in result.stdout
+    assert "→ refunded order 7" in result.stdout  # the trace shows what the agent did
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", AGENTS)
+def test_the_agent_of_a_framework_gets_a_test_that_passes(
+    offbook_command: Offbook, tmp_path: Path, framework: str
+):
+    (tmp_path / "bot.py").write_text(AGENTS[framework])
+    result = offbook_command("init", tmp_path, "--json")
+    report = json.loads(result.out)
+    assert report["agents"][0]["framework"] == framework
+    assert report["passed"] is True
+    assert result.code == 0
+
+
+@pytest.mark.slow
+def test_a_test_that_fails_exits_with_1(offbook_command: Offbook, tmp_path: Path):
+    (tmp_path / "bot.py").write_text(AGENTS["OpenAI SDK"] + "raise RuntimeError\n")
+    result = offbook_command("init", tmp_path, "--json")
+    assert json.loads(result.out)["passed"] is False
+    assert result.code == 1
+
+
+def test_a_file_that_exists_is_kept(offbook_command: Offbook, tmp_path: Path):
+    (tmp_path / "test_shop.py").write_text("mine")
+    result = offbook_command("init", tmp_path)
+    assert result.code == 2
+    assert "test_shop.py: file exists already" in result.err
+    assert not (tmp_path / "shop.py").exists()
+    assert (tmp_path / "test_shop.py").read_text() == "mine"
+
+
+def test_a_client_is_mentioned(offbook_command: Offbook, tmp_path: Path):
+    (tmp_path / "CLAUDE.md").touch()
+    assert "offbook.drive(ClaudeCode())" in offbook_command("init", tmp_path, "--no-run").out
