@@ -234,7 +234,7 @@ async def test_unused_interactions_fail_a_strict_replay(agent: dict[str, Any]):
 async def test_a_different_task_is_rejected_before_the_run(agent: dict[str, Any]):
     make_workspace()
     await record("auth", "happy", TASK, **agent)
-    with pytest.raises(ReplayMismatch, match="the task is not the recorded one") as caught:
+    with pytest.raises(ReplayMismatch, match="the task differs from the recorded one") as caught:
         await replay("auth", "happy", "Do something else")
     assert TASK in str(caught.value)
     assert "Do something else" in str(caught.value)
@@ -267,7 +267,7 @@ async def test_invalid_options_are_rejected_before_the_run(call: Any, message: s
 async def test_a_cassette_is_overwritten_only_with_replace(agent: dict[str, Any]):
     make_workspace()
     await record("auth", "happy", TASK, **agent)
-    with pytest.raises(UsageError, match="there is a recording already"):
+    with pytest.raises(UsageError, match="already has a recording"):
         await record("auth", "happy", TASK, **agent)
     again = await record("auth", "happy", TASK, replace=True, **agent)
     assert again.interactions == 2

@@ -87,7 +87,7 @@ class RecordingBackend:
             duration_ms=round((time.perf_counter() - start) * 1000),
             files=changed,
         )
-        self._recording.output(prompt, response, hat=hat)
+        self._recording.record_output(prompt, response, hat=hat)
         return result
 
 
@@ -168,9 +168,9 @@ class CassetteBackend:
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
         """Return the recorded answer, or pass the prompt to the agent."""
-        response = self._replay.output(prompt, hat)
+        response = self._replay.reply_to_prompt(prompt, hat)
         if response is None:
-            # Without passthrough, `output` has raised a mismatch.
+            # Without passthrough, `reply_to_prompt` has raised a mismatch.
             assert self._agent is not None  # noqa: S101 - narrows the type
             result = await self._agent.run_turn(hat, prompt, deadline)
             known = self.cost is not None and result.cost_usd is not None

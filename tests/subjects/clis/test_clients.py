@@ -135,7 +135,7 @@ def test_a_deadline_ends_it_and_all_that_it_started(shell: Shell, tmp_path: Path
     noted = tmp_path / "pid"
     command = f"echo $$ > {noted}; exec sleep 300"
     with drive(shell.make(deadline=6), auto_assert=False) as rehearsal:
-        with pytest.raises(DeadlineExceeded, match="still ran after 6 s"):
+        with pytest.raises(DeadlineExceeded, match="still running after 6 s"):
             rehearsal.run(when("Wait", [call(shell.tool, shell.params(command)), say("Done.")]))
         assert not is_alive(int(noted.read_text()))
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_an_exit_code_fails_the_run_with_its_last_words():
     command = Command(["sh", "-c", "echo what a pity >&2; exit 3"])
     with drive(command, auto_assert=False) as rehearsal, pytest.raises(RunError) as caught:
         rehearsal.run(when("go", [say("x")]))
-    assert "sh ended with exit code 3" in str(caught.value)
+    assert "sh failed with exit code 3" in str(caught.value)
     assert "what a pity" in str(caught.value)
 
 
@@ -144,15 +145,22 @@ def test_a_scripted_failure_reaches_the_command(agent: Path):
 @pytest.mark.parametrize(
     "make, complaint",
     [
-        (lambda: Command(""), "'' is no command"),
-        (lambda: Command(["echo", 1]), "is no command"),  # pyright: ignore[reportArgumentType] - the mistake
-        (lambda: Command("echo", deadline=0), "a deadline of 0 s is over already"),
+        (lambda: Command(""), "expected a command, got ''"),
+        (lambda: Command(["echo", 1]), "expected a command, got"),  # pyright: ignore[reportArgumentType] - the mistake
+        (lambda: Command("echo", deadline=0), "deadline must be positive, got 0"),
     ],
 )
 def test_what_could_never_run_is_refused_at_once(make: object, complaint: str):
     assert callable(make)
     with pytest.raises(UsageError, match=complaint):
         make()
+
+
+def test_an_unknown_option_is_refused_with_the_nearest():
+    make: Any = Command
+    with pytest.raises(UsageError, match="Command has no option 'dedline'") as caught:
+        make("echo", dedline=5)
+    assert "did you mean 'deadline'" in str(caught.value)
 
 
 def test_a_command_that_is_not_there_is_named():
@@ -164,9 +172,9 @@ def test_a_command_that_is_not_there_is_named():
 @pytest.mark.parametrize(
     "servers, told",
     [
-        ({"a": "offbook mcp"}, "the MCP server 'a' is no command"),
-        ({"a": []}, "the MCP server 'a' is no command"),
-        ({"a": ["offbook", "mcp"]}, "a command has its own way to its MCP servers"),
+        ({"a": "offbook mcp"}, "expected a list of words as command of 'a'"),
+        ({"a": []}, "expected a list of words as command of 'a'"),
+        ({"a": ["offbook", "mcp"]}, "Command does not support mcp"),
     ],
 )
 def test_servers_that_would_be_ignored_are_refused(servers: Mapping[str, Sequence[str]], told: str):

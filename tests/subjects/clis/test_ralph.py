@@ -82,7 +82,7 @@ def test_a_report_tells_what_the_exit_code_hides(tmp_path: Path, monkeypatch: py
     failed = {case.get("name", ""): case.find("failure") for case in told}
     hidden = next(failure for name, failure in failed.items() if NAME in name)
     assert hidden is not None
-    assert hidden.get("message") == "it ended with 0, though the loop ended by Stopped"
+    assert hidden.get("message") == "exit code 0, but the loop ended with Stopped"
     assert sum(failure is not None for failure in failed.values()) == 3
 
 

@@ -1,4 +1,4 @@
-"""Claude Code, the agent of Anthropic on the command line."""
+"""Claude Code, Anthropic's command-line agent."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliO
 class ClaudeCode(CliAgent):
     """Claude Code as a subject: `offbook.drive(ClaudeCode())`.
 
-    Its tools are called as it calls them: `call("Bash", {"command": "ls", "description": "…"})`.
-    `permissions` is its own word: by default it may do all that the script says; `default` lets
-    it refuse what nobody allowed, as it would at home.
+    A script calls its tools by their own names, `call("Bash", {"command": "ls", "description":
+    "…"})`, or by the common ones, `call("shell", {"command": "ls"})`. `permissions` is its
+    permission mode: by default every call is allowed; with `default` it refuses what a user
+    would have to allow.
     """
 
     name = "claude-code"
@@ -35,22 +36,24 @@ class ClaudeCode(CliAgent):
         self._permissions = permissions
 
     def command(self, text: str, session: str) -> list[str]:
-        """`claude --print`, resumed by the name of its session."""
+        """Return `claude --print …`, resumed by session id."""
         options = ["--model", self._model, "--output-format", "stream-json", "--verbose"]
         options += ["--permission-mode", self._permissions, "--strict-mcp-config"]
-        if self.servers:
-            servers = msgspec.json.encode({"mcpServers": self.servers}).decode()
+        if self.mcp_servers:
+            servers = msgspec.json.encode({"mcpServers": self.mcp_servers}).decode()
             options.append(f"--mcp-config={servers}")
-        resumed = ["--resume", session] if session else []
-        return [self.program, "--print", *options, *resumed, *self.arguments, "--", text]
+        resume = ["--resume", session] if session else []
+        return [self.program, "--print", *options, *resume, *self.arguments, "--", text]
 
     def environment(self, endpoint: str) -> dict[str, str]:
-        """Root may skip permissions only in what counts as a sandbox; no tool need be searched."""
-        search = {"ENABLE_TOOL_SEARCH": "false"} if self.servers else {}
+        """Return the environment."""
+        # Root may bypass permissions only in a sandbox. Without the second variable, the tools
+        # of MCP servers are not in the request: the model would have to search for them.
+        search = {"ENABLE_TOOL_SEARCH": "false"} if self.mcp_servers else {}
         return {**super().environment(endpoint), **search, "IS_SANDBOX": "1"}
 
     def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
-        """Its result, and the session of it."""
+        """Return the last result and its session id."""
         results = [event for event in events if event.get("type") == "result"]
         sessions = [event["session_id"] for event in events if event.get("session_id")]
         text = str(results[-1].get("result") or "") if results else ""

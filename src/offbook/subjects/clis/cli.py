@@ -1,9 +1,9 @@
-"""What every agent on the command line is: a recipe, a home of its own, and one process a prompt.
+"""The base class of all command-line agents: one process per prompt, in an isolated home.
 
-A client's file says how it is called for the first prompt and for the following ones, which
-environment and files it needs, and how its output is read. The rest is the same for all: the
-process is isolated, has a deadline, and leaves nobody behind. Its tool calls are read off the
-wire.
+The file of a client defines its command line for the first and the following prompts, the
+environment and configuration files it needs, and how its output is parsed. The rest is the same
+for all: the process gets its own home directory and a deadline, and its whole tree is killed at
+the end. Tool calls are derived from its requests to the model.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, RunError, UsageError
+from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.providers import client_env
 from offbook.subjects.process import ProcessResult, isolated_env, run_process
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from offbook.trace.events import Verdict
 
 CLIENTS_VARIABLE = "OFFBOOK_CLIENTS"
-EVENT, RESULT = "process.event", "process.result"
-TAIL = 12
+PROCESS_EVENT, PROCESS_RESULT = "process.event", "process.result"
+ERROR_LINES = 12
 DEADLINE = 120.0
 
 
 class ClientPackage(msgspec.Struct, frozen=True):
-    """A program that others wrote: its name, where it comes from, and the version tried here."""
+    """A third-party client: its program, its package, and the version that is tested here."""
 
     title: str
     program: str
@@ -46,28 +47,29 @@ class ClientPackage(msgspec.Struct, frozen=True):
 
     @property
     def requirement(self) -> str:
-        """What its package manager installs."""
+        """The tested version as its package manager writes it."""
         return f"{self.package}{'==' if self.manager == 'pip' else '@'}{self.tested_version}"
 
     @property
     def install_command(self) -> str:
-        """The command that installs it."""
+        """The command that installs the tested version."""
         if not self.package:
             return f"install {self.title}"
         return f"{'pip install' if self.manager == 'pip' else 'npm install -g'} {self.requirement}"
 
     def find(self) -> str | None:
-        """Where it is: in the folder that OFFBOOK_CLIENTS names, or else on the PATH."""
+        """Return the path of the program in the folder OFFBOOK_CLIENTS, or on the PATH."""
         inside = f"{self.package}/bin" if self.manager == "pip" else "node_modules/.bin"
-        place = os.environ.get(CLIENTS_VARIABLE)
-        folder = str(Path(place).resolve() / inside) if place else ""
+        clients = os.environ.get(CLIENTS_VARIABLE)
+        folder = str(Path(clients).resolve() / inside) if clients else ""
         return (folder and shutil.which(self.program, path=folder)) or shutil.which(self.program)
 
 
 class AgentOutput(msgspec.Struct, frozen=True):
-    """What came of one prompt: the agent's last words, and by which name its session goes on.
+    """The parsed output of one prompt.
 
-    `error` is why it gave up, for those whose exit code does not tell.
+    `text` is the agent's final message, `session` the id with which the next prompt resumes.
+    `error` is the reason of a failure, for clients whose exit code does not show it.
     """
 
     text: str = ""
@@ -76,7 +78,7 @@ class AgentOutput(msgspec.Struct, frozen=True):
 
 
 class CliOptions(TypedDict, total=False):
-    """What every client can be told: see `Cli`."""
+    """The options of every client, described in `CliAgent`."""
 
     program: str | None
     arguments: Sequence[str]
@@ -87,12 +89,14 @@ class CliOptions(TypedDict, total=False):
 
 
 class CliAgent(ABC):
-    """A subject that is a command.
+    """A subject that runs a command for each prompt.
 
-    `program` is where it is, if not on the PATH; `arguments` and `env` are added to the recipe's
-    own. A prompt fails the run when it takes longer than `deadline` seconds, or ends with an exit
-    code that is not among `codes`. `mcp` has servers of the Model Context Protocol for it, the
-    command of each by its name: `mcp={"offbook": ["offbook", "mcp"]}`.
+    `program` is the path of the program, if it is not on the PATH. `arguments` and `env` are added
+    to those of the client. A prompt fails if it takes longer than `deadline` seconds or if its
+    exit code is not one of `codes`. `mcp` lists MCP servers for the client, by name:
+    `mcp={"offbook": ["offbook", "mcp"]}`.
+
+    After a prompt, `output` is the parsed output and `process_result` the exit and the raw output.
     """
 
     name: str = ""
@@ -101,131 +105,149 @@ class CliAgent(ABC):
     emits_tool_calls = False
 
     def __init__(self, **options: Unpack[CliOptions]) -> None:
+        for name in options:
+            if name not in CliOptions.__annotations__:
+                parameters = signature(type(self).__init__).parameters.values()
+                own = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+                raise UsageError(
+                    f"{type(self).__name__} has no option {name!r}",
+                    hint=did_you_mean(name, [*own, *CliOptions.__annotations__]),
+                )
         deadline = options.get("deadline", DEADLINE)
         if deadline <= 0:
-            raise UsageError(f"a deadline of {deadline:g} s is over already", hint="give seconds")
+            raise UsageError(f"deadline must be positive, got {deadline:g}", hint="give seconds")
         self.program = options.get("program") or ""
         self.arguments = tuple(options.get("arguments", ()))
         self.output = AgentOutput()
         self.process_result: ProcessResult | None = None
-        self._given = options.get("program")
-        self._extra = dict(options.get("env") or {})
+        self._program = options.get("program")
+        self._extra_env = dict(options.get("env") or {})
         self._deadline = deadline
         self._codes = frozenset(options.get("codes", (0,)))
-        self.servers = _list_servers(options.get("mcp", {}))
+        self.mcp_servers = _parse_mcp_servers(options.get("mcp", {}))
         self._env: dict[str, str] = {}
         self.home = Path()
-        self._stage: RunContext | None = None
+        self._context: RunContext | None = None
 
-    # ------------------------------------------------------------------------- the recipe
+    # --- defined by each client
 
     @abstractmethod
     def command(self, text: str, session: str) -> Sequence[str]:
-        """The words that say this to it; `session` is empty for the first prompt."""
+        """Return the command line for a prompt; `session` is empty for the first one."""
 
-    def stdin(self, text: str) -> bytes:  # noqa: ARG002 - most clients take the prompt as a word
-        """What it reads."""
+    def stdin(self, text: str) -> bytes:  # noqa: ARG002 - most clients take the prompt as an argument
+        """Return the standard input."""
         return b""
 
     def environment(self, endpoint: str) -> dict[str, str]:
-        """What it must find in its environment."""
+        """Return the environment variables, by default the base URLs and keys of all providers."""
         return client_env(endpoint)
 
     def files(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - most clients need none
-        """What it must find in its home."""
+        """Return the files in the home directory, by relative path."""
         return {}
 
-    def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - for those who print no JSON
-        """What it said, from all it printed and the JSON lines among it."""
+    def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - for clients that print JSON
+        """Parse the output, given as a text and as the JSON objects on lines of their own."""
         return AgentOutput(stdout.strip())
 
-    # ------------------------------------------------------------------------ the subject
-
-    async def open(self, stage: RunContext) -> None:
-        """Find it, and make its home."""
-        if self.client is not None:
-            self.program = _locate(self.client, self._given)
-        self._stage = stage
-        self.output = AgentOutput()
-        self.home = _furnish(self.files(stage.endpoint))
-        self._env = isolated_env(self.home, {**self.environment(stage.endpoint), **self._extra})
+    # --- the same for all clients
 
     @property
-    def stage(self) -> RunContext:
-        """What it was opened on."""
-        if self._stage is None:
+    def context(self) -> RunContext:
+        """The context of the run; an error if the subject is not open."""
+        if self._context is None:
             raise UsageError(f"{self.name} is not open", hint="drive it: offbook.drive(…)")
-        return self._stage
+        return self._context
+
+    async def open(self, context: RunContext) -> None:
+        """Find the program and create its home directory."""
+        if self.client is not None:
+            program = self._program or self.client.find()
+            if program is None:
+                raise UsageError(
+                    f"{self.client.title} is not installed: no {self.client.program!r} on the PATH",
+                    hint=f"fix: {self.client.install_command}, or give its path: program=…",
+                )
+            self.program = program
+        self._context = context
+        self.output = AgentOutput()
+        self.home = _make_home(self.files(context.endpoint))
+        env = {**self.environment(context.endpoint), **self._extra_env}
+        self._env = isolated_env(self.home, env)
 
     async def prompt(self, text: str) -> None:
-        """Run it once, with this prompt."""
-        stage = self.stage
+        """Run the command for this prompt until it exits."""
+        context = self.context
         command = self.command(text, self.output.session)
-        stage.hub.emit(PROCESS_START, {"command": list(command)})
-        ended = await run_process(
+        # No hub for the process: between the requests, the order of its output would be random.
+        # `emit_result` emits all of it at the end.
+        context.hub.emit(PROCESS_START, {"command": list(command)})
+        result = await run_process(
             command,
-            cwd=stage.cwd,
+            cwd=context.cwd,
             env=self._env,
             deadline=self._deadline,
             stdin=self.stdin(text),
         )
-        self.process_result = ended
-        self.emit_result(stage, ended)
-        self._judge(command, ended)
-
-    def emit_result(self, stage: RunContext, ended: ProcessResult) -> None:
-        """Tell what it printed when it is over: in between, the order would be one of chance."""
-        lines = [(line, _as_event(line)) for line in ended.stdout.removesuffix("\n").split("\n")]
-        plain = "\n".join(line for line, event in lines if event is None)
-        for event in (event for _, event in lines if event is not None):
-            stage.hub.emit(EVENT, event)
-        for stream, text in (("stdout", plain), ("stderr", ended.stderr)):
-            if text.strip():
-                stage.hub.emit(PROCESS_OUTPUT, {"stream": stream, "text": text})
-        about = {"code": ended.code, "timed_out": ended.timed_out, "truncated": ended.truncated}
-        stage.hub.emit(
-            PROCESS_EXIT, {**about, "leaked": list(ended.leaked)} if ended.leaked else about
-        )
-        said = self.parse_output(ended.stdout, [event for _, event in lines if event is not None])
-        self.output = AgentOutput(said.text, said.session or self.output.session, said.error)
-        stage.hub.emit(RESULT, {"text": said.text, "session": self.output.session})
-
-    def _judge(self, command: Sequence[str], ended: ProcessResult) -> None:
-        if ended.timed_out:
+        self.process_result = result
+        self.emit_result(context, result)
+        if result.timed_out:
             raise DeadlineExceeded(
-                f"{self.name} still ran after {self._deadline:g} s, and was ended",
-                hint=_last_words(ended) or "it said nothing; give it more: deadline=…",
+                f"{self.name} was still running after {self._deadline:g} s and was killed",
+                hint=_last_lines(result) or "no output; allow more time with deadline=…",
             )
-        if ended.code not in self._codes:
+        program = Path(command[0]).name
+        if result.code not in self._codes:
             raise RunError(
-                f"{self.name} ended with exit code {ended.code}",
-                where=Path(command[0]).name,
-                hint=_last_words(ended) or f"it said nothing; allowed: {sorted(self._codes)}",
+                f"{self.name} failed with exit code {result.code}",
+                where=program,
+                hint=_last_lines(result) or f"no output; allowed codes: {sorted(self._codes)}",
             )
         if self.output.error:
-            raise RunError(f"{self.name} gave up: {self.output.error}", where=Path(command[0]).name)
+            raise RunError(f"{self.name} failed: {self.output.error}", where=program)
+
+    def emit_result(self, context: RunContext, result: ProcessResult) -> None:
+        """Emit the output and the exit of the process, and parse the output."""
+        events: list[dict[str, Any]] = []
+        plain: list[str] = []
+        for line in result.stdout.removesuffix("\n").split("\n"):
+            event = _parse_json_line(line)
+            if event is None:
+                plain.append(line)
+            else:
+                events.append(event)
+                context.hub.emit(PROCESS_EVENT, event)
+        for stream, text in (("stdout", "\n".join(plain)), ("stderr", result.stderr)):
+            if text.strip():
+                context.hub.emit(PROCESS_OUTPUT, {"stream": stream, "text": text})
+        context.hub.emit(PROCESS_EXIT, result.event_data())
+        output = self.parse_output(result.stdout, events)
+        # A prompt that printed no session id continues the session before it.
+        self.output = AgentOutput(output.text, output.session or self.output.session, output.error)
+        context.hub.emit(PROCESS_RESULT, {"text": output.text, "session": self.output.session})
 
     async def close(self) -> None:
-        """Remove its home."""
-        home, self.home, self._stage = self.home, Path(), None
-        if home.is_absolute():
+        """Delete the home directory."""
+        home, self.home, self._context = self.home, Path(), None
+        if home.is_absolute():  # not the empty path of a subject that is not open
             shutil.rmtree(home, ignore_errors=True)
 
     def tools(self) -> None:
-        """Only its requests tell."""
+        """Return None: only its requests list its tools."""
         return
 
     def commands(self) -> tuple[str, ...]:
-        """None that we know of."""
+        """Return no commands."""
         return ()
 
     def verdicts(self) -> Iterable[Verdict]:
-        """It has nothing to add."""
+        """Return no verdicts."""
         return ()
 
 
-def _furnish(files: Mapping[str, str]) -> Path:
-    """A new home with these files in it."""
+def _make_home(files: Mapping[str, str]) -> Path:
+    """Create a home directory with these files; scripts are executable."""
     home = Path(tempfile.mkdtemp(prefix="offbook-home-")).resolve()
     for name, text in files.items():
         path = home / name
@@ -236,31 +258,20 @@ def _furnish(files: Mapping[str, str]) -> Path:
     return home
 
 
-def _locate(client: ClientPackage, program: str | None) -> str:
-    """The program to run: the one that was named, or the one that is installed."""
-    found = program or client.find()
-    if found is None:
-        raise UsageError(
-            f"{client.title} is not installed: there is no {client.program!r} on the PATH",
-            hint=f"fix: {client.install_command}, or name it: program=…",
-        )
-    return found
-
-
-def _list_servers(given: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
-    """Each server as every client's configuration has it: a program, and its arguments."""
-    servers: dict[str, dict[str, Any]] = {}
-    for name, command in given.items():
+def _parse_mcp_servers(servers: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """Return each server as the configuration of every client has it: program and arguments."""
+    parsed: dict[str, dict[str, Any]] = {}
+    for name, command in servers.items():
         if isinstance(command, str) or not command:
             raise UsageError(
-                f"the MCP server {name!r} is no command", hint='mcp={"offbook": ["offbook", "mcp"]}'
+                f"mcp: expected a list of words as command of {name!r}, got {command!r}",
+                hint='write mcp={"offbook": ["offbook", "mcp"]}',
             )
-        servers[name] = {"command": command[0], "args": list(command[1:])}
-    return servers
+        parsed[name] = {"command": command[0], "args": list(command[1:])}
+    return parsed
 
 
-def _as_event(line: str) -> dict[str, Any] | None:
-    """The object of a line that is one, and nothing else."""
+def _parse_json_line(line: str) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None
     try:
@@ -269,6 +280,6 @@ def _as_event(line: str) -> dict[str, Any] | None:
         return None
 
 
-def _last_words(ended: ProcessResult) -> str:
-    words = (ended.stderr.strip() or ended.stdout.strip()).splitlines()
-    return "\n".join(f"  {line[:300]}" for line in words[-TAIL:])
+def _last_lines(result: ProcessResult) -> str:
+    lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
+    return "\n".join(f"  {line[:300]}" for line in lines[-ERROR_LINES:])

@@ -1,4 +1,4 @@
-"""Codex, the agent of OpenAI on the command line."""
+"""Codex, OpenAI's command-line agent."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import msgspec
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
 from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 
-ITEM = "item.completed"
-
 
 class Codex(CliAgent):
     """Codex as a subject: `offbook.drive(Codex())`.
 
-    Its tools are called as it calls them: `call("exec_command", {"cmd": "ls"})`. A model name
-    that it does not know gives it plain function tools; one that it knows changes its requests.
-    `sandbox` is its own word: read-only, workspace-write or danger-full-access. It asks a model
-    that failed `retries` times more.
+    A script calls its tools by their own names, `call("exec_command", {"cmd": "ls"})`, or as
+    `shell`. With a model name that it does not know, it offers plain function tools; a known name
+    changes its requests. `sandbox` is its sandbox mode: read-only, workspace-write or
+    danger-full-access. `retries` is the number of further requests after a failed one.
     """
 
     name = "codex"
@@ -43,14 +41,14 @@ class Codex(CliAgent):
         self._retries = retries
 
     def command(self, text: str, session: str) -> list[str]:
-        """`codex exec`, or `codex exec resume`."""
-        resumed = ["resume"] if session else []
-        options = ["--skip-git-repo-check", "--json", *self.arguments]
-        told = [session, text] if session else [text]
-        return [self.program, "exec", *resumed, *options, "--", *told]
+        """Return `codex exec …` or `codex exec resume …`."""
+        options = ["--skip-git-repo-check", "--json", *self.arguments, "--"]
+        if session:
+            return [self.program, "exec", "resume", *options, session, text]
+        return [self.program, "exec", *options, text]
 
     def files(self, endpoint: str) -> dict[str, str]:
-        """Its configuration: it ignores base URLs in the environment."""
+        """Return its configuration, because it ignores base URLs in the environment."""
         provider: dict[str, Any] = {
             "name": "offbook",
             "base_url": f"{endpoint}/v1",
@@ -71,21 +69,21 @@ class Codex(CliAgent):
             "[model_providers.offbook]",
             *(f"{key} = {_toml(value)}" for key, value in provider.items()),
         ]
-        for name, server in self.servers.items():
-            # Not required, a server that is slow to start is left out of the first request.
-            told = {**server, "required": True, "startup_timeout_sec": 30}
+        for name, server in self.mcp_servers.items():
+            # A server that is not required may be missing in the first request if it starts slowly.
+            server_config = {**server, "required": True, "startup_timeout_sec": 30}
             lines.append(f"[mcp_servers.{_toml(name)}]")
-            lines += [f"{key} = {_toml(value)}" for key, value in told.items()]
+            lines += [f"{key} = {_toml(value)}" for key, value in server_config.items()]
         return {".codex/config.toml": "\n".join(lines) + "\n"}
 
     def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
-        """The last message, and the thread."""
-        items: list[dict[str, Any]] = [e["item"] for e in events if e.get("type") == ITEM]
+        """Return the last message and the thread id."""
+        items = [event["item"] for event in events if event.get("type") == "item.completed"]
         texts = [item.get("text", "") for item in items if item.get("type") == "agent_message"]
         threads = [event["thread_id"] for event in events if "thread_id" in event]
         return AgentOutput(texts[-1] if texts else "", threads[0] if threads else "")
 
 
 def _toml(value: str | int | list[str]) -> str:
-    """A string, a number or a list, in TOML as in JSON."""
+    """Return a string, a number or a list in TOML, which writes them as JSON does."""
     return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""Gemini CLI, the agent of Google on the command line."""
+"""Gemini CLI, Google's command-line agent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import msgspec
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
 from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 
-SETTINGS = {  # without a chosen way to sign in, it refuses a base URL of ours
+SETTINGS = {
+    # Without a selected way to sign in, it ignores the base URL and asks the user.
     "security": {"auth": {"selectedType": "gemini-api-key"}},
     "privacy": {"usageStatisticsEnabled": False},
     "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
@@ -20,8 +21,9 @@ SETTINGS = {  # without a chosen way to sign in, it refuses a base URL of ours
 class GeminiCli(CliAgent):
     """Gemini CLI as a subject: `offbook.drive(GeminiCli())`.
 
-    Its tools are called as it calls them: `call("run_shell_command", {"command": "ls"})`. It is
-    always told its model: without one, it asks a router first.
+    A script calls its tools by their own names, `call("run_shell_command", {"command": "ls"})`,
+    or by the common ones. `model` is always passed: without it, the client sends a request to a
+    router first.
     """
 
     name = "gemini-cli"
@@ -48,29 +50,30 @@ class GeminiCli(CliAgent):
         self._approval = approval
 
     def command(self, text: str, session: str) -> list[str]:
-        """`gemini --prompt`; the home is its own, so the latest session is the right one."""
+        """Return `gemini --prompt=…`; in an isolated home the latest session is the right one."""
         options = ["--model", self._model, "--output-format", "stream-json", "--skip-trust"]
         options += ["--approval-mode", self._approval]
-        resumed = ["--resume", "latest"] if session else []
-        return [self.program, *options, *resumed, *self.arguments, f"--prompt={text}"]
+        resume = ["--resume", "latest"] if session else []
+        return [self.program, *options, *resume, *self.arguments, f"--prompt={text}"]
 
     def environment(self, endpoint: str) -> dict[str, str]:
-        """That it need not start itself again with more room, which takes as long again."""
+        """Return the environment."""
+        # It would restart itself with a larger heap, which doubles its start-up time.
         return {**super().environment(endpoint), "GEMINI_CLI_NO_RELAUNCH": "true"}
 
-    def files(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - it takes the base URL from the environment
-        """Its settings."""
-        servers = {name: {**server, "trust": True} for name, server in self.servers.items()}
+    def files(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - the base URL is in the environment
+        """Return its settings."""
+        servers = {name: {**server, "trust": True} for name, server in self.mcp_servers.items()}
         settings = {**SETTINGS, **({"mcpServers": servers} if servers else {})}
         return {".gemini/settings.json": msgspec.json.encode(settings).decode()}
 
     def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
-        """The pieces of its last message, and the session."""
-        pieces: list[str] = []
+        """Return the chunks of the last message, joined, and the session id."""
+        chunks: list[str] = []
         for event in events:
-            if event.get("type") != "message" or event.get("role") != "assistant":
-                pieces = pieces if event.get("type") == "result" else []
-            else:
-                pieces.append(str(event.get("content", "")))
+            if event.get("type") == "message" and event.get("role") == "assistant":
+                chunks.append(str(event.get("content", "")))
+            elif event.get("type") != "result":  # a tool call, say: another message follows
+                chunks = []
         sessions = [event["session_id"] for event in events if event.get("session_id")]
-        return AgentOutput("".join(pieces), sessions[0] if sessions else "")
+        return AgentOutput("".join(chunks), sessions[0] if sessions else "")

@@ -1,4 +1,4 @@
-"""Pi, the small agent on the command line."""
+"""Pi, a small command-line agent."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import msgspec
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
 from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 
-HOME = ".pi/agent"
-QUIET = {"PI_OFFLINE": "1", "PI_TELEMETRY": "0"}
+CONFIG_FOLDER = ".pi/agent"
 
 
 class Pi(CliAgent):
     """Pi as a subject: `offbook.drive(Pi())`.
 
-    Its tools are called as it calls them: `call("bash", {"command": "ls"})`. Extensions, skills
-    and themes of this machine stay out; `arguments` may name extensions: `["-e", "mine.ts"]`.
+    A script calls its tools by their own names: `call("bash", {"command": "ls"})`. Installed
+    extensions, skills and themes are disabled; `arguments` can load one: `["-e", "mine.ts"]`.
     """
 
     name = "pi"
@@ -30,41 +29,48 @@ class Pi(CliAgent):
         self._model = model
 
     def command(self, text: str, session: str) -> list[str]:
-        """`pi --print`; the home is its own, so the latest session is the right one."""
+        """Return `pi --print …`; in an isolated home the latest session is the right one."""
         options = ["--provider", "offbook", "--model", self._model, "--mode", "json"]
         options += ["--no-extensions", "--no-skills", "--no-prompt-templates", "--no-themes"]
-        resumed = ["--continue"] if session else []
-        return [self.program, *options, *resumed, *self.arguments, "--print", text]
+        resume = ["--continue"] if session else []
+        return [self.program, *options, *resume, *self.arguments, "--print", text]
 
     def environment(self, endpoint: str) -> dict[str, str]:
-        """It asks nobody but its model."""
-        return {**super().environment(endpoint), **QUIET}
+        """Return the environment, with telemetry and update checks disabled."""
+        return {**super().environment(endpoint), "PI_OFFLINE": "1", "PI_TELEMETRY": "0"}
 
     def files(self, endpoint: str) -> dict[str, str]:
-        """Its models and settings: it tries nothing again."""
+        """Return its model list and its settings, with retries disabled."""
         provider = {
             "baseUrl": f"{endpoint}/v1",
             "api": "openai-completions",
             "apiKey": "OPENAI_API_KEY",
             "models": [{"id": self._model}],
         }
-        settings = {"retry": {"enabled": False}, "defaultProvider": "offbook"}
+        settings = {
+            "retry": {"enabled": False},
+            "defaultProvider": "offbook",
+            "defaultModel": self._model,
+        }
+        configs: dict[str, Any] = {
+            "models.json": {"providers": {"offbook": provider}},
+            "settings.json": settings,
+        }
         return {
-            f"{HOME}/models.json": _json({"providers": {"offbook": provider}}),
-            f"{HOME}/settings.json": _json({**settings, "defaultModel": self._model}),
+            f"{CONFIG_FOLDER}/{name}": msgspec.json.encode(config).decode()
+            for name, config in configs.items()
         }
 
     def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
-        """The text of its last message, and the session."""
-        ended = [event["message"] for event in events if event.get("type") == "message_end"]
-        said = [message for message in ended if message.get("role") == "assistant"]
-        blocks: list[dict[str, Any]] = said[-1].get("content", []) if said else []
-        text = "".join(block.get("text", "") for block in blocks if block.get("type") == "text")
+        """Return the text of the last message, the session id, and the error if there is one."""
+        messages = [event["message"] for event in events if event.get("type") == "message_end"]
+        replies = [message for message in messages if message.get("role") == "assistant"]
+        last: dict[str, Any] = replies[-1] if replies else {}
+        text = "".join(
+            b.get("text", "") for b in last.get("content", []) if b.get("type") == "text"
+        )
         sessions = [str(event["id"]) for event in events if event.get("type") == "session"]
-        failed = bool(said) and said[-1].get("stopReason") == "error"
-        error = str(said[-1].get("errorMessage") or "it does not say why") if failed else ""
+        error = ""
+        if last.get("stopReason") == "error":  # its exit code is 0 all the same
+            error = str(last.get("errorMessage") or "no error message")
         return AgentOutput(text, sessions[0] if sessions else "", error)
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

@@ -1,9 +1,8 @@
-"""Ralph, an orchestrator of others: it calls an agent until the work is done, and we are the agent.
+"""Ralph, an orchestrator: it runs an agent in a loop until the task is done.
 
-The agent that it is given asks the model at the endpoint once a call, and prints the answer. So
-a script says what the agent says, iteration by iteration, and the loop around it is the real one.
-What became of it is told by what happened: the exit code of the PyPI package (1.2.3) is 0 however
-it ended.
+The loop is the real one; the agent in it is ours. That agent sends each prompt to the model and
+prints the reply, so a script defines what the agent says in each iteration. The termination reason
+is derived from what happened, because the PyPI package (1.2.3) exits with 0 in all cases.
 """
 
 from __future__ import annotations
@@ -44,21 +43,21 @@ try:
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
         print(json.load(answer)["choices"][0]["message"]["content"])
 except urllib.error.HTTPError as error:
-    if error.headers["x-should-retry"] == "false":  # the script is over, and so is the loop
+    if error.headers["x-should-retry"] == "false":  # the script is exhausted: end the loop
         os.kill(os.getppid(), signal.SIGKILL)
     sys.exit(error.read().decode())
 """
-# Where an agent fails, it would fall back to any other that is installed, and to its provider.
-OTHERS = ("acp", "claude", "gemini", "q", "qchat")
-CONFIG = "adapters:\n" + "".join(f"  {name}: {{enabled: false}}\n" for name in OTHERS)
+# If its agent fails, Ralph falls back to any other that is installed, and so to a real provider.
+OTHER_ADAPTERS = ("acp", "claude", "gemini", "q", "qchat")
+CONFIG = "adapters:\n" + "".join(f"  {name}: {{enabled: false}}\n" for name in OTHER_ADAPTERS)
 
 
 class Ralph(CliAgent):
     """The orchestrator `ralph` as a subject: `offbook.drive(Ralph(max_iterations=3))`.
 
-    Its prompt is a task; each reply of the script is what its agent prints in one iteration. The
-    trace has its iterations, the events that the agent wrote, and why the loop really ended. A
-    verdict says whether its exit code tells the same.
+    Its prompt is a task, and each reply of the script is the agent's output in one iteration. The
+    trace has the iterations, the events that the agent published, and the termination reason. A
+    verdict compares the exit code with that reason.
     """
 
     name = "ralph"
@@ -72,84 +71,84 @@ class Ralph(CliAgent):
         **options: Unpack[CliOptions],
     ) -> None:
         super().__init__(**options)
-        self._most = max_iterations
+        self._max_iterations = max_iterations
         self._promise = promise
-        self._begun = 0.0
-        self._calls: list[str | None] = []
-        self._found: list[Verdict] = []
+        self._started = 0.0
+        self._replies: list[str | None] = []  # one for each iteration; None until it arrives
+        self._verdicts: list[Verdict] = []
 
-    async def open(self, stage: RunContext) -> None:
-        """Hear what its agent is asked, and answers."""
-        await super().open(stage)
+    async def open(self, context: RunContext) -> None:
+        """Subscribe to the requests and replies of the agent."""
+        await super().open(context)
         for name in (REQUEST, REPLY, ERROR):
-            stage.hub.subscribe(self._hear, name)
+            context.hub.subscribe(self._on_model_event, name)
 
-    def command(self, text: str, session: str) -> list[str]:  # noqa: ARG002 - it keeps no sessions
-        """`ralph run`, with the one agent whose command can be chosen."""
+    def command(self, text: str, session: str) -> list[str]:  # noqa: ARG002 - it has no sessions
+        """Return `ralph run …` with `kiro`, the only agent whose command can be configured."""
         options = ["--config", str(self.home / "ralph.yml"), "--agent", "kiro", "--no-git"]
-        options += ["--no-archive", "--max-iterations", str(self._most)]
+        options += ["--no-archive", "--max-iterations", str(self._max_iterations)]
         options += ["--completion-promise", self._promise]
         return [self.program, "run", *options, *self.arguments, "--prompt-text", text]
 
     def environment(self, endpoint: str) -> dict[str, str]:
-        """Where its agent is, and where that one finds its model."""
+        """Return the environment, with the path of our agent."""
         return {**super().environment(endpoint), "RALPH_KIRO_COMMAND": str(self.home / "agent")}
 
-    def files(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - the agent reads it from the environment
-        """The agent, and the word that there is no other."""
+    def files(self, endpoint: str) -> dict[str, str]:  # noqa: ARG002 - the base URL is in the environment
+        """Return our agent, and a configuration that disables all others."""
         return {"agent": f"#!{sys.executable} -IS\n{AGENT}", "ralph.yml": CONFIG}
 
     async def prompt(self, text: str) -> None:
-        """Let it work on this task, and tell what came of it."""
-        self._begun = time.monotonic()
-        self._calls = []
-        about = {"prompt_file": "", "max_iterations": self._most, "ux_mode": "cli"}
-        self.stage.hub.emit(LOOP_START, about)
-        self.stage.hub.emit(PUBLISH, {"topic": "task.start", "payload": text})
+        """Run the loop for this task."""
+        self._started = time.monotonic()
+        self._replies = []
+        data = {"prompt_file": "", "max_iterations": self._max_iterations, "ux_mode": "cli"}
+        self.context.hub.emit(LOOP_START, data)
+        self.context.hub.emit(PUBLISH, {"topic": "task.start", "payload": text})
         await super().prompt(text)
 
-    def _hear(self, event: Event) -> None:
+    def _on_model_event(self, event: Event) -> None:
+        """Emit a request as an iteration, and the event tags of a reply as published events."""
         if event.event == REQUEST:
-            self._calls.append(None)
-            elapsed = int((time.monotonic() - self._begun) * 1000)
-            about = {"n": len(self._calls), "elapsed_ms": elapsed, "hat": HAT}
-            self.stage.hub.emit(ITERATION, about)
-        elif event.event == REPLY and self._calls:
-            text = self._calls[-1] = join_text(event.data["blocks"])
+            self._replies.append(None)
+            elapsed = int((time.monotonic() - self._started) * 1000)
+            data = {"n": len(self._replies), "elapsed_ms": elapsed, "hat": HAT}
+            self.context.hub.emit(ITERATION, data)
+        elif event.event == REPLY and self._replies:
+            text = self._replies[-1] = join_text(event.data["blocks"])
             for tag in parse_event_tags(text):
-                about = {"topic": tag.topic, "payload": tag.payload, "source": HAT}
+                data = {"topic": tag.topic, "payload": tag.payload, "source": HAT}
                 target = {"target": tag.target} if tag.target else {}
-                self.stage.hub.emit(PUBLISH, about | target)
+                self.context.hub.emit(PUBLISH, data | target)
 
-    def emit_result(self, stage: RunContext, ended: ProcessResult) -> None:
-        """Besides what it printed, why the loop ended, and whether its exit code says so."""
-        super().emit_result(stage, ended)
-        reason = self._explain(ended)
+    def emit_result(self, context: RunContext, result: ProcessResult) -> None:
+        """Emit the output and the termination, and compare the exit code with it."""
+        super().emit_result(context, result)
+        reason = self._termination_reason(result)
         code = EXIT_CODES[reason]
-        about: dict[str, Any] = {"reason": reason, "iterations": len(self._calls)}
-        seconds = round(time.monotonic() - self._begun, 3)
-        stage.hub.emit(
+        data: dict[str, Any] = {"reason": reason, "iterations": len(self._replies)}
+        seconds = round(time.monotonic() - self._started, 3)
+        context.hub.emit(
             TERMINATION,
-            {**about, "elapsed_secs": seconds, "exit_code": code, "claimed_exit_code": ended.code},
+            {**data, "elapsed_secs": seconds, "exit_code": code, "claimed_exit_code": result.code},
         )
-        told = f"it ended with {ended.code}, though the loop ended by {reason}"
-        self._found.append(
-            Verdict("exit code of ralph", "pass", "", code, ended.code)
-            if ended.code == code
-            else Verdict("exit code of ralph", "fail", told, code, ended.code, about)
+        message = f"exit code {result.code}, but the loop ended with {reason}"
+        self._verdicts.append(
+            Verdict("exit code of ralph", "pass", "", code, result.code)
+            if result.code == code
+            else Verdict("exit code of ralph", "fail", message, code, result.code, data)
         )
 
-    def _explain(self, ended: ProcessResult) -> str:
-        """Why the loop ended, judged by what its agent said last."""
-        last = self._calls[-1] if self._calls else None
-        if ended.timed_out:
+    def _termination_reason(self, result: ProcessResult) -> str:
+        last = self._replies[-1] if self._replies else None
+        if result.timed_out:
             return "MaxRuntime"
         if last is not None and has_completion_promise(last, self._promise):
             return "CompletionPromise"
-        if len(self._calls) >= self._most:
+        if len(self._replies) >= self._max_iterations:
             return "MaxIterations"
         return "ConsecutiveFailures" if last is None else "Stopped"
 
     def verdicts(self) -> Iterable[Verdict]:
-        """Whether its exit codes were true."""
-        return self._found
+        """Return a verdict on each exit code."""
+        return self._verdicts

@@ -132,7 +132,7 @@ class FrameworkSubject:
     async def open(self, context: RunContext, /) -> None:
         """Replace the mocked tools."""
         self._hub = context.hub
-        tools = self.adapter.tools() if self._mocks else {}
+        tools = self.adapter.tools()
         for name in self._mocks:
             if tools is None:
                 raise UsageError(
