@@ -38,7 +38,7 @@ class Plain:
             raise ModelError(f"invalid body: {error}", status=400) from error
         return Request(History(body.messages), tools=tuple(body.tools), stream=body.stream)
 
-    def identify(self, reply: Reply, request: Request) -> str:  # noqa: ARG002 - the protocol
+    def reply_id(self, reply: Reply, request: Request) -> str:  # noqa: ARG002 - the protocol
         return f"reply-{reply.step}"
 
     def encode(self, reply: Reply, request: Request) -> HttpResponse:
@@ -47,13 +47,13 @@ class Plain:
         words = reply.text.split(" ")
         return HttpResponse(200, SSE, b"", tuple(f'data: "{word}"\n\n'.encode() for word in words))
 
-    def refuse(self, error: ModelError, request: Request | None = None) -> HttpResponse:  # noqa: ARG002 - the protocol
+    def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:  # noqa: ARG002 - the protocol
         return HttpResponse(error.status, JSON, msgspec.json.encode({"error": error.message}))
 
-    def ask(self, request: Request, base_url: str, key: str) -> HttpRequest:
+    def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
         raise NotImplementedError
 
-    def parse(self, answer: HttpResponse, request: Request) -> Reply:
+    def parse_response(self, answer: HttpResponse, request: Request) -> Reply:
         raise NotImplementedError
 
 

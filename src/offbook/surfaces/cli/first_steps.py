@@ -206,8 +206,8 @@ def doctor(*, as_json: bool) -> None:
     width = max(len(tool.name) for tool in tools)
     for tool in tools:
         if tool.installed is None:
-            state = "does not run" if tool.place else "not installed"
-            status = f"{state}; tested with {tool.tested}; fix: {tool.do}"
+            state = "does not run" if tool.path else "not installed"
+            status = f"{state}; tested with {tool.tested}; fix: {tool.fix}"
         elif tool.installed == tool.tested:
             status = f"{tool.installed} (tested)"
         else:
