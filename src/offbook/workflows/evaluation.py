@@ -109,7 +109,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     )
     with ExitStack() as stack:
         stack.enter_context(extra_secrets(env))
-        hub = stack.enter_context(record_trace(workspace.recorded_session, more=True))
+        hub = stack.enter_context(record_trace(workspace.recorded_session, append=True))
         built = config.build(workspace.path / CASSETTES)
         if record:
             path = cassette_path(workspace, record)
@@ -132,7 +132,7 @@ async def evaluate_with_source(
 ) -> EvaluateResult:
     """Let any ModelSource judge the last run."""
     workspace = Workspaces().find(workspace_id)
-    with record_trace(workspace.recorded_session, more=True) as hub:
+    with record_trace(workspace.recorded_session, append=True) as hub:
         judge = Judge(source, judge_model)
         return await evaluate_all(judge, workspace, evaluations, hub, tested_model, force=force)
 

@@ -113,7 +113,7 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
         _propose_snapshot(workspace, raw, verdict, location)
         for raw, verdict in zip(assertions, verdicts, strict=True)
     ]
-    with record_trace(session, more=True) as hub:
+    with record_trace(session, append=True) as hub:
         for verdict in verdicts:
             hub.emit_verdict(verdict)
     results = [
@@ -182,7 +182,7 @@ def inspect(
         )
     if trace.faults:
         result["faults"] = [
-            {"line": fault.line, "why": fault.why, "text": fault.text} for fault in trace.faults
+            {"line": fault.line, "why": fault.reason, "text": fault.text} for fault in trace.faults
         ]
         result["truncated_tail"] = trace.faults[-1].torn
     return result
