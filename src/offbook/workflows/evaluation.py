@@ -91,7 +91,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     named = (judge, judge_backend, judge_command, judge_preset, judge_model)
     with ExitStack() as stack:
         stack.enter_context(extra_secrets(env))
-        hub = stack.enter_context(record_trace(workspace.recorded, more=True))
+        hub = stack.enter_context(record_trace(workspace.recorded, append=True))
         seated = JudgeConfig(*named, env, chain_of_thought).seat(workspace.path / CASSETTES)
         if record:
             place = cassette_path(workspace, record)
@@ -114,7 +114,7 @@ async def evaluate_with_source(
 ) -> EvaluateResult:
     """Let any source of replies be the judge."""
     workspace = Workspaces().find(workspace_id)
-    with record_trace(workspace.recorded, more=True) as hub:
+    with record_trace(workspace.recorded, append=True) as hub:
         judge = Judge(source, judge_model)
         return await evaluate_all(judge, workspace, evaluations, hub, tested_model, force=force)
 

@@ -124,7 +124,7 @@ def _with_pending(workspace: Workspace, raw: object, verdict: Verdict, where: st
 def _record_verdicts(session: Path, verdicts: Sequence[Verdict]) -> None:
     """Tell verdicts to the trace of a run."""
     ts = SystemClock().millis()
-    recorder = Recorder(session, ts=ts, more=True)
+    recorder = Recorder(session, ts=ts, append=True)
     for number, verdict in enumerate(verdicts, 1):
         recorder.record(Event(ts, VERDICT, verdict_data(verdict), number))
     recorder.close()
@@ -177,7 +177,9 @@ def inspect(
         raise UsageError(
             f"there is no format {format!r}", hint=did_you_mean(str(format), INSPECT_FORMATS)
         )
-    faults = [{"line": fault.line, "why": fault.why, "text": fault.text} for fault in trace.faults]
+    faults = [
+        {"line": fault.line, "why": fault.reason, "text": fault.text} for fault in trace.faults
+    ]
     if faults:
         told["faults"] = faults
         told["truncated_tail"] = trace.faults[-1].torn

@@ -676,7 +676,7 @@ def _print_difference(difference: SnapshotDiff) -> None:
             click.echo(f"{sign} {name} (+{changes.additions} -{changes.deletions})")
             for hunk in changes.hunks:
                 click.echo(f"@@ {hunk.start}-{hunk.end} @@\n{hunk.content}")
-    if difference.nothing:
+    if difference.empty:
         click.echo("nothing changed")
 
 
