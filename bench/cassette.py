@@ -78,25 +78,24 @@ def decode(number: int) -> Request:
 
 def make(path: Path, count: int) -> Path:
     """A cassette of so many chat interactions, as a recording would have written it."""
-    normal = Normalizer()
+    normalizer = Normalizer()
     items: list[Interaction] = []
     for number in range(1, count + 1):
         request = decode(number)
-        head = msgspec.structs.asdict(normal.head(request)) if number == 1 else {"head": 1}
+        head = msgspec.structs.asdict(normalizer.settings(request)) if number == 1 else {"head": 1}
         asked = RecordedRequest(
-            prompt_hash=normal.hash_request(request),
+            prompt_hash=normalizer.hash_request(request),
             prompt_preview=request.prompt[:90],
             dialect="openai-chat",
-            messages=tuple(normal.message(message) for message in request.messages),
+            messages=tuple(normalizer.clean_message(message) for message in request.messages),
             **head,
         )
         answered = RecordedResponse(
             output=ANSWER, tokens=300, usage=Usage(200, 100), duration_ms=900
         )
         items.append(Interaction(id=number, at_ms=number, request=asked, response=answered))
-    path.write_bytes(
-        append_interactions(new_cassette(CassetteTitle(path.name, hashed=normal.seal)), items)
-    )
+    title = CassetteTitle(path.name, hashed=normalizer.fingerprint)
+    path.write_bytes(append_interactions(new_cassette(title), items))
     return path
 
 
@@ -216,7 +215,7 @@ def weigh(path: Path) -> float:
     source = Cassette(CassetteFile(path.read_bytes(), path))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(source.tape)
+    assert len(source.file)
     return peak / size
 
 

@@ -66,7 +66,9 @@ class AgentCase:
     """An agent, and its tool aliases if the subject does not define them."""
 
     build: Callable[[Run], object]
-    names: Mapping[str, str | ToolAlias] = field(default_factory=dict[str, "str | ToolAlias"])
+    tool_aliases: Mapping[str, str | ToolAlias] = field(
+        default_factory=dict[str, "str | ToolAlias"]
+    )
 
 
 def client_case(shell: Shell) -> Any:
@@ -111,7 +113,7 @@ def test_one_playbook_scripts_every_agent(case: AgentCase, tmp_path: Path):
             words, cwd=tmp_path, capture_output=True, text=True, check=True
         ).stdout
 
-    with drive(case.build(run), names=case.names, cwd=tmp_path) as rehearsal:
+    with drive(case.build(run), tool_aliases=case.tool_aliases, cwd=tmp_path) as rehearsal:
         rehearsal.run(*read_script(PLAYBOOK))
         assert (tmp_path / "note.txt").read_text() == "noted\n"
         assert list_steps(rehearsal) == [

@@ -302,7 +302,7 @@ def load_round_trip(text: str, path: Path | str = "") -> Any:
     Mappings and lists in it behave like dicts and lists; change them in place, then call
     `dump_round_trip`. It is slow: read with `parse_yaml` where nothing is written back.
     """
-    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     parse_yaml(text, path)  # the same errors as everywhere; the editor itself is more lenient
     try:
@@ -310,6 +310,8 @@ def load_round_trip(text: str, path: Path | str = "") -> Any:
     except MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
         raise FormatError(f"invalid YAML: {error.problem}", path=path, line=line) from error
+    except YAMLError as error:  # a control character
+        raise FormatError(f"invalid YAML: {error}", path=path) from error
 
 
 def dump_round_trip(document: Any, text: str) -> str:

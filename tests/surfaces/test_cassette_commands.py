@@ -1,4 +1,4 @@
-"""The commands that record, replay, import and look after cassettes."""
+"""The commands that record, replay, import and maintain cassettes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def agent(tmp_path: Path) -> list[str]:
     return ["--", sys.executable, "agent.py"]
 
 
-def test_record_replay_and_record_one_again(tmp_path: Path, agent: list[str]):
+def test_record_replay_and_record_one_interaction_again(tmp_path: Path, agent: list[str]):
     model = Counting()
     with Server() as server:
         url = server.mount(model, run="").openai
@@ -60,16 +60,16 @@ def test_record_replay_and_record_one_again(tmp_path: Path, agent: list[str]):
         assert "recorded 2 interactions in a.yaml" in done.stderr
         again = offbook("record", "a.yaml", "--upstream", url, *agent, "one", cwd=tmp_path)
         assert again.returncode == 2
-        assert "recording already" in again.stderr
+        assert "already has a recording" in again.stderr
         only = ("--only", "2", "--upstream", url)
-        renewed = offbook("record", "a.yaml", *only, *agent, "one", "zwei", cwd=tmp_path)
-        assert renewed.returncode == 0, renewed.stderr
+        rerecorded = offbook("record", "a.yaml", *only, *agent, "one", "zwei", cwd=tmp_path)
+        assert rerecorded.returncode == 0, rerecorded.stderr
     replayed = offbook("replay", "a.yaml", *agent, "one", "zwei", cwd=tmp_path)
     assert (replayed.returncode, replayed.stdout) == (0, "answer 1\nanswer 3\n"), replayed.stderr
     assert model.asked == 3
 
 
-def test_a_replay_that_does_not_fit_fails_with_the_message(tmp_path: Path, agent: list[str]):
+def test_a_mismatch_fails_the_replay_with_the_message(tmp_path: Path, agent: list[str]):
     with Server() as server:
         url = server.mount(Counting(), run="").openai
         offbook("record", "a.yaml", "--upstream", url, *agent, "one", "two", cwd=tmp_path)
@@ -83,7 +83,7 @@ def test_a_replay_that_does_not_fit_fails_with_the_message(tmp_path: Path, agent
     assert (loose.returncode, loose.stdout) == (0, "answer 1\nanswer 2\n")
 
 
-def test_what_the_message_proposes_can_be_pasted_and_works(tmp_path: Path, agent: list[str]):
+def test_the_commands_of_the_message_work_when_pasted(tmp_path: Path, agent: list[str]):
     volatile = ("for user_abc123", "for user_xyz789")
     changed = ("Refund order 7", "Refund 'order' 8 {number}")
     model = Counting()
@@ -99,30 +99,30 @@ def test_what_the_message_proposes_can_be_pasted_and_works(tmp_path: Path, agent
         assert hint is not None, first.stderr
         second = offbook("replay", "a b.yaml", "--redact", hint[1], *now, cwd=tmp_path)
         assert "Replay mismatch at interaction 3" in second.stderr
-        again = re.search(r"^To record only this one again: (.*)$", second.stderr, re.MULTILINE)
-        assert again is not None, second.stderr
-        words = shlex.split(again[1])
+        fix = re.search(r"^Fix, if the change is intended: (.*)$", second.stderr, re.MULTILINE)
+        assert fix is not None, second.stderr
+        words = shlex.split(fix[1])
         assert words[:5] == ["offbook", "record", "a b.yaml", "--only", "3"]
-        renewed = subprocess.run(
+        rerecorded = subprocess.run(
             [sys.executable, "-m", *words],
             cwd=tmp_path,
             env={**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-none"},
             check=True,
             capture_output=True,
         )
-        assert b"recorded interaction 3 of a b.yaml again" in renewed.stderr
+        assert b"recorded interaction 3 of a b.yaml again" in rerecorded.stderr
     assert model.asked == 4
     third = offbook("replay", "a b.yaml", "--redact", hint[1], *now, cwd=tmp_path)
     assert (third.returncode, third.stdout) == (0, "answer 1\nanswer 2\nanswer 4\n"), third.stderr
 
 
-def test_a_cursor_goes_on_where_the_last_command_ended(tmp_path: Path, agent: list[str]):
+def test_a_cursor_continues_after_the_last_command(tmp_path: Path, agent: list[str]):
     with Server() as server:
         url = server.mount(Counting(), run="").openai
         offbook("record", "a.yaml", "--upstream", url, *agent, "go", "go", "go", cwd=tmp_path)
     options = ("a.yaml", "--cursor", "cursor", *agent)
-    told = [offbook("replay", *options, "go", cwd=tmp_path).stdout for _ in range(2)]
-    assert told == ["answer 1\n", "answer 2\n"]
+    outputs = [offbook("replay", *options, "go", cwd=tmp_path).stdout for _ in range(2)]
+    assert outputs == ["answer 1\n", "answer 2\n"]
     trimmed = offbook("cassette", "trim", "a.yaml", "--unused-by", "cursor", cwd=tmp_path)
     assert trimmed.stdout == "a.yaml: removed 1 interactions\n"
 
@@ -138,7 +138,7 @@ def test_mocks_are_recorded_and_stand_in_for_the_model(tmp_path: Path, agent: li
         failed = offbook("record", *options, *agent, "one", cwd=tmp_path)
         assert (failed.returncode, "recorded 1 mocks" in failed.stderr) == (1, True)
         there = offbook("record", *options, *agent, "one", cwd=tmp_path)
-        assert (there.returncode, "there already" in there.stderr) == (2, True)
+        assert (there.returncode, "already exists" in there.stderr) == (2, True)
         done = offbook("record", "--replace", *options, *agent, "one", "two", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         nothing = offbook("record", "n.jsonl", "--", "true", cwd=tmp_path)
@@ -153,7 +153,7 @@ def test_mocks_are_recorded_and_stand_in_for_the_model(tmp_path: Path, agent: li
     assert (only.returncode, "need a cassette" in only.stderr) == (2, True)
 
 
-def test_an_import_says_how_many(tmp_path: Path):
+def test_an_import_reports_the_number_of_interactions(tmp_path: Path):
     (tmp_path / "t.jsonl").write_text('{"prompt": "q", "response": "a"}\n')
     done = offbook("import", "t.jsonl", "-o", "t.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "t.yaml: 1 interactions\n")
@@ -185,12 +185,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("upgrade a.yaml", 0, "a.yaml: 0 interactions changed\n"),
         ("verify a.yaml --against a.yaml", 0, "a.yaml: no drift\n"),
         ("verify a.yaml", 2, "nothing to verify against"),
-        ("verify a.yaml --upstream http://127.0.0.1:9", 2, "no request is kept"),
+        ("verify a.yaml --upstream http://127.0.0.1:9", 2, "no request is stored"),
         ("list nowhere", 2, "no cassette"),
     ],
 )
 @pytest.mark.usefixtures("shop")
-def test_looking_after_cassettes(offbook_command: Offbook, words: str, code: int, said: str):
+def test_maintenance_commands(offbook_command: Offbook, words: str, code: int, said: str):
     done = offbook_command("cassette", *words.split())
     assert done.code == code, done.err
     assert said in (done.err if code else done.out)
@@ -217,7 +217,7 @@ def test_trimming_and_upgrading_change_the_file_and_nothing_else(
         ("s/output:/outptu:/", 2, "did you mean 'output'"),
     ],
 )
-def test_an_edited_cassette_is_put_back_only_when_it_can_be_read(
+def test_an_edited_cassette_is_saved_only_if_it_is_valid(
     offbook_command: Offbook,
     shop: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -240,7 +240,7 @@ def test_an_edited_cassette_is_put_back_only_when_it_can_be_read(
         assert done.out.startswith(f"{shop}: saved")
 
 
-def test_drift_is_told_path_by_path(
+def test_drift_is_reported_by_path(
     tmp_path: Path, offbook_command: Offbook, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
@@ -264,7 +264,7 @@ def test_drift_is_told_path_by_path(
 
 
 @pytest.mark.parametrize("fossil", sorted(FOSSILS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_cassettes_of_every_version_are_read_by_every_command(
+def test_every_command_reads_cassettes_of_every_version(
     offbook_command: Offbook, fossil: Path, tmp_path: Path
 ):
     path = tmp_path / "old.yaml"
@@ -277,7 +277,7 @@ def test_cassettes_of_every_version_are_read_by_every_command(
     assert "version       1" in offbook_command("cassette", "stats", path).out
 
 
-def test_a_cassette_that_cannot_be_read_is_a_misuse(tmp_path: Path):
+def test_an_invalid_cassette_is_a_usage_error(tmp_path: Path):
     (tmp_path / "a.yaml").write_text("interactions: [")
     done = offbook("replay", "a.yaml", "--", "true", cwd=tmp_path)
     assert done.returncode == 2
@@ -294,7 +294,7 @@ def test_a_cassette_that_cannot_be_read_is_a_misuse(tmp_path: Path):
         (["--upstream", "nowhere"], "not a base URL"),
     ],
 )
-def test_wrong_options_are_refused_before_anything_runs(
+def test_invalid_options_are_refused_before_the_command_runs(
     tmp_path: Path, options: list[str], message: str
 ):
     done = offbook("record", "a.yaml", *options, "--", "touch", "ran", cwd=tmp_path)
@@ -303,7 +303,7 @@ def test_wrong_options_are_refused_before_anything_runs(
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_is_not_recorded_goes_to_the_model_only_when_it_may(tmp_path: Path, agent: list[str]):
+def test_unrecorded_requests_go_to_the_model_only_on_request(tmp_path: Path, agent: list[str]):
     model = Counting()
     with Server() as server:
         url = server.mount(model, run="").openai
@@ -328,7 +328,7 @@ def test_what_is_not_recorded_goes_to_the_model_only_when_it_may(tmp_path: Path,
 WAITING = AGENT + "\nprint('asked', flush=True)\nimport time\ntime.sleep(60)\n"
 
 
-def test_an_interrupted_recording_keeps_what_it_has_and_says_so(tmp_path: Path):
+def test_an_interrupted_recording_keeps_its_interactions(tmp_path: Path):
     (tmp_path / "agent.py").write_text(WAITING)
     with Server() as server:
         url = server.mount(Counting(), run="").openai

@@ -17,7 +17,7 @@ from offbook.errors import ModelError
 from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.model import Reply, Request
 from offbook.sources.server.server import Server
-from tests.sources.cassette.test_secrets import ENVIRONMENT, everywhere, secrets
+from tests.sources.cassette.test_secrets import ENVIRONMENT, all_files, secrets
 from tests.surfaces.conftest import Offbook
 
 pytest_plugins = ["pytester"]
@@ -124,7 +124,7 @@ class Planted:
 
     def found(self, folder: Path) -> list[str]:
         """Which secrets are in anything that was said or written, and where."""
-        written = {str(path): path.read_bytes() for path in everywhere(folder) if path != self.file}
+        written = {str(path): path.read_bytes() for path in all_files(folder) if path != self.file}
         written |= {f"said {at}": text.encode() for at, text in enumerate(self.said)}
         return [
             f"{name}: {raw[max(0, at - 40) : at + 30]!r}"
@@ -180,7 +180,7 @@ def test_no_secret_is_written_when_commands_are_recorded_and_replayed(
     planted.hear(mocks.err)
     assert (tmp_path / "mocks.jsonl").read_text().count("\n") == 3
     assert planted.found(tmp_path) == []
-    assert len(everywhere(tmp_path)) >= 7
+    assert len(all_files(tmp_path)) >= 7
 
 
 def test_no_secret_is_written_when_a_loop_is_recorded_judged_and_reported(

@@ -1,4 +1,4 @@
-"""Small conversations to record and to replay."""
+"""Small conversations to record and replay, and a model that counts its requests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ metadata:
 
 
 class Counting:
-    """A model that counts: its answers are scripted, or its number."""
+    """A model that counts its requests; without scripted replies it answers with the count."""
 
     def __init__(self, *replies: Reply | Exception) -> None:
         self.replies = list(replies)
@@ -67,22 +67,22 @@ class Counting:
         self.asked += 1
         if not self.replies:
             return Reply((Text(f"answer {self.asked}"),), usage=Usage(10, 2))
-        given = self.replies.pop(0)
-        if isinstance(given, Exception):
-            raise given
-        return given
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
 
 def ask(*texts: str, hat: str = "", **more: Any) -> Request:
-    """A request: texts of the user and the model in turn."""
+    """Return a request whose messages are from the user and the model in turn."""
     roles = ("user", "assistant")
-    messages = [Message(roles[at % 2], (Text(text),)) for at, text in enumerate(texts)]
-    about = {"hat": hat} if hat else {}
-    return Request(History(messages), model="gpt-5", metadata=about, **more)
+    messages = [Message(roles[i % 2], (Text(text),)) for i, text in enumerate(texts)]
+    metadata = {"hat": hat} if hat else {}
+    return Request(History(messages), model="gpt-5", metadata=metadata, **more)
 
 
 def looking_up(call_id: str, *, found: str = "it is blue") -> list[Request]:
-    """A conversation of three requests with a tool call in it, as an agent would send it."""
+    """Return the three requests of a conversation with a tool call, as an agent sends them."""
     first = History([user("Refund order 7")])
     call = ToolCall(call_id, "find_order", {"id": 7})
     second = History(
@@ -106,7 +106,7 @@ LOOK = Reply(
 async def record(
     path: Path, requests: Iterable[Request], *replies: Reply | Exception, **options: Any
 ) -> Counting:
-    """Record these requests, answered by a counting model."""
+    """Record these requests to a counting model."""
     source = Counting(*replies)
     with Recording(source, path, **options) as recording:
         for request in requests:
@@ -115,7 +115,7 @@ async def record(
 
 
 async def answer(source: Any, request: Request) -> str:
-    """What a source says to a request, or how the provider refuses."""
+    """Return the text of a source's reply, or of the provider's error."""
     from offbook.errors import ModelError
 
     try:
@@ -125,13 +125,15 @@ async def answer(source: Any, request: Request) -> str:
 
 
 async def replay(path: Path, requests: Iterable[Request], **options: Any) -> list[str]:
-    """What a replay of this cassette says to these requests."""
+    """Return the texts of the replies that a replay gives to these requests."""
     source = Cassette(path, **options)
     return [await answer(source, request) for request in requests]
 
 
 def record_prompts(path: Path, prompts: Iterable[tuple[str, str]], **options: Any) -> None:
-    """Record what a command said to these prompts, each with the hat that asked."""
+    """Record the outputs of a command for these pairs of hat and prompt."""
     with Recording(Counting(), path, **options) as recording:
-        for at, (hat, prompt) in enumerate(prompts, 1):
-            recording.output(prompt, RecordedResponse(output=f"output {at}\n", tokens=at), hat=hat)
+        for number, (hat, prompt) in enumerate(prompts, 1):
+            recording.record_output(
+                prompt, RecordedResponse(output=f"output {number}\n", tokens=number), hat=hat
+            )

@@ -1,8 +1,8 @@
-"""Records in a process of its own and kills it with -9 at a chance moment, again and again.
+"""Starts a recorder in another process and kills it with -9 at a random moment, several times.
 
-    python killing.py FOLDER TIMES SEED
+    python kill_recorder.py FOLDER TIMES SEED
 
-Tells one line for each time that a cassette was not as it should be, and then how often it tried.
+Prints one line for each cassette that is not as it should be, and at the end the number of tries.
 """
 
 from __future__ import annotations
@@ -29,54 +29,54 @@ class Model:
         return Reply((Text(f"about {request.prompt} " + "and so on " * 200),), usage=Usage(1, 1))
 
 
-def record(path: Path, told: int) -> None:
-    """Record several times over, adding; tell each finished interaction."""
+def record(path: Path, pipe: int) -> None:
+    """Append several recordings; write a dot to the pipe for each finished interaction."""
 
     async def work() -> None:
-        for at in range(ROUNDS):
+        for round_ in range(ROUNDS):
             with Recording(Model(), path, append=True) as recording:
                 for number in range(3):
-                    await recording.reply(ask(f"question {at}.{number}"))
-                    os.write(told, b".")
+                    await recording.reply(ask(f"question {round_}.{number}"))
+                    os.write(pipe, b".")
 
     asyncio.run(work())
 
 
-def try_once(path: Path, chance: random.Random) -> str:
-    """What is wrong with the cassette after the kill, if anything."""
-    heard, told = os.pipe()
+def try_once(path: Path, moments: random.Random) -> str:
+    """Return the problem of the cassette after the kill, or an empty text."""
+    reader, writer = os.pipe()
     child = os.fork()
     if not child:
         try:
-            record(path, told)
+            record(path, writer)
         finally:
             os._exit(0)
-    os.close(told)
-    os.read(heard, 1)
-    time.sleep(chance.random() * 0.05)
+    os.close(writer)
+    os.read(reader, 1)
+    time.sleep(moments.random() * 0.05)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     finished = 1
-    while dots := os.read(heard, 4096):
+    while dots := os.read(reader, 4096):
         finished += len(dots)
-    os.close(heard)
-    tape = load_cassette(path)
+    os.close(reader)
+    file = load_cassette(path)
     if journal_path(path).exists():
         return "the journal is still there"
-    texts = [item.response.said for item in tape]
+    texts = [item.response.reply_blocks for item in file]
     if not finished <= len(texts) <= finished + 1:
-        return f"{finished} finished, {len(texts)} kept"
-    if len({item.request.prompt_preview for item in tape}) != len(texts):
+        return f"{finished} finished, {len(texts)} stored"
+    if len({item.request.prompt_preview for item in file}) != len(texts):
         return "an interaction is there twice"
     return ""
 
 
 def main(folder: Path, times: int, seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311 - when to strike
-    for at in range(times):
-        wrong = try_once(folder / f"{at}.yaml", chance)
-        if wrong:
-            print(f"{at}: {wrong}")  # noqa: T201 - read by the test
+    moments = random.Random(seed)  # noqa: S311 - only the moment of the kill
+    for attempt in range(times):
+        problem = try_once(folder / f"{attempt}.yaml", moments)
+        if problem:
+            print(f"{attempt}: {problem}")  # noqa: T201 - read by the test
     print(f"tried {times}")  # noqa: T201 - as above
 
 

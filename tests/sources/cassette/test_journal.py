@@ -1,4 +1,4 @@
-"""A recording loses nothing, whoever dies, and there is only one at a time."""
+"""A killed recorder loses nothing, and a cassette has one recorder at a time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.sources.cassette.conversations import Counting, ask, record, record_p
 
 
 def item(identity: int, text: str) -> Interaction:
-    asked = RecordedRequest(prompt_hash="sha256:aa", prompt=text)
-    return Interaction(id=identity, request=asked, response=RecordedResponse(output=text))
+    request = RecordedRequest(prompt_hash="sha256:aa", prompt=text)
+    return Interaction(id=identity, request=request, response=RecordedResponse(output=text))
 
 
 @pytest.fixture
@@ -33,35 +33,35 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a forked recorder")
 @pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_a_recorder_that_is_killed_leaves_all_that_was_finished(
+def test_a_killed_recorder_leaves_every_finished_interaction(
     tmp_path: Path, root: Path, times: int
 ):
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "tests.sources.cassette.kill_recorder", tmp_path, str(times), "7"],
         cwd=root,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.stdout == f"tried {times}\n", told.stdout + told.stderr
+    assert result.stdout == f"tried {times}\n", result.stdout + result.stderr
 
 
-def test_a_second_recorder_is_refused_with_the_process_of_the_first(path: Path):
+def test_a_second_recorder_is_refused_with_the_process_id_of_the_first(path: Path):
     with Recording(Counting(), path), pytest.raises(UsageError, match=f"process {os.getpid()}"):
         Recording(Counting(), path)
     with Recording(Counting(), path):
         pass
 
 
-def test_who_reads_while_it_is_recorded_sees_the_last_whole_one(path: Path):
+def test_a_reader_during_a_recording_sees_the_last_complete_cassette(path: Path):
     record_prompts(path, [("a", "one")])
     with Recording(Counting(), path, append=True) as recording:
-        recording.output("two", RecordedResponse(output="2"), hat="a")
+        recording.record_output("two", RecordedResponse(output="2"), hat="a")
         assert len(load_cassette(path)) == 1
     assert len(load_cassette(path)) == 2
 
 
-def test_only_its_owner_may_read_it(path: Path):
+def test_only_the_owner_may_read_the_files(path: Path):
     record_prompts(path, [("a", "one")])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with Recording(Counting(), path, append=True):
@@ -69,49 +69,51 @@ def test_only_its_owner_may_read_it(path: Path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_torn_line_was_never_an_interaction(path: Path):
+def test_a_torn_last_line_is_not_an_interaction(path: Path):
     journal = Journal(path, CassetteTitle("refund.yaml"))
     journal.add(1, item(1, "one"))
     os.close(journal.file)  # as if the process had died here
     with journal_path(path).open("ab") as file:
         file.write(b'{"type":"finished","place":2,"interac')
-    tape = load_cassette(path)
-    assert [one.response.output for one in tape] == ["one"]
-    assert tape.header.metadata["interrupted"] is True
+    file = load_cassette(path)
+    assert [item.response.output for item in file] == ["one"]
+    assert file.header.metadata["interrupted"] is True
 
 
-def test_a_secret_that_is_one_of_our_own_words_loses_nothing(
+def test_a_secret_equal_to_a_key_of_the_journal_loses_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MY_TOKEN", "response")
     record_prompts(path, [("a", "the response is here")])
-    (kept,) = load_cassette(path)
-    assert kept.request.prompt == "the [API_KEY] is here"
-    assert kept.response.output == "output 1\n"
+    (stored,) = load_cassette(path)
+    assert stored.request.prompt == "the [API_KEY] is here"
+    assert stored.response.output == "output 1\n"
 
 
-def test_a_crash_after_the_folding_adds_nothing_twice(path: Path):
+def test_a_crash_after_the_merge_adds_nothing_twice(path: Path):
     journal = Journal(path, CassetteTitle("refund.yaml"))
     journal.add(1, item(1, "one"))
-    noted = journal_path(path).read_bytes()
+    lines = journal_path(path).read_bytes()
     journal.close()
     mark = msgspec.json.encode(JournalMerged(load_cassette(path).digest)) + b"\n"
-    journal_path(path).write_bytes(noted + mark)  # as if the process had died before it tidied up
-    assert [one.id for one in load_cassette(path)] == [1]
+    journal_path(path).write_bytes(
+        lines + mark
+    )  # as if the process had died before it removed the journal
+    assert [item.id for item in load_cassette(path)] == [1]
     assert not journal_path(path).exists()
 
 
-def test_what_is_there_is_not_overwritten_unasked(path: Path):
+def test_an_existing_cassette_is_overwritten_only_on_request(path: Path):
     record_prompts(path, [("a", "one")])
     before = path.read_bytes()
-    with pytest.raises(UsageError, match="recording already, of 1 interactions"):
+    with pytest.raises(UsageError, match="already has a recording of 1 interactions"):
         Recording(Counting(), path)
     assert path.read_bytes() == before
     record_prompts(path, [("a", "two")], replace=True)
-    assert [one.request.prompt for one in load_cassette(path)] == ["two"]
+    assert [item.request.prompt for item in load_cassette(path)] == ["two"]
 
 
-def test_a_broken_cassette_is_not_recorded_over(path: Path):
+def test_an_invalid_cassette_is_not_overwritten(path: Path):
     path.parent.mkdir()
     path.write_text("interactions: [")
     with pytest.raises(FormatError, match="YAML"):
@@ -119,36 +121,36 @@ def test_a_broken_cassette_is_not_recorded_over(path: Path):
     assert path.read_text() == "interactions: ["
 
 
-async def test_a_conversation_goes_on_where_an_earlier_recording_ended(path: Path):
+async def test_a_conversation_continues_an_earlier_recording(path: Path):
     await record(path, [ask("one")])
     await record(path, [ask("one", "answer 1", "two")], append=True)
     last = list(load_cassette(path))[-1]
     assert (last.request.after, len(last.request.messages)) == (1, 1)
-    asked = [ask("one"), ask("one", "answer 1", "two")]
-    assert await replay(path, asked) == ["answer 1", "answer 1"]
+    requests = [ask("one"), ask("one", "answer 1", "two")]
+    assert await replay(path, requests) == ["answer 1", "answer 1"]
 
 
-async def test_a_recording_that_is_interrupted_keeps_what_it_has_and_says_so(path: Path):
+async def test_an_interrupted_recording_keeps_its_interactions_and_is_marked(path: Path):
     recording = Recording(Counting(), path)
     with suppress(KeyboardInterrupt), recording:
         await recording.reply(ask("one"))
         raise KeyboardInterrupt
     assert recording.summary().interrupted
-    tape = load_cassette(path)
-    assert tape.header.metadata["interrupted"] is True
-    assert (await Cassette(tape).reply(ask("one"))).text == "answer 1"
+    file = load_cassette(path)
+    assert file.header.metadata["interrupted"] is True
+    assert (await Cassette(file).reply(ask("one"))).text == "answer 1"
 
 
-def test_a_summary_tells_what_it_cost(path: Path):
+def test_a_price_table_computes_the_cost_of_a_reply():
     from offbook.exchange.model import Usage
     from offbook.sources.cassette.recording import price_table
 
     price = price_table([("gpt-5", 1.0, 10.0)])
     assert price("gpt-5", Usage(1_000_000, 100_000)) == 2.0
-    assert price("unheard-of", Usage(1, 1)) is None
+    assert price("unknown", Usage(1, 1)) is None
 
 
-async def test_without_a_price_there_is_no_cost_rather_than_none_to_pay(path: Path):
+async def test_without_a_price_the_cost_is_unknown_and_not_zero(path: Path):
     with Recording(Counting(), path) as recording:
         await recording.reply(ask("one"))
     assert recording.summary().cost_dollars is None
@@ -160,50 +162,50 @@ FULL = """
 import asyncio, resource, sys
 from pathlib import Path
 from offbook.errors import RunError
-from offbook.sources.cassette.journal import beside, load
-from offbook.sources.recording import Recording
-from tests.sources.cassette.talks import Counting, ask
+from offbook.sources.cassette.journal import journal_path, load_cassette
+from offbook.sources.cassette.recording import Recording
+from tests.sources.cassette.conversations import Counting, ask
 
 
 async def main(path):
     source = Counting()
     recording = Recording(source, path)
     await recording.reply(ask("one"))
-    room = beside(path).stat().st_size + 40  # for a part of the next line
+    room = journal_path(path).stat().st_size + 40  # enough for a part of the next line
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     for text in ("two", "three"):
         try:
             await recording.reply(ask(text))
         except RunError as error:
             print(error)
-    assert source.asked == 2  # nothing is asked that cannot be kept
+    assert source.asked == 2  # no request is sent whose reply cannot be stored
     try:
         recording.close()
     except RunError as error:
         print(error)
     assert not path.exists()
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-    print([item.response.output for item in load(path)])
+    print([item.response.output for item in load_cassette(path)])
 
 
 asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="fills a disk by a limit of the system")
-def test_a_full_disk_is_told_of_and_what_was_recorded_before_is_not_lost(path: Path, root: Path):
-    told = subprocess.run(
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a limit of the file size")
+def test_a_full_disk_is_reported_and_loses_nothing_recorded_before(path: Path, root: Path):
+    result = subprocess.run(
         [sys.executable, "-c", FULL, path], cwd=root, capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.count(f"{path}: cannot write the cassette: ") == 3
-    assert told.stdout.count("make room for it") == 3
-    assert told.stdout.endswith("['answer 1']\n")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count(f"{path}: cannot write the cassette: ") == 3
+    assert result.stdout.count("free some disk space") == 3
+    assert result.stdout.endswith("['answer 1']\n")
 
 
-def test_a_cursor_of_another_cassette_is_refused_before_anything_is_asked(path: Path):
+def test_a_cursor_of_another_cassette_is_refused_before_the_first_request(path: Path):
     record_prompts(path, [("main", "one")])
     cursor = path.with_name("cursor")
-    cursor.write_text("of another\n1\n")
+    cursor.write_text("another digest\n1\n")
     with pytest.raises(FormatError, match="belongs to another cassette"):
         Cassette(path, cursor=cursor)

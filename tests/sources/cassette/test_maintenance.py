@@ -1,4 +1,4 @@
-"""Cassettes are looked after without harm to what people wrote into them."""
+"""Maintenance of cassettes keeps everything that people wrote into them."""
 
 from __future__ import annotations
 
@@ -40,62 +40,59 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_cassette_in_numbers(path: Path):
+def test_statistics_count_interactions_hats_models_and_tokens(path: Path):
     stats = cassette_stats(path)
     assert (stats.interactions, stats.hats, stats.models) == (3, {"main": 3}, {"gpt-5": 3})
     assert (stats.tokens, stats.errors, stats.cost_dollars, stats.stale) == (53, 0, None, ())
 
 
-def test_what_others_go_on_from_is_written_out_where_it_is_needed(path: Path):
-    text = path.read_text().replace("  - id: 3", "  # thanks are due\n  - id: 3")
+def test_trimming_copies_the_messages_that_other_interactions_refer_to(path: Path):
+    text = path.read_text().replace("  - id: 3", "  # a reviewer\n  - id: 3")
     path.write_text(text)
     whole = load_cassette(path).messages(load_cassette(path).entries[2])
     trim_cassette(path, {1, 2})
-    tape = load_cassette(path)
-    assert [entry.id for entry in tape.entries] == [3]
-    assert tape.messages(tape.entries[0]) == whole
-    assert "# thanks are due" in path.read_text()
+    file = load_cassette(path)
+    assert [entry.id for entry in file.entries] == [3]
+    assert file.messages(file.entries[0]) == whole
+    assert "# a reviewer" in path.read_text()
     assert asyncio.run(replay(path, looking_up("x")[2:])) == ["answer 3"]
 
 
-def test_trimming_what_is_not_there_is_refused(path: Path):
+def test_trimming_an_unknown_interaction_is_refused(path: Path):
     before = path.read_bytes()
     with pytest.raises(UsageError, match="no interaction 7"):
         trim_cassette(path, {1, 7})
     assert path.read_bytes() == before
 
 
-def test_a_request_that_was_edited_is_stale_until_its_hash_is_made_anew(path: Path):
+def test_an_edited_request_is_stale_until_the_cassette_is_upgraded(path: Path):
     path.write_text(path.read_text().replace("- user: thanks", "- user: thank you  # kinder"))
     assert stale_interactions(load_cassette(path)) == [3]
-    requests = looking_up("x")
-    asked = [*requests[:2], ask("Refund order 7")]
     assert upgrade_cassette(path) == [3]
     assert stale_interactions(load_cassette(path)) == []
     assert "# kinder" in path.read_text()
-    assert len(asked) == 3
 
 
-def test_the_first_format_is_upgraded_with_its_comments(tmp_path: Path):
+def test_the_oldest_format_is_upgraded_with_its_comments(tmp_path: Path):
     path = tmp_path / "auth_flow.yaml"
     path.write_text(SEED)
     upgrade_cassette(path)
-    tape = load_cassette(path)
-    assert tape.header.version == 1
-    assert [entry.id for entry in tape.entries] == [1, 2]
-    kept = [line for line in SEED.splitlines() if line not in path.read_text().splitlines()]
-    assert kept == ["  - request:", "  - request:"]
+    file = load_cassette(path)
+    assert file.header.version == 1
+    assert [entry.id for entry in file.entries] == [1, 2]
+    changed = [line for line in SEED.splitlines() if line not in path.read_text().splitlines()]
+    assert changed == ["  - request:", "  - request:"]
     source = Cassette(path, strict=False)
-    assert source.output("x", "builder") is not None
+    assert source.reply_to_prompt("x", "builder") is not None
 
 
-async def test_answers_that_have_another_structure_are_drift(path: Path):
-    now = (
+async def test_replies_with_another_structure_are_drift(path: Path):
+    current = (
         Reply((ToolCall("c", "find_order", {"id": "seven", "deep": True}),), "tool_use"),
         ModelError("gone", status=404),
     )
     assert await verify_cassette(path, Counting(LOOK)) == []
-    drifts = await verify_cassette(path, Counting(*now))
+    drifts = await verify_cassette(path, Counting(*current))
     assert drifts == [
         Drift(
             1,
@@ -108,17 +105,17 @@ async def test_answers_that_have_another_structure_are_drift(path: Path):
     assert "~ $.calls.find_order.id: number became text" in str(drifts[0])
 
 
-async def test_two_cassettes_are_compared_turn_by_turn(path: Path, tmp_path: Path):
+async def test_two_cassettes_are_compared_interaction_by_interaction(path: Path, tmp_path: Path):
     other = tmp_path / "other.yaml"
     await record(other, looking_up("toolu_01"), Reply((Text("no need to look"),)))
     assert [drift.number for drift in compare_cassettes(path, other)] == [1]
     assert compare_cassettes(path, path) == []
 
 
-async def test_a_cassette_that_keeps_no_request_cannot_be_verified(tmp_path: Path):
+async def test_a_cassette_without_stored_requests_cannot_be_verified(tmp_path: Path):
     path = tmp_path / "seed.yaml"
     path.write_text(SEED)
-    with pytest.raises(FormatError, match="no request is kept"):
+    with pytest.raises(FormatError, match="no request is stored"):
         await verify_cassette(path, Counting())
 
 
@@ -126,7 +123,10 @@ def test_cassettes_are_found_among_other_files(path: Path):
     (path.parent / "other.yaml").write_text("a: 1\n")
     (path.parent / "deep").mkdir()
     (path.parent / "deep" / "seed.yml").write_text(SEED)
-    assert [found.name for found in find_cassettes(path.parent)] == ["seed.yml", "refund.yaml"]
+    assert [cassette.name for cassette in find_cassettes(path.parent)] == [
+        "seed.yml",
+        "refund.yaml",
+    ]
 
 
 HAND_MADE = """# reviewed by me
@@ -138,7 +138,7 @@ interactions:
   - id: 1
     request:
       prompt_hash: sha256:aa
-      prompt: Refund order 7   # as the user says it
+      prompt: Refund order 7   # in the words of the user
     response: {output: Done.}
   - id: 2
     request:
@@ -153,7 +153,7 @@ interactions:
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_comments_and_line_ends_stay_whatever_editor_wrote_them(
+def test_comments_line_ends_and_byte_order_mark_of_any_editor_are_handled(
     tmp_path: Path, ends: str, mark: str
 ):
     path = tmp_path / "hand.yaml"
@@ -171,7 +171,7 @@ def test_comments_and_line_ends_stay_whatever_editor_wrote_them(
     assert "# the first one" not in text
 
 
-async def test_a_request_that_may_be_anything_stays_so(tmp_path: Path):
+async def test_a_shortened_hash_that_matches_any_request_is_kept(tmp_path: Path):
     path = tmp_path / "hand.yaml"
     path.write_text(HAND_MADE)
     source = Cassette(path)
@@ -179,21 +179,23 @@ async def test_a_request_that_may_be_anything_stays_so(tmp_path: Path):
     assert (await source.reply(ask("something else"))).text == "Nothing.\nMore.\n"
 
 
-def test_comments_above_all_stay_when_a_cassette_in_one_line_is_spelt_out(tmp_path: Path):
+def test_the_top_comments_of_a_cassette_in_flow_style_are_kept(tmp_path: Path):
     path = tmp_path / "flow.yaml"
-    asked = '{prompt_hash: "sha256:aa", prompt: hi}'
-    path.write_text(f"# mine\n{{interactions: [{{request: {asked}, response: {{output: ho}}}}]}}\n")
+    request = '{prompt_hash: "sha256:aa", prompt: hi}'
+    path.write_text(
+        f"# mine\n{{interactions: [{{request: {request}, response: {{output: ho}}}}]}}\n"
+    )
     assert upgrade_cassette(path) == [1]
     assert path.read_text().startswith("# mine\nformat:")
 
 
-def test_an_alias_of_another_interaction_is_named_and_nothing_is_overwritten(tmp_path: Path):
+def test_an_alias_into_another_interaction_is_reported_and_nothing_is_overwritten(tmp_path: Path):
     path = tmp_path / "alias.yaml"
-    text = HAND_MADE.replace("prompt: Refund", "prompt: &asked Refund")
-    text = text.replace("sha256:...", "sha256:bb").replace("prompt: And then?", "prompt: *asked")
+    text = HAND_MADE.replace("prompt: Refund", "prompt: &prompt Refund")
+    text = text.replace("sha256:...", "sha256:bb").replace("prompt: And then?", "prompt: *prompt")
     path.write_text(text)
     assert len(load_cassette(path)) == 2
-    with pytest.raises(FormatError, match="interaction 2 has an alias") as told:
+    with pytest.raises(FormatError, match="interaction 2 has an alias") as raised:
         upgrade_cassette(path)
-    assert told.value.line == 12
+    assert raised.value.line == 12
     assert path.read_text() == text

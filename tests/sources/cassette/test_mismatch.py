@@ -1,4 +1,4 @@
-"""What a replay says when it was asked something else than was recorded."""
+"""The message of a replay for a request that was not recorded."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def compare(name: str, error: ReplayMismatch) -> None:
     assert f"{error}\n" == golden.read_text(encoding="utf-8")
 
 
-def test_the_message_of_the_specification(tmp_path: Path):
+def test_the_message_has_the_lines_of_the_specification(tmp_path: Path):
     path = Path("auth_flow.yaml")
     plan, build = "## Task\nImplement user auth", "## Build Task\nImplement auth for {}\n"
     record_prompts(path, [("planner", plan), ("builder", build.format("user_abc123"))])
     source = Cassette(path)
-    source.output(plan, "planner")
-    with pytest.raises(ReplayMismatch) as told:
-        source.output(build.format("user_xyz789"), "builder")
-    compare("specification", told.value)
+    source.reply_to_prompt(plan, "planner")
+    with pytest.raises(ReplayMismatch) as raised:
+        source.reply_to_prompt(build.format("user_xyz789"), "builder")
+    compare("specification", raised.value)
 
 
 CHAT = {
@@ -86,14 +86,14 @@ def read(path: str, body: dict[str, Any], old: str = "", new: str = "") -> Reque
         ("gemini", GEMINI_PATH, GEMINI, "0.5", "0.75"),
     ],
 )
-async def test_each_dialect_has_a_message_that_shows_what_differs(
+async def test_the_message_shows_the_difference_in_each_dialect(
     name: str, path: str, body: dict[str, Any], old: str, new: str
 ):
     cassette = Path("shop.yaml")
     await record(cassette, [read(path, body)])
-    with pytest.raises(ReplayMismatch) as told:
+    with pytest.raises(ReplayMismatch) as raised:
         await replay(cassette, [read(path, body, old, new)])
-    compare(name, told.value)
+    compare(name, raised.value)
 
 
 @pytest.mark.parametrize(
@@ -115,43 +115,43 @@ async def test_each_dialect_has_a_message_that_shows_what_differs(
         ("user_abc took 12 ms", "user_xyz took 3.5 s"),
     ],
 )
-async def test_the_redaction_that_is_proposed_makes_the_replay_pass(recorded: str, current: str):
+async def test_the_suggested_redaction_makes_the_replay_pass(recorded: str, current: str):
     path = Path("one.yaml")
     await record(path, [ask(f"Do it {recorded} now")], roots={})
-    with pytest.raises(ReplayMismatch) as told:
+    with pytest.raises(ReplayMismatch) as raised:
         await replay(path, [ask(f"Do it {current} now")], roots={})
-    hint = re.search(r"^Hint: Add redaction for .+?: (\{.*\})$", str(told.value), re.MULTILINE)
-    assert hint is not None, str(told.value)
+    hint = re.search(r"^Hint: Add redaction for .+?: (\{.*\})$", str(raised.value), re.MULTILINE)
+    assert hint is not None, str(raised.value)
     rules = msgspec.json.decode(hint[1])
-    told_now = await replay(path, [ask(f"Do it {current} now")], roots={}, redactions=rules)
-    assert told_now == ["answer 1"]
+    outputs = await replay(path, [ask(f"Do it {current} now")], roots={}, redactions=rules)
+    assert outputs == ["answer 1"]
 
 
 @pytest.mark.parametrize(
     "recorded, current",
     [("Refund order 7", "Refund order 8"), ("add a test", "remove a test"), ("yes", "no")],
 )
-async def test_no_redaction_is_proposed_for_what_has_meaning(recorded: str, current: str):
+async def test_no_redaction_is_suggested_for_a_difference_in_meaning(recorded: str, current: str):
     path = Path("one.yaml")
     await record(path, [ask(recorded)])
-    with pytest.raises(ReplayMismatch) as told:
+    with pytest.raises(ReplayMismatch) as raised:
         await replay(path, [ask(current)])
-    assert "Hint" not in str(told.value)
+    assert "Hint" not in str(raised.value)
 
 
-async def test_what_a_tool_answered_differently_is_named_by_its_path():
+async def test_a_different_tool_result_is_a_mismatch_of_the_next_request():
     path = Path("one.yaml")
     await record(path, looking_up("toolu_01"))
-    with pytest.raises(ReplayMismatch) as told:
+    with pytest.raises(ReplayMismatch) as raised:
         await replay(path, looking_up("toolu_01", found="it is red"), strict=True)
-    assert "interaction 2" in str(told.value)
+    assert "interaction 2" in str(raised.value)
 
 
 FIND = Tool("find", "Find an order.", {"type": "object"})
 REFUND = Tool("refund", "Refund an order.", {"type": "object"})
-SAID = Message("assistant", (Text("ok"),))
-AGAIN = "To record it again: offbook record one.yaml --replace -- COMMAND"
-ONLY = "To record only this one again: offbook record one.yaml --only 1 -- COMMAND"
+REPLY = Message("assistant", (Text("ok"),))
+AGAIN = "Fix, if the change is intended: offbook record one.yaml --replace -- COMMAND"
+ONLY = "Fix, if the change is intended: offbook record one.yaml --only 1 -- COMMAND"
 
 
 def request(
@@ -161,7 +161,7 @@ def request(
 
 
 @pytest.mark.parametrize(
-    "recorded, current, told",
+    "recorded, current, lines",
     [
         (
             request(user("hi"), tools=(FIND,)),
@@ -174,8 +174,8 @@ def request(
             ["Differs at: $.tools[0] (gone)", "- find: Find an order."],
         ),
         (
-            request(user("hi"), SAID, user("go")),
-            request(user("hi"), SAID, user("wait"), user("go")),
+            request(user("hi"), REPLY, user("go")),
+            request(user("hi"), REPLY, user("wait"), user("go")),
             ["Differs at: $.messages[2] (new)", "+ user: wait"],
         ),
         (
@@ -191,32 +191,35 @@ def request(
         (
             request(user("plan"), hat="planner"),
             request(user("plan"), hat="builder"),
-            ["Interaction 1 (hat: planner) is this very request, under another hat.", AGAIN],
+            [
+                "The same request is interaction 1 (hat: planner), recorded under another hat.",
+                AGAIN,
+            ],
         ),
     ],
-    ids=["a tool more", "a tool less", "a message more", "two places", "two words", "another hat"],
+    ids=["new tool", "removed tool", "new message", "two fields", "two words", "another hat"],
 )
-async def test_what_differs_is_told_as_people_would(
-    recorded: Request, current: Request, told: list[str]
+async def test_differences_are_shown_as_people_describe_them(
+    recorded: Request, current: Request, lines: list[str]
 ):
     path = Path("one.yaml")
     await record(path, [recorded])
     with pytest.raises(ReplayMismatch) as error:
         await replay(path, [current])
-    for text in told:
-        assert text in str(error.value)
+    for line in lines:
+        assert line in str(error.value)
 
 
-@pytest.mark.parametrize("asked", [["two"], ["one", "two", "one"]], ids=["order", "exhausted"])
-async def test_where_more_than_one_has_to_change_all_is_to_be_recorded(asked: list[str]):
+@pytest.mark.parametrize("prompts", [["two"], ["one", "two", "one"]], ids=["order", "exhausted"])
+async def test_a_changed_order_or_length_suggests_a_new_recording(prompts: list[str]):
     path = Path("one.yaml")
     await record(path, [ask("one"), ask("two")])
     with pytest.raises(OffbookError) as error:
-        await replay(path, [ask(text) for text in asked])
+        await replay(path, [ask(text) for text in prompts])
     assert AGAIN in str(error.value)
 
 
-async def test_a_hat_that_was_never_recorded_names_the_nearest():
+async def test_an_unknown_hat_suggests_the_nearest():
     path = Path("one.yaml")
     await record(path, [ask("plan", hat="planner")])
     with pytest.raises(
@@ -225,25 +228,25 @@ async def test_a_hat_that_was_never_recorded_names_the_nearest():
         await replay(path, [ask("plan", hat="plannner")])
 
 
-async def test_the_nearest_is_found_among_all_that_was_recorded():
+async def test_the_nearest_request_may_be_another_one_than_the_expected():
     path = Path("one.yaml")
-    await record(path, [ask("Tell me about ships"), ask("Tell me all about the moons of Saturn")])
-    with pytest.raises(ReplayMismatch, match=r"interaction 2 .hat: main., 9.* alike"):
-        await replay(path, [ask("Tell me all about the moons of Uranus")])
+    await record(path, [ask("Describe some ships"), ask("Describe all of the moons of Saturn")])
+    with pytest.raises(ReplayMismatch, match=r"interaction 2 .hat: main., 9.* similar"):
+        await replay(path, [ask("Describe all of the moons of Uranus")])
 
 
-async def test_a_long_difference_is_cut():
+async def test_a_long_difference_is_shortened():
     path = Path("one.yaml")
-    await record(path, [ask("\n".join(f"line {at} {'a' * 300}" for at in range(50)))])
-    with pytest.raises(ReplayMismatch) as told:
-        await replay(path, [ask("\n".join(f"line {at} {'b' * 300}" for at in range(50)))])
-    assert len(str(told.value)) < 1500
+    await record(path, [ask("\n".join(f"line {n} {'a' * 300}" for n in range(50)))])
+    with pytest.raises(ReplayMismatch) as raised:
+        await replay(path, [ask("\n".join(f"line {n} {'b' * 300}" for n in range(50)))])
+    assert len(str(raised.value)) < 1500
 
 
-async def test_no_secret_is_told_in_a_message():
+async def test_the_message_contains_no_secret():
     path = Path("one.yaml")
     await record(path, [ask("one sk-ant-api03-abcdefghijklmnopqrstuvwxyz")])
-    with pytest.raises(ReplayMismatch) as told:
+    with pytest.raises(ReplayMismatch) as raised:
         await replay(path, [ask("two sk-ant-api03-zyxwvutsrqponmlkjihgfedcba")])
-    assert "zyxwv" not in str(told.value)
-    assert "[API_KEY]" in str(told.value)
+    assert "zyxwv" not in str(raised.value)
+    assert "[API_KEY]" in str(raised.value)

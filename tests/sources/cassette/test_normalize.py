@@ -1,4 +1,4 @@
-"""Two requests that mean the same have the same hash; others have not."""
+"""Requests with the same meaning have the same hash, others have not."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ UUID_A, UUID_B = "0b8f3b1e-7c1d-4c55-9d3e-6f1f6d2a9b10", "7d0c9a44-2f0e-4f6c-8a7
         ("key sk-ant-api03-aaaaaaaaaaaaaaaaaaaa", "key sk-ant-api03-bbbbbbbbbbbbbbbbbbbb"),
     ],
 )
-def test_what_never_stays_the_same_is_evened_out(one: str, other: str):
-    normal = Normalizer(roots={})
-    assert normal.hash_prompt(one) == normal.hash_prompt(other)
-    assert normal.hash_request(ask(one)) == normal.hash_request(ask(other))
+def test_values_that_vary_from_run_to_run_do_not_change_the_hash(one: str, other: str):
+    normalizer = Normalizer(roots={})
+    assert normalizer.hash_prompt(one) == normalizer.hash_prompt(other)
+    assert normalizer.hash_request(ask(one)) == normalizer.hash_request(ask(other))
 
 
-def test_the_workspace_and_its_slug_are_evened_out():
+def test_the_workspace_and_its_slug_do_not_change_the_hash():
     one = Normalizer(roots={"WORKSPACE": Path("/home/ann/shop/ws-1")})
     other = Normalizer(roots={"WORKSPACE": Path("/srv/bob/ws-22")})
     prompt = "cwd {} and memory -{}-"
-    told = [
-        normal.hash_prompt(prompt.format(root, str(root).replace("/", "-").strip("-")))
-        for normal in (one, other)
-        for root in normal.roots.values()
+    hashes = [
+        normalizer.hash_prompt(prompt.format(root, str(root).replace("/", "-").strip("-")))
+        for normalizer in (one, other)
+        for root in normalizer.roots.values()
     ]
-    assert told[0] == told[1]
+    assert hashes[0] == hashes[1]
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_the_workspace_and_its_slug_are_evened_out():
         (ask("read /etc/passwd"), ask("read /etc/shadow")),
     ],
 )
-def test_what_has_meaning_makes_a_difference(one: Request, other: Request):
-    normal = Normalizer(roots={})
-    assert normal.hash_request(one) != normal.hash_request(other)
+def test_a_difference_in_meaning_changes_the_hash(one: Request, other: Request):
+    normalizer = Normalizer(roots={})
+    assert normalizer.hash_request(one) != normalizer.hash_request(other)
 
 
-def test_options_that_name_the_asker_make_none():
+def test_options_that_identify_the_client_do_not_change_the_hash():
     one = ask("hi", parameters={"metadata": {"user_id": "a"}, "prompt_cache_key": "x"}, stream=True)
     assert Normalizer().hash_request(one) == Normalizer().hash_request(ask("hi"))
 
@@ -85,50 +85,50 @@ def test_options_that_name_the_asker_make_none():
         {"paths": ["$.messages[0]"]},
     ],
 )
-def test_redactions_even_out_what_they_name(rules: dict[str, Any]):
+def test_redacted_values_do_not_change_the_hash(rules: dict[str, Any]):
     one, other = ask("for user_ann"), ask("for user_bob")
     assert Normalizer().hash_request(one) != Normalizer().hash_request(other)
-    normal = Normalizer(rules)
-    assert normal.hash_request(one) == normal.hash_request(other)
+    normalizer = Normalizer(rules)
+    assert normalizer.hash_request(one) == normalizer.hash_request(other)
 
 
-def test_a_path_with_a_number_touches_only_that_message():
-    normal = Normalizer({"paths": ["$.messages[0].blocks[0].text"]})
+def test_a_path_with_an_index_applies_only_to_that_message():
+    normalizer = Normalizer({"paths": ["$.messages[0].blocks[0].text"]})
     one, other = ask("a", "b", "c"), ask("a", "b", "d")
-    assert normal.hash_request(one) != normal.hash_request(other)
+    assert normalizer.hash_request(one) != normalizer.hash_request(other)
 
 
 @pytest.mark.parametrize(
     "rules, message",
     [
-        ({"patterns": {"x": "["}}, "does not compile"),
+        ({"patterns": {"x": "["}}, "invalid pattern"),
         ({"patterns": {"x": "a*"}}, "matches the empty text"),
-        ({"patterns": {"$WHEN": True}}, "no built-in redaction"),
+        ({"patterns": {"$WHEN": True}}, "unknown built-in redaction"),
         ({"paths": ["$.["]}, "JSON path"),
         ({"presets": ["codexx"]}, "did you mean 'codex'"),
         ({"pattern": {}}, "redactions"),
     ],
 )
-def test_a_wrong_redaction_is_refused_before_anything_is_read(rules: Any, message: str):
+def test_an_invalid_redaction_is_refused_at_once(rules: Any, message: str):
     with pytest.raises(UsageError, match=message):
         Normalizer(rules)
 
 
-def test_hashes_that_an_older_preset_made_are_not_trusted(monkeypatch: pytest.MonkeyPatch):
-    before = Normalizer({"presets": ["codex"]}).seal
+def test_a_changed_preset_changes_the_fingerprint(monkeypatch: pytest.MonkeyPatch):
+    before = Normalizer({"presets": ["codex"]}).fingerprint
     monkeypatch.setitem(PRESETS, "codex", ((("a", "b"),), ()))
-    assert Normalizer({"presets": ["codex"]}).seal != before
-    assert Normalizer().seal == Normalizer().seal
+    assert Normalizer({"presets": ["codex"]}).fingerprint != before
+    assert Normalizer().fingerprint == Normalizer().fingerprint
 
 
-def test_calls_and_results_are_numbered_by_their_appearance():
+def test_calls_and_results_are_numbered_by_first_appearance():
     def conversation(*ids: str) -> Request:
         calls = tuple(ToolCall(name, "look", {}) for name in ids)
-        results = tuple(ToolResult(name, (Text(f"{at}"),)) for at, name in enumerate(ids))
+        results = tuple(ToolResult(name, (Text(f"{index}"),)) for index, name in enumerate(ids))
         return Request(History([Message("assistant", calls), Message("tool", results)]))
 
-    normal = Normalizer()
-    assert normal.hash_request(conversation("a", "b")) == normal.hash_request(
+    normalizer = Normalizer()
+    assert normalizer.hash_request(conversation("a", "b")) == normalizer.hash_request(
         conversation("x", "y")
     )
     swapped = Request(
@@ -139,30 +139,35 @@ def test_calls_and_results_are_numbered_by_their_appearance():
             ]
         )
     )
-    assert normal.hash_request(swapped) != normal.hash_request(conversation("a", "b"))
+    assert normalizer.hash_request(swapped) != normalizer.hash_request(conversation("a", "b"))
 
 
-def test_seals_and_pictures_are_kept_small():
-    normal = Normalizer()
-    message = Message("user", (Thinking("hm", signature="SEAL" * 99), Image(data="A" * 9999)))
-    thought, image = normal.message(message).blocks
+def test_signatures_are_dropped_and_images_are_hashed():
+    normalizer = Normalizer()
+    message = Message("user", (Thinking("hm", signature="SIGN" * 99), Image(data="A" * 9999)))
+    thought, image = normalizer.clean_message(message).blocks
     assert thought == Thinking("hm")
     assert isinstance(image, Image)
     assert image.data.startswith("sha256:")
-    assert normal.message(normal.message(message)) == normal.message(message)
+    assert normalizer.clean_message(normalizer.clean_message(message)) == normalizer.clean_message(
+        message
+    )
 
 
 @given(st.lists(st.text(max_size=30), max_size=4))
-def test_a_kept_request_has_the_hash_of_the_one_that_came(texts: list[str]):
-    normal = Normalizer(roots={})
+def test_a_stored_request_has_the_hash_of_the_original(texts: list[str]):
+    normalizer = Normalizer(roots={})
     request = ask(*texts)
-    kept = [normal.message(message) for message in request.messages]
-    came = normal.follow(ConversationDigest(ids={}), request.messages)
-    assert normal.follow(ConversationDigest(ids={}), kept, counted=True).digest == came.digest
+    stored = [normalizer.clean_message(message) for message in request.messages]
+    original = normalizer.extend(ConversationDigest(ids={}), request.messages)
+    assert (
+        normalizer.extend(ConversationDigest(ids={}), stored, numbered=True).digest
+        == original.digest
+    )
 
 
 @given(st.text())
-def test_squeezing_twice_is_squeezing_once(text: str):
+def test_collapsing_whitespace_is_idempotent(text: str):
     assert collapse_whitespace(collapse_whitespace(text)) == collapse_whitespace(text)
 
 
@@ -170,27 +175,29 @@ SPACES = st.sampled_from("ab \t\n\r\x0b\u2003\u0085é")
 
 
 @given(st.lists(st.text(alphabet=SPACES), max_size=3))
-def test_a_message_of_texts_has_the_digest_that_the_long_way_gives(texts: list[str]):
-    normal = Normalizer(roots={})
+def test_the_shortcut_for_texts_gives_the_same_digest(texts: list[str]):
+    normalizer = Normalizer(roots={})
     message = Message("user", tuple(Text(text) for text in texts))
-    spelled = msgspec.json.encode(normal.squeezed(msgspec.to_builtins(message)), order="sorted")
-    came = normal.follow(ConversationDigest(ids={}), (message,))
-    assert came.digest == sha256(sha256(spelled).digest()).digest()
+    encoded = msgspec.json.encode(
+        normalizer.comparable(msgspec.to_builtins(message)), order="sorted"
+    )
+    original = normalizer.extend(ConversationDigest(ids={}), (message,))
+    assert original.digest == sha256(sha256(encoded).digest()).digest()
 
 
 @given(st.text(alphabet=SPACES))
-def test_a_line_is_squeezed_as_one_among_others_is(text: str):
+def test_a_line_is_collapsed_the_same_alone_and_among_others(text: str):
     assert collapse_whitespace(f"x\n{text}") == "\n".join(
         filter(None, ("x", *collapse_whitespace(text).split("\n")))
     )
 
 
 @given(st.lists(st.sampled_from(["a", "b ", "call", "at 2024-01-13T10:00:00Z"]), min_size=1))
-def test_a_conversation_that_grows_has_the_hash_of_one_that_came_whole(texts: list[str]):
+def test_a_growing_conversation_has_the_same_hash_as_a_whole_one(texts: list[str]):
     growing, calls = Normalizer(roots={}), (ToolCall("x1", "f"), ToolCall("x2", "f"))
     history = History()
-    for at, text in enumerate(texts):
-        blocks = (Text(text), *calls[at % 3 :]) if text == "call" else (Text(text),)
+    for index, text in enumerate(texts):
+        blocks = (Text(text), *calls[index % 3 :]) if text == "call" else (Text(text),)
         history = history.plus(Message("user", blocks))
         whole = Request(History(list(history)))
         assert growing.hash_request(Request(history)) == Normalizer(roots={}).hash_request(whole)

@@ -1,4 +1,4 @@
-"""A replay gives what was recorded, in its order, and refuses everything else."""
+"""A replay returns the recorded replies in their order, and refuses everything else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "refund.yaml"
 
 
-async def test_what_was_recorded_is_given_back_and_nobody_is_asked(path: Path):
+async def test_recorded_replies_are_returned_without_calling_the_model(path: Path):
     source = await record(path, looking_up("toolu_01"), LOOK)
     replay = Cassette(path)
     replies = [await replay.reply(request) for request in looking_up("toolu_01")]
@@ -58,12 +58,12 @@ async def test_what_was_recorded_is_given_back_and_nobody_is_asked(path: Path):
     assert replay.summary().cost_dollars == 0.0
 
 
-async def test_ids_of_calls_do_not_matter_only_which_call_they_answer(path: Path):
+async def test_call_ids_may_differ_from_the_recording(path: Path):
     await record(path, looking_up("toolu_01"), LOOK)
     assert (await replay(path, looking_up("call_of_another_run")))[-1] == "answer 3"
 
 
-async def test_the_file_grows_with_what_is_said_and_not_with_its_square(tmp_path: Path):
+async def test_the_file_grows_linearly_with_the_conversation(tmp_path: Path):
     def conversation(turns: int) -> list[Request]:
         texts = [
             f"{'word ' * 40}{at}" if at % 2 == 0 else f"answer {at // 2 + 1}"
@@ -78,26 +78,26 @@ async def test_the_file_grows_with_what_is_said_and_not_with_its_square(tmp_path
     assert len(await replay(tmp_path / "long.yaml", conversation(40))) == 40
 
 
-async def test_the_same_question_twice_is_answered_twice_in_order(path: Path):
+async def test_equal_requests_are_answered_in_order(path: Path):
     same = [ask("What time is it?"), ask("What time is it?")]
     await record(path, same)
     assert await replay(path, same) == ["answer 1", "answer 2"]
 
 
-async def test_each_hat_has_a_place_of_its_own(path: Path):
-    asked = [ask("plan", hat="planner"), ask("build", hat="builder"), ask("plan", hat="planner")]
-    await record(path, asked)
-    other_order = [asked[1], asked[0], asked[2]]
+async def test_each_hat_has_a_separate_queue(path: Path):
+    requests = [ask("plan", hat="planner"), ask("build", hat="builder"), ask("plan", hat="planner")]
+    await record(path, requests)
+    other_order = [requests[1], requests[0], requests[2]]
     assert await replay(path, other_order) == ["answer 2", "answer 1", "answer 3"]
 
 
-async def test_two_questions_in_another_order_do_not_pass(path: Path):
+async def test_sequential_requests_in_another_order_are_refused(path: Path):
     await record(path, [ask("first"), ask("second")])
     with pytest.raises(ReplayMismatch, match="the order has changed since the recording"):
         await replay(path, [ask("second"), ask("first")])
 
 
-async def test_conversations_that_ran_side_by_side_may_come_in_any_order(path: Path):
+async def test_overlapping_conversations_may_be_replayed_in_any_order(path: Path):
     class Slow(Counting):
         async def reply(self, request: Request, /) -> Reply:
             await asyncio.sleep(0.02)
@@ -106,13 +106,13 @@ async def test_conversations_that_ran_side_by_side_may_come_in_any_order(path: P
     with Recording(Slow(), path) as recording:
         await asyncio.gather(*(recording.reply(ask(text)) for text in ("one", "two", "three")))
     source = Cassette(path)
-    told = [(await source.reply(ask(text))).text for text in ("three", "one", "two")]
-    assert told == ["about three", "about one", "about two"]
+    outputs = [(await source.reply(ask(text))).text for text in ("three", "one", "two")]
+    assert outputs == ["about three", "about one", "about two"]
     assert source.reordered == [3]
     assert source.verdict().status == "pass"
 
 
-async def test_after_a_mismatch_nothing_is_served_any_more(path: Path):
+async def test_after_a_mismatch_every_request_fails(path: Path):
     await record(path, [ask("one"), ask("two")])
     source = Cassette(path)
     with pytest.raises(ReplayMismatch):
@@ -122,25 +122,25 @@ async def test_after_a_mismatch_nothing_is_served_any_more(path: Path):
     assert source.verdict().status == "fail"
 
 
-async def test_without_strict_only_the_turn_counts_and_the_drift_is_told(path: Path):
+async def test_a_loose_replay_follows_the_order_and_reports_drift(path: Path):
     await record(path, [ask("one"), ask("two")])
-    hub, heard = Hub(), list[Event]()
-    hub.subscribe(heard.append)
+    hub, events = Hub(), list[Event]()
+    hub.subscribe(events.append)
     source = Cassette(path, strict=False, hub=hub)
     assert (await source.reply(ask("uno"))).text == "answer 1"
     assert (await source.reply(ask("two"))).text == "answer 2"
-    assert [(event.event, event.data["interaction"]) for event in heard] == [("cassette.drift", 1)]
+    assert [(event.event, event.data["interaction"]) for event in events] == [("cassette.drift", 1)]
     assert source.verdict().status == "warn"
 
 
-async def test_more_questions_than_recorded_are_refused_with_and_without_strict(path: Path):
+async def test_more_requests_than_recorded_are_always_refused(path: Path):
     await record(path, [ask("one")])
     for strict in (True, False):
         with pytest.raises(ScriptExhausted, match="all 1 interactions of the hat 'main'"):
             await replay(path, [ask("one"), ask("two")], strict=strict)
 
 
-async def test_fewer_questions_than_recorded_fail_when_strict(path: Path):
+async def test_unused_interactions_fail_a_strict_replay_and_warn_in_a_loose_one(path: Path):
     await record(path, [ask("one"), ask("two")])
     for strict, status in ((True, "fail"), (False, "warn")):
         source = Cassette(path, strict=strict)
@@ -151,23 +151,23 @@ async def test_fewer_questions_than_recorded_fail_when_strict(path: Path):
         assert "2. (hat: main) two" in verdict.message
 
 
-async def test_only_what_was_not_recorded_passes_through_and_is_counted(path: Path):
+async def test_only_unrecorded_requests_pass_through_and_are_counted(path: Path):
     await record(path, [ask("one"), ask("two")])
-    live = Counting(Reply((Text("from the real one"),)))
+    live = Counting(Reply((Text("from the real model"),)))
     source = Cassette(path, passthrough=live)
-    told = [(await source.reply(ask(text))).text for text in ("one", "new", "two")]
-    assert told == ["answer 1", "from the real one", "answer 2"]
+    outputs = [(await source.reply(ask(text))).text for text in ("one", "new", "two")]
+    assert outputs == ["answer 1", "from the real model", "answer 2"]
     assert live.asked == 1
     assert source.summary().interactions_passthrough == 1
 
 
-async def test_what_the_provider_refused_is_refused_again(path: Path):
+async def test_a_recorded_error_of_the_provider_is_raised_again(path: Path):
     error = ModelError("slow down", status=429, retry_after=2.5)
     await record(path, [ask("one"), ask("one")], error)
     source = Cassette(path)
-    with pytest.raises(ModelError) as told:
+    with pytest.raises(ModelError) as raised:
         await source.reply(ask("one"))
-    assert (told.value.status, told.value.category, told.value.retry_after) == (
+    assert (raised.value.status, raised.value.category, raised.value.retry_after) == (
         429,
         "rate_limit",
         2.5,
@@ -175,7 +175,7 @@ async def test_what_the_provider_refused_is_refused_again(path: Path):
     assert (await source.reply(ask("one"))).text == "answer 2"
 
 
-async def test_the_pieces_of_a_stream_come_back_as_they_came(path: Path):
+async def test_the_chunks_of_a_stream_are_replayed_with_their_delays(path: Path):
     streamed = Reply((Text("Hello, wörld"),), chunks=("Hel", "lo, w", "örld"), delays=(120, 3.5, 0))
     await record(path, [ask("hi", stream=True)], streamed)
     reply = await Cassette(path).reply(ask("hi"))
@@ -183,7 +183,7 @@ async def test_the_pieces_of_a_stream_come_back_as_they_came(path: Path):
     assert reply.delays == streamed.delays
 
 
-def test_a_hand_edited_answer_is_given_without_the_old_pieces(path: Path):
+def test_an_edited_answer_is_replayed_without_the_old_chunks(path: Path):
     streamed = Reply((Text("Hello"),), usage=Usage(1, 1), chunks=("Hel", "lo"))
     asyncio.run(record(path, [ask("hi")], streamed))
     path.write_text(path.read_text().replace("output: Hello", "output: Goodbye"))
@@ -195,7 +195,7 @@ WORDS = st.lists(st.sampled_from(["a ", "it is in ", "/srv/shop/", "\n", "é"]),
 
 
 @given(WORDS, st.lists(st.integers(1, 60)), st.sampled_from(["/w", "/a/much/longer/place"]))
-def test_a_stream_is_cut_where_it_was_also_in_another_folder(
+def test_chunks_keep_their_cuts_when_a_folder_is_renamed(
     words: list[str], cuts: list[int], place: str
 ):
     text = "".join(words)
@@ -203,8 +203,8 @@ def test_a_stream_is_cut_where_it_was_also_in_another_folder(
     lengths = [b - a for a, b in itertools.pairwise([0, *places, len(text)])]
     written = format_chunks(tuple("x" * length for length in lengths), ())
     kept, there = text.replace("/srv/shop", "[WORKSPACE]"), text.replace("/srv/shop", place)
-    moved = shift_chunks(written, text, kept, lambda one: one.replace("/srv/shop", "[WORKSPACE]"))
-    again = shift_chunks(moved, kept, there, lambda one: one.replace("[WORKSPACE]", place))
+    moved = shift_chunks(written, text, kept, lambda t: t.replace("/srv/shop", "[WORKSPACE]"))
+    again = shift_chunks(moved, kept, there, lambda t: t.replace("[WORKSPACE]", place))
     chunks, _ = parse_chunks(again, there)
     assert "".join(chunks) == there
     if "/srv/shop" not in text:
@@ -220,30 +220,28 @@ def _within(text: str, cut: int, name: str) -> bool:
 
 
 @pytest.mark.parametrize("here, there", [("/app", "/home/me/shop"), ("/home/me/shop", "/app")])
-async def test_a_folder_right_below_the_root_is_a_workspace_like_any_other(
-    path: Path, here: str, there: str
-):
-    def asked(folder: str) -> Request:
+async def test_a_workspace_directly_below_the_root_is_replaced(path: Path, here: str, there: str):
+    def request(folder: str) -> Request:
         return ask(f"In {folder}: fix {folder}/main.py, not https://host/app/x nor my-app or /apps")
 
-    said = Reply((Text(f"See {here}/main.py and /application."),))
-    with Recording(Counting(said), path, roots={"WORKSPACE": Path(here)}) as recording:
-        await recording.reply(asked(here))
-    given_ = await Cassette(path, roots={"WORKSPACE": Path(there)}).reply(asked(there))
-    assert given_.text == f"See {there}/main.py and /application."
+    recorded = Reply((Text(f"See {here}/main.py and /application."),))
+    with Recording(Counting(recorded), path, roots={"WORKSPACE": Path(here)}) as recording:
+        await recording.reply(request(here))
+    reply = await Cassette(path, roots={"WORKSPACE": Path(there)}).reply(request(there))
+    assert reply.text == f"See {there}/main.py and /application."
 
 
-async def test_a_stream_with_a_secret_and_a_folder_keeps_its_pieces(tmp_path: Path):
+async def test_a_stream_with_a_secret_and_a_folder_keeps_its_other_chunks(tmp_path: Path):
     key = "sk-proj-aB3dE5gH7jK9mN1pQ3sT5"
-    pieces = (f"{tmp_path}/", "here is sk-proj-aB3d", f"{key[12:]} and ", "more")
-    streamed = Reply((Text("".join(pieces)),), chunks=pieces, delays=(5, 6, 7, 8))
+    chunks = (f"{tmp_path}/", "here is sk-proj-aB3d", f"{key[12:]} and ", "more")
+    streamed = Reply((Text("".join(chunks)),), chunks=chunks, delays=(5, 6, 7, 8))
     roots = {"WORKSPACE": tmp_path}
     with Recording(Counting(streamed), tmp_path / "one.yaml", roots=roots) as recording:
         await recording.reply(ask("go"))
     replay_ = Cassette(tmp_path / "one.yaml", roots={"WORKSPACE": Path("/w")})
-    given_ = await replay_.reply(ask("go"))
-    assert given_.chunks == ("/w/", "here is [API_KEY] and ", "more")
-    assert given_.delays == (5, 13, 8)
+    reply = await replay_.reply(ask("go"))
+    assert reply.chunks == ("/w/", "here is [API_KEY] and ", "more")
+    assert reply.delays == (5, 13, 8)
 
 
 async def test_paths_in_answers_follow_the_workspace(path: Path, tmp_path: Path):
@@ -251,39 +249,42 @@ async def test_paths_in_answers_follow_the_workspace(path: Path, tmp_path: Path)
     reply = Reply((Text(f"I wrote {here}/a.txt"),))
     await record(path, [ask(f"work in {here}")], reply, roots={"WORKSPACE": here})
     assert str(here).encode() not in load_cassette(path).raw
-    told = await replay(path, [ask(f"work in {there}")], roots={"WORKSPACE": there})
-    assert told == [f"I wrote {there}/a.txt"]
+    outputs = await replay(path, [ask(f"work in {there}")], roots={"WORKSPACE": there})
+    assert outputs == [f"I wrote {there}/a.txt"]
 
 
-def test_a_prompt_of_a_command_is_replayed_by_hat(path: Path):
+def test_prompts_of_commands_are_replayed_by_hat(path: Path):
     record_prompts(path, [("planner", "plan it"), ("builder", "build it"), ("planner", "plan on")])
     source = Cassette(path)
-    told = [source.output(p, h) for h, p in (("builder", "build  it\r\n"), ("planner", "plan it"))]
-    assert [response.output for response in told if response] == ["output 2\n", "output 1\n"]
+    outputs = [
+        source.reply_to_prompt(p, h)
+        for h, p in (("builder", "build  it\r\n"), ("planner", "plan it"))
+    ]
+    assert [response.output for response in outputs if response] == ["output 2\n", "output 1\n"]
 
 
-def test_the_first_cassettes_are_read_and_replayed_by_position(path: Path):
+def test_the_oldest_format_is_replayed_by_position(path: Path):
     path.write_text(SEED)
     source = Cassette(path, strict=False)
-    response = source.output("anything", "builder")
+    response = source.reply_to_prompt("anything", "builder")
     assert response is not None
     assert response.output == '<event topic="build.done">\nImplemented OAuth2 flow\n</event>\n'
     assert (response.exit_code, response.tokens, response.duration_ms) == (0, 4200, 5100)
-    assert source.tape.header.metadata["termination_reason"] == "CompletionPromise"
+    assert source.file.header.metadata["termination_reason"] == "CompletionPromise"
 
 
 STEP = """
 import sys
 from pathlib import Path
-from offbook.sources.cassette.replay import Replay, hat_of
-given = Replay(Path(sys.argv[1]), cursor=Path(sys.argv[2])).output("go on", "worker")
-print(given.output, end="")
+from offbook.sources.cassette.replay import Cassette
+response = Cassette(Path(sys.argv[1]), cursor=Path(sys.argv[2])).reply_to_prompt("go on", "worker")
+print(response.output, end="")
 """
 
 
-def test_an_agent_started_anew_each_time_gets_the_next_reply(path: Path, tmp_path: Path):
+def test_an_agent_that_is_restarted_gets_the_next_reply(path: Path, tmp_path: Path):
     record_prompts(path, [("worker", "go on")] * 5)
-    told = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-c", STEP, path, tmp_path / "run" / "cursor"],
             capture_output=True,
@@ -292,66 +293,66 @@ def test_an_agent_started_anew_each_time_gets_the_next_reply(path: Path, tmp_pat
         ).stdout
         for _ in range(5)
     ]
-    assert told == [f"output {at}\n" for at in range(1, 6)]
+    assert outputs == [f"output {number}\n" for number in range(1, 6)]
 
 
-def test_two_replays_with_one_cursor_never_give_the_same_reply(path: Path, tmp_path: Path):
+def test_two_replays_with_one_cursor_share_the_replies(path: Path, tmp_path: Path):
     record_prompts(path, [("worker", "go on")] * 6)
     one, two = (Cassette(path, cursor=tmp_path / "cursor") for _ in range(2))
-    told = [source.output("go on", "worker") for _ in range(3) for source in (one, two)]
-    assert [response.output for response in told if response] == [
-        f"output {at}\n" for at in range(1, 7)
+    outputs = [source.reply_to_prompt("go on", "worker") for _ in range(3) for source in (one, two)]
+    assert [response.output for response in outputs if response] == [
+        f"output {number}\n" for number in range(1, 7)
     ]
     assert two.verdict().status == "pass"
 
 
 def test_a_cursor_of_another_cassette_is_refused(path: Path, tmp_path: Path):
     record_prompts(path, [("worker", "go on")])
-    Cassette(path, cursor=tmp_path / "cursor").output("go on", "worker")
+    Cassette(path, cursor=tmp_path / "cursor").reply_to_prompt("go on", "worker")
     other = tmp_path / "other.yaml"
     record_prompts(other, [("worker", "go on"), ("worker", "and on")])
     with pytest.raises(FormatError, match="belongs to another cassette"):
-        Cassette(other, cursor=tmp_path / "cursor").output("go on", "worker")
+        Cassette(other, cursor=tmp_path / "cursor").reply_to_prompt("go on", "worker")
 
 
-def test_a_cassette_with_nothing_in_it_is_no_pass(path: Path):
+def test_an_empty_cassette_is_refused(path: Path):
     with Recording(Counting(), path):
         pass
     with pytest.raises(FormatError, match="nothing to replay"):
         Cassette(path)
 
 
-def test_another_task_is_refused_up_front_with_both(path: Path):
+def test_another_task_is_refused_before_the_run(path: Path):
     record_prompts(path, [("worker", "go on")], task="Build the thing")
     source = Cassette(path)
     source.check_task("Build  the thing\n")
-    with pytest.raises(ReplayMismatch, match=r"recorded: Build the thing\n.*given:    Break it"):
+    with pytest.raises(ReplayMismatch, match=r"expected: Build the thing\n.*got:      Break it"):
         source.check_task("Break it")
 
 
-async def test_a_redaction_added_later_applies_to_what_was_recorded_too(path: Path):
+async def test_an_added_redaction_also_applies_to_recorded_requests(path: Path):
     await record(path, [ask("for user_abc"), ask("and user_abc again")])
     rules = {"patterns": {"user_id": "user_[a-z0-9]+"}}
-    asked = [ask("for user_xyz"), ask("and user_xyz again")]
-    assert await replay(path, asked, redactions=rules) == ["answer 1", "answer 2"]
+    requests = [ask("for user_xyz"), ask("and user_xyz again")]
+    assert await replay(path, requests, redactions=rules) == ["answer 1", "answer 2"]
 
 
-def test_a_second_opening_of_an_unchanged_file_is_the_first_one(path: Path):
+def test_an_unchanged_file_is_read_once(path: Path):
     record_prompts(path, [("worker", "go on")])
     assert load_cassette(path) is load_cassette(path)
     path.write_text(path.read_text().replace("go on", "go off"))
     assert "go off" in load_cassette(path).raw.decode()
 
 
-def test_who_asks_over_a_wire_may_say_which_hat_it_wears():
+def test_a_request_header_may_name_the_hat():
     wire = HttpRequest("POST", "/v1/chat/completions", {"x-offbook-hat": "planner"})
     assert request_hat(Request(metadata=request_metadata(wire, "openai-chat"))) == "planner"
     assert request_hat(Request()) == "main"
 
 
-async def test_a_call_beside_the_work_is_answered_whether_it_was_recorded_or_not(path: Path):
-    about = {"user-agent": "claude-cli/2.1"}
-    probe = Request(History((user("quota"),)), model="claude-haiku", metadata=about)
+async def test_a_side_request_is_answered_recorded_or_not(path: Path):
+    metadata = {"user-agent": "claude-cli/2.1"}
+    probe = Request(History((user("quota"),)), model="claude-haiku", metadata=metadata)
     await record(path, [probe, *looking_up("toolu_01")])
     replay = Cassette(path)
     assert (await replay.reply(probe)).text == "answer 1"

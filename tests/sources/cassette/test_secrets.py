@@ -1,4 +1,4 @@
-"""Forty secrets are planted in every place that can hold one; none of them reaches the disk."""
+"""Forty secrets, in every field that can contain one: none of them reaches the disk."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ ENVIRONMENT = ("SHOP_PASSWORD", "SHOP_API_KEY", "DB_SECRET", "MY_TOKEN", "SERVIC
 
 
 def secrets() -> tuple[list[str], list[str]]:
-    """The bodies of forty secrets, and the texts that hold those which need a place."""
-    bodies = [BODY.format(at) for at in range(40)]
+    """Return the bodies of forty secrets, and texts with those that need a context."""
+    bodies = [BODY.format(number) for number in range(40)]
     texts = [shape.format(body) for shape, body in zip(SHAPES + NAMED, bodies, strict=False)]
     return bodies, texts
 
 
-def everywhere(folder: Path) -> list[Path]:
-    """Every file below a folder."""
+def all_files(folder: Path) -> list[Path]:
+    """Return every file in a folder and its subfolders."""
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
@@ -53,62 +53,64 @@ def test_there_are_enough_secrets():
     assert len(texts) + len(ENVIRONMENT) + 1 == 40
 
 
-async def test_no_secret_reaches_the_disk_by_any_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_no_secret_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     bodies, texts = secrets()
-    kept = bodies[len(texts) :]
-    for name, value in zip(ENVIRONMENT, kept, strict=False):
+    unmarked = bodies[len(texts) :]
+    for name, value in zip(ENVIRONMENT, unmarked, strict=False):
         monkeypatch.setenv(name, value)
-    encoded = base64.b64encode(kept[0].encode()).decode()
-    texts += [*kept[: len(ENVIRONMENT)], encoded, f"password: {kept[-1]}"]
-    told = "\n".join(texts)
-    call = ToolCall("toolu_01", "login", {"password": kept[-1], "note": told, "deep": [texts]})
+    encoded = base64.b64encode(unmarked[0].encode()).decode()
+    texts += [*unmarked[: len(ENVIRONMENT)], encoded, f"password: {unmarked[-1]}"]
+    secret_text = "\n".join(texts)
+    call = ToolCall(
+        "toolu_01", "login", {"password": unmarked[-1], "note": secret_text, "deep": [texts]}
+    )
     request = Request(
         History(
             [
-                user(told),
-                Message("assistant", (Thinking(told), call)),
-                Message("tool", (ToolResult("toolu_01", (Text(told),)),)),
+                user(secret_text),
+                Message("assistant", (Thinking(secret_text), call)),
+                Message("tool", (ToolResult("toolu_01", (Text(secret_text),)),)),
             ]
         ),
-        f"You know {told}",
-        (Tool("login", told, {"description": told}),),
+        f"You know {secret_text}",
+        (Tool("login", secret_text, {"description": secret_text}),),
         "gpt-5",
-        {"extra": told, "api_key": kept[-1], "response_format": {"name": told}},
-        {"authorization": f"Bearer {bodies[0]}", "note": told},
+        {"extra": secret_text, "api_key": unmarked[-1], "response_format": {"name": secret_text}},
+        {"authorization": f"Bearer {bodies[0]}", "note": secret_text},
     )
-    split = tuple(told[at : at + 7] for at in range(0, len(told), 7))
+    split = tuple(secret_text[i : i + 7] for i in range(0, len(secret_text), 7))
     replies = (
-        Reply((Text(told), call), "tool_use", chunks=split),
-        ModelError(f"wrong key: {told}", status=401),
-        Reply((Text(told),)),
+        Reply((Text(secret_text), call), "tool_use", chunks=split),
+        ModelError(f"wrong key: {secret_text}", status=401),
+        Reply((Text(secret_text),)),
     )
     cassette, trace = tmp_path / "leaky.yaml", tmp_path / "trace.jsonl"
     hub = Hub()
     recorder = Recorder(trace, ts=0)
     hub.subscribe(recorder.record)
     messages: list[str] = []
-    with Recording(Counting(*replies), cassette, task=told) as recording:
+    with Recording(Counting(*replies), cassette, task=secret_text) as recording:
         source = TracedSource(recording, hub, tools=True)
         for _ in replies:
             with suppress(ModelError):
                 await source.reply(request)
-        recording.output(told, RecordedResponse(output=told, exit_code=1), hat="shell")
+        recording.record_output(
+            secret_text, RecordedResponse(output=secret_text, exit_code=1), hat="shell"
+        )
         journal = journal_path(cassette).read_bytes()
-        recording.close({"command": {"argv": ["agent", *texts], "output": told}})
+        recording.close({"command": {"argv": ["agent", *texts], "output": secret_text}})
     replay = Cassette(cassette, cursor=tmp_path / "cursor", hub=hub)
     for _ in replies:
         with suppress(ModelError):
             await TracedSource(replay, hub).reply(request)
     with pytest.raises(ReplayMismatch) as failed:
-        replay.output(f"{told} and more", "shell")
+        replay.reply_to_prompt(f"{secret_text} and more", "shell")
     messages += [str(failed.value), replay.verdict().message]
     with pytest.raises(ReplayMismatch) as other:
-        await Cassette(cassette).reply(ask(told, system=told))
+        await Cassette(cassette).reply(ask(secret_text, system=secret_text))
     messages.append(str(other.value))
     recorder.close()
-    written = [path.read_bytes() for path in everywhere(tmp_path)]
+    written = [path.read_bytes() for path in all_files(tmp_path)]
     assert len(written) >= 3
     everything = b"\n".join([*written, journal, *(message.encode() for message in messages)])
     found = [body for body in bodies if body.encode() in everything]
@@ -117,7 +119,7 @@ async def test_no_secret_reaches_the_disk_by_any_way(
     assert b"[API_KEY]" in everything
 
 
-async def test_a_mask_in_the_agents_own_words_survives(tmp_path: Path):
+async def test_a_mask_in_the_text_of_the_agent_is_kept(tmp_path: Path):
     path = tmp_path / "one.yaml"
     with Recording(Counting(Reply((Text("it says [API_KEY] here"),))), path) as recording:
         await recording.reply(ask("what is [API_KEY]?"))
@@ -140,11 +142,11 @@ class Login:
 """
 
 
-async def test_a_program_that_deals_with_secrets_is_given_back_as_it_was_written(tmp_path: Path):
+async def test_source_code_about_secrets_is_replayed_unchanged(tmp_path: Path):
     path = tmp_path / "code.yaml"
     call = ToolCall("toolu_1", "Write", {"path": "risk-assessment-report.py", "content": PROGRAM})
-    said = Reply((Text(f"```python\n{PROGRAM}```"), call), "tool_use")
-    with Recording(Counting(said), path) as recording:
+    recorded = Reply((Text(f"```python\n{PROGRAM}```"), call), "tool_use")
+    with Recording(Counting(recorded), path) as recording:
         await recording.reply(ask("Write it"))
-    given = await Cassette(path).reply(ask("Write it"))
-    assert given.blocks == said.blocks
+    replayed = await Cassette(path).reply(ask("Write it"))
+    assert replayed.blocks == recorded.blocks

@@ -1,4 +1,4 @@
-"""What others wrote down becomes a cassette, or mocks."""
+"""Traces of other tools become cassettes or mocks."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def span(name: str, start: int, *attributes: Any, **more: Any) -> dict[str, Any]
 
 
 CHAT = (attribute("gen_ai.operation.name", "chat"), attribute("gen_ai.request.model", "gpt-5"))
-ASKED = [{"role": "user", "parts": [{"type": "text", "content": "Refund order 7"}]}]
-CALLED = [
+REQUEST = [{"role": "user", "parts": [{"type": "text", "content": "Refund order 7"}]}]
+REPLY = [
     {
         "role": "assistant",
         "parts": [
@@ -56,7 +56,7 @@ def dump(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-async def test_a_production_trace_becomes_a_test_that_replays(tmp_path: Path):
+async def test_a_production_trace_becomes_a_cassette_that_replays(tmp_path: Path):
     trace = lines(
         tmp_path / "trace.jsonl",
         {
@@ -69,14 +69,14 @@ async def test_a_production_trace_becomes_a_test_that_replays(tmp_path: Path):
     cassette = tmp_path / "refund.yaml"
     assert write_cassette(read_trace(trace), cassette) == 2
     source = Cassette(cassette)
-    first = await source.reply(ask("Refund order 7", system="whatever it was"))
+    first = await source.reply(ask("Refund order 7", system="any"))
     assert first.calls == (ToolCall("imported-1", "find", {"id": 7}),)
     second = await source.reply(ask("Refund order 7", "let me look", "Refund order 7"))
     assert second.text == "Done."
     assert source.verdict().status == "pass"
 
 
-async def test_another_prompt_than_the_imported_one_does_not_pass(tmp_path: Path):
+async def test_another_prompt_than_the_imported_one_is_refused(tmp_path: Path):
     trace = lines(tmp_path / "trace.jsonl", {"prompt": "Refund order 7", "response": "Done."})
     write_cassette(read_trace(trace), tmp_path / "one.yaml")
     with pytest.raises(ReplayMismatch, match=r"Differs at: \$\.prompt"):
@@ -109,13 +109,13 @@ def test_the_generic_trace_becomes_mocks(tmp_path: Path, record: Any, mock: Any)
     assert msgspec.json.decode((tmp_path / "mocks.jsonl").read_bytes()) == mock
 
 
-def test_only_the_trace_that_is_asked_for_is_read(tmp_path: Path):
+def test_only_the_chosen_trace_is_read(tmp_path: Path):
     trace = lines(
         tmp_path / "trace.jsonl",
         {"trace_id": "t1", "prompt": "one", "response": "1"},
-        {"trace_id": "t2", "prompt": "two", "response": ["not", "looked", "at"]},
+        {"trace_id": "t2", "prompt": "two", "response": ["not", "read"]},
     )
-    assert [told.prompt for told in read_trace(trace, trace_id="t1")] == ["one"]
+    assert [exchange.prompt for exchange in read_trace(trace, trace_id="t1")] == ["one"]
     with pytest.raises(FormatError, match="did you mean"):
         read_trace(trace, trace_id="t3")
 
@@ -123,30 +123,34 @@ def test_only_the_trace_that_is_asked_for_is_read(tmp_path: Path):
 @pytest.mark.parametrize(
     "text, line, message",
     [
-        ("", None, "nothing in this file"),
+        ("", None, "the file is empty"),
         ('{"prompt": "q", "response": "a"}\n{"prompt"\n', 2, "JSON"),
         ('{"prompt"', 1, "JSON"),
-        ('{"prompt": "q", "response": "a", "tool_calls": "find"}', 1, "not a list"),
+        (
+            '{"prompt": "q", "response": "a", "tool_calls": "find"}',
+            1,
+            "expected a list as tool_calls",
+        ),
         ('{"prompt": "q", "response": "a"}\n{"promt": "q"}', 2, "did you mean 'promt'"),
-        ('{"prompt": "q", "response": ["a"]}', 1, "the response is a list"),
+        ('{"prompt": "q", "response": ["a"]}', 1, "got a list"),
         ('{"prompt": "q", "response": "a", "tool_calls": [{"args": {}}]}', 1, "no name"),
         ('["a"]', 1, "expected an object"),
-        ('{"who": "knows"}', 1, "nothing here knows this format"),
-        ('{"ts": 1, "event": "x", "data": {}}', None, "no answer of a model"),
+        ('{"who": "knows"}', 1, "unknown trace format"),
+        ('{"ts": 1, "event": "x", "data": {}}', None, "no reply of a model"),
         ('{"ts": 1, "event": "ux.terminal.write", "data": {"bytes": "%"}}', 1, "base64"),
     ],
 )
-def test_what_cannot_be_imported_is_named_with_its_line(
+def test_an_invalid_file_is_reported_with_its_line(
     tmp_path: Path, text: str, line: int | None, message: str
 ):
     path = tmp_path / "trace.jsonl"
     path.write_text(text)
-    with pytest.raises(FormatError, match=message) as told:
+    with pytest.raises(FormatError, match=message) as raised:
         read_trace(path)
-    assert told.value.line == line
+    assert raised.value.line == line
 
 
-def test_an_unknown_format_names_the_nearest(tmp_path: Path):
+def test_an_unknown_format_suggests_the_nearest(tmp_path: Path):
     with pytest.raises(UsageError, match="did you mean 'codex'"):
         read_trace(tmp_path / "trace.jsonl", kind="codx")
 
@@ -155,8 +159,8 @@ NEW = span(
     "t1",
     2,
     *CHAT,
-    attribute("gen_ai.input.messages", dump(ASKED)),
-    attribute("gen_ai.output.messages", dump(CALLED)),
+    attribute("gen_ai.input.messages", dump(REQUEST)),
+    attribute("gen_ai.output.messages", dump(REPLY)),
     attribute("gen_ai.usage.input_tokens", 11),
     attribute("gen_ai.usage.output_tokens", 5),
 )
@@ -220,12 +224,12 @@ EVENTS = span(
 )
 
 
-@pytest.mark.parametrize("one", [NEW, INDEXED, INFERENCE, EVENTS])
-def test_spans_are_read_whatever_conventions_they_follow(tmp_path: Path, one: dict[str, Any]):
+@pytest.mark.parametrize("earlier", [NEW, INDEXED, INFERENCE, EVENTS])
+def test_spans_of_all_conventions_are_read(tmp_path: Path, earlier: dict[str, Any]):
     later = span("t1", 9, *CHAT, attribute("gen_ai.output.messages", dump([{"content": "Done."}])))
     other = span("t1", 1, attribute("gen_ai.operation.name", "execute_tool"))
     path = tmp_path / "spans.json"
-    path.write_text(dump(otlp(later, other, one)))
+    path.write_text(dump(otlp(later, other, earlier)))
     first, second = read_trace(path)
     assert first.prompt == "Refund order 7"
     assert first.reply.calls == (ToolCall("c1", "find", {"id": 7}),)
@@ -235,37 +239,39 @@ def test_spans_are_read_whatever_conventions_they_follow(tmp_path: Path, one: di
     assert second.reply.text == "Done."
 
 
-def test_spans_that_failed_become_the_providers_error(tmp_path: Path):
+def test_failed_spans_become_errors_of_the_provider(tmp_path: Path):
     failed = span(
         "t1", 1, *CHAT, attribute("error.type", "429"), status={"code": 2, "message": "slow down"}
     )
     path = lines(tmp_path / "spans.jsonl", otlp(failed), otlp(NEW))
-    told = read_trace(path, trace_id="t1")
-    assert isinstance(told[0].error, ModelError)
-    assert (told[0].error.status, told[0].error.message) == (429, "slow down")
-    write_mocks(told, tmp_path / "mocks.jsonl")
+    exchanges = read_trace(path, trace_id="t1")
+    assert isinstance(exchanges[0].error, ModelError)
+    assert (exchanges[0].error.status, exchanges[0].error.message) == (429, "slow down")
+    write_mocks(exchanges, tmp_path / "mocks.jsonl")
     first = (tmp_path / "mocks.jsonl").read_text().splitlines()[0]
     assert msgspec.json.decode(first)["error"]["category"] == "rate_limit"
 
 
-def test_spans_without_content_are_no_empty_pass(tmp_path: Path):
+def test_spans_without_messages_are_refused(tmp_path: Path):
     path = lines(tmp_path / "spans.json", otlp(span("t1", 1, *CHAT)))
     with pytest.raises(FormatError, match="CAPTURE_MESSAGE_CONTENT"):
         read_trace(path)
 
 
-def test_a_session_of_claude_code_is_read_message_by_message(tmp_path: Path):
-    def said(identity: str, *content: Any) -> dict[str, Any]:
+def test_events_of_one_message_of_claude_code_are_joined(tmp_path: Path):
+    def assistant(identity: str, *content: Any) -> dict[str, Any]:
         return {"type": "assistant", "message": {"id": identity, "content": list(content)}}
 
     path = lines(
         tmp_path / "session.jsonl",
         {"type": "system", "subtype": "init"},
         {"type": "user", "message": {"content": "Fix it"}},
-        said("m1", {"type": "thinking", "thinking": "hm", "signature": "s"}),
-        said("m1", {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}),
+        assistant("m1", {"type": "thinking", "thinking": "hm", "signature": "s"}),
+        assistant(
+            "m1", {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
+        ),
         {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t1"}]}},
-        said("m2", {"type": "text", "text": "Fixed."}),
+        assistant("m2", {"type": "text", "text": "Fixed."}),
         {"type": "result", "total_cost_usd": 0.1},
     )
     first, second = read_trace(path)
@@ -288,43 +294,49 @@ def test_recorded_sessions_of_ralph_are_imported_as_expected(shared_data: Path, 
     base = shared_data / "ralph"
     expected = msgspec.json.decode((base / "EXPECTED.json").read_bytes())
     seen = 0
-    for name, about in expected.items():
-        if about["kind"] != "session":
+    for name, session in expected.items():
+        if session["kind"] != "session":
             continue
-        if not about["terminal_text"]:
-            with pytest.raises(FormatError, match="no answer of a model"):
+        if not session["terminal_text"]:
+            with pytest.raises(FormatError, match="no reply of a model"):
                 read_trace(base / name)
             continue
         seen += 1
-        told = read_trace(base / name)
-        assert "".join(one.reply.text for one in told) == about["terminal_text"], name
-        hats = iter(about["summary"]["hat_sequence"] or [MAIN_HAT] * len(told))
-        assert all(one.hat in hats for one in told), name  # in their order
+        exchanges = read_trace(base / name)
+        assert "".join(exchange.reply.text for exchange in exchanges) == session["terminal_text"], (
+            name
+        )
+        hats = iter(session["summary"]["hat_sequence"] or [MAIN_HAT] * len(exchanges))
+        assert all(exchange.hat in hats for exchange in exchanges), name  # in the same order
         cassette = tmp_path / f"{seen}.yaml"
-        write_cassette(told, cassette)
+        write_cassette(exchanges, cassette)
         source = Cassette(cassette)
-        given = [source.output("whatever the prompt was", one.hat) for one in told]
-        assert "".join(one.output or "" for one in given if one) == about["terminal_text"], name
+        responses = [source.reply_to_prompt("any prompt", exchange.hat) for exchange in exchanges]
+        assert "".join(r.output or "" for r in responses if r) == session["terminal_text"], name
         assert source.verdict().status == "pass", name
     assert seen
 
 
 @pytest.mark.external
-def test_what_else_ralph_wrote_is_read_for_what_it_is(shared_data: Path):
+def test_other_files_of_ralph_are_not_sessions(shared_data: Path):
     base = shared_data / "ralph"
     expected = msgspec.json.decode((base / "EXPECTED.json").read_bytes())
-    others = {name: about for name, about in expected.items() if about["kind"] != "session"}
-    assert {about["kind"] for about in others.values()} == {"events", "other"}
-    for name, about in others.items():
-        if about["kind"] == "events":  # a bus has no model: its topics are read as a trace
+    others = {name: file for name, file in expected.items() if file["kind"] != "session"}
+    assert {file["kind"] for file in others.values()} == {"events", "other"}
+    for name, file in others.items():
+        if file["kind"] == "events":  # a bus has no model: its topics are read as a trace
             topics = [event.data["topic"] for event in Trace(base / name)]
-            assert topics == about["topics"], name
+            assert topics == file["topics"], name
             with pytest.raises(FormatError):
                 read_trace(base / name)
         else:
             assert list(Trace(base / name)) == [], name
-    told = read_trace(base / "crates/ralph-adapters/tests/fixtures/claude_stream_peak.jsonl")
-    assert [one.reply.usage.output for one in told] == [20, 40, 5]  # the last line is the result
+    exchanges = read_trace(base / "crates/ralph-adapters/tests/fixtures/claude_stream_peak.jsonl")
+    assert [exchange.reply.usage.output for exchange in exchanges] == [
+        20,
+        40,
+        5,
+    ]  # the last line is the result
 
 
 @pytest.mark.external
@@ -339,11 +351,11 @@ def test_what_else_ralph_wrote_is_read_for_what_it_is(shared_data: Path):
 def test_runs_of_real_clients_are_imported_and_replay(
     shared_data: Path, tmp_path: Path, name: str, prompts: set[str | None], tool: str
 ):
-    first, second = told = read_trace(shared_data / "ralph" / "thirdparty_runs" / name)
-    write_cassette(told, tmp_path / "run.yaml")
+    first, second = exchanges = read_trace(shared_data / "ralph" / "thirdparty_runs" / name)
+    write_cassette(exchanges, tmp_path / "run.yaml")
     source = Cassette(tmp_path / "run.yaml")
-    given = [source.output(one.prompt or "whatever it was", one.hat) for one in told]
-    assert [one.said for one in given if one] == [one.reply.blocks for one in told]
+    responses = [source.reply_to_prompt(e.prompt or "any prompt", e.hat) for e in exchanges]
+    assert [r.reply_blocks for r in responses if r] == [e.reply.blocks for e in exchanges]
     assert source.verdict().status == "pass"
     assert [call.name for call in first.reply.calls] == [tool]
     assert "hello.py" in str(first.reply.calls[0].arguments)
@@ -364,10 +376,10 @@ def test_the_traces_of_harn_become_its_mocks(
     assert (tmp_path / "mocks.jsonl").read_text() == (folder / name).read_text()
 
 
-def test_what_was_written_without_an_iteration_is_one_answer_each(tmp_path: Path):
+def test_without_iterations_each_output_is_one_reply(tmp_path: Path):
     def write(text: str, *, nested: bool) -> dict[str, Any]:
         data: dict[str, Any] = {"bytes": base64.b64encode(text.encode()).decode(), "stdout": True}
         return {"ts": 1, "event": "ux.terminal.write", "data": {"data": data} if nested else data}
 
     path = lines(tmp_path / "s.jsonl", write("one", nested=False), write("two", nested=True))
-    assert [told.reply.text for told in read_trace(path)] == ["one", "two"]
+    assert [exchange.reply.text for exchange in read_trace(path)] == ["one", "two"]

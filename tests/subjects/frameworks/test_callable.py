@@ -123,7 +123,7 @@ def test_a_refused_connection_that_is_ignored_is_a_warning():
 
 @pytest.mark.parametrize("value", [None, 7, "agent", [], Agent])
 def test_other_objects_cannot_be_driven(value: object):
-    with pytest.raises(UsageError, match="cannot be driven"):
+    with pytest.raises(UsageError, match="cannot drive"):
         drive(value)
 
 

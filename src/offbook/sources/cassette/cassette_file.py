@@ -1,4 +1,9 @@
-"""Where things stand in the text of a cassette: found without reading all of it as YAML."""
+"""A cassette file in memory: its bytes, its header and an index of its interactions.
+
+Opening a file reads and checks all of it, one interaction after the other. In memory stay only
+the bytes and a small index; an interaction is parsed again when it is needed. So a large
+cassette costs little more memory than its size, and opening it a second time almost nothing.
+"""
 
 from __future__ import annotations
 
@@ -38,79 +43,30 @@ if TYPE_CHECKING:
 
     from offbook.sources.cassette.normalize import Normalizer
 
-
-# --- Where things stand in the text of a cassette: found without reading all of it as YAML.
-
 INDENT = 2
-_ITEMS = re.compile(rb"^interactions:[ \t]*(?:#[^\n]*)?\n", re.MULTILINE)
-_FIRST = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*( *)- ")
-_KEY = re.compile(rb"^[^\s#]", re.MULTILINE)
+OPEN_FILES = 8
+PRIVATE_MODE = 0o600  # a cassette holds prompts and answers: only its owner may read it
+_INTERACTIONS_KEY = re.compile(rb"^interactions:[ \t]*(?:#[^\n]*)?\n", re.MULTILINE)
+_FIRST_DASH = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*( *)- ")
+_TOP_LEVEL_KEY = re.compile(rb"^[^\s#]", re.MULTILINE)
 _BLANK = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(?:#[^\n]*)?")
+_REDACTION_FIELD = re.compile(r"redactions\.?(patterns|paths|presets)?(?:\['(.*)'\])?")
+_FIX = "compare it with docs/guides/record-replay.md, or record it again"
 
 
 class ItemsSpan(msgspec.Struct, frozen=True):
-    """Where the interactions stand in the file, and how far they are indented."""
+    """The part of the file that holds the interactions, and the indentation of their dashes."""
 
     start: int
     end: int
     indent: int
 
 
-def find_items(raw: bytes) -> ItemsSpan | None:
-    """Where the interactions stand, when they are written one below the other."""
-    opened = _ITEMS.search(raw)
-    first = _FIRST.match(raw, opened.end()) if opened else None
-    if opened is None:
-        return None
-    if first is None:  # none yet, or written in some other way
-        rest = _KEY.search(raw, opened.end())
-        end = rest.start() if rest else len(raw)
-        blank = _BLANK.fullmatch(raw, opened.end(), end)
-        return ItemsSpan(opened.end(), end, INDENT) if blank else None
-    indent = len(first[1])
-    after = rb"^[^\s#-]" if indent == 0 else rb"^[^\s#]"
-    closed = re.compile(after, re.MULTILINE).search(raw, opened.end())
-    end = closed.start() if closed else len(raw)
-    return ItemsSpan(opened.end(), end, indent)
-
-
-def split_items(raw: bytes, span: ItemsSpan) -> list[tuple[int, int]]:
-    """Where each interaction begins and ends."""
-    dash = re.compile(rb"^ {%d}- " % span.indent, re.MULTILINE)
-    starts = [found.start() for found in dash.finditer(raw, span.start, span.end)]
-    return list(zip(starts, [*starts[1:], *([span.end] if starts else [])], strict=True))
-
-
-def find_line(text: str, key: str) -> int | None:
-    """The line on which a key of the header stands."""
-    found = re.search(rf"^{key}:", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else None
-
-
-def find_rule(text: str, kind: str, named: str) -> int | None:
-    """The line of a redaction: of a pattern by its name, of a path or a preset as it stands."""
-    begin = find_line(text, "redactions")
-    if begin is None:
-        return None
-    lines = text.split("\n")
-    for at in range(begin, len(lines)):
-        if lines[at][:1].strip():
-            break
-        if named and named in lines[at]:
-            return at + 1
-    listed = (at for at in range(begin, len(lines)) if lines[at].strip().startswith(f"{kind}:"))
-    return next(listed, begin - 1) + 1
-
-
-# --- The index of a cassette: its interactions in short, and how they refer to one another.
-
-
 class Entry(msgspec.Struct, frozen=True):
-    """One line of the index: what a replay must know of an interaction before its turn.
+    """The index entry of an interaction: everything that a replay needs to choose it.
 
-    `start` and `end` are where it stands in the file, `line` the line of its beginning. `kept`
-    says whether the request is there and not only its hash, `prompted` whether it is known by its
-    prompt alone.
+    `start`, `end` and `line` are its position in the file. `has_request` is false if only the
+    hash of the request is stored; `prompt_only` is true if the hash is that of a prompt.
     """
 
     number: int
@@ -123,71 +79,10 @@ class Entry(msgspec.Struct, frozen=True):
     after: int | None
     again: int | None
     head: int | None
-    at: int | None
-    took: float
-    kept: bool
-    prompted: bool
-
-
-def number_ids(entries: list[Entry], path: Path | str) -> dict[int, int]:
-    """The number of each interaction by its id, which no two may share."""
-    numbers: dict[int, int] = {}
-    for entry in entries:
-        if entry.id in numbers:
-            other = entries[numbers[entry.id] - 1]
-            raise FormatError(
-                f"two interactions have the id {entry.id}: the other is in line {other.line}",
-                path=path,
-                line=entry.line,
-                hint="give one of them another, and name it where others refer to it",
-            )
-        numbers[entry.id] = entry.number
-    return numbers
-
-
-def check_references(entries: list[Entry], numbers: dict[int, int], path: Path | str) -> None:
-    """Refuse an interaction that goes on from one that is not there."""
-    for entry in entries:
-        for name in ("after", "again", "head"):
-            wanted = getattr(entry, name)
-            if wanted is not None and wanted not in numbers:
-                raise FormatError(
-                    f"interaction {entry.number}: {name} refers to {wanted}, "
-                    "and no interaction has that id",
-                    path=path,
-                    line=entry.line,
-                    hint=did_you_mean(str(wanted), map(str, numbers)),
-                )
-
-
-def find_roots(entries: list[Entry], numbers: dict[int, int], path: Path | str) -> dict[int, int]:
-    """By id, the interaction with which the conversation began."""
-    roots: dict[int, int] = {}
-    for entry in entries:
-        found: list[int] = []
-        at = entry
-        while at.id not in roots and (before := at.after or at.again) is not None:
-            found.append(at.id)
-            if before in found:
-                raise FormatError(
-                    f"interaction {entry.number} goes on from itself",
-                    path=path,
-                    line=entry.line,
-                    hint="let `after` and `again` name an earlier one",
-                )
-            at = entries[numbers[before] - 1]
-        root = roots.get(at.id, at.id)
-        roots.update(dict.fromkeys((*found, at.id), root))
-    return roots
-
-
-# --- A cassette as it was read: where each interaction stands in the file, and how to get at it.
-
-KEPT = 8
-PRIVATE_MODE = 0o600
-_HEX = re.compile(r"sha256:[0-9a-f]{64}")
-_RULE = re.compile(r"redactions\.?(patterns|paths|presets)?(?:\['(.*)'\])?")
-_MEND = "compare it with docs/guides/record-replay.md, or record it anew"
+    started_ms: int | None
+    duration_ms: float
+    has_request: bool
+    prompt_only: bool
 
 
 class CassetteFile:
@@ -200,11 +95,12 @@ class CassetteFile:
         self.digest = blake2b(raw, digest_size=16).hexdigest()
         self.span = find_items(raw)
         self._values: list[Interaction] | None = None
-        self._response = b"\n%*bresponse:" % (self.span.indent + INDENT if self.span else 0, b"")
+        self._response_key = b"\n%*bresponse:" % (
+            self.span.indent + INDENT if self.span else 0,
+            b"",
+        )
         self.header, self.entries = self._read()
-        self._numbers = number_ids(self.entries, path)
-        check_references(self.entries, self._numbers, path)
-        self.roots = find_roots(self.entries, self._numbers, path)
+        self._numbers, self.roots = self._link_entries()
 
     # ------------------------------------------------------------------------------ reading
 
@@ -212,265 +108,361 @@ class CassetteFile:
         if self.span is None:
             return self._read_whole()
         start, end = self.span.start, self.span.end
+        # Line ends in place of the interactions keep the line numbers of error messages right.
         lines = b"\n" * self.raw.count(b"\n", start, end)
-        header = self._header(self.raw[:start] + lines + self.raw[end:])
+        header = self._parse_header(self.raw[:start] + lines + self.raw[end:])
+        entries: list[Entry] = []
+        line = self.raw.count(b"\n", 0, start) + 1
         try:
-            return header, list(self._read_each(self.span))
+            for number, (first, last) in enumerate(split_items(self.raw, self.span), 1):
+                if number == 1:
+                    line += self.raw.count(b"\n", start, first)
+                interaction = self._parse_interaction(first, last, line)
+                entries.append(self._make_entry(interaction, number, first, last, line))
+                line += self.raw.count(b"\n", first, last)
         except FormatError:
             if b"&" not in self.raw:
                 raise
-            return self._read_whole()  # an alias of another interaction is only known there
-
-    def _read_each(self, span: ItemsSpan) -> Iterator[Entry]:
-        line = self.raw.count(b"\n", 0, span.start) + 1
-        for number, (start, end) in enumerate(split_items(self.raw, span), 1):
-            if number == 1:
-                line += self.raw.count(b"\n", span.start, start)
-            yield self._entry(self._parse(start, end, line), number, start, end, line)
-            line += self.raw.count(b"\n", start, end)
+            return self._read_whole()  # an alias may refer to another interaction
+        return header, entries
 
     def _read_whole(self) -> tuple[CassetteHeader, list[Entry]]:
-        text = self._text(0, len(self.raw))
+        """Parse the file as one document: slower, but any spelling of YAML is understood."""
+        text = self._decode(0, len(self.raw))
         document = parse_yaml(text, self.path)
         if not isinstance(document, dict) or "interactions" not in document:
             raise FormatError(
-                "this is not a cassette: it has no interactions", path=self.path, hint=_MEND
+                "not a cassette: the key 'interactions' is missing", path=self.path, hint=_FIX
             )
-        body = cast("dict[str, Any]", document)
-        listed = cast("list[Any]", body["interactions"] or [])
-        header = self._header(text.encode(), {**body, "interactions": None})
+        fields = cast("dict[str, Any]", document)
+        items = cast("list[Any]", fields["interactions"] or [])
+        header = self._parse_header(text.encode(), {**fields, "interactions": None})
+        located = "" if self.span is None else text
         self._values = [
-            convert(
-                expand_short_messages(item),
-                Interaction,
-                path=self.path,
-                text="" if self.span is None else text,
-            )
-            for item in listed
+            convert(expand_short_messages(item), Interaction, path=self.path, text=located)
+            for item in items
         ]
         spans = split_items(self.raw, self.span) if self.span else []
-        places = [*spans, *[(0, 0)] * (len(self._values) - len(spans))]
-        return header, [
-            self._entry(value, number, *place, self.raw.count(b"\n", 0, place[0]) + 1)
-            for number, (value, place) in enumerate(zip(self._values, places, strict=True), 1)
+        positions = [*spans, *[(0, 0)] * (len(self._values) - len(spans))]
+        entries = [
+            self._make_entry(value, number, *position, self.raw.count(b"\n", 0, position[0]) + 1)
+            for number, (value, position) in enumerate(zip(self._values, positions, strict=True), 1)
         ]
+        return header, entries
 
-    def _header(self, raw: bytes, document: Any = None) -> CassetteHeader:
+    def _parse_header(self, raw: bytes, document: Any = None) -> CassetteHeader:
         text = raw.decode("utf-8", "replace")
         value = parse_yaml(text, self.path) if document is None else document
         version = cast("dict[str, Any]", value).get("version", 0) if isinstance(value, dict) else 0
+        # Before everything else: a newer file may have keys that are unknown here.
         if isinstance(version, int) and version > VERSION:
             raise FutureVersion(
-                f"this cassette has version {version}, newer than {VERSION}",
+                f"unsupported cassette version {version}, the newest known is {VERSION}",
                 path=self.path,
-                line=find_line(text, "version"),
+                line=_find_key(text, "version"),
                 hint="upgrade Offbook to read it",
             )
         header = convert(value, CassetteHeader, path=self.path, text=text)
         if header.format != FORMAT:
             raise FormatError(
-                f"this is a {header.format!r}, not a cassette",
+                f"not a cassette: expected format {FORMAT!r}, got {header.format!r}",
                 path=self.path,
-                line=find_line(text, "format"),
-                hint=f"a cassette says `format: {FORMAT}`",
+                line=_find_key(text, "format"),
+                hint=f"a cassette has the line `format: {FORMAT}`",
             )
-        self._top = text
-        with self.blaming():
+        self._header_text = text
+        with self.locate_redaction_errors():
             Redaction(header.redactions, environment={})
         return header
 
     @contextmanager
-    def blaming(self) -> Generator[None]:
-        """Inside, what is wrong with a redaction of this file is told with its line."""
+    def locate_redaction_errors(self) -> Generator[None]:
+        """Add the line in this file to errors about its redactions."""
         try:
             yield
         except FormatError:
             raise
         except UsageError as error:
-            rule = _RULE.match(error.where)
-            if rule is None or not _has_rule(self._top, rule[2]):
+            field = _REDACTION_FIELD.match(error.where)
+            text = self._header_text
+            section = _find_key(text, "redactions")
+            # A rule that is not in this file was passed by the caller.
+            if field is None or section is None or (field[2] is not None and field[2] not in text):
                 raise
-            line = find_rule(self._top, rule[1], rule[2] or "")
-            what = f"{error.where}: {error.what}"
-            raise FormatError(what, path=self.path, line=line, hint=error.hint) from error
+            line = _find_redaction(text, section, field[1], field[2] or "")
+            raise FormatError(
+                f"{error.where}: {error.what}", path=self.path, line=line, hint=error.hint
+            ) from error
 
-    def _parse(self, start: int, end: int, line: int) -> Interaction:
-        text = self._text(start, end, line)
+    def _parse_interaction(self, start: int, end: int, line: int) -> Interaction:
+        text = self._decode(start, end, line)
         try:
             (item,) = cast("list[Any]", parse_yaml(text, self.path))
             return convert(expand_short_messages(item), Interaction, path=self.path, text=text)
         except FormatError as error:
-            at = line + (error.line or 1) - 1
-            hint = error.hint or _MEND
-            raise FormatError(error.what, path=self.path, line=at, hint=hint) from error
+            raise FormatError(
+                error.what,
+                path=self.path,
+                line=line + (error.line or 1) - 1,
+                hint=error.hint or _FIX,
+            ) from error
 
-    def _text(self, start: int, end: int, line: int = 1) -> str:
+    def _decode(self, start: int, end: int, line: int = 1) -> str:
         try:
             return self.raw[start:end].decode()
         except UnicodeDecodeError as error:
-            at = line + self.raw.count(b"\n", start, start + error.start)
+            line += self.raw.count(b"\n", start, start + error.start)
             raise FormatError(
-                f"not a UTF-8 text: {error.reason}", path=self.path, line=at
+                f"invalid UTF-8: {error.reason}", path=self.path, line=line
             ) from error
 
-    def _entry(self, item: Interaction, number: int, start: int, end: int, line: int) -> Entry:
-        asked = item.request
-        if not _HEX.fullmatch(asked.prompt_hash) and not asked.prompt_hash.startswith("sha256:"):
+    def _make_entry(
+        self, interaction: Interaction, number: int, start: int, end: int, line: int
+    ) -> Entry:
+        request = interaction.request
+        if not request.prompt_hash.startswith("sha256:"):
             raise FormatError(
-                f"interaction {number}: prompt_hash is {asked.prompt_hash!r}, not sha256:…",
+                f"interaction {number}: expected a prompt_hash that begins with 'sha256:', "
+                f"got {request.prompt_hash!r}",
                 path=self.path,
                 line=line,
-                hint="`offbook cassette upgrade` makes the hashes anew",
+                hint=f"write {ANY_HASH!r} to match every request",
             )
-        kept = bool(asked.prompt is not None or asked.messages or asked.after or asked.again)
+        has_request = bool(
+            request.prompt is not None or request.messages or request.after or request.again
+        )
         return Entry(
             number,
-            item.id or number,
-            asked.hat,
-            asked.prompt_hash,
+            interaction.id or number,
+            request.hat,
+            request.prompt_hash,
             start,
             end,
             line,
-            asked.after,
-            asked.again,
-            asked.head,
-            item.at_ms,
-            item.response.duration_ms,
-            kept,
-            asked.prompt is not None or not kept,
+            request.after,
+            request.again,
+            request.head,
+            interaction.at_ms,
+            interaction.response.duration_ms,
+            has_request,
+            request.prompt is not None or not has_request,
         )
 
-    def _lineage(self, entry: Entry) -> list[Entry]:
-        """The interactions that this one goes on from, the latest first, itself included."""
-        found = [entry]
-        while (before := entry.after or entry.again) is not None:
-            entry = self.named(before)
-            found.append(entry)
-        return found
+    def _link_entries(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return, by id, the number of each interaction and the first of its conversation."""
+        numbers: dict[int, int] = {}
+        for entry in self.entries:
+            if entry.id in numbers:
+                other = self.entries[numbers[entry.id] - 1]
+                raise FormatError(
+                    f"duplicate interaction id {entry.id}, also in line {other.line}",
+                    path=self.path,
+                    line=entry.line,
+                    hint="change one of them, and each `after`, `again` or `head` that means it",
+                )
+            numbers[entry.id] = entry.number
+        for entry in self.entries:
+            for name in ("after", "again", "head"):
+                target = getattr(entry, name)
+                if target is not None and target not in numbers:
+                    raise FormatError(
+                        f"interaction {entry.number}: `{name}` refers to {target}, "
+                        "but no interaction has that id",
+                        path=self.path,
+                        line=entry.line,
+                        hint=did_you_mean(str(target), map(str, numbers)),
+                    )
+        roots: dict[int, int] = {}
+        for entry in self.entries:
+            visited: list[int] = []
+            current = entry
+            while current.id not in roots and (before := current.after or current.again):
+                visited.append(current.id)
+                if before in visited:
+                    raise FormatError(
+                        f"interaction {entry.number} refers to itself",
+                        path=self.path,
+                        line=entry.line,
+                        hint="let `after` and `again` name an earlier interaction",
+                    )
+                current = self.entries[numbers[before] - 1]
+            root = roots.get(current.id, current.id)
+            roots.update(dict.fromkeys((*visited, current.id), root))
+        return numbers, roots
 
-    # ----------------------------------------------------------------------------- answering
+    # ------------------------------------------------------------------------ interactions
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def named(self, identity: int) -> Entry:
-        """The entry with this id."""
+    def __iter__(self) -> Iterator[Interaction]:
+        return (self.read(entry) for entry in self.entries)
+
+    def entry_by_id(self, identity: int) -> Entry:
+        """Return the entry with this id."""
         return self.entries[self._numbers[identity] - 1]
 
     def read(self, entry: Entry) -> Interaction:
-        """All of an interaction."""
+        """Return a whole interaction."""
         if self._values is not None:
             return self._values[entry.number - 1]
-        return self._parse(entry.start, entry.end, entry.line)
+        return self._parse_interaction(entry.start, entry.end, entry.line)
 
-    def answer(self, entry: Entry) -> RecordedResponse:
-        """The response of an interaction, without its request being read again."""
-        begins = self.raw.find(self._response, entry.start, entry.end)
-        if begins < 0 or self._values is not None:
+    def read_response(self, entry: Entry) -> RecordedResponse:
+        """Return the response of an interaction.
+
+        A replay reads every response and seldom a request: parsing half of the text halves the
+        cost of a call.
+        """
+        start = self.raw.find(self._response_key, entry.start, entry.end)
+        if start < 0 or self._values is not None:
             return self.read(entry).response
-        text = self.raw[begins : entry.end].decode()
+        text = self.raw[start : entry.end].decode()
         try:
             return msgspec.convert(parse_yaml(text)["response"], RecordedResponse)
         except (FormatError, msgspec.ValidationError):
             return self.read(entry).response
 
-    def __iter__(self) -> Iterator[Interaction]:
-        return (self.read(entry) for entry in self.entries)
-
-    def head(self, entry: Entry, asked: RecordedRequest | None = None) -> RequestSettings:
-        """The head of a request: its own, or that of the interaction it names."""
-        asked = asked or self.read(entry).request
-        if asked.head is not None and asked.head != entry.id:
-            asked = self.read(self.named(asked.head)).request
-        return RequestSettings(asked.model, asked.system, asked.tools, asked.parameters)
+    def settings(self, entry: Entry, request: RecordedRequest | None = None) -> RequestSettings:
+        """Return the settings of a request: stored with it, or with the one that `head` names."""
+        request = request or self.read(entry).request
+        if request.head is not None and request.head != entry.id:
+            request = self.read(self.entry_by_id(request.head)).request
+        return RequestSettings(request.model, request.system, request.tools, request.parameters)
 
     def messages(self, entry: Entry) -> tuple[Message, ...]:
-        """The whole conversation of a request, its ids numbered."""
+        """Return the whole conversation of a request, its call ids numbered."""
+        lineage = [entry]
+        while (before := lineage[-1].after or lineage[-1].again) is not None:
+            lineage.append(self.entry_by_id(before))
+        lineage.reverse()
         ids: dict[str, str] = {}
-        found: list[Message] = []
-        lineage = self._lineage(entry)
-        for at, earlier in enumerate(reversed(lineage), 1):
-            item = self.read(earlier)
-            found += [register_call_ids(message, ids) for message in item.request.messages]
-            following = lineage[-at - 1] if at < len(lineage) else None
+        messages: list[Message] = []
+        for position, earlier in enumerate(lineage, 1):
+            interaction = self.read(earlier)
+            messages += [register_call_ids(m, ids) for m in interaction.request.messages]
+            following = lineage[position] if position < len(lineage) else None
             if following is not None and following.after is not None:
-                reply = Message("assistant", item.response.said)
-                found.append(number_call_ids(reply, ids))
-        return tuple(found)
+                reply = Message("assistant", interaction.response.reply_blocks)
+                messages.append(number_call_ids(reply, ids))
+        return tuple(messages)
 
-    def chains(
-        self, normal: Normalizer
+    # ------------------------------------------------------------------------------- hashes
+
+    def conversation_digests(
+        self, normalizer: Normalizer
     ) -> dict[int, tuple[ConversationDigest, ConversationDigest]]:
-        """By id: the conversation as it was asked, and as it was answered."""
-        found: dict[int, tuple[ConversationDigest, ConversationDigest]] = {}
+        """Return, by id, the digests of each conversation before and after its reply."""
+        digests: dict[int, tuple[ConversationDigest, ConversationDigest]] = {}
         for wanted in self.entries:
-            for entry in reversed(self._untold(wanted, found)):
-                item = self.read(entry)
-                begin = ConversationDigest(ids={})
+            # The file may list an interaction before the one that it continues.
+            pending: list[Entry] = []
+            current: int | None = wanted.id
+            while current is not None and current not in digests:
+                pending.append(self.entry_by_id(current))
+                current = pending[-1].after or pending[-1].again
+            for entry in reversed(pending):
+                interaction = self.read(entry)
+                begun = ConversationDigest(ids={})
                 if entry.after is not None:
-                    begin = found[entry.after][1]
+                    begun = digests[entry.after][1]
                 elif entry.again is not None:
-                    begin = found[entry.again][0]
-                asked = normal.follow(begin, item.request.messages, counted=True)
-                found[entry.id] = asked, normal.follow_reply(asked, item.response.said)
-        return found
+                    begun = digests[entry.again][0]
+                request = normalizer.extend(begun, interaction.request.messages, numbered=True)
+                blocks = interaction.response.reply_blocks
+                digests[entry.id] = request, normalizer.extend_with_reply(request, blocks)
+        return digests
 
-    def _untold(
-        self, entry: Entry, found: dict[int, tuple[ConversationDigest, ConversationDigest]]
-    ) -> list[Entry]:
-        listed: list[Entry] = []
-        at: int | None = entry.id
-        while at is not None and at not in found:
-            entry = self.named(at)
-            listed.append(entry)
-            at = entry.after or entry.again
-        return listed
+    def hashes(self, normalizer: Normalizer) -> list[str]:
+        """Return the hashes of all requests, computed again only if the rules have changed."""
+        if normalizer.fingerprint == self.header.hashed or not any(
+            entry.has_request for entry in self.entries
+        ):
+            return [entry.hash for entry in self.entries]
+        return self.rehash(normalizer)
 
-    def hashes(self, normal: Normalizer) -> list[str]:
-        """The hashes of all requests, made anew where these rules are not those of the file."""
-        stored = [entry.hash for entry in self.entries]
-        if normal.seal == self.header.hashed or not any(entry.kept for entry in self.entries):
-            return stored
-        return self.rehash(normal)
-
-    def rehash(self, normal: Normalizer) -> list[str]:
-        """The hashes of all requests that are kept, made anew; those of the others as they are."""
-        with self.blaming():
-            return self._rehash(normal)
-
-    def _rehash(self, normal: Normalizer) -> list[str]:
-        chains = self.chains(normal)
-        heads: dict[int, bytes] = {}
-        made: list[str] = []
-        for entry in self.entries:
-            if (
-                not entry.kept or entry.hash == ANY_HASH
-            ):  # which somebody may have written on purpose
-                made.append(entry.hash)
-                continue
-            asked = self.read(entry).request
-            if asked.prompt is not None:
-                made.append(normal.hash_prompt(asked.prompt))
-                continue
-            owner = entry.head or entry.id
-            if owner not in heads:
-                heads[owner] = normal.digest_head(self.read(self.named(owner)).request)
-            made.append(normal.seal_hash(heads[owner], chains[entry.id][0]))
-        return made
+    def rehash(self, normalizer: Normalizer) -> list[str]:
+        """Compute the hashes of all requests; without a stored request the old hash stays."""
+        with self.locate_redaction_errors():
+            conversations = self.conversation_digests(normalizer)
+            settings: dict[int, bytes] = {}
+            hashes: list[str] = []
+            for entry in self.entries:
+                if not entry.has_request or entry.hash == ANY_HASH:  # it may be there on purpose
+                    hashes.append(entry.hash)
+                    continue
+                request = self.read(entry).request
+                if request.prompt is not None:
+                    hashes.append(normalizer.hash_prompt(request.prompt))
+                    continue
+                owner = entry.head or entry.id
+                if owner not in settings:
+                    stored = self.read(self.entry_by_id(owner)).request
+                    settings[owner] = normalizer.settings_digest(stored)
+                hashes.append(normalizer.combine(settings[owner], conversations[entry.id][0]))
+            return hashes
 
 
-def _has_rule(top: str, named: str | None) -> bool:
-    return find_line(top, "redactions") is not None and (named is None or named in top)
+# -------------------------------------------------------------------------- positions in the text
+
+
+def find_items(raw: bytes) -> ItemsSpan | None:
+    """Return the span of the interactions, or None if they are not a block sequence.
+
+    In a block sequence, text at the indentation of the dashes is never part of a value, so the
+    interactions can be separated without parsing the file as a whole.
+    """
+    key = _INTERACTIONS_KEY.search(raw)
+    if key is None:
+        return None
+    first = _FIRST_DASH.match(raw, key.end())
+    if first is None:  # no interactions yet, or a flow sequence
+        following = _TOP_LEVEL_KEY.search(raw, key.end())
+        end = following.start() if following else len(raw)
+        blank = _BLANK.fullmatch(raw, key.end(), end)
+        return ItemsSpan(key.end(), end, INDENT) if blank else None
+    indent = len(first[1])
+    after = rb"^[^\s#-]" if indent == 0 else rb"^[^\s#]"
+    following = re.compile(after, re.MULTILINE).search(raw, key.end())
+    return ItemsSpan(key.end(), following.start() if following else len(raw), indent)
+
+
+def split_items(raw: bytes, span: ItemsSpan) -> list[tuple[int, int]]:
+    """Return the start and end of each interaction."""
+    dash = re.compile(rb"^ {%d}- " % span.indent, re.MULTILINE)
+    starts = [match.start() for match in dash.finditer(raw, span.start, span.end)]
+    return list(zip(starts, [*starts[1:], *([span.end] if starts else [])], strict=True))
+
+
+def _find_key(text: str, key: str) -> int | None:
+    """Return the line of a top-level key."""
+    match = re.search(rf"^{key}:", text, re.MULTILINE)
+    return text.count("\n", 0, match.start()) + 1 if match else None
+
+
+def _find_redaction(text: str, section: int, kind: str, name: str) -> int:
+    """Return the line of a redaction, of the list that it is in, or of the whole section."""
+    lines = text.split("\n")
+    for index in range(section, len(lines)):
+        if lines[index][:1].strip():
+            break
+        if name and name in lines[index]:
+            return index + 1
+    in_list = (i for i in range(section, len(lines)) if lines[i].strip().startswith(f"{kind}:"))
+    return next(in_list, section - 1) + 1
+
+
+# ---------------------------------------------------------------------------- reading and writing
 
 
 def normalize_newlines(raw: bytes) -> bytes:
-    """The text as YAML has it: without a mark before it, each line ending in one sign."""
+    """Return a text without a byte order mark and with plain line ends."""
     raw = raw.removeprefix(BOM)
     return raw.replace(b"\r\n", b"\n") if b"\r\n" in raw else raw
 
 
 def write_cassette_bytes(path: Path, raw: bytes) -> None:
-    """Write a cassette whole, with the line ends of the one that was there."""
+    """Write a whole cassette, with the line ends of the file that it replaces."""
     with suppress(OSError), path.open("rb") as file:
         if file.readline().endswith(b"\r\n"):
             raw = raw.replace(b"\n", b"\r\n")
@@ -478,7 +470,7 @@ def write_cassette_bytes(path: Path, raw: bytes) -> None:
 
 
 def read_cassette_bytes(path: Path) -> bytes:
-    """A cassette's bytes."""
+    """Return the bytes of a cassette, its line ends normalized."""
     try:
         if path.stat().st_size > MAX_FILE_SIZE:
             raise FormatError(f"the file is larger than {MAX_FILE_SIZE >> 20} MiB", path=path)
@@ -486,22 +478,22 @@ def read_cassette_bytes(path: Path) -> bytes:
     except FileNotFoundError as error:
         known = sorted(other.name for other in path.parent.glob(f"*{path.suffix or '.yaml'}"))
         raise FormatError(
-            "there is no such cassette", path=path, hint=did_you_mean(path.name, known)
+            "no such cassette", path=path, hint=did_you_mean(path.name, known)
         ) from error
     except OSError as error:
-        why = error.strerror or str(error)
-        raise FormatError(f"cannot be read: {why}", path=path) from error
+        reason = error.strerror or str(error)
+        raise FormatError(f"cannot read the cassette: {reason}", path=path) from error
 
 
-@lru_cache(maxsize=KEPT)
-def _cached(path: Path, _stamp: tuple[int, ...]) -> CassetteFile:
+@lru_cache(maxsize=OPEN_FILES)
+def _open_cached(path: Path, _stamp: tuple[int, ...]) -> CassetteFile:
     return CassetteFile(read_cassette_bytes(path), path)
 
 
 def open_cassette_file(path: Path) -> CassetteFile:
-    """A cassette; an unchanged file is not read twice."""
+    """Open a cassette; an unchanged file is read only once."""
     try:
         stat = path.stat()
     except OSError:
         return CassetteFile(read_cassette_bytes(path), path)
-    return _cached(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return _open_cached(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino))

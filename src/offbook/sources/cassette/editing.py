@@ -1,7 +1,8 @@
-"""Changes the text of a cassette in place: what nobody meant to change stays as it was written.
+"""Edits of a cassette file that keep everything else as it was written.
 
-Comments, order and spelling of a reviewer survive a new recording, a trimming and an upgrade,
-because only the lines of what has become different are written anew.
+People review cassettes and write comments into them. An edit therefore touches only the
+interactions that change: their text goes through a round-trip YAML library, which keeps comments,
+order and quoting, and all other bytes are copied.
 """
 
 from __future__ import annotations
@@ -12,22 +13,26 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import FormatError
-from offbook.sources.cassette.cassette_file import CassetteFile
+from offbook.sources.cassette.cassette_file import INDENT, CassetteFile
 from offbook.sources.cassette.format import FORMAT, VERSION, Interaction, interaction_to_dict
-from offbook.yaml_files import dump_yaml, parse_yaml
+from offbook.yaml_files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from offbook.sources.cassette.cassette_file import Entry
 
-INDENT = 2
-_COMMENT = re.compile(r"\s*(?:#.*)?$")
-_SIDE_NOTE = re.compile(r"^[^\"'|>]*?:\s+[^\s\"'|>#][^#\"']*?(\s+#.*)$")
+_COMMENT_OR_BLANK = re.compile(r"[ \t]*(?:#.*)?\n?")
+_COMMENTS_AT_END = re.compile(rb"(?:^[ \t]*#[^\n]*\n)+\Z", re.MULTILINE)
+_INDENTED_COMMENTS = re.compile(rb"(?:\s*^[ \t]+#[^\n]*(?:\n|\Z))*", re.MULTILINE)
+_BLANK_LINES = re.compile(rb"(?:[ \t]*\n)*")
+# Comments, directives and the document marker before the first key.
+_PREFACE = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n|%[^\n]*\n|---[ \t]*\n)*")
+_DOCUMENT_END = re.compile(rb"^\.\.\.", re.MULTILINE)
 
 
 class CassetteTitle(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a new cassette says of itself: comments for people, and how its hashes are made."""
+    """The top of a new cassette: comments for people, and the rules of its hashes."""
 
     name: str
     recorded: str = ""
@@ -37,287 +42,247 @@ class CassetteTitle(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def new_cassette(title: CassetteTitle) -> bytes:
-    """A cassette with nothing in it yet."""
-    told = {"cassette": title.name, "recorded": title.recorded, "backend": title.backend}
-    comments = "".join(f"# {name}: {_line(text)}\n" for name, text in told.items() if text)
+    """Return the text of a cassette without interactions."""
+    notes = {"cassette": title.name, "recorded": title.recorded, "backend": title.backend}
+    comments = "".join(
+        f"# {key}: {' '.join(note.split())}\n" for key, note in notes.items() if note
+    )
     header: dict[str, Any] = {"format": FORMAT, "version": VERSION, "hashed": title.hashed}
     if title.redactions:
         header["redactions"] = title.redactions
     return f"{comments}{dump_yaml(header)}\ninteractions:\n".encode()
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())
+def as_block_sequence(file: CassetteFile) -> CassetteFile:
+    """Return the cassette with its interactions as a block sequence, which can be edited.
+
+    A file that has them in flow style ("[{…}, {…}]") is written again as a whole; of its
+    comments only those at the top are kept.
+    """
+    if file.span is not None:
+        return file
+    preface = _PREFACE.match(file.raw)
+    header = msgspec.to_builtins(file.header)
+    metadata = header.pop("metadata", {})
+    top = {"format": FORMAT, "version": file.header.version, **header}
+    text = f"{preface[0].decode() if preface else ''}{dump_yaml(top)}\ninteractions:\n"
+    text += "\n".join(dump_yaml([interaction_to_dict(item)], INDENT) for item in file)
+    text += f"\n{dump_yaml({'metadata': metadata})}" if metadata else ""
+    return CassetteFile(text.encode(), file.path)
 
 
 def append_interactions(raw: bytes, interactions: Iterable[Interaction]) -> bytes:
-    """The text with interactions behind those that are there."""
-    tape = CassetteFile(raw) if _has_items(raw) else None
-    span = tape.span if tape is not None else None
-    if tape is not None and span is None:
-        raw = respell(tape)
-        span = CassetteFile(raw).span
-    if span is None:
-        raw = re.sub(rb"^interactions:[ \t]*\[\][ \t]*$", b"interactions:", raw, flags=re.MULTILINE)
-    indent = INDENT if span is None else span.indent
-    end = _end_of_empty(raw) if span is None else _end_of_items(raw, span.start, span.end)
-    spaced = end == len(raw) or raw[end : end + 1] == b"\n"
-    new = "\n".join(_dump(one, indent) for one in interactions).encode()
+    """Return the text with more interactions at the end of the list."""
+    file = as_block_sequence(CassetteFile(raw))
+    raw, span = file.raw, file.span
+    assert span is not None  # noqa: S101 - the interactions are a block sequence now
+    new = "\n".join(dump_yaml([interaction_to_dict(item)], span.indent) for item in interactions)
     if not new:
         return raw
-    before = raw[:end] if raw[:end].endswith(b"\n") or not end else raw[:end] + b"\n"
-    gap = b"" if span is None else b"\n"
-    return before + gap + new + (b"" if spaced else b"\n") + raw[end:]
+    end, gap = span.start, ""
+    if file.entries:
+        end, gap = _content_end(file, file.entries[-1]), "\n"
+        # Indented comments after the last interaction belong to it, others to what follows.
+        if comments := _INDENTED_COMMENTS.match(raw, end, span.end):
+            end = comments.end()
+    before = raw[:end] if raw[:end].endswith(b"\n") else raw[:end] + b"\n"
+    after = raw[end:]
+    if after and not after.startswith(b"\n"):
+        after = b"\n" + after
+    return before + f"{gap}{new}".encode() + after
 
 
-def _has_items(raw: bytes) -> bool:
-    found = re.search(rb"^interactions:[ \t]*(\[\])?[ \t]*(?:#[^\n]*)?\n?", raw, re.MULTILINE)
-    if found is None:
-        return True  # for the tape to say what is wrong
-    return re.match(rb"(?:[ \t]*(?:#[^\n]*)?\n)*[ ]*- |[ \t]*\S", raw[found.end() :]) is not None
-
-
-def _end_of_empty(raw: bytes) -> int:
-    found = re.search(rb"^interactions:[^\n]*(?:\n|\Z)", raw, re.MULTILINE)
-    return found.end() if found else len(raw)
-
-
-def _end_of_items(raw: bytes, start: int, end: int) -> int:
-    """The end of the last interaction, with the indented comments that follow it."""
-    lines = raw[start:end].splitlines(keepends=True)
-    while lines and (not lines[-1].strip() or lines[-1].startswith(b"#")):
-        lines.pop()
-    return start + sum(map(len, lines))
-
-
-def _dump(interaction: Interaction, indent: int) -> str:
-    return dump_yaml([interaction_to_dict(interaction)], indent)
-
-
-def spell_out(tape: CassetteFile) -> CassetteFile:
-    """The cassette in a spelling that can be changed here and there."""
-    return tape if tape.span is not None else CassetteFile(respell(tape), tape.path)
-
-
-def respell(tape: CassetteFile) -> bytes:
-    """The whole cassette written anew, one interaction below the other.
-
-    Of its comments only those at its top are kept.
-    """
-    above = re.match(rb"(?:[ \t]*(?:#[^\n]*)?\n)*", tape.raw)
-    header = msgspec.to_builtins(tape.header)
-    metadata = header.pop("metadata", {})
-    top = {"format": FORMAT, "version": tape.header.version, **header}
-    text = f"{above[0].decode() if above else ''}{dump_yaml(top)}\ninteractions:\n"
-    text += "\n".join(_dump(item, INDENT) for item in tape)
-    return (text + (f"\n{dump_yaml({'metadata': metadata})}" if metadata else "")).encode()
-
-
-def remove_interactions(tape: CassetteFile, numbers: Collection[int]) -> bytes:
-    """The text without these interactions and the comments right above them."""
+def remove_interactions(file: CassetteFile, numbers: Collection[int]) -> bytes:
+    """Return the text without these interactions and the comments directly above them."""
+    assert file.span is not None  # noqa: S101 - the caller has made it a block sequence
+    raw = file.raw
     parts: list[bytes] = []
-    at = 0
-    for entry in tape.entries:
-        if entry.number not in numbers:
-            continue
-        begin = _above(tape.raw, entry.start)
-        stop = min(entry.end, _own_end(tape.raw, entry.start, entry.end))
-        parts.append(tape.raw[at : max(at, begin)])
-        at = max(at, stop)
-    parts.append(tape.raw[at:])
+    copied = 0
+    previous_end = file.span.start
+    for entry in file.entries:
+        end = _content_end(file, entry)
+        if entry.number in numbers:
+            above = _COMMENTS_AT_END.search(raw[previous_end : entry.start])
+            start = previous_end + above.start() if above else entry.start
+            parts.append(raw[copied:start])
+            blank = _BLANK_LINES.match(raw, end, entry.end)
+            copied = blank.end() if blank else end
+        previous_end = end
+    parts.append(raw[copied:])
     return b"".join(parts)
 
 
-def _above(raw: bytes, start: int) -> int:
-    """The beginning of the comment lines that stand right above this place."""
-    while start:
-        line = raw.rfind(b"\n", 0, start - 1) + 1
-        if not raw[line:start].strip().startswith(b"#"):
-            return start
-        start = line
-    return start
+def _content_end(file: CassetteFile, entry: Entry) -> int:
+    """Return the end of an interaction without the comments and blank lines after it.
+
+    Only a parser can tell a comment from the last line of a block text that begins with "#": a
+    line is a comment if the value is the same without it.
+    """
+    text = file.raw[entry.start : entry.end].decode()
+    lines = text.splitlines(keepends=True)
+    try:
+        value = parse_yaml(text)
+        while len(lines) > 1 and _COMMENT_OR_BLANK.fullmatch(lines[-1]):
+            if parse_yaml("".join(lines[:-1])) != value:
+                break
+            lines.pop()
+    except FormatError:  # it has an alias for something outside: keep its comments with it
+        pass
+    return entry.start + len("".join(lines).encode())
 
 
-def _own_end(raw: bytes, start: int, end: int) -> int:
-    """The end of an interaction without the comments above the next one; blank lines are its."""
-    stop = end
-    while stop > start:
-        line = raw.rfind(b"\n", start, stop - 1) + 1
-        if line <= start or raw[line:stop].strip():
-            break
-        stop = line
-    above = _above(raw, stop)
-    return end if above >= stop else above
-
-
-def update_interactions(tape: CassetteFile, changed: Mapping[int, Interaction]) -> bytes:
-    """The text in which the interactions with these numbers say something else."""
+def update_interactions(file: CassetteFile, changed: Mapping[int, Interaction]) -> bytes:
+    """Return the text with these interactions, by number, in place of the old ones."""
+    assert file.span is not None  # noqa: S101 - the caller has made it a block sequence
     parts: list[bytes] = []
-    at = 0
-    indent = tape.span.indent if tape.span else INDENT
-    for entry in tape.entries:
+    copied = 0
+    for entry in file.entries:
         if entry.number not in changed:
             continue
-        parts.append(tape.raw[at : entry.start])
-        text = tape.raw[entry.start : entry.end].decode()
-        old = _parse_item(text, entry, tape)
-        new = _patch(
-            old, interaction_to_dict(tape.read(entry)), interaction_to_dict(changed[entry.number])
-        )
-        body = text[:indent] + "  " + text[indent + 2 :]  # the dash is put back below
-        body = revise(body, old, new, indent + 2)
-        parts.append((body[:indent] + "- " + body[indent + 2 :]).encode())
-        at = entry.end
-    parts.append(tape.raw[at:])
+        end = _content_end(file, entry)
+        text = file.raw[entry.start : end].decode()
+        try:
+            (written,) = cast("list[Any]", parse_yaml(text, file.path))
+        except FormatError as error:  # the file as a whole could be parsed
+            raise FormatError(
+                f"interaction {entry.number} has an alias (*name) for a value outside it",
+                path=file.path,
+                line=entry.line,
+                hint="write the value in place of the alias, then try again",
+            ) from error
+        before = interaction_to_dict(file.read(entry))
+        wanted = _apply_changes(written, before, interaction_to_dict(changed[entry.number]))
+        # The item without its dash is a mapping; its first key gives the indentation.
+        dash = re.match(r" *- +", text)
+        width = dash.end() if dash else file.span.indent + INDENT
+        body = re.sub(rf"^ {{1,{width}}}", "", " " * width + text[width:], flags=re.MULTILINE)
+        edited = re.sub(r"^(?=.)", " " * width, edit_mapping(body, wanted), flags=re.MULTILINE)
+        item = text[:width] + edited[width:]
+        parts += [file.raw[copied : entry.start], item.encode()]
+        copied = end
+    parts.append(file.raw[copied:])
     return b"".join(parts)
 
 
-def _parse_item(text: str, entry: Entry, tape: CassetteFile) -> Any:
-    try:
-        return cast("list[Any]", parse_yaml(text, tape.path))[0]
-    except FormatError as error:  # as a whole it could be read
-        raise FormatError(
-            f"interaction {entry.number} has an alias (*name) for something outside of it",
-            path=tape.path,
-            line=entry.line,
-            hint="write out what it stands for, then try again",
-        ) from error
+def _apply_changes(written: Any, before: Any, after: Any) -> Any:
+    """Return what is written, changed where `after` differs from `before`.
 
-
-def _patch(old: Any, was: Any, now: Any) -> Any:
-    """What is written, changed only where its meaning does: also what could be left out stays."""
-    if was == now:
-        return old
-    if not (isinstance(old, dict) and isinstance(was, dict) and isinstance(now, dict)):
-        return now
-    written = cast("dict[str, Any]", old)
-    before, after = cast("dict[str, Any]", was), cast("dict[str, Any]", now)
-    patched = {
-        name: _patch(held, before.get(name), after.get(name)) if name in after else held
-        for name, held in written.items()
-        if name in after or name not in before
+    A key that the file spells out although its value is the default stays.
+    """
+    if before == after:
+        return written
+    if not (isinstance(written, dict) and isinstance(before, dict) and isinstance(after, dict)):
+        return after
+    old, new = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
+    fields = cast("dict[str, Any]", written)
+    merged = {
+        key: _apply_changes(value, old.get(key), new[key]) if key in new else value
+        for key, value in fields.items()
+        if key in new or key not in old
     }
-    order = [*after, *(name for name in patched if name not in after)]
-    whole = {**patched, **{name: after[name] for name in after if name not in patched}}
-    return {name: whole[name] for name in order}
+    ordered = {key: merged.get(key, new[key]) for key in new}
+    return {**ordered, **merged}
 
 
-def update_header(raw: bytes, tape: CassetteFile, changes: Mapping[str, Any]) -> bytes:
-    """The text in which the header says something else; what is None is left out."""
-    if tape.span is None:
-        spelt = spell_out(tape)
-        return update_header(spelt.raw, spelt, changes)
-    front = raw[: tape.span.start].decode()
-    items = raw[tape.span.start : tape.span.end].decode()
-    back = raw[tape.span.end :].decode()
-    old = cast("dict[str, Any]", parse_yaml(front + back))
-    above = {k: v for k, v in changes.items() if k != "metadata"}
-    front_old = {k: v for k, v in old.items() if re.search(rf"^{k}:", front, re.MULTILINE)}
-    moved = {k: v for k, v in above.items() if k not in front_old and k in old}
-    wanted = {**{k: v for k, v in above.items() if k not in moved}}
-    front_new = _ordered(front_old, wanted)
-    front = revise(front, front_old, front_new, 0)
-    back_old = {k: v for k, v in old.items() if k not in front_old}
-    back_new = {**back_old, **moved}
-    if "metadata" in changes:
-        back_new["metadata"] = changes["metadata"]
-    back = revise(back, back_old, {k: v for k, v in back_new.items() if v is not None}, 0)
-    if back and not back_old and not items.endswith("\n\n"):
-        back = f"\n{back}"
-    return (front + items + back).encode()
+def update_header(file: CassetteFile, changes: Mapping[str, Any]) -> bytes:
+    """Return the text with these keys of the header set."""
+    file = as_block_sequence(file)
+    assert file.span is not None  # noqa: S101 - the interactions are a block sequence now
+    raw, span = file.raw, file.span
+    preface = _PREFACE.match(raw, 0, span.start)
+    top_start = preface.end() if preface else 0
+    document_end = _DOCUMENT_END.search(raw, span.end)
+    bottom_end = document_end.start() if document_end else len(raw)
+    top = raw[top_start : span.start].decode()
+    bottom = raw[span.end : bottom_end].decode()
+    top_keys = cast("dict[str, Any]", parse_yaml(top))
+    bottom_keys = cast("dict[str, Any]", parse_yaml(bottom) or {})
+    interactions = {"interactions": top_keys.pop("interactions")}
+    for key, value in changes.items():
+        # Metadata are totals: a new section goes below the interactions.
+        below = key in bottom_keys or (key == "metadata" and key not in top_keys)
+        (bottom_keys if below else top_keys)[key] = value
+    items = raw[span.start : span.end]
+    if not bottom.strip() and bottom_keys:
+        bottom = dump_yaml(bottom_keys)
+        items = items if items.endswith(b"\n\n") or not items else items + b"\n"
+    elif bottom_keys:
+        bottom = edit_mapping(bottom, bottom_keys)
+    top = edit_mapping(top, {**top_keys, **interactions})
+    return raw[:top_start] + top.encode() + items + bottom.encode() + raw[bottom_end:]
 
 
-def _ordered(old: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """New keys before the interactions, old ones where they are."""
-    merged = {**{k: v for k, v in old.items() if k != "interactions"}, **wanted}
-    merged["interactions"] = old.get("interactions")
-    return {k: v for k, v in merged.items() if v is not None or k == "interactions"}
+# -------------------------------------------------------------------------------- YAML mappings
 
 
-def revise(text: str, old: dict[str, Any], new: dict[str, Any], indent: int) -> str:
-    """A mapping in block style that says `new` where it said `old`, the rest untouched."""
-    preface, blocks = _split(text, indent)
-    out = [preface]
-    there = {name for name, _ in blocks}
-    told = set(_next_keys("", new, there))
-    out += [dump_yaml({name: new[name]}, indent) for name in new if name in told and there]
-    if not there:
-        told.clear()
-    for key, block in blocks:
-        told.add(key)
-        lines, rest = _tail(block)
-        if key in new:
-            out.append(_revise_block(key, lines, old.get(key), new[key], indent))
-        out.append(rest)
-        following = _next_keys(key, new, there | told)
-        for name in following:
-            told.add(name)
-            out.append(dump_yaml({name: new[name]}, indent))
-    missing = {name: held for name, held in new.items() if name not in told}
-    if missing:
-        whole = "".join(out)
-        if whole and not whole.endswith("\n"):
-            out.append("\n")
-        out.append(dump_yaml(missing, indent))
-    return "".join(out)
+def edit_mapping(text: str, wanted: dict[str, Any]) -> str:
+    """Return the text of a mapping with the wanted value and with its comments."""
+    current = cast("dict[str, Any]", parse_yaml(text))
+    if _is_same(current, wanted):
+        return text
+    try:
+        document = load_round_trip(text)
+        _update_node(document, current, wanted)
+        edited = dump_round_trip(document, text)
+        if _is_same(parse_yaml(edited), wanted):
+            return edited
+    except FormatError:
+        pass
+    return dump_yaml(wanted)  # the value counts more than comments that cannot be kept
 
 
-def _next_keys(key: str, new: dict[str, Any], told: set[str]) -> list[str]:
-    """The new keys that come right after this one; first of all, after none."""
-    names = list(new)
-    if key and key not in names:
-        return []
-    found: list[str] = []
-    for name in names[names.index(key) + 1 if key else 0 :]:
-        if name in told:
-            break
-        found.append(name)
-    return found
+def _is_same(one: Any, other: Any) -> bool:
+    # Python calls 1, 1.0 and True equal, YAML does not.
+    return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
 
 
-def _split(text: str, indent: int) -> tuple[str, list[tuple[str, str]]]:
-    begins = re.compile(
-        rf"^ {{{indent}}}(?:\"([^\"]+)\"|'([^']+)'|([^\s#\"'\-][^:\n]*?))\s*:(?=\s|$)"
-    )
-    preface: list[str] = []
-    blocks: list[tuple[str, list[str]]] = []
-    for line in text.splitlines(keepends=True):
-        found = begins.match(line)
-        if found:
-            blocks.append((found[1] or found[2] or found[3], [line]))
-        elif blocks:
-            blocks[-1][1].append(line)
-        else:
-            preface.append(line)
-    return "".join(preface), [(key, "".join(lines)) for key, lines in blocks]
+def _update_node(node: Any, current: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Change an editable mapping from the current value to the wanted one."""
+    for key in [key for key in current if key not in wanted]:
+        comments = _comments(node[key]) + _comments(node.ca.items.pop(key, None))
+        keys = list(node)
+        following = keys[keys.index(key) + 1 :]
+        del node[key]
+        if following:
+            _comment_before(node, following[0], comments)
+    previous = -1
+    for key, value in wanted.items():
+        if key not in current:
+            node.insert(previous + 1, key, _editable(value))
+        elif not _is_same(current[key], value):
+            if isinstance(current[key], dict) and isinstance(value, dict) and current[key]:
+                _update_node(node[key], current[key], cast("dict[str, Any]", value))
+            else:
+                comments = _comments(node[key])
+                note = node.ca.items.get(key, [None] * 3)[2]
+                if note is not None and "\n" in str(current[key]):
+                    # It is below a block text: keep it from the line of a shorter value.
+                    note.value = f"\n{' ' * node.lc.col}{note.value}"
+                node[key] = _editable(value)
+                _comment_before(node, key, comments)
+        previous = list(node).index(key)
 
 
-def _tail(block: str) -> tuple[str, str]:
-    """A block, and the blank lines and comments after it."""
-    lines = block.splitlines(keepends=True)
-    end = len(lines)
-    while end > 1 and _COMMENT.match(lines[end - 1]):
-        end -= 1
-    return "".join(lines[:end]), "".join(lines[end:])
+def _editable(value: Any) -> Any:
+    """Return a value as nodes of the round-trip library, in the style of `dump_yaml`."""
+    return load_round_trip(dump_yaml({"value": value}))["value"]
 
 
-def _revise_block(key: str, block: str, old: Any, new: Any, indent: int) -> str:
-    if old == new and type(old) is type(new):
-        return block
-    first, _, rest = block.partition("\n")
-    nested = re.match(rf"^ {{{indent}}}[^:]+:\s*(#.*)?$", first)
-    if isinstance(old, dict) and isinstance(new, dict) and old and new and nested and rest:
-        inner = len(rest) - len(rest.lstrip(" "))
-        if not rest.lstrip(" ").startswith(("#", "\n")):
-            held = revise(rest, cast("dict[str, Any]", old), cast("dict[str, Any]", new), inner)
-            return f"{first}\n{held}"
-    comments = "" if isinstance(old, str) else _comments(rest)
-    written = dump_yaml({key: new}, indent)
-    note = _SIDE_NOTE.match(first)
-    if note and not rest and written.count("\n") == 1:
-        written = f"{written[:-1]}{note[1]}\n"
-    return comments + written
+def _comments(node: Any) -> list[str]:
+    """Return all comments inside a node, or inside the comment tokens of a key."""
+    own: Any = getattr(node, "ca", None)
+    if own is not None:
+        values = list(cast("dict[str, Any]", node).values()) if isinstance(node, dict) else node
+        parts = [own.comment, *own.items.values(), own.end, *cast("list[Any]", values)]
+    elif isinstance(node, (list, tuple)):
+        parts = [*cast("list[Any]", node)]
+    else:
+        lines = str(getattr(node, "value", "") or "").splitlines()
+        return [line.strip() for line in lines if line.strip().startswith("#")]
+    return [line for part in parts for line in _comments(part)]
 
 
-def _comments(text: str) -> str:
-    return "".join(line for line in text.splitlines(keepends=True) if line.lstrip().startswith("#"))
+def _comment_before(node: Any, key: str, comments: list[str]) -> None:
+    if comments:
+        text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in comments)
+        node.yaml_set_comment_before_after_key(key, before=text, indent=node.lc.col)

@@ -1,4 +1,4 @@
-"""What a cassette holds: interactions, each a request as it was normalised and its response.
+"""The file format of a cassette: interactions, each a normalized request and its response.
 
     interactions:
       - id: 2
@@ -6,15 +6,16 @@
           hat: builder
           prompt_hash: sha256:…
           prompt_preview: Now refund it.
-          head: 1                # the model, system prompt, tools and options of interaction 1
-          after: 1               # the conversation with the reply to interaction 1, and then
+          head: 1                # same model, system prompt, tools and options as interaction 1
+          after: 1               # the conversation of interaction 1 with its reply, followed by
           messages:
             - user: Now refund it.
         response:
           output: Done.
 
-Each request repeats the conversation so far; the file does not. `after` names the interaction
-after whose reply it goes on, `again` the one whose own messages it begins with.
+An agent repeats the whole conversation in each request. The file stores only the new messages:
+`after` names the interaction whose conversation, reply included, comes first; `again` names one
+whose conversation comes first without its reply (a retry, for example).
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ if TYPE_CHECKING:
 FORMAT = "offbook.cassette"
 VERSION = 1
 MAIN_HAT = "main"
-ANY_HASH = "sha256:..."  # the hash of a request that nobody wrote down: only its turn counts
-ROLES = {"system", "user", "assistant", "tool"}
-PREVIEW = 100
-MOVED = 1000
-_PIECE = re.compile(r"(\d+)(?:@(\d+(?:\.\d+)?))?")
+ANY_HASH = "sha256:..."  # matches every request: only the order of the interactions counts
+PREVIEW_LENGTH = 100
+MAX_SHIFTED_CHUNKS = 1000
+_SHORT_ROLES = {"system", "user", "assistant", "tool"}
+_CHUNK = re.compile(r"(\d+)(?:@(\d+(?:\.\d+)?))?")
 
 
 class RecordedRequest(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """A request, normalised.
+    """A normalized request.
 
-    A conversation has `messages`; what a command-line agent was given has a `prompt` instead.
+    A request to a model has `messages`; the input of a command-line agent is a `prompt` instead.
     """
 
     hat: str = MAIN_HAT
@@ -66,13 +67,13 @@ class RecordedRequest(
 
     @property
     def title(self) -> str:
-        """What was asked, for the eye; also where somebody wrote no preview."""
-        last = self.messages[-1].text if self.messages else ""
-        return self.prompt_preview or preview(" ".join((self.prompt or last).split()))
+        """One line that identifies the request for a reader, also without a stored preview."""
+        last_text = self.messages[-1].text if self.messages else ""
+        return self.prompt_preview or preview(" ".join((self.prompt or last_text).split()))
 
 
 class RecordedError(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a provider answered instead of a reply."""
+    """The error that a provider returned in place of a reply."""
 
     message: str
     status: int = 500
@@ -84,12 +85,11 @@ class RecordedError(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
 class RecordedResponse(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """A response. `output` is what was said, `blocks` are there where words are not all.
+    """A response: `output` for a reply of one text, `blocks` for every other reply.
 
-    `chunks` are the lengths of the pieces in which a text was streamed, each with the
-    milliseconds before it: "5@120 7@3". `roots` are the folders named in it, such as WORKSPACE.
-    `files` are what a command left in its folder: whole texts by their paths, null where it
-    removed one.
+    `chunks` are the lengths of the streamed chunks, each with the milliseconds before it:
+    "5@120 7@3". `roots` are the placeholders of folders in the response, such as WORKSPACE.
+    `files` are the files that a command changed: whole texts by path, null for a removed file.
     """
 
     output: str | None = None
@@ -108,20 +108,20 @@ class RecordedResponse(
     files: dict[str, str | None] = {}
 
     @property
-    def said(self) -> tuple[AnyBlock, ...]:
-        """The blocks of the reply."""
+    def reply_blocks(self) -> tuple[AnyBlock, ...]:
+        """The blocks of the reply, however it is stored."""
         return self.blocks if self.output is None else (Text(self.output),)
 
     @property
     def text(self) -> str:
-        """All words of the reply, as they are streamed."""
-        return "".join(block.text for block in self.said if isinstance(block, Text))
+        """The text of the reply as it is streamed."""
+        return "".join(block.text for block in self.reply_blocks if isinstance(block, Text))
 
 
 class Interaction(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """One exchange; `at_ms` is when it began, counted from the start of the recording."""
+    """One request and its response; `at_ms` is its start, counted from that of the recording."""
 
     id: int = 0
     at_ms: int | None = None
@@ -132,9 +132,9 @@ class Interaction(
 class CassetteHeader(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """All of a cassette but its interactions.
+    """All keys of a cassette except its interactions.
 
-    `hashed` names the normalisation by which the hashes were made.
+    `hashed` is the fingerprint of the rules by which the stored hashes were computed.
     """
 
     format: str = FORMAT
@@ -145,51 +145,54 @@ class CassetteHeader(
     metadata: dict[str, Any] = {}
 
 
+# ---------------------------------------------------------------------------- short messages
+
+
 def expand_short_messages(value: Any) -> Any:
-    """An interaction as it stands in the file, its short messages written out."""
+    """Return an interaction from the file with `user: hello` expanded to a whole message."""
     item = cast("dict[str, Any]", value if isinstance(value, dict) else {})
-    held = item.get("request")
-    request = cast("dict[str, Any]", held if isinstance(held, dict) else {})
+    field = item.get("request")
+    request = cast("dict[str, Any]", field if isinstance(field, dict) else {})
     messages = request.get("messages")
     if not isinstance(messages, list):
         return cast("Any", value)
-    whole = [_expand(message) for message in cast("list[Any]", messages)]
-    return {**item, "request": {**request, "messages": whole}}
-
-
-def _expand(message: Any) -> Any:
-    if isinstance(message, dict) and len(cast("dict[str, Any]", message)) == 1:
-        ((role, text),) = cast("dict[str, Any]", message).items()
-        if role in ROLES and isinstance(text, str):
-            return {"role": role, "blocks": [{"type": "text", "text": text}]}
-    return cast("Any", message)
+    expanded: list[Any] = []
+    for message in cast("list[Any]", messages):
+        if isinstance(message, dict) and len(cast("dict[str, Any]", message)) == 1:
+            ((role, text),) = cast("dict[str, Any]", message).items()
+            if role in _SHORT_ROLES and isinstance(text, str):
+                expanded.append({"role": role, "blocks": [{"type": "text", "text": text}]})
+                continue
+        expanded.append(message)
+    return {**item, "request": {**request, "messages": expanded}}
 
 
 def interaction_to_dict(interaction: Interaction) -> dict[str, Any]:
-    """An interaction as it stands in the file."""
-    written = cast("dict[str, Any]", msgspec.to_builtins(interaction, enc_hook=repr))
-    request = written["request"]
+    """Return an interaction as it is written to the file, with short messages."""
+    item = cast("dict[str, Any]", msgspec.to_builtins(interaction, enc_hook=repr))
+    request = item["request"]
     if "messages" in request:
-        request["messages"] = [_shorten(message) for message in request["messages"]]
-    return written
+        messages: list[dict[str, Any]] = []
+        for message in request["messages"]:
+            blocks = message.get("blocks", ())
+            is_text = len(blocks) == 1 and blocks[0]["type"] == "text"
+            messages.append({message["role"]: blocks[0]["text"]} if is_text else message)
+        request["messages"] = messages
+    return item
 
 
-def _shorten(message: dict[str, Any]) -> dict[str, Any]:
-    blocks = message.get("blocks", ())
-    if len(blocks) == 1 and blocks[0]["type"] == "text":
-        return {message["role"]: blocks[0]["text"]}
-    return message
+# ------------------------------------------------------------------------------------ replies
 
 
 def response_from_reply(
     reply: Reply, *, duration: float, cost: float | None = None
 ) -> RecordedResponse:
-    """A reply as a response."""
-    only = reply.blocks[0] if len(reply.blocks) == 1 else None
-    worded = isinstance(only, Text)
+    """Return a reply as a response to store."""
+    only_block = reply.blocks[0] if len(reply.blocks) == 1 else None
+    is_text = isinstance(only_block, Text)
     return RecordedResponse(
-        output=only.text if isinstance(only, Text) else None,
-        blocks=() if worded else reply.blocks,
+        output=only_block.text if isinstance(only_block, Text) else None,
+        blocks=() if is_text else reply.blocks,
         stop=reply.stop,
         model=reply.model,
         id=reply.id,
@@ -202,28 +205,27 @@ def response_from_reply(
 
 
 def response_from_error(error: ModelError, *, duration: float) -> RecordedResponse:
-    """A provider's error as a response."""
-    failure = RecordedError(
+    """Return a provider's error as a response to store."""
+    recorded = RecordedError(
         error.message, error.status, error.category, error.retry_after, error.details
     )
-    return RecordedResponse(error=failure, stop="error", duration_ms=duration)
+    return RecordedResponse(error=recorded, stop="error", duration_ms=duration)
 
 
 def reply_from_response(response: RecordedResponse, *, number: int, role: str) -> Reply:
-    """The reply that a response holds; its error is raised."""
+    """Return the stored reply, or raise the stored error."""
     if response.error is not None:
-        told = response.error
+        error = response.error
         raise ModelError(
-            told.message,
-            status=told.status,
-            category=told.category,
-            retry_after=told.retry_after,
-            details=told.details,
+            error.message,
+            status=error.status,
+            category=error.category,
+            retry_after=error.retry_after,
+            details=error.details,
         )
-    blocks = response.said
     chunks, delays = parse_chunks(response.chunks, response.text)
     return Reply(
-        blocks,
+        response.reply_blocks,
         response.stop,
         response.usage,
         response.model,
@@ -235,47 +237,58 @@ def reply_from_response(response: RecordedResponse, *, number: int, role: str) -
     )
 
 
+# ------------------------------------------------------------------------------------- chunks
+
+
 def format_chunks(chunks: tuple[str, ...], delays: tuple[float, ...]) -> str:
-    """The pieces of a stream as lengths and waits."""
-    waits = (*delays, *(0.0,) * (len(chunks) - len(delays)))
-    pieces = zip(chunks, waits, strict=False)
-    return " ".join(f"{len(chunk)}@{wait:g}" if wait else str(len(chunk)) for chunk, wait in pieces)
+    """Return the chunks of a stream as lengths and delays: "5@120 7"."""
+    padded = (*delays, *(0.0,) * (len(chunks) - len(delays)))
+    pairs = zip(chunks, padded, strict=False)
+    return " ".join(
+        f"{len(chunk)}@{delay:g}" if delay else f"{len(chunk)}" for chunk, delay in pairs
+    )
 
 
 def parse_chunks(written: str, text: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """The pieces of this text; none where they are of another, which somebody has edited since."""
-    pieces = _PIECE.findall(written)
-    lengths = [int(length) for length, _ in pieces]
-    if not pieces or sum(lengths) != len(text):
+    """Return the chunks of this text and their delays.
+
+    If the lengths do not add up, the text was edited after the recording: return no chunks.
+    """
+    pairs = _CHUNK.findall(written)
+    lengths = [int(length) for length, _ in pairs]
+    if not pairs or sum(lengths) != len(text):
         return (), ()
     chunks: list[str] = []
-    at = 0
+    start = 0
     for length in lengths:
-        chunks.append(text[at : at + length])
-        at += length
-    return tuple(chunks), tuple(float(wait or 0) for _, wait in pieces)
+        chunks.append(text[start : start + length])
+        start += length
+    return tuple(chunks), tuple(float(delay or 0) for _, delay in pairs)
 
 
 def shift_chunks(written: str, before: str, after: str, change: Callable[[str], str]) -> str:
-    """The pieces of a text that was changed, cut where they were cut before.
+    """Return the chunks for `after`, the text that `change` made from `before`.
 
-    A cut inside of what was replaced is left out, and so are all where they are too many to try.
+    Each cut moves with the text around it. A cut inside a replaced part is dropped. The cost
+    grows with the number of chunks times the length, so very long streams keep their old chunks.
     """
-    pieces = _PIECE.findall(written)
-    if before == after or len(pieces) > MOVED:
+    pairs = _CHUNK.findall(written)
+    if before == after or len(pairs) > MAX_SHIFTED_CHUNKS:
         return written
-    moved: list[str] = []
-    at, cut, wait = 0, 0, 0.0
-    for length, took in pieces:
+    shifted: list[str] = []
+    start, cut, delay = 0, 0, 0.0
+    for length, waited in pairs:
         cut += int(length)
-        wait += float(took or 0)
+        delay += float(waited or 0)
         part = after if cut == len(before) else change(before[:cut])
-        if len(part) > at and after.startswith(part):
-            moved.append(f"{len(part) - at}@{wait:g}" if wait else str(len(part) - at))
-            at, wait = len(part), 0.0
-    return " ".join(moved)
+        # A part that is not a prefix of the result ends inside a replacement.
+        if len(part) > start and after.startswith(part):
+            size = len(part) - start
+            shifted.append(f"{size}@{delay:g}" if delay else f"{size}")
+            start, delay = len(part), 0.0
+    return " ".join(shifted)
 
 
 def preview(text: str) -> str:
-    """The beginning of a prompt, for the eye."""
-    return text if len(text) <= PREVIEW else f"{text[: PREVIEW - 1]}…"
+    """Return the beginning of a prompt."""
+    return text if len(text) <= PREVIEW_LENGTH else f"{text[: PREVIEW_LENGTH - 1]}…"

@@ -1,4 +1,10 @@
-"""One process at a time: a lock on an open file, which the system frees when its holder dies."""
+"""The journal of a recording: a killed recorder loses nothing that was finished.
+
+Each finished interaction is one line of JSON in a file next to the cassette, written at once.
+When the recording ends, or when the cassette is opened after a crash, the lines are merged into
+the cassette and the journal is removed. The recorder holds the lock of its journal, so a second
+recorder of the same cassette is refused.
+"""
 
 from __future__ import annotations
 
@@ -31,37 +37,40 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
     from pathlib import Path
 
-
-# --- One process at a time: a lock on an open file, which the system frees when its holder dies.
+# ------------------------------------------------------------------------------------- locks
+#
+# Not filelock: it truncates the file that it locks, so it would need a second file next to the
+# journal, and a crash between the two could leave a journal that looks unlocked. Here the lock
+# belongs to the open journal itself and is gone when its process is.
 
 if sys.platform == "win32":
     import msvcrt
-    import os
 
-    _FAR = 1 << 30  # a byte that nobody writes: what is locked cannot be read by others
+    # Windows locks ranges of bytes, and others cannot read what is locked: take one beyond the end.
+    _LOCKED_BYTE = 1 << 30
 
-    def _hold(file: int, *, wait: bool) -> None:
-        os.lseek(file, _FAR, os.SEEK_SET)
+    def _lock(file: int, *, wait: bool) -> None:
+        os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(file, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
 
-    def _free(file: int) -> None:
-        os.lseek(file, _FAR, os.SEEK_SET)
+    def _unlock(file: int) -> None:
+        os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
 
 else:
     import fcntl
 
-    def _hold(file: int, *, wait: bool) -> None:
+    def _lock(file: int, *, wait: bool) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
-    def _free(file: int) -> None:
+    def _unlock(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def try_lock(file: int) -> bool:
-    """Lock an open file; tells whether it was free. It stays locked until it is closed."""
+    """Lock an open file until it is closed; return False if another process has the lock."""
     try:
-        _hold(file, wait=False)
+        _lock(file, wait=False)
     except OSError:
         return False
     return True
@@ -69,19 +78,19 @@ def try_lock(file: int) -> bool:
 
 @contextmanager
 def locked(file: int) -> Generator[None]:
-    """Hold the lock of an open file, waiting for it."""
-    _hold(file, wait=True)
+    """Wait for the lock of an open file, and release it at the end of the block."""
+    _lock(file, wait=True)
     try:
         yield
     finally:
-        _free(file)
+        _unlock(file)
 
 
-# --- What is being recorded, line by line, beside the cassette: a killed recorder loses nothing.
+# ----------------------------------------------------------------------------------- the journal
 
 
 class JournalOpening(msgspec.Struct, frozen=True, tag="opening"):
-    """The first line: who records, and what the cassette will say of itself."""
+    """The first line: the recording process and the title of a new cassette."""
 
     pid: int
     title: CassetteTitle
@@ -89,14 +98,14 @@ class JournalOpening(msgspec.Struct, frozen=True, tag="opening"):
 
 
 class JournalInteraction(msgspec.Struct, frozen=True, tag="finished"):
-    """An interaction; `place` is its turn by when it began."""
+    """A finished interaction; `place` is its position in the order of their starts."""
 
     place: int
     interaction: Interaction
 
 
 class JournalMerged(msgspec.Struct, frozen=True, tag="folded"):
-    """The cassette with this digest has it all already."""
+    """The last line: the cassette with this digest contains everything above."""
 
     digest: str
 
@@ -106,210 +115,190 @@ _decode = msgspec.json.Decoder(JournalLine).decode
 
 
 def journal_path(path: Path) -> Path:
-    """The journal of a cassette."""
+    """Return the path of a cassette's journal."""
     return path.with_name(f".{path.name}.journal")
 
 
 class Journal:
-    """The one recorder of a cassette. With `fresh`, the cassette is begun anew at the end."""
+    """The open journal of a cassette; `fresh` replaces the cassette at the end."""
 
-    def __init__(
-        self,
-        path: Path,
-        title: CassetteTitle,
-        *,
-        fresh: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, title: CassetteTitle, *, fresh: bool = False) -> None:
         self.path = path
         self._encode = msgspec.json.Encoder(enc_hook=encode_unknown).encode
-        self._known = [v.encode("utf-8", "surrogateescape") for v in known_secrets()]
+        self._secrets = [v.encode("utf-8", "surrogateescape") for v in known_secrets()]
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._open = True
+        self._is_open = True
         self.failure: RunError | None = None
-        self.file = _seize(path)
-        recover(path, self.file)
+        self.file = _open_locked(path)
+        if os.fstat(self.file).st_size:  # left by a recorder that was killed
+            _merge(path, self.file, {"interrupted": True}, keep=True)
+            os.ftruncate(self.file, 0)
         self._write(JournalOpening(os.getpid(), title, fresh))
 
     def add(self, place: int, interaction: Interaction) -> None:
-        """Note a finished interaction."""
+        """Write a finished interaction."""
         self._write(JournalInteraction(place, interaction))
 
     def _write(self, line: JournalLine) -> None:
-        if not self._open:
-            raise UsageError("the recording is over", where=str(self.path))
+        if not self._is_open:
+            raise UsageError("the recording is closed", where=str(self.path))
+        raw = hide_bytes(self._encode(line), self._secrets)
         try:
-            write_line(self.file, self._hide(line) + b"\n")
+            _decode(raw)
+        except msgspec.MsgspecError:  # a secret is also one of our keys: hide it in values only
+            raw = self._encode(
+                self._hide_values(msgspec.to_builtins(line, enc_hook=encode_unknown))
+            )
+        try:
+            write_line(self.file, raw + b"\n")
         except OSError as error:
-            self.failure = _complain(error, self.path)
+            self.failure = _write_error(error, self.path)
             raise self.failure from error
 
-    def _hide(self, line: JournalLine) -> bytes:
-        """The line without a secret, and still one that can be read."""
-        hidden = hide_bytes(self._encode(line), self._known)
-        try:
-            _decode(hidden)
-        except msgspec.MsgspecError:  # a secret that looks like one of our own words
-            return self._encode(self._veil(msgspec.to_builtins(line, enc_hook=encode_unknown)))
-        return hidden
-
-    def _veil(self, value: Any) -> Any:
+    def _hide_values(self, value: Any) -> Any:
         if isinstance(value, str):
-            return hide_bytes(value.encode(errors="replace"), self._known).decode()
+            return hide_bytes(value.encode(errors="replace"), self._secrets).decode()
         if isinstance(value, dict):
             fields = cast("dict[str, Any]", value)
-            tag = fields.get("type")
-            veiled = {name: self._veil(held) for name, held in fields.items()}
-            return veiled if tag is None else {**veiled, "type": tag}
+            hidden = {name: self._hide_values(field) for name, field in fields.items()}
+            return {**hidden, "type": fields["type"]} if "type" in fields else hidden
         if isinstance(value, (list, tuple)):
-            return [self._veil(item) for item in cast("list[Any]", value)]
+            return [self._hide_values(item) for item in cast("list[Any]", value)]
         return value
 
     def close(self, metadata: Mapping[str, Any] | None = None) -> bytes | None:
-        """Fold everything into the cassette, which is written whole; a second time is nothing."""
-        if not self._open:
+        """Merge everything into the cassette and remove the journal. Idempotent."""
+        if not self._is_open:
             return None
-        self._open = False
+        self._is_open = False
         try:
-            return _fold(self.path, self.file, metadata or {})
+            return _merge(self.path, self.file, metadata or {})
         except OSError as error:
-            raise _complain(error, self.path) from error
+            raise _write_error(error, self.path) from error
         finally:
             os.close(self.file)
 
     def discard(self) -> None:
-        """Leave the cassette as it is; a second time is nothing."""
-        if self._open:
-            self._open = False
+        """Remove the journal and leave the cassette unchanged. Idempotent."""
+        if self._is_open:
+            self._is_open = False
             journal_path(self.path).unlink(missing_ok=True)
             os.close(self.file)
 
 
-def _complain(error: OSError, path: Path) -> RunError:
-    why = error.strerror or str(error)
+def _write_error(error: OSError, path: Path) -> RunError:
     return RunError(
-        f"cannot write the cassette: {why}",
+        f"cannot write the cassette: {error.strerror or error}",
         where=str(path),
-        hint=f"make room for it; what was recorded is in {journal_path(path)}, and comes into the "
-        "cassette when it is opened next",
+        hint=f"free some disk space; the recording so far is in {journal_path(path)} and is "
+        "merged into the cassette when it is opened next",
     )
 
 
-def _seize(path: Path) -> int:
+def _open_locked(path: Path) -> int:
     journal = journal_path(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
     while True:
         file = os.open(journal, flags, PRIVATE_MODE)
         if not try_lock(file):
-            holder = _holder(file)
+            os.lseek(file, 0, os.SEEK_SET)
+            lines = _parse_lines(os.read(file, 4096))
             os.close(file)
+            owner = lines[0] if lines else None
+            by = f" by process {owner.pid}" if isinstance(owner, JournalOpening) else ""
             raise UsageError(
-                f"this cassette is being recorded already{holder}",
+                f"the cassette is already being recorded{by}",
                 where=str(path),
-                hint="wait for it to end, or record into another file",
+                hint="wait for that recording to end, or record into another file",
             )
-        if _same_file(file, journal):
+        if _is_same_file(file, journal):
             return file
-        os.close(file)  # its owner folded it away between our two steps
+        os.close(file)  # its owner removed it between our open and our lock
 
 
-def _same_file(file: int, path: Path) -> bool:
+def _is_same_file(file: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file), path.stat())
     except FileNotFoundError:
         return False
 
 
-def _holder(file: int) -> str:
-    os.lseek(file, 0, os.SEEK_SET)
-    lines = _lines(os.read(file, 4096))
-    first = lines[0] if lines else None
-    return f" by process {first.pid}" if isinstance(first, JournalOpening) else ""
-
-
-def _lines(raw: bytes) -> list[JournalLine]:
-    """The whole lines; a torn last one never was an interaction."""
-    found: list[JournalLine] = []
+def _parse_lines(raw: bytes) -> list[JournalLine]:
+    """Return the complete lines; a torn last line is not a finished interaction."""
+    lines: list[JournalLine] = []
     for line in raw.split(b"\n")[:-1]:
         try:
-            found.append(_decode(line))
+            lines.append(_decode(line))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
-    return found
+    return lines
 
 
-def _content(file: int) -> bytes:
+# ------------------------------------------------------------------------------------ merging
+
+
+def _merge(path: Path, file: int, metadata: Mapping[str, Any], *, keep: bool = False) -> bytes:
+    """Write the cassette with the interactions of its journal in it; return its text.
+
+    The digest of the result goes into the journal before the cassette is replaced. After a crash
+    between the two steps or after them, it shows whether the cassette is the merged one, so no
+    interaction is added twice.
+    """
+    raw = read_cassette_bytes(path) if path.exists() else b""
     os.lseek(file, 0, os.SEEK_SET)
     parts: list[bytes] = []
     while part := os.read(file, 1 << 20):
         parts.append(part)
-    return b"".join(parts)
-
-
-def recover(path: Path, file: int) -> None:
-    """Fold in what a recorder that died has left, and begin an empty journal."""
-    if os.fstat(file).st_size:
-        _fold(path, file, {"interrupted": True}, keep=True)
-        os.ftruncate(file, 0)
-
-
-def _fold(path: Path, file: int, metadata: Mapping[str, Any], *, keep: bool = False) -> bytes:
-    raw = read_cassette_bytes(path) if path.exists() else b""
-    lines = _lines(_content(file))
+    lines = _parse_lines(b"".join(parts))
     last = lines[-1] if lines else None
     done = isinstance(last, JournalMerged) and raw and last.digest == CassetteFile(raw, path).digest
     if lines and not done:
-        raw = folded(raw, lines, metadata, path)
-        write_line(file, msgspec.json.encode(JournalMerged(CassetteFile(raw, path).digest)) + b"\n")
+        raw = _merged_text(raw, lines, metadata, path)
+        digest = CassetteFile(raw, path).digest  # also checks the text before it is written
+        write_line(file, msgspec.json.encode(JournalMerged(digest)) + b"\n")
         write_cassette_bytes(path, raw)
     if not keep:
         journal_path(path).unlink(missing_ok=True)
     return raw
 
 
-def folded(raw: bytes, lines: list[JournalLine], metadata: Mapping[str, Any], path: Path) -> bytes:
-    """The cassette with the interactions of a journal in it."""
+def _merged_text(
+    raw: bytes, lines: list[JournalLine], metadata: Mapping[str, Any], path: Path
+) -> bytes:
     opening = next((line for line in lines if isinstance(line, JournalOpening)), None)
-    done = [line for line in lines if isinstance(line, JournalInteraction)]
+    finished = [line for line in lines if isinstance(line, JournalInteraction)]
     if not raw or (opening is not None and opening.fresh):
         raw = new_cassette(opening.title if opening else CassetteTitle(path.name))
-    new = [line.interaction for line in sorted(done, key=lambda line: line.place)]
-    raw = append_interactions(raw, new)
-    if not new and not metadata:
+    finished.sort(key=lambda line: line.place)
+    raw = append_interactions(raw, [line.interaction for line in finished])
+    if not finished and not metadata:
         return raw
-    tape = CassetteFile(raw, path)
-    return update_header(
-        raw, tape, {"metadata": {**tape.header.metadata, **_totals(tape), **metadata}}
-    )
-
-
-def _totals(tape: CassetteFile) -> dict[str, Any]:
-    responses = [item.response for item in tape]
-    costs = [response.cost_dollars for response in responses if response.cost_dollars is not None]
+    file = CassetteFile(raw, path)
+    responses = [interaction.response for interaction in file]
     totals: dict[str, Any] = {"total_tokens": sum(response.tokens for response in responses)}
+    costs = [response.cost_dollars for response in responses if response.cost_dollars is not None]
     if costs:
         totals["total_cost_dollars"] = round(sum(costs), 8)
-    return totals
+    return update_header(file, {"metadata": {**file.header.metadata, **totals, **metadata}})
 
 
 def load_cassette(path: Path) -> CassetteFile:
-    """A cassette, with what a recorder that died has left beside it."""
+    """Open a cassette, and first merge the journal that a killed recorder has left."""
     journal = journal_path(path)
     if not journal.exists():
         return open_cassette_file(path)
     try:
         file = os.open(journal, os.O_RDWR | os.O_APPEND)
-    except FileNotFoundError:
+    except FileNotFoundError:  # merged by its owner just now
         return open_cassette_file(path)
-    except OSError:  # not ours to write: read it together, change nothing
+    except OSError:  # not writable for us: merge in memory only
         raw = read_cassette_bytes(path) if path.exists() else b""
-        return CassetteFile(
-            folded(raw, _lines(journal.read_bytes()), {"interrupted": True}, path), path
-        )
+        lines = _parse_lines(journal.read_bytes())
+        return CassetteFile(_merged_text(raw, lines, {"interrupted": True}, path), path)
     try:
-        if try_lock(file) and _same_file(file, journal):
-            _fold(path, file, {"interrupted": True})
+        # A locked journal belongs to a running recorder: read the cassette as it is so far.
+        if try_lock(file) and _is_same_file(file, journal):
+            _merge(path, file, {"interrupted": True})
     finally:
         os.close(file)
-    return (
-        open_cassette_file(path) if path.exists() else CassetteFile(read_cassette_bytes(path), path)
-    )
+    return open_cassette_file(path)

@@ -1,4 +1,4 @@
-"""Looks after cassettes: what is in them, what is of no use, what is old, what has drifted."""
+"""Maintenance of cassettes: statistics, trimming, upgrades, edits and the detection of drift."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from offbook.exchange.model import Request
 from offbook.files import write_atomic
 from offbook.sources.cassette.cassette_file import PRIVATE_MODE, CassetteFile, write_cassette_bytes
 from offbook.sources.cassette.editing import (
+    as_block_sequence,
     remove_interactions,
-    spell_out,
     update_header,
     update_interactions,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class CassetteStats(msgspec.Struct, frozen=True):
-    """A cassette in numbers."""
+    """The numbers of a cassette; `stale` interactions were edited after they were hashed."""
 
     path: str
     version: int
@@ -53,128 +53,128 @@ class CassetteStats(msgspec.Struct, frozen=True):
 
 
 def cassette_stats(path: Path) -> CassetteStats:
-    """A cassette in numbers; `stale` are interactions whose hash is not that of their request."""
-    tape = load_cassette(path)
-    items = list(tape)
-    models = (tape.head(entry).model or item.response.model for entry, item in _pairs(tape))
-    costs = [i.response.cost_dollars for i in items if i.response.cost_dollars is not None]
+    """Return the numbers of a cassette."""
+    file = load_cassette(path)
+    responses = [interaction.response for interaction in file]
+    models = [
+        file.settings(entry).model or response.model
+        for entry, response in zip(file.entries, responses, strict=True)
+    ]
+    costs = [r.cost_dollars for r in responses if r.cost_dollars is not None]
     return CassetteStats(
         str(path),
-        tape.header.version,
-        len(tape),
-        dict(Counter(entry.hat for entry in tape.entries)),
+        file.header.version,
+        len(file),
+        dict(Counter(entry.hat for entry in file.entries)),
         dict(Counter(filter(None, models))),
-        sum(item.response.error is not None for item in items),
-        sum(item.response.tokens for item in items),
+        sum(response.error is not None for response in responses),
+        sum(response.tokens for response in responses),
         round(sum(costs), 8) if costs else None,
-        len(tape.raw),
-        tuple(stale_interactions(tape)),
+        len(file.raw),
+        tuple(stale_interactions(file)),
     )
 
 
-def _pairs(tape: CassetteFile) -> Iterator[tuple[Entry, Interaction]]:
-    return ((entry, tape.read(entry)) for entry in tape.entries)
+def stale_interactions(file: CassetteFile) -> list[int]:
+    """Return the numbers of the interactions whose hash is not that of their request."""
+    normalizer = Normalizer(file.header.redactions)
+    if file.header.hashed and file.header.hashed != normalizer.fingerprint:
+        return []  # hashed by other rules: a replay computes all hashes again
+    hashes = file.rehash(normalizer)
+    return [e.number for e, hash_ in zip(file.entries, hashes, strict=True) if e.hash != hash_]
 
 
-def stale_interactions(tape: CassetteFile) -> list[int]:
-    """The interactions that somebody has edited without making their hash anew."""
-    normal = Normalizer(tape.header.redactions)
-    if tape.header.hashed and tape.header.hashed != normal.seal:
-        return []  # made by other rules: they are all made anew when it is opened
-    made = tape.rehash(normal)
-    return [e.number for e, hash_ in zip(tape.entries, made, strict=True) if e.hash != hash_]
+# --------------------------------------------------------------------------------------- changes
 
 
 def trim_cassette(path: Path, numbers: Collection[int]) -> int:
-    """Take these interactions out; what others refer to is written out there. Tells how many."""
-    tape = load_cassette(path)
-    unknown = sorted(set(numbers) - {entry.number for entry in tape.entries})
+    """Remove interactions and return how many.
+
+    An interaction that refers to a removed one gets the messages and settings that it needs.
+    """
+    file = load_cassette(path)
+    unknown = sorted(set(numbers) - {entry.number for entry in file.entries})
     if unknown:
         raise UsageError(
-            f"there is no interaction {unknown[0]}",
+            f"no interaction {unknown[0]}",
             where=str(path),
-            hint=f"they are numbered from 1 to {len(tape)}",
+            hint=f"interactions are numbered from 1 to {len(file)}",
         )
-    tape = spell_out(tape)
-    gone = {entry.id for entry in tape.entries if entry.number in numbers}
-    changed = {
-        entry.number: _stand_alone(tape, entry, gone)
-        for entry in tape.entries
-        if entry.number not in numbers and {entry.after, entry.again, entry.head} & gone
-    }
+    file = as_block_sequence(file)
+    removed = {entry.id for entry in file.entries if entry.number in numbers}
+    changed: dict[int, Interaction] = {}
+    for entry in file.entries:
+        if entry.number in numbers or not {entry.after, entry.again, entry.head} & removed:
+            continue
+        interaction = file.read(entry)
+        request = interaction.request
+        if request.head in removed:
+            settings = msgspec.structs.asdict(file.settings(entry, request))
+            request = msgspec.structs.replace(request, head=None, **settings)
+        if {request.after, request.again} & removed:
+            messages = file.messages(entry)
+            request = msgspec.structs.replace(request, after=None, again=None, messages=messages)
+        changed[entry.number] = msgspec.structs.replace(interaction, request=request)
     if changed:
-        tape = CassetteFile(update_interactions(tape, changed), path)
-    raw = remove_interactions(tape, set(numbers))
-    CassetteFile(raw, path) if len(numbers) < len(tape) else None
+        file = CassetteFile(update_interactions(file, changed), path)
+    raw = remove_interactions(file, set(numbers))
+    CassetteFile(raw, path)  # check the result before it is written
     write_cassette_bytes(path, raw)
     return len(set(numbers))
 
 
-def _stand_alone(tape: CassetteFile, entry: Entry, gone: set[int]) -> Interaction:
-    item = tape.read(entry)
-    asked = item.request
-    if asked.head in gone:
-        head = msgspec.structs.asdict(tape.head(entry, asked))
-        asked = msgspec.structs.replace(asked, head=None, **head)
-    if {asked.after, asked.again} & gone:
-        whole = tape.messages(entry)
-        asked = msgspec.structs.replace(asked, after=None, again=None, messages=whole)
-    return msgspec.structs.replace(item, request=asked)
-
-
 def upgrade_cassette(path: Path) -> list[int]:
-    """Bring a cassette to today's version, its hashes made anew; tells which ones changed."""
-    tape = load_cassette(path)
-    tape = spell_out(tape)
-    normal = Normalizer(tape.header.redactions)
-    made = tape.rehash(normal)
+    """Bring a cassette to the newest version, and return the interactions that changed."""
+    file = as_block_sequence(load_cassette(path))
+    normalizer = Normalizer(file.header.redactions)
     changed: dict[int, Interaction] = {}
-    for entry, hash_ in zip(tape.entries, made, strict=True):
-        item = tape.read(entry)
-        asked = msgspec.structs.replace(item.request, prompt_hash=hash_)
-        new = msgspec.structs.replace(item, id=entry.id, request=asked)
-        if new != item:
-            changed[entry.number] = new
-    raw = update_interactions(tape, changed) if changed else tape.raw
-    tape = CassetteFile(raw, path)
-    header = {"format": FORMAT, "version": VERSION, "hashed": normal.seal}
-    raw = update_header(raw, tape, header)
+    for entry, hash_ in zip(file.entries, file.rehash(normalizer), strict=True):
+        interaction = file.read(entry)
+        request = msgspec.structs.replace(interaction.request, prompt_hash=hash_)
+        upgraded = msgspec.structs.replace(interaction, id=entry.id, request=request)
+        if upgraded != interaction:
+            changed[entry.number] = upgraded
+    if changed:
+        file = CassetteFile(update_interactions(file, changed), path)
+    header = {"format": FORMAT, "version": VERSION, "hashed": normalizer.fingerprint}
+    raw = update_header(file, header)
     CassetteFile(raw, path)
     write_cassette_bytes(path, raw)
     return sorted(changed)
 
 
 def rewrite_cassette(path: Path, text: str) -> list[int]:
-    """Put an edited text in the place of a cassette, its hashes made anew.
+    """Replace a cassette by an edited text, and return the interactions with new hashes.
 
-    A text that is no cassette stays beside it, for another try.
+    A text that is not a valid cassette is saved next to it, for another try.
     """
     try:
         CassetteFile(text.encode(), path)
     except FormatError as error:
-        beside = path.with_name(f".{path.name}.rejected")
-        write_atomic(beside, text, mode=PRIVATE_MODE)
-        hint = f"{error.hint or 'mend it'}\nnothing was overwritten: your text is in {beside}"
+        rejected = path.with_name(f".{path.name}.rejected")
+        write_atomic(rejected, text, mode=PRIVATE_MODE)
+        hint = (
+            f"{error.hint or 'correct it'}\nthe cassette is unchanged: your text is in {rejected}"
+        )
         raise FormatError(error.what, path=path, line=error.line, hint=hint) from error
     write_atomic(path, text, mode=PRIVATE_MODE)
     return upgrade_cassette(path)
 
 
-def replace_interaction(path: Path, number: int, item: Interaction) -> None:
-    """Put another interaction in the place of this one, and make the hashes after it anew."""
-    tape = load_cassette(path)
-    tape = spell_out(tape)
-    raw = update_interactions(tape, {number: item})
+def replace_interaction(path: Path, number: int, interaction: Interaction) -> None:
+    """Replace one interaction, and update the hashes of those that continue it."""
+    file = as_block_sequence(load_cassette(path))
+    raw = update_interactions(file, {number: interaction})
     CassetteFile(raw, path)
     write_cassette_bytes(path, raw)
     upgrade_cassette(path)
 
 
-# ------------------------------------------------------------------------------------- drift
+# ----------------------------------------------------------------------------------------- drift
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """What is in one answer and not in the other, by its path; or is there as something else."""
+    """The differences in structure between two replies, by path."""
 
     number: int
     added: tuple[str, ...] = ()
@@ -190,115 +190,112 @@ class Drift(msgspec.Struct, frozen=True):
 
 
 async def verify_cassette(path: Path, source: ModelSource) -> list[Drift]:
-    """Ask a source everything that was recorded, and compare the structure of its answers."""
-    tape = load_cassette(path)
-    asked = _askable(tape)
-    if not asked:
+    """Send all recorded requests to a source, and compare the structure of the replies."""
+    file = load_cassette(path)
+    repeatable = _repeatable(file)
+    if not repeatable:
         raise FormatError(
-            "no request is kept in this cassette, so none can be asked again", path=path
+            "no request is stored in this cassette, so none can be sent again", path=path
         )
-    found: list[Drift] = []
-    for entry in asked:
-        shape = await _shape_of(source, rebuild_request(tape, entry))
-        drift = compare_shapes(entry.number, response_shape(tape.read(entry)), shape)
+    drifts: list[Drift] = []
+    for entry in repeatable:
+        try:
+            reply = await source.reply(rebuild_request(file, entry))
+            shape = _reply_shape(reply.blocks, reply.stop)
+        except ModelError as error:
+            shape = _error_shape(error)
+        drift = compare_shapes(entry.number, response_shape(file.read(entry)), shape)
         if drift is not None:
-            found.append(drift)
-    return found
+            drifts.append(drift)
+    return drifts
 
 
-def _askable(tape: CassetteFile) -> list[Entry]:
-    return [entry for entry in tape.entries if entry.kept and not entry.prompted]
+def _repeatable(file: CassetteFile) -> list[Entry]:
+    return [entry for entry in file.entries if entry.has_request and not entry.prompt_only]
 
 
 def count_unverifiable(path: Path) -> int:
-    """How many interactions cannot be asked again, because their request is not all there."""
-    tape = load_cassette(path)
-    return len(tape) - len(_askable(tape))
+    """Return how many interactions cannot be sent again because their request is not stored."""
+    file = load_cassette(path)
+    return len(file) - len(_repeatable(file))
 
 
-def rebuild_request(tape: CassetteFile, entry: Entry) -> Request:
-    """A recorded request, as it was normalised, to be asked again."""
-    head = tape.head(entry)
-    asked = tape.read(entry).request
-    about = {"dialect": asked.dialect} if asked.dialect else {}
+def rebuild_request(file: CassetteFile, entry: Entry) -> Request:
+    """Return a recorded request, in its normalized form, to send it again."""
+    settings = file.settings(entry)
+    recorded = file.read(entry).request
+    metadata = {"dialect": recorded.dialect} if recorded.dialect else {}
     if entry.hat != MAIN_HAT:
-        about["hat"] = entry.hat
+        metadata["hat"] = entry.hat
     ids: dict[str, str] = {}
-    messages: list[Message] = [number_call_ids(message, ids) for message in tape.messages(entry)]
+    messages: list[Message] = [number_call_ids(message, ids) for message in file.messages(entry)]
     return Request(
         History(messages),
-        head.system,
-        head.tools,
-        head.model,
-        head.parameters,
-        about,
-        asked.stream,
+        settings.system,
+        settings.tools,
+        settings.model,
+        settings.parameters,
+        metadata,
+        recorded.stream,
     )
 
 
-async def _shape_of(source: ModelSource, request: Request) -> dict[str, str]:
+def response_shape(interaction: Interaction) -> dict[str, str]:
+    """Return the structure of a recorded reply: the type at each path."""
     try:
-        reply = await source.reply(request)
+        reply = reply_from_response(interaction.response, number=1, role="")
     except ModelError as error:
         return _error_shape(error)
-    return _shape(reply.blocks, reply.stop)
-
-
-def response_shape(item: Interaction) -> dict[str, str]:
-    """The structure of a recorded answer: the type at each path."""
-    try:
-        reply = reply_from_response(item.response, number=1, role="")
-    except ModelError as error:
-        return _error_shape(error)
-    return _shape(reply.blocks, reply.stop)
+    return _reply_shape(reply.blocks, reply.stop)
 
 
 def _error_shape(error: ModelError) -> dict[str, str]:
     return {"$.error": f"{error.status} {error.category}"}
 
 
-def _shape(blocks: tuple[AnyBlock, ...], stop: str) -> dict[str, str]:
+def _reply_shape(blocks: tuple[AnyBlock, ...], stop: str) -> dict[str, str]:
     shape = {"$.stop": stop}
     for block in blocks:
         if isinstance(block, ToolCall):
             shape |= _types(f"$.calls.{block.name}", block.arguments)
-        else:
+        else:  # two texts never agree in their words, so only their presence counts
             shape[f"$.{type(block).__name__.lower()}"] = "text"
     return shape
 
 
 def _types(path: str, value: Any) -> dict[str, str]:
     if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        found = {path: "object"}
-        for name, held in fields.items():
-            found |= _types(f"{path}.{name}", held)
-        return found
+        types = {path: "object"}
+        for name, field in cast("dict[str, Any]", value).items():
+            types |= _types(f"{path}.{name}", field)
+        return types
     if isinstance(value, (list, tuple)):
-        found = {path: "array"}
-        for held in cast("list[Any]", value):
-            found |= _types(f"{path}[*]", held)
-        return found
+        types = {path: "array"}
+        for item in cast("list[Any]", value):
+            types |= _types(f"{path}[*]", item)
+        return types
     names = {str: "text", bool: "boolean", int: "number", float: "number", type(None): "null"}
     return {path: names.get(cast("Any", type(value)), type(value).__name__)}
 
 
-def compare_shapes(number: int, recorded: dict[str, str], now: dict[str, str]) -> Drift | None:
-    """How two structures differ, or nothing."""
-    if recorded == now:
+def compare_shapes(number: int, recorded: dict[str, str], current: dict[str, str]) -> Drift | None:
+    """Return the differences between two structures, or None."""
+    if recorded == current:
         return None
-    changed = tuple(
-        f"{path}: {recorded[path]} became {now[path]}"
-        for path in recorded
-        if path in now and recorded[path] != now[path]
+    return Drift(
+        number,
+        added=tuple(f"{path}: {current[path]}" for path in current if path not in recorded),
+        removed=tuple(f"{path}: {recorded[path]}" for path in recorded if path not in current),
+        changed=tuple(
+            f"{path}: {recorded[path]} became {current[path]}"
+            for path in recorded
+            if path in current and recorded[path] != current[path]
+        ),
     )
-    added = tuple(f"{path}: {now[path]}" for path in now if path not in recorded)
-    removed = tuple(f"{path}: {recorded[path]}" for path in recorded if path not in now)
-    return Drift(number, added, removed, changed)
 
 
 def compare_cassettes(path: Path, other: Path) -> list[Drift]:
-    """How the answers of two cassettes differ in structure, turn by turn."""
+    """Return the differences in structure between the replies of two cassettes."""
     one, two = load_cassette(path), load_cassette(other)
     if len(one) != len(two):
         raise UsageError(
@@ -313,11 +310,11 @@ def compare_cassettes(path: Path, other: Path) -> list[Drift]:
 
 
 def find_cassettes(folder: Path) -> Iterator[Path]:
-    """The cassettes below a folder."""
+    """Yield the cassettes in a folder and its subfolders, except hidden ones."""
     for path in sorted([*folder.rglob("*.yaml"), *folder.rglob("*.yml")]):
         if any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
         with path.open("rb") as file:
-            begin = file.read(4096)
-        if b"offbook.cassette" in begin or b"\ninteractions:" in b"\n" + begin:
+            start = file.read(4096)  # enough for the header: large YAML files are not read
+        if b"offbook.cassette" in start or b"\ninteractions:" in b"\n" + start:
             yield path

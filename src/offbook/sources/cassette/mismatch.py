@@ -1,13 +1,14 @@
-"""What a replay says when it was asked something that was not recorded.
+"""The message of a replay that received a request which was not recorded.
 
-It is the message that people meet most. So it says what was expected and what came, which
-recorded request is nearest and how near, where the two differ and by what, which redaction would
-make them equal (tried before it is told), and how to record this one interaction again.
+It is the message that people meet most. It states the expected and the actual request, the
+nearest recorded request and how similar it is, the paths and words that differ, a redaction that
+would make the two equal (tested before it is suggested), and the command that records again.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,238 +23,215 @@ if TYPE_CHECKING:
 
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
 
-SHOWN = 500
-WINDOW = 72
-COMPARED = 40
-ENOUGH = 4000
-DIFFERENCES = 3
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+DIFF_LENGTH = 500
+LINE_WIDTH = 72
+MAX_CANDIDATES = 40  # recorded requests that are compared with the new one
+COMPARED_LENGTH = 2000
+MAX_DIFFERENCES = 3
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class UnmatchedRequest(msgspec.Struct, frozen=True):
-    """A request that found no answer: its hash, and all of it as one JSON value."""
+    """A request without a recorded reply: its hash, and its stored form as one JSON value."""
 
     hat: str
     hash: str
     body: dict[str, Any]
 
 
-def explain_mismatch(
-    tape: CassetteFile,
-    hashes: list[str],
-    taken: set[int],
-    normal: Normalizer,
-    asking: UnmatchedRequest,
-    expected: Entry | None,
-    again: str = "",
-) -> ReplayMismatch:
-    """The error for a request that is not the one that was recorded.
+class Difference(msgspec.Struct, frozen=True):
+    """A difference at a path, as texts; None if there is no value on that side."""
 
-    `again` is the command that records anew; {number} in it is the interaction's.
+    path: str
+    recorded: str | None
+    current: str | None
+
+
+def explain_mismatch(
+    file: CassetteFile,
+    hashes: list[str],
+    used: set[int],
+    normalizer: Normalizer,
+    request: UnmatchedRequest,
+    expected: Entry | None,
+    record_command: str = "",
+) -> ReplayMismatch:
+    """Return the error for a request that does not match the recording.
+
+    `expected` is the next interaction of this hat, if there is one. `record_command` records
+    again; {number} in it is replaced by the number of the interaction.
     """
-    near, how = _nearest(tape, hashes, normal, asking, expected)
-    lines = [*_opening(tape, asking, expected, hashes)]
-    if near is not None:
-        lines += [
-            "",
-            *_tell_near(near, how, taken, expected, asking, hashes[near.number - 1]),
-        ]
-        lines += _compare(tape, normal, asking, near, same=hashes[near.number - 1] == asking.hash)
-    again = again or f"offbook record {tape.path} --only {{number}} -- COMMAND"
-    moved = near is not None and hashes[near.number - 1] == asking.hash
-    lines.append(_advise(again, None if moved else expected))
+    lines: list[str] = []
+    hats = {entry.hat for entry in file.entries}
+    if expected is not None:
+        lines.append(f"Replay mismatch at interaction {expected.number} (hat: {request.hat})")
+        lines.append(f"Expected hash: {hashes[expected.number - 1]}")
+        lines.append(f"Actual hash:   {request.hash}")
+    elif request.hat not in hats:
+        lines.append(f"Replay mismatch: nothing was recorded for the hat {request.hat!r}")
+        lines.append(f"Actual hash:   {request.hash}")
+        lines.append(f"Hats: {did_you_mean(request.hat, hats)}")
+    else:
+        count = sum(entry.hat == request.hat for entry in file.entries)
+        lines.append(
+            f"Replay exhausted: all {count} interactions of the hat {request.hat!r} were "
+            "replayed, and the agent sent another request"
+        )
+        lines.append(f"Actual hash:   {request.hash}")
+
+    nearest, similarity = _find_nearest(file, hashes, normalizer, request, expected)
+    moved = nearest is not None and hashes[nearest.number - 1] == request.hash
+    if nearest is not None:
+        name = f"interaction {nearest.number} (hat: {nearest.hat})"
+        lines.append("")
+        if not moved:
+            which = "the expected one" if nearest is expected else name
+            percent = min(99.9, similarity * 100)  # 100.0 would read as equal
+            lines.append(f"Nearest recorded request: {which}, {percent:.1f} % similar")
+            lines += _compare(file, normalizer, request, nearest)
+        elif nearest.hat != request.hat:
+            lines.append(f"The same request is {name}, recorded under another hat.")
+        elif nearest.number in used:
+            lines.append(f"The same request is {name}, which was already replayed.")
+        else:
+            lines.append(f"The same request is {name}: the order has changed since the recording.")
+
+    path = shlex.quote(str(file.path))
+    command = record_command or f"offbook record {path} --only {{number}} -- COMMAND"
+    if expected is not None and not moved and "{number}" in command:
+        command = command.replace("{number}", str(expected.number), 1)
+    else:  # more than one interaction has to change
+        command = command.replace("--only {number}", "--replace", 1)
+    lines.append(f"Fix, if the change is intended: {command}")
     return ReplayMismatch("\n".join(lines))
 
 
-def _advise(again: str, expected: Entry | None) -> str:
-    """How to record anew: one interaction, where no other has to change with it."""
-    if expected is not None and "{number}" in again:
-        return (
-            f"To record only this one again: {again.replace('{number}', str(expected.number), 1)}"
-        )
-    return f"To record it again: {again.replace('--only {number}', '--replace', 1)}"
-
-
-def _opening(
-    tape: CassetteFile, asking: UnmatchedRequest, expected: Entry | None, hashes: list[str]
-) -> Iterator[str]:
-    if expected is not None:
-        yield f"Replay mismatch at interaction {expected.number} (hat: {asking.hat})"
-        yield f"Expected hash: {hashes[expected.number - 1]}"
-        yield f"Actual hash:   {asking.hash}"
-        return
-    hats = {entry.hat for entry in tape.entries}
-    if asking.hat not in hats:
-        yield f"Replay mismatch: nothing was recorded for the hat {asking.hat!r}"
-        yield f"Actual hash:   {asking.hash}"
-        yield f"Hats: {did_you_mean(asking.hat, hats)}"
-        return
-    count = sum(entry.hat == asking.hat for entry in tape.entries)
-    yield (
-        f"Replay exhausted: all {count} interactions of the hat {asking.hat!r} were given, "
-        "and the agent asked again"
-    )
-    yield f"Actual hash:   {asking.hash}"
-
-
-def _nearest(
-    tape: CassetteFile,
+def _find_nearest(
+    file: CassetteFile,
     hashes: list[str],
-    normal: Normalizer,
-    asking: UnmatchedRequest,
+    normalizer: Normalizer,
+    request: UnmatchedRequest,
     expected: Entry | None,
 ) -> tuple[Entry | None, float]:
-    for entry in tape.entries:
-        if hashes[entry.number - 1] == asking.hash and entry.hat == asking.hat:
+    """Return the most similar recorded request, and how similar it is from 0 to 1."""
+    for entry in file.entries:
+        if hashes[entry.number - 1] == request.hash and entry.hat == request.hat:
             return entry, 1.0
-    middle = expected.number if expected else len(tape.entries)
-    known = [entry for entry in tape.entries if entry.kept]
-    known.sort(key=lambda entry: (entry.hat != asking.hat, abs(entry.number - middle)))
-    text = _outline(asking.body)
+    # The comparison is quadratic, so only some are tried: the same hat and the neighbours first.
+    position = expected.number if expected else len(file.entries)
+    candidates = [entry for entry in file.entries if entry.has_request]
+    candidates.sort(key=lambda entry: (entry.hat != request.hat, abs(entry.number - position)))
+    text = _comparable_text(request.body)
     best: tuple[Entry | None, float] = (None, 0.0)
-    for entry in known[:COMPARED]:
-        matcher = SequenceMatcher(
-            None, _outline(recorded_body(tape, entry, normal)), text, autojunk=False
-        )
-        if matcher.quick_ratio() > best[1]:
-            ratio = matcher.ratio()
-            if ratio > best[1]:
-                best = entry, ratio
+    for entry in candidates[:MAX_CANDIDATES]:
+        recorded = _comparable_text(recorded_body(file, entry, normalizer))
+        matcher = SequenceMatcher(None, recorded, text, autojunk=False)
+        if matcher.quick_ratio() > best[1] and (ratio := matcher.ratio()) > best[1]:
+            best = entry, ratio
     return best
 
 
-def _outline(body: dict[str, Any]) -> str:
-    """The end of a request, which is what tells it from others."""
+def _comparable_text(body: dict[str, Any]) -> str:
+    """Return the end of a request: its beginning is the same in most requests of a run."""
     messages = cast("list[Any]", body.get("messages", [body.get("prompt", "")]))
-    text = msgspec.json.encode(messages).decode()
-    return text[-ENOUGH // 2 :]
+    return msgspec.json.encode(messages).decode()[-COMPARED_LENGTH:]
 
 
-def recorded_body(tape: CassetteFile, entry: Entry, normal: Normalizer) -> dict[str, Any]:
-    """A recorded request as one JSON value, normalised by these rules."""
-    asked = tape.read(entry).request
-    if asked.prompt is not None:
-        return {"prompt": normal.tidy(asked.prompt)}
-    head = normal.head(
-        msgspec.structs.replace(asked, **msgspec.structs.asdict(tape.head(entry, asked)))
-    )
-    messages = [normal.message(m, at) for at, m in enumerate(tape.messages(entry))]
-    return request_as_json(head, messages)
-
-
-def _tell_near(
-    near: Entry,
-    how: float,
-    taken: set[int],
-    expected: Entry | None,
-    asking: UnmatchedRequest,
-    hash_: str,
-) -> Iterator[str]:
-    name = f"Interaction {near.number} (hat: {near.hat})"
-    same = hash_ == asking.hash
-    if same and near.hat != asking.hat:
-        yield f"{name} is this very request, under another hat."
-    elif same and near.number in taken:
-        yield f"{name} is this very request; it was given already."
-    elif same:
-        yield f"{name} is this very request: the order has changed since the recording."
-    else:
-        which = (
-            "the expected one"
-            if near is expected
-            else f"interaction {near.number} (hat: {near.hat})"
-        )
-        yield f"Nearest recorded request: {which}, {_percent(how)} alike"
-
-
-def _percent(how: float) -> str:
-    return f"{min(99.9, how * 100):.1f} %"
+def recorded_body(file: CassetteFile, entry: Entry, normalizer: Normalizer) -> dict[str, Any]:
+    """Return a recorded request as one JSON value, normalized by these rules."""
+    request = file.read(entry).request
+    if request.prompt is not None:
+        return {"prompt": normalizer.clean_text(request.prompt)}
+    stored = msgspec.structs.asdict(file.settings(entry, request))
+    settings = normalizer.settings(msgspec.structs.replace(request, **stored))
+    messages = [normalizer.clean_message(m, i) for i, m in enumerate(file.messages(entry))]
+    return request_as_json(settings, messages)
 
 
 def _compare(
-    tape: CassetteFile, normal: Normalizer, asking: UnmatchedRequest, near: Entry, *, same: bool
+    file: CassetteFile, normalizer: Normalizer, request: UnmatchedRequest, nearest: Entry
 ) -> Iterator[str]:
-    if same:
+    """Yield the lines about the differences to the nearest recorded request."""
+    recorded = recorded_body(file, nearest, normalizer)
+    differences = list(find_differences(recorded, request.body))
+    if not differences:
+        yield "The two are equal: the cassette was edited, or hashed by other rules."
+        yield f"Fix: offbook cassette upgrade {shlex.quote(str(file.path))}"
         return
-    changes = list(find_differences(recorded_body(tape, near, normal), asking.body))
-    if not changes:
-        yield "The two are equal now: the request was edited, or hashed by other rules."
-        yield f"To make the hashes anew: offbook cassette upgrade {tape.path}"
-        return
-    more = f" and {len(changes) - DIFFERENCES} more" if len(changes) > DIFFERENCES else ""
-    yield f"Differs at: {', '.join(map(_place, changes[:DIFFERENCES]))}{more}"
+    shown = differences[:MAX_DIFFERENCES]
+    paths = [
+        f"{d.path}{' (gone)' if d.current is None else ' (new)' if d.recorded is None else ''}"
+        for d in shown
+    ]
+    more = len(differences) - MAX_DIFFERENCES
+    yield f"Differs at: {', '.join(paths)}{f' and {more} more' if more > 0 else ''}"
     yield ""
-    yield "Prompt diff (first 500 chars):"
-    yield from _diffs(changes)
-    hint = _find_hint(tape, normal, asking, near, changes)
+    yield f"Prompt diff (first {DIFF_LENGTH} chars):"
+    yield from _diff_lines(shown, titled=len(differences) > 1)
+    hint = _find_redaction(file, normalizer, request, nearest, differences)
     if hint is not None:
-        written = msgspec.json.format(msgspec.json.encode(hint.rules), indent=0).decode()
-        yield f"Hint: Add redaction for {hint.about}: {written}"
-        yield "      (tried: with it, this request is the recorded one)"
+        rules = msgspec.json.format(msgspec.json.encode(hint.rules), indent=0).decode()
+        yield f"Hint: Add redaction for {hint.description}: {rules}"
+        yield "      (tested: with it, this request matches the recorded one)"
 
 
-def _place(change: Difference) -> str:
-    gone, new = change.now is None, change.was is None
-    return f"{change.path}{' (gone)' if gone else ' (new)' if new else ''}"
+def _find_redaction(
+    file: CassetteFile,
+    normalizer: Normalizer,
+    request: UnmatchedRequest,
+    nearest: Entry,
+    differences: list[Difference],
+) -> RedactionHint | None:
+    """Return the smallest redaction that makes the two requests equal."""
+
+    def matches(rules: dict[str, Any]) -> bool:
+        tried = Normalizer(merge_rules(normalizer.rules, rules), roots=normalizer.roots)
+        recorded = recorded_body(file, nearest, tried)
+        return bool(tried.comparable(recorded) == tried.comparable(request.body))
+
+    pairs = [(d.path, d.recorded, d.current) for d in differences if d.recorded and d.current]
+    hint = next((hint for hint in suggest_redactions(pairs) if matches(hint.rules)), None)
+    return hint and hint.minimized(matches)
 
 
-def _diffs(changes: list[Difference]) -> Iterator[str]:
-    left = SHOWN
-    for change in changes[:DIFFERENCES]:
-        if len(changes) > 1:
-            yield f"  at {change.path}:"
-        for line in diff_texts(change.was, change.now):
-            if left <= 0:
-                yield "…"
-                return
-            yield line
-            left -= len(line)
+# --------------------------------------------------------------------- differences of JSON values
 
 
-class Difference(msgspec.Struct, frozen=True):
-    """What differs at a path, as texts; None where there is nothing."""
-
-    path: str
-    was: str | None
-    now: str | None
-
-
-def find_differences(was: Any, now: Any, path: str = "$") -> Iterator[Difference]:
-    """Where two JSON values differ; what was put into a list, or taken out, is one change."""
-    if was == now:
+def find_differences(recorded: Any, current: Any, path: str = "$") -> Iterator[Difference]:
+    """Yield the differences of two JSON values; an inserted or removed list item is one."""
+    if recorded == current:
         return
-    if isinstance(was, dict) and isinstance(now, dict):
-        before, after = cast("dict[str, Any]", was), cast("dict[str, Any]", now)
-        for name in {**before, **after}:
-            inner = f"{path}.{name}" if _PLAIN.fullmatch(name) else f"{path}['{name}']"
-            yield from find_differences(before.get(name), after.get(name), inner)
-    elif isinstance(was, list) and isinstance(now, list):
-        yield from _list_changes(cast("list[Any]", was), cast("list[Any]", now), path)
+    if isinstance(recorded, dict) and isinstance(current, dict):
+        old, new = cast("dict[str, Any]", recorded), cast("dict[str, Any]", current)
+        for name in {**old, **new}:
+            inner = f"{path}.{name}" if _IDENTIFIER.fullmatch(name) else f"{path}['{name}']"
+            yield from find_differences(old.get(name), new.get(name), inner)
+    elif isinstance(recorded, list) and isinstance(current, list):
+        old_items, new_items = cast("list[Any]", recorded), cast("list[Any]", current)
+        keys = [[_item_key(item) for item in items] for items in (old_items, new_items)]
+        for kind, a, b, c, d in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+            if kind in {"equal", "replace"} and b - a == d - c:
+                for old_item, index in zip(old_items[a:b], range(c, d), strict=True):
+                    yield from find_differences(old_item, new_items[index], f"{path}[{index}]")
+                continue
+            for index in range(a, b):
+                yield Difference(f"{path}[{index}]", _as_text(old_items[index]), None)
+            for index in range(c, d):
+                yield Difference(f"{path}[{index}]", None, _as_text(new_items[index]))
     else:
-        yield Difference(path, _said(was), _said(now))
+        yield Difference(path, _as_text(recorded), _as_text(current))
 
 
-def _list_changes(was: list[Any], now: list[Any], path: str) -> Iterator[Difference]:
-    keys = [[_key(item) for item in items] for items in (was, now)]
-    for kind, a, b, c, d in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
-        if kind in {"equal", "replace"} and b - a == d - c:
-            for at in range(b - a):
-                yield from find_differences(was[a + at], now[c + at], f"{path}[{c + at}]")
-            continue
-        yield from (Difference(f"{path}[{at}]", _said(was[at]), None) for at in range(a, b))
-        yield from (Difference(f"{path}[{at}]", None, _said(now[at])) for at in range(c, d))
-
-
-def _key(item: Any) -> str:
-    """By what an item of a list is known to be the same: a tool by its name."""
+def _item_key(item: Any) -> str:
+    """Return the identity of a list item: a tool is the same as long as its name is."""
     fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
     if "schema" in fields:
-        return _said(fields.get("name")) or ""
+        return _as_text(fields.get("name")) or ""
     return msgspec.json.encode(item).decode()
 
 
-def _said(value: Any) -> str | None:
-    """A value in words: a message by who says what, a tool by what it is for, all else as JSON."""
+def _as_text(value: Any) -> str | None:
+    """Return a value as people write it: a message with its role, a tool with its description."""
     if value is None or isinstance(value, str):
         return value
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
@@ -265,69 +243,60 @@ def _said(value: Any) -> str | None:
     return msgspec.json.encode(value).decode()
 
 
+# --------------------------------------------------------------------------- differences of texts
+
+
+def _diff_lines(differences: list[Difference], *, titled: bool) -> Iterator[str]:
+    remaining = DIFF_LENGTH
+    for difference in differences:
+        if titled:
+            yield f"  at {difference.path}:"
+        for line in diff_texts(difference.recorded, difference.current):
+            if remaining <= 0:
+                yield "…"
+                return
+            yield line
+            remaining -= len(line)
+
+
 def diff_texts(recorded: str | None, current: str | None) -> Iterator[str]:
-    """The lines that differ, the differing spans of each pair marked below it."""
+    """Yield the lines that differ, with the differing words of each pair marked below it."""
     old, new = ([] if text is None else text.split("\n") for text in (recorded, current))
     for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind == "equal":
-            yield from (f"  {_cut(line)}" for line in old[max(a, b - 1) : b])
+        if kind == "equal":  # one line of context
+            yield from (f"  {_shorten(line)}" for line in old[max(a, b - 1) : b])
             continue
-        for at in range(max(b - a, d - c)):
-            before = old[a + at] if a + at < b else None
-            after = new[c + at] if c + at < d else None
-            yield from _pair(before, after)
+        pairs = min(b - a, d - c)
+        for before, after in zip(old[a : a + pairs], new[c : c + pairs], strict=True):
+            yield from _diff_pair(before, after)
+        yield from (f"- {_shorten(line)}" for line in old[a + pairs : b])
+        yield from (f"+ {_shorten(line)}" for line in new[c + pairs : d])
 
 
-def _pair(before: str | None, after: str | None) -> Iterator[str]:
-    if before is None or after is None:
-        yield f"- {_cut(before)}" if before is not None else f"+ {_cut(after or '')}"
-        return
-    spans = list(_spans(before, after))
-    first = 0
-    if len(after) > WINDOW or len(before) > WINDOW:
-        first = max(0, spans[0][0] - WINDOW // 2)
-    lead = "…" if first else ""
-    yield f"- {lead}{_cut(before[first:])}"
-    yield f"+ {lead}{_cut(after[first:])}"
-    marks = ""
-    for start, stop in spans:
-        if start - first <= WINDOW:
-            marks = marks.ljust(start - first) + "^" * max(1, min(stop, first + WINDOW) - start)
-    yield " " * (2 + len(lead)) + marks
-
-
-def _spans(before: str, after: str) -> Iterator[tuple[int, int]]:
-    """Where `after` says something else than `before`, word by word."""
+def _diff_pair(before: str, after: str) -> Iterator[str]:
+    """Yield two versions of a line and a line of marks below the words that differ."""
     old, new = TOKEN.findall(before), TOKEN.findall(after)
     starts = [0]
     for token in new:
         starts.append(starts[-1] + len(token))
-    end = 0
+    spans: list[tuple[int, int]] = []
     for kind, _, _, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind != "equal":
-            start, stop = starts[c], max(starts[d], starts[c] + 1)
-            yield max(start, end), stop
-            end = stop
+            previous_end = spans[-1][1] if spans else 0
+            spans.append((max(starts[c], previous_end), max(starts[d], starts[c] + 1)))
+    first = 0
+    if len(after) > LINE_WIDTH or len(before) > LINE_WIDTH:
+        first = max(0, spans[0][0] - LINE_WIDTH // 2)
+    lead = "…" if first else ""
+    yield f"- {lead}{_shorten(before[first:])}"
+    yield f"+ {lead}{_shorten(after[first:])}"
+    marks = ""
+    for start, stop in spans:
+        if start - first <= LINE_WIDTH:
+            length = max(1, min(stop, first + LINE_WIDTH) - start)
+            marks = marks.ljust(start - first) + "^" * length
+    yield " " * (2 + len(lead)) + marks
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= WINDOW + 1 else f"{text[:WINDOW]}…"
-
-
-def _find_hint(
-    tape: CassetteFile,
-    normal: Normalizer,
-    asking: UnmatchedRequest,
-    near: Entry,
-    changes: list[Difference],
-) -> RedactionHint | None:
-    """The redaction that makes the two equal, with nothing in it that is not needed."""
-
-    def fits(rules: dict[str, Any]) -> bool:
-        tried = Normalizer(merge_rules(normal.rules, rules), roots=normal.roots)
-        recorded = recorded_body(tape, near, tried)
-        return bool(tried.squeezed(recorded) == tried.squeezed(asking.body))
-
-    pairs = [(one.path, one.was, one.now) for one in changes if one.was and one.now]
-    found = next((hint for hint in suggest_redactions(pairs) if fits(hint.rules)), None)
-    return found and found.without_needless(fits)
+def _shorten(text: str) -> str:
+    return text if len(text) <= LINE_WIDTH + 1 else f"{text[:LINE_WIDTH]}…"

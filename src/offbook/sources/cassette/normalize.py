@@ -1,8 +1,10 @@
-"""Two requests that mean the same have the same hash: what never stays the same is evened out.
+"""Normalization: requests with the same meaning get the same hash.
 
-Evened out are secrets, time stamps, UUIDs and the ids of calls, the workspace and temporary
-folders, line ends and white space; and whatever the redactions of a cassette name. A request is
-kept as `tidy` leaves it, which people can still read; the hash also squeezes its white space.
+Replaced are secrets, timestamps, UUIDs, the ids of tool calls, the workspace and temporary
+folders, line ends and whitespace, and everything that the redactions of a cassette name.
+
+There are two forms. The *stored* form (`clean_…`) stays readable and goes into the file. The
+*compared* form also collapses whitespace; only its hash is stored.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ if TYPE_CHECKING:
     from offbook.exchange.messages import AnyBlock, History
     from offbook.exchange.model import Request
 
-REVISION = 2
-DEFAULTS: dict[str, str | bool] = {"$TIMESTAMP": True, "$UUID": True, "tmp": TMP}
-# Options that name the asker or the transport and change nothing about the answer.
-VOLATILE = {
+REVISION = 2  # part of the fingerprint: raise it when equal requests would hash differently
+DEFAULT_PATTERNS: dict[str, str | bool] = {"$TIMESTAMP": True, "$UUID": True, "tmp": TMP}
+# Options that identify the client or the transport and do not change the reply.
+IGNORED_OPTIONS = {
     "client_metadata",
     "metadata",
     "prompt_cache_key",
@@ -45,18 +47,17 @@ VOLATILE = {
     "stream_options",
     "user",
 }
-REMEMBERED = 50_000
-START = b""
-PREFIX = "sha256:"
-HEAVY = 4096
+CACHE_SIZE = 50_000
+HASH_PREFIX = "sha256:"
+MAX_RAW_TEXT = 4096
 
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
-_LINES = re.compile(r"[ \t]+$", re.MULTILINE)
-_INDEX = re.compile(r"\[\s*-?\d")
+_TRAILING_SPACE = re.compile(r"[ \t]+$", re.MULTILINE)
+_LIST_INDEX = re.compile(r"\[\s*-?\d")
 
 
 class RequestSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a request says beside the conversation."""
+    """The parts of a request outside its conversation."""
 
     model: str = ""
     system: str = ""
@@ -65,17 +66,21 @@ class RequestSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ConversationDigest(msgspec.Struct, frozen=True):
-    """A conversation up to some point: its digest, its length, and the ids that it has named."""
+    """A conversation up to some message: its digest, its length and the call ids seen so far.
 
-    digest: bytes = START
+    Digests are chained: that of a longer conversation is computed from that of its beginning, so
+    a request costs only as much as its new messages.
+    """
+
+    digest: bytes = b""
     length: int = 0
     ids: dict[str, str] = {}
 
 
 class Normalizer:
-    """One way of normalising: rules that a user wrote, and folders known by a name.
+    """Normalizes requests by a user's redaction rules and by the folders of this run.
 
-    Without `roots`, the workspace is the folder in which this process works.
+    Without `roots`, the only known folder is the working directory, as WORKSPACE.
     """
 
     def __init__(
@@ -84,184 +89,217 @@ class Normalizer:
         *,
         roots: Mapping[str, Path] | None = None,
     ) -> None:
-        self.rules = merge_rules(RedactionRules(patterns=DEFAULTS), rules)
+        self.rules = merge_rules(RedactionRules(patterns=DEFAULT_PATTERNS), rules)
+        folders = {"WORKSPACE": Path.cwd()} if roots is None else roots
         self.roots = {
             name: root.resolve()
-            for name, root in (default_roots() if roots is None else roots).items()
-            if len(root.resolve().parts) > 1
+            for name, root in folders.items()
+            if len(root.resolve().parts) > 1  # "/" as a root would replace every path
         }
-        self.seal = blake2b(
-            _encode((REVISION, describe_redaction(self.rules))), digest_size=8
-        ).hexdigest()
+        described = _encode((REVISION, describe_redaction(self.rules)))
+        self.fingerprint = blake2b(described, digest_size=8).hexdigest()
         self._redaction = Redaction(self.rules, roots=self.roots)
-        paths = [
+        preset_paths = [
+            p for name in self.rules.presets if name in PRESETS for p in PRESETS[name][1]
+        ]
+        message_paths = [
             path
-            for path in (*self.rules.paths, *_preset_paths(self.rules.presets))
+            for path in (*self.rules.paths, *preset_paths)
             if path.startswith(("$.messages", "$..", "$['messages'", "$[*]", "$.*"))
         ]
-        self._wraps = bool(paths)
-        self._counts = any(_INDEX.search(path) for path in paths)
-        self._digests: dict[bytes, bytes] = {}
-        self._chains: dict[str, ConversationDigest] = {}
-        self._heads: dict[bytes, tuple[RequestSettings, bytes]] = {}
+        # Without a rule for messages each one is normalized alone and plain texts take a shortcut.
+        self._has_message_paths = bool(message_paths)
+        self._has_indexed_paths = any(_LIST_INDEX.search(path) for path in message_paths)
+        # Agents repeat their whole conversation: the caches make a request cost its new messages.
+        self._message_digests: dict[bytes, bytes] = {}
+        self._conversations: dict[str, ConversationDigest] = {}
+        self._settings: dict[bytes, tuple[RequestSettings, bytes]] = {}
 
-    # ---------------------------------------------------------------------- what is kept
+    # ------------------------------------------------------------------------- stored form
 
-    def tidy(self, text: str) -> str:
-        """A text as it is kept: redacted, with plain line ends and no spaces at them."""
-        return _tidy(self._redaction.text(text))
+    def clean_text(self, text: str) -> str:
+        """Return a text as it is stored: redacted, with plain line ends and no trailing spaces."""
+        return _trim_lines(self._redaction.text(text))
 
-    def value(self, value: Any) -> Any:
-        """A JSON value as it is kept."""
-        return _each_text(_tidy, self._redaction.value(value))
+    def clean_value(self, value: Any) -> Any:
+        """Return a JSON value as it is stored."""
+        return _map_texts(_trim_lines, self._redaction.value(value))
 
-    def head(self, request: Request | RecordedRequest) -> RequestSettings:
-        """The head of a request as it is kept."""
-        return self._head(request)[0]
+    def settings(self, request: Request | RecordedRequest) -> RequestSettings:
+        """Return the settings of a request as they are stored."""
+        return self._cached_settings(request)[0]
 
-    def message(self, message: Message, at: int = 0) -> Message:
-        """A message, its ids counted already, as it is kept."""
-        if not self._wraps and _is_text(message):
-            return _change_texts(self.tidy, message)
-        value = _plain(_bare(message))
-        if self._wraps:
-            before = [None] * at if self._counts else []
-            value = self.value({"messages": [*before, value]})["messages"][-1]
+    def clean_message(self, message: Message, index: int = 0) -> Message:
+        """Return a message, whose call ids are numbered already, as it is stored."""
+        if not self._has_message_paths and _is_text(message):
+            return _change_texts(self.clean_text, message)
+        value = _to_json(_strip_message(message))
+        if self._has_message_paths:
+            # A path such as $.messages[2].text must find the message at its index.
+            before = [None] * index if self._has_indexed_paths else []
+            value = self.clean_value({"messages": [*before, value]})["messages"][-1]
         else:
-            value = self.value(value)
+            value = self.clean_value(value)
         try:
             return msgspec.convert(value, Message)
-        except msgspec.ValidationError:  # a path has blanked more than a text
+        except msgspec.ValidationError:  # a path has replaced more than a text
             return Message(message.role, (Text(_encode(value).decode()),))
 
-    def squeezed(self, body: dict[str, Any]) -> Any:
-        """A whole request as one JSON value, as it is compared."""
-        return _each_text(collapse_whitespace, self.value(body))
+    # ----------------------------------------------------------------------- compared form
 
-    # ---------------------------------------------------------------------- what is compared
+    def comparable(self, body: dict[str, Any]) -> Any:
+        """Return a whole request, given as one JSON value, in the compared form."""
+        return _map_texts(collapse_whitespace, self.clean_value(body))
 
     def hash_prompt(self, prompt: str) -> str:
-        """The hash of a prompt: plain SHA-256 of its squeezed text."""
-        return PREFIX + sha256(collapse_whitespace(self.tidy(prompt)).encode()).hexdigest()
+        """Return the hash of a prompt: plain SHA-256 of its compared form."""
+        text = collapse_whitespace(self.clean_text(prompt))
+        return HASH_PREFIX + sha256(text.encode()).hexdigest()
 
     def hash_request(self, request: Request) -> str:
-        """The hash of a request."""
-        return self.seal_hash(self._head(request)[1], self.chain(request.messages))
+        """Return the hash of a request."""
+        settings = self._cached_settings(request)[1]
+        return self.combine(settings, self.digest_conversation(request.messages))
 
-    def chain(self, messages: History) -> ConversationDigest:
-        """A whole conversation; what is known of it from an earlier request is not read again."""
+    def combine(self, settings: bytes, conversation: ConversationDigest) -> str:
+        """Return the hash of a request from the digests of its settings and its conversation."""
+        return HASH_PREFIX + sha256(settings + conversation.digest).hexdigest()
+
+    def settings_digest(self, request: Request | RecordedRequest) -> bytes:
+        """Return the digest of a request's settings."""
+        return self._cached_settings(request)[1]
+
+    def digest_conversation(self, messages: History) -> ConversationDigest:
+        """Return the digest of a conversation; its beginning may be known from earlier requests."""
         known = len(messages)
-        while known and messages.digest(known) not in self._chains:
+        while known and messages.digest(known) not in self._conversations:
             known -= 1
-        begun = self._chains[messages.digest(known)] if known else ConversationDigest(ids={})
+        begun = self._conversations[messages.digest(known)] if known else ConversationDigest(ids={})
         if known == len(messages):
             return begun
-        chain = self.follow(begun, messages[known:])
-        if len(self._chains) >= REMEMBERED:
-            self._chains.clear()
-        self._chains[messages.digest()] = chain
-        return chain
+        conversation = self.extend(begun, messages[known:])
+        if len(self._conversations) >= CACHE_SIZE:
+            self._conversations.clear()
+        self._conversations[messages.digest()] = conversation
+        return conversation
 
-    def digest_head(self, request: Request | RecordedRequest) -> bytes:
-        """The digest of a head."""
-        return self._head(request)[1]
-
-    def seal_hash(self, head: bytes, chain: ConversationDigest) -> str:
-        """The hash of a head and a conversation."""
-        return PREFIX + sha256(head + chain.digest).hexdigest()
-
-    def follow(
-        self, chain: ConversationDigest, messages: Iterable[Message], *, counted: bool = False
+    def extend(
+        self,
+        conversation: ConversationDigest,
+        messages: Iterable[Message],
+        *,
+        numbered: bool = False,
     ) -> ConversationDigest:
-        """The conversation after these messages; `counted` ones have their ids numbered already."""
-        digest, length, ids = chain.digest, chain.length, dict(chain.ids)
+        """Return the digest after more messages, whose call ids may be `numbered` already."""
+        digest, length, ids = conversation.digest, conversation.length, dict(conversation.ids)
         for message in messages:
-            numbered = register_call_ids(message, ids) if counted else number_call_ids(message, ids)
-            digest = sha256(digest + self._digest(numbered, length)).digest()
+            counted = register_call_ids(message, ids) if numbered else number_call_ids(message, ids)
+            digest = sha256(digest + self._message_digest(counted, length)).digest()
             length += 1
         return ConversationDigest(digest, length, ids)
 
-    def follow_reply(
-        self, chain: ConversationDigest, blocks: tuple[AnyBlock, ...]
+    def extend_with_reply(
+        self, conversation: ConversationDigest, blocks: tuple[AnyBlock, ...]
     ) -> ConversationDigest:
-        """The conversation after a reply."""
-        return self.follow(chain, (Message("assistant", blocks),))
+        """Return the digest after a reply of the model."""
+        return self.extend(conversation, (Message("assistant", blocks),))
 
-    def _digest(self, message: Message, at: int) -> bytes:
-        raw = _encode(message)
-        key = blake2b(raw, digest_size=16).digest()
-        if self._counts:
-            key += at.to_bytes(4, "big")
-        found = self._digests.get(key)
-        if found is None:
-            found = sha256(_encode(_squeezed(self.message(message, at)))).digest()
-            if len(self._digests) >= REMEMBERED:
-                self._digests.clear()
-            self._digests[key] = found
-        return found
+    def _message_digest(self, message: Message, index: int) -> bytes:
+        key = blake2b(_encode(message), digest_size=16).digest()
+        if self._has_indexed_paths:
+            key += index.to_bytes(4, "big")
+        digest = self._message_digests.get(key)
+        if digest is None:
+            clean = self.clean_message(message, index)
+            if _is_text(clean):  # the same result as below, without the way through JSON
+                compared: Any = _change_texts(collapse_whitespace, clean)
+            else:
+                compared = _map_texts(collapse_whitespace, _to_json(clean))
+            digest = sha256(_encode(compared)).digest()
+            if len(self._message_digests) >= CACHE_SIZE:
+                self._message_digests.clear()
+            self._message_digests[key] = digest
+        return digest
 
-    def _head(self, request: Request | RecordedRequest) -> tuple[RequestSettings, bytes]:
+    def _cached_settings(self, request: Request | RecordedRequest) -> tuple[RequestSettings, bytes]:
         raw = _encode((request.model, request.system, request.tools, request.parameters))
         key = blake2b(raw, digest_size=16).digest()
-        found = self._heads.get(key)
-        if found is None:
-            head = self._make_head(request)
-            squeezed = _each_text(collapse_whitespace, _plain(head))
-            found = head, sha256(_encode(squeezed)).digest()
-            if len(self._heads) >= REMEMBERED:
-                self._heads.clear()
-            self._heads[key] = found
-        return found
+        cached = self._settings.get(key)
+        if cached is None:
+            settings = self._clean_settings(request)
+            compared = _map_texts(collapse_whitespace, _to_json(settings))
+            cached = settings, sha256(_encode(compared)).digest()
+            if len(self._settings) >= CACHE_SIZE:
+                self._settings.clear()
+            self._settings[key] = cached
+        return cached
 
-    def _make_head(self, request: Request | RecordedRequest) -> RequestSettings:
-        options = {k: v for k, v in request.parameters.items() if k not in VOLATILE}
+    def _clean_settings(self, request: Request | RecordedRequest) -> RequestSettings:
+        options = {k: v for k, v in request.parameters.items() if k not in IGNORED_OPTIONS}
+        # One flat value, so that a redaction path looks the same as in the provider's request.
         body: dict[str, Any] = {
-            **_plain(options),
+            **_to_json(options),
             "model": request.model,
             "system": request.system,
-            "tools": _plain(request.tools),
+            "tools": _to_json(request.tools),
         }
-        body = self.value(body)
+        body = self.clean_value(body)
         model, system, tools = (body.pop(name) for name in ("model", "system", "tools"))
         try:
-            return RequestSettings(
-                str(model), str(system), msgspec.convert(tools, tuple[Tool, ...]), body
-            )
-        except msgspec.ValidationError:  # a path has blanked the tools
+            converted = msgspec.convert(tools, tuple[Tool, ...])
+        except msgspec.ValidationError:  # a path has replaced the tools
             return RequestSettings(str(model), str(system), (), {**body, "tools": tools})
-
-
-def default_roots() -> dict[str, Path]:
-    """The folders that have another place in every run, as far as this process knows."""
-    return {"WORKSPACE": Path.cwd()}
+        return RequestSettings(str(model), str(system), converted, body)
 
 
 def merge_rules(
-    first: RedactionRules, more: RedactionRules | Mapping[str, Any] | None
+    rules: RedactionRules, more: RedactionRules | Mapping[str, Any] | None
 ) -> RedactionRules:
-    """Rules with others added; the same pattern twice is the later one."""
+    """Return two sets of rules as one; of two patterns with the same name the later one counts."""
     added = parse_redaction_rules(more)
     return RedactionRules(
-        {**first.patterns, **added.patterns},
-        tuple(dict.fromkeys((*first.paths, *added.paths))),
-        tuple(dict.fromkeys((*first.presets, *added.presets))),
+        {**rules.patterns, **added.patterns},
+        tuple(dict.fromkeys((*rules.paths, *added.paths))),
+        tuple(dict.fromkeys((*rules.presets, *added.presets))),
     )
 
 
-def _preset_paths(presets: Iterable[str]) -> list[str]:
-    return [path for preset in presets if preset in PRESETS for path in PRESETS[preset][1]]
+# --------------------------------------------------------------------------- texts and values
 
 
-def _plain(value: object) -> Any:
-    """A value as JSON has it: mappings, lists and texts."""
+def collapse_whitespace(text: str) -> str:
+    """Return a text with each run of whitespace as one space, or as one line end."""
+    if "\n" not in text:
+        return " ".join(text.split())
+    lines = (" ".join(line.split()) for line in text.split("\n"))
+    return "\n".join(filter(None, lines))
+
+
+def _trim_lines(text: str) -> str:
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if " \n" in text or "\t\n" in text:  # the search is far cheaper than the substitution
+        text = _TRAILING_SPACE.sub("", text)
+    return text.strip()
+
+
+def _to_json(value: object) -> Any:
+    """Return a value as JSON has it: mappings, lists and texts."""
     return msgspec.json.decode(_encode(value))
 
 
-def _squeezed(message: Message) -> Any:
-    """A message as it is compared."""
-    if _is_text(message):  # the short way to the same
-        return _change_texts(collapse_whitespace, message)
-    return _each_text(collapse_whitespace, _plain(message))
+def _map_texts(change: Callable[[str], str], value: Any) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {name: _map_texts(change, field) for name, field in fields.items()}
+    if isinstance(value, (list, tuple)):
+        return [_map_texts(change, item) for item in cast("list[Any]", value)]
+    return value
+
+
+# --------------------------------------------------------------------------------- messages
 
 
 def _is_text(message: Message) -> bool:
@@ -273,54 +311,26 @@ def _change_texts(change: Callable[[str], str], message: Message) -> Message:
     return Message(message.role, tuple([Text(change(text)) for text in texts]))
 
 
-def collapse_whitespace(text: str) -> str:
-    """A text with each run of white space as one sign: a line end if there was one in it."""
-    if "\n" not in text:
-        return " ".join(text.split())
-    lines = (" ".join(line.split()) for line in text.split("\n"))
-    return "\n".join(filter(None, lines))
-
-
-def _tidy(text: str) -> str:
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if " \n" in text or "\t\n" in text:
-        text = _LINES.sub("", text)
-    return text.strip()
-
-
-def _each_text(change: Any, value: Any) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return {name: _each_text(change, held) for name, held in fields.items()}
-    if isinstance(value, (list, tuple)):
-        return [_each_text(change, item) for item in cast("list[Any]", value)]
-    return value
-
-
 def number_call_ids(message: Message, ids: dict[str, str]) -> Message:
-    """The message with its call ids numbered by their first appearance in the conversation."""
-    if not any(isinstance(block, (ToolCall, ToolResult)) for block in message.blocks):
-        return message
-    return Message(message.role, tuple(_count(block, ids) for block in message.blocks))
-
-
-def _count(block: AnyBlock, ids: dict[str, str]) -> AnyBlock:
-    if isinstance(block, ToolCall):
-        return msgspec.structs.replace(block, id=_number(block.id, ids))
-    if isinstance(block, ToolResult):
-        return msgspec.structs.replace(block, call_id=_number(block.call_id, ids))
-    return block
-
-
-def _number(name: str, ids: dict[str, str]) -> str:
-    return ids.setdefault(name, f"call-{len(ids) + 1}")
+    """Return a message with call ids numbered by first appearance; `ids` collects the numbers."""
+    blocks: list[AnyBlock] = []
+    numbered = False
+    for block in message.blocks:
+        if isinstance(block, ToolCall):
+            number = ids.setdefault(block.id, f"call-{len(ids) + 1}")
+            blocks.append(msgspec.structs.replace(block, id=number))
+            numbered = True
+        elif isinstance(block, ToolResult):
+            number = ids.setdefault(block.call_id, f"call-{len(ids) + 1}")
+            blocks.append(msgspec.structs.replace(block, call_id=number))
+            numbered = True
+        else:
+            blocks.append(block)
+    return Message(message.role, tuple(blocks)) if numbered else message
 
 
 def register_call_ids(message: Message, ids: dict[str, str]) -> Message:
-    """A kept message as it is; its numbers count as named."""
+    """Return a stored message unchanged, and note the numbers that it uses in `ids`."""
     for block in message.blocks:
         if isinstance(block, ToolCall):
             ids.setdefault(block.id, block.id)
@@ -329,66 +339,68 @@ def register_call_ids(message: Message, ids: dict[str, str]) -> Message:
     return message
 
 
-def _bare(message: Message) -> Message:
-    """The message without what is heavy, sealed or only for the agent itself."""
+def _strip_message(message: Message) -> Message:
+    """Return a message without large data, signatures and details that only the agent reads."""
     if all(isinstance(block, (Text, ToolCall)) for block in message.blocks):
         return message
-    return Message(message.role, tuple(_strip(block) for block in message.blocks))
+    return Message(message.role, tuple(_strip_block(block) for block in message.blocks))
 
 
-def _strip(block: AnyBlock) -> AnyBlock:
+def _strip_block(block: AnyBlock) -> AnyBlock:
     match block:
-        case Thinking(text):
+        case Thinking(text):  # its signature differs in every reply
             return Thinking(text, redacted=block.redacted)
-        case Image(data) if data and not data.startswith(PREFIX):
-            digest = PREFIX + sha256(data.encode()).hexdigest()
-            return msgspec.structs.replace(block, data=digest)
-        case RawBlock(_, data):
-            return msgspec.structs.replace(block, data=_each_text(_weigh, data))
+        case Image(data) if data and not data.startswith(HASH_PREFIX):
+            return msgspec.structs.replace(block, data=_hash_text(data))
+        case RawBlock(_, data):  # the data of a document, for example, is not for people to read
+            short = _map_texts(lambda t: t if len(t) <= MAX_RAW_TEXT else _hash_text(t), data)
+            return msgspec.structs.replace(block, data=short)
         case ToolResult(content=content):
-            bare = tuple(cast("Any", _strip(part)) for part in content)
-            return msgspec.structs.replace(block, content=bare, details=None)
+            stripped = tuple(cast("Any", _strip_block(part)) for part in content)
+            return msgspec.structs.replace(block, content=stripped, details=None)
         case _:
             return block
 
 
-def _weigh(text: str) -> str:
-    """A text, or the hash of one that is too long to be for people: the data of a document."""
-    return text if len(text) <= HEAVY else PREFIX + sha256(text.encode()).hexdigest()
+def _hash_text(text: str) -> str:
+    return HASH_PREFIX + sha256(text.encode()).hexdigest()
 
 
-def request_as_json(head: RequestSettings, messages: Iterable[Message]) -> dict[str, Any]:
-    """A request as one JSON value, for people to compare."""
-    written: dict[str, Any] = {"model": head.model, "system": head.system}
-    written["tools"] = _plain(head.tools)
-    written |= head.parameters
-    written["messages"] = [_plain(message) for message in messages]
-    return {name: held for name, held in written.items() if held not in ("", [], None)}
+def request_as_json(settings: RequestSettings, messages: Iterable[Message]) -> dict[str, Any]:
+    """Return a request as one JSON value, to compare it part by part."""
+    body: dict[str, Any] = {"model": settings.model, "system": settings.system}
+    body["tools"] = _to_json(settings.tools)
+    body |= settings.parameters
+    body["messages"] = [_to_json(message) for message in messages]
+    return {name: field for name, field in body.items() if field not in ("", [], None)}
+
+
+# ------------------------------------------------------------------------------------ folders
 
 
 def hide_roots(value: Any, roots: Mapping[str, Path]) -> tuple[Any, tuple[str, ...]]:
-    """A JSON value with folders replaced by their names, and which ones were there."""
-    found: set[str] = set()
+    """Return a JSON value with folders replaced by placeholders, and the names of those used."""
+    used: set[str] = set()
 
-    def change(text: str) -> str:
+    def hide(text: str) -> str:
         for name, root in roots.items():
             if str(root) in text:
                 hidden = folder_pattern(str(root)).replace(f"[{name}]", text)
                 if hidden != text:
-                    found.add(name)
+                    used.add(name)
                 text = hidden
         return text
 
-    return _each_text(change, value), tuple(sorted(found))
+    return _map_texts(hide, value), tuple(sorted(used))
 
 
 def restore_roots(value: Any, names: Iterable[str], roots: Mapping[str, Path]) -> Any:
-    """A JSON value with the names of folders replaced by where they are now."""
-    places = {f"[{name}]": str(roots[name]) for name in names if name in roots}
+    """Return a JSON value with the placeholders of folders replaced by the folders of this run."""
+    folders = {f"[{name}]": str(roots[name]) for name in names if name in roots}
 
-    def change(text: str) -> str:
-        for name, place in places.items():
-            text = text.replace(name, place)
+    def restore(text: str) -> str:
+        for placeholder, folder in folders.items():
+            text = text.replace(placeholder, folder)
         return text
 
-    return _each_text(change, value) if places else value
+    return _map_texts(restore, value) if folders else value

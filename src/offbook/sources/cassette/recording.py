@@ -1,10 +1,10 @@
-"""Records: a source in front of another one, which keeps what was asked and what was answered.
+"""Records cassettes: a source in front of another one that stores each request and its reply.
 
-    with Recording(Live(…), "tests/refund.yaml") as source:
-        …
+    with Recording(Live(), "tests/refund.yaml") as source:
+        ...
 
-What is kept of a request is normalised; no secret is kept of either. Nothing is lost when the
-process dies: each finished exchange is in the cassette's journal at once.
+Requests are stored normalized, and no secret is stored. A process that dies loses nothing: each
+finished exchange is in the journal of the cassette at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import msgspec
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import ModelError, UsageError
-from offbook.exchange.messages import Message
 from offbook.exchange.model import can_relay
 from offbook.sources.cassette.editing import CassetteTitle
 from offbook.sources.cassette.format import (
@@ -47,12 +46,6 @@ from offbook.sources.side_requests import answer_prewarm
 from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules
 
 if TYPE_CHECKING:
-    from offbook.exchange.model import ModelSource, Reply, Request
-
-
-# --- Records: a source in front of another one, which keeps what was asked and what was answered.
-
-if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from offbook.exchange.model import ModelSource, Reply, Request, Usage
@@ -60,11 +53,10 @@ if TYPE_CHECKING:
     Price = Callable[[str, Usage], float | None]
 
 MILLION = 1_000_000
-PRECISE = 10
 
 
 class RecordingSummary(msgspec.Struct, frozen=True):
-    """What came of a recording."""
+    """The numbers of a recording."""
 
     cassette_path: str
     cassette_name: str
@@ -76,12 +68,11 @@ class RecordingSummary(msgspec.Struct, frozen=True):
 
 
 class Recording:
-    """A source whose exchanges go to a cassette.
+    """A source that stores its exchanges in a cassette.
 
-    A cassette that is there already is refused, unless it is to grow (`append`) or to be begun
-    anew (`replace`). `redactions` are kept in the cassette; `roots` are folders that have another
-    place in every run, and are kept by their name. `price` tells what a reply cost, if anybody
-    knows.
+    An existing cassette is refused, unless the recording is to `append` to it or to `replace`
+    it. `redactions` are stored in the cassette; `roots` are folders that have another path in
+    every run, and are stored as placeholders. `price` returns the cost of a reply, if known.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a recording
@@ -105,183 +96,178 @@ class Recording:
         self._price = price
         self._task = task
         self._clock = clock or SystemClock()
-        self._began = self._clock.millis()
-        present = self._look(append=append, replace=replace)
-        stored = parse_redaction_rules(present.header.redactions if present else None)
-        wanted = merge_rules(stored, redactions)
-        self._normal = Normalizer(wanted, roots=roots)
-        self._keep = Redaction(_lasting(wanted))
+        self._started_ms = self._clock.millis()
+        existing = load_cassette(self.path) if self.path.exists() and not replace else None
+        if existing is not None and len(existing) and not append:
+            raise UsageError(
+                f"the cassette already has a recording of {len(existing)} interactions",
+                where=str(self.path),
+                hint="append to it, replace it, or choose another name",
+            )
+        stored = parse_redaction_rules(existing.header.redactions if existing else None)
+        rules = merge_rules(stored, redactions)
+        self._normalizer = Normalizer(rules, roots=roots)
+        # A reply is stored for the agent to read: the user's patterns are redacted in it, values
+        # that only vary from run to run stay.
+        own = {name: rule for name, rule in rules.patterns.items() if isinstance(rule, str)}
+        self._redaction = Redaction(RedactionRules({**own}))
         title = CassetteTitle(
             self.path.name,
-            datetime.fromtimestamp(self._began / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            datetime.fromtimestamp(self._started_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             backend,
-            self._normal.seal,
-            {name: held for name, held in msgspec.to_builtins(wanted).items() if held},
+            self._normalizer.fingerprint,
+            {name: rule for name, rule in msgspec.to_builtins(rules).items() if rule},
         )
         self._journal = Journal(self.path, title, fresh=replace)
-        self._tips: dict[bytes, tuple[str, int]] = {}
-        self._heads: dict[bytes, int] = {}
-        self._last = 0
-        self._done: list[RecordedResponse] = []
-        if present is not None:
-            self._resume(present)
-
-    def _look(self, *, append: bool, replace: bool) -> Any:
-        if replace or not self.path.exists():
-            return None
-        tape = load_cassette(self.path)
-        if not append and len(tape):
-            raise UsageError(
-                f"there is a recording already, of {len(tape)} interactions",
-                where=str(self.path),
-                hint="add to it (append), begin it anew (replace), or choose another name",
-            )
-        return tape if len(tape) else None
-
-    def _resume(self, tape: Any) -> None:
-        for identity, (asked, answered) in tape.chains(self._normal).items():
-            self._tips[asked.digest] = ("again", identity)
-            self._tips[answered.digest] = ("after", identity)
-        for entry in tape.entries:
-            self._last = max(self._last, entry.id)
-            if entry.head is None and entry.kept:
-                head = self._normal.digest_head(tape.read(entry).request)
-                self._heads.setdefault(head, entry.id)
+        # Known conversations by their digest: how a request can refer to one, and to which.
+        self._conversations: dict[bytes, tuple[str, int]] = {}
+        self._settings_ids: dict[bytes, int] = {}
+        self._last_id = 0
+        self._responses: list[RecordedResponse] = []
+        if existing is not None:
+            digests = existing.conversation_digests(self._normalizer)
+            for identity, (before_reply, after_reply) in digests.items():
+                self._conversations[before_reply.digest] = ("again", identity)
+                self._conversations[after_reply.digest] = ("after", identity)
+            for entry in existing.entries:
+                self._last_id = max(self._last_id, entry.id)
+                if entry.head is None and entry.has_request:
+                    digest = self._normalizer.settings_digest(existing.read(entry).request)
+                    self._settings_ids.setdefault(digest, entry.id)
 
     # --------------------------------------------------------------------------- recording
 
     async def reply(self, request: Request, /) -> Reply:
-        """The source's reply, kept on its way back; also the provider's errors are."""
-        if (warmed := answer_prewarm(request)) is not None:
-            return warmed
-        if self._journal.failure is not None:  # nothing is asked that cannot be kept
+        """Return the reply of the source, and store it; the errors of a provider are stored too."""
+        if (prewarmed := answer_prewarm(request)) is not None:
+            return prewarmed
+        if self._journal.failure is not None:  # do not pay for a reply that cannot be stored
             raise self._journal.failure
-        self._last += 1
-        identity, at, start = self._last, self._clock.millis() - self._began, time.perf_counter()
+        self._last_id += 1
+        identity, start = self._last_id, time.perf_counter()
+        started_ms = self._clock.millis() - self._started_ms
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
-            self._note(identity, at, request, response_from_error(error, duration=_since(start)))
+            response = response_from_error(error, duration=_milliseconds_since(start))
+            self._record(identity, started_ms, request, response)
             raise
-        except BaseException:  # broken off: what never came to its end is no interaction
+        except BaseException:  # an exchange without an end is not an interaction
             self.interrupted = True
             raise
         cost = self._price(reply.model or request.model, reply.usage) if self._price else None
-        response = response_from_reply(reply, duration=_since(start), cost=cost)
-        self._note(identity, at, request, response)
+        response = response_from_reply(reply, duration=_milliseconds_since(start), cost=cost)
+        self._record(identity, started_ms, request, response)
         return reply
 
-    def output(
-        self,
-        prompt: str | None,
-        response: RecordedResponse,
-        *,
-        hat: str = MAIN_HAT,
+    def record_output(
+        self, prompt: str | None, response: RecordedResponse, *, hat: str = MAIN_HAT
     ) -> None:
-        """Keep what a command answered to a prompt; to None, where nobody knows it."""
-        self._last += 1
-        asked = RecordedRequest(hat=hat, prompt_hash=ANY_HASH)
+        """Store the response of a command to a prompt, which is None if it is not known."""
+        self._last_id += 1
+        request = RecordedRequest(hat=hat, prompt_hash=ANY_HASH)
         if prompt is not None:
-            kept = self._normal.tidy(prompt)
-            hash_ = self._normal.hash_prompt(prompt)
-            asked = RecordedRequest(
-                hat=hat, prompt_hash=hash_, prompt_preview=preview(kept), prompt=kept
+            text = self._normalizer.clean_text(prompt)
+            hash_ = self._normalizer.hash_prompt(prompt)
+            request = RecordedRequest(
+                hat=hat, prompt_hash=hash_, prompt_preview=preview(text), prompt=text
             )
-        at = self._clock.millis() - self._began
-        self._write(self._last, at, asked, response)
+        self._store(self._last_id, self._clock.millis() - self._started_ms, request, response)
 
-    def _note(self, identity: int, at: int, request: Request, response: RecordedResponse) -> None:
-        asked, chain = self._ask(request, identity)
-        self._write(identity, at, asked, response)
-        self._tips.setdefault(chain.digest, ("again", identity))
-        if response.error is None:
-            answered = self._normal.follow_reply(chain, response.said)
-            self._tips[answered.digest] = ("after", identity)
-
-    def _write(
-        self, identity: int, at: int, asked: RecordedRequest, response: RecordedResponse
+    def _record(
+        self, identity: int, started_ms: int, request: Request, response: RecordedResponse
     ) -> None:
-        kept, roots = hide_roots(
-            self._keep.value(msgspec.to_builtins(response, enc_hook=repr)), self._normal.roots
-        )
-        told = msgspec.convert({**kept, "roots": roots}, RecordedResponse)
-        chunks = shift_chunks(response.chunks, response.text, told.text, self._hide)
-        response = msgspec.structs.replace(told, chunks=chunks)
-        self._journal.add(
-            identity, Interaction(id=identity, at_ms=at, request=asked, response=response)
-        )
-        self._done.append(response)
+        recorded, conversation = self._normalize_request(request, identity)
+        self._store(identity, started_ms, recorded, response)
+        self._conversations.setdefault(conversation.digest, ("again", identity))
+        if response.error is None:
+            after = self._normalizer.extend_with_reply(conversation, response.reply_blocks)
+            self._conversations[after.digest] = ("after", identity)
 
-    def _hide(self, text: str) -> str:
-        hidden, _ = hide_roots(self._keep.text(text), self._normal.roots)
-        return str(hidden)
-
-    def _ask(self, request: Request, identity: int) -> tuple[RecordedRequest, ConversationDigest]:
-        chain, kind, since = self._conversation(request)
-        head = self._normal.digest_head(request)
-        about: dict[str, Any] = {}
-        known = self._heads.get(head)
-        if known is None:
-            self._heads[head] = identity
-            about = msgspec.structs.asdict(self._normal.head(request))
-        new, at = self._fresh(request, since[1])
-        asked = RecordedRequest(
-            hat=request_hat(request),
-            prompt_hash=self._normal.seal_hash(head, chain),
-            prompt_preview=preview(self._normal.tidy(request.prompt)),
-            dialect=str(request.metadata.get("dialect", "")),
-            stream=request.stream,
-            head=known,
-            messages=tuple(self._normal.message(m, at + n) for n, m in enumerate(new)),
-            **{kind: since[0]} if kind else {},
-            **about,
-        )
-        return asked, chain
-
-    def _conversation(self, request: Request) -> tuple[ConversationDigest, str, tuple[int, int]]:
-        """The conversation, and the latest point of it that is in the cassette already."""
-        chain = ConversationDigest(ids={})
-        kind, since = "", (0, 0)
+    def _normalize_request(
+        self, request: Request, identity: int
+    ) -> tuple[RecordedRequest, ConversationDigest]:
+        """Return a request as it is stored, only with what the cassette does not have yet."""
+        # Find the longest beginning of the conversation that is in the cassette.
+        conversation = ConversationDigest(ids={})
+        reference: dict[str, int] = {}
+        known = 0
         for count, message in enumerate(request.messages, 1):
-            chain = self._normal.follow(chain, (message,))
-            tip = self._tips.get(chain.digest)
-            if tip is not None:
-                kind, since = tip[0], (tip[1], count)
-        return chain, kind, since
-
-    @staticmethod
-    def _fresh(request: Request, since: int) -> tuple[list[Message], int]:
+            conversation = self._normalizer.extend(conversation, (message,))
+            if (target := self._conversations.get(conversation.digest)) is not None:
+                reference, known = {target[0]: target[1]}, count
         ids: dict[str, str] = {}
         numbered = [number_call_ids(message, ids) for message in request.messages]
-        return numbered[since:], since
+        messages = tuple(
+            self._normalizer.clean_message(message, index)
+            for index, message in enumerate(numbered[known:], known)
+        )
+        # Store the settings once, with the first request that has them.
+        digest = self._normalizer.settings_digest(request)
+        settings: dict[str, Any] = {"head": self._settings_ids.get(digest)}
+        if settings["head"] is None:
+            self._settings_ids[digest] = identity
+            settings = msgspec.structs.asdict(self._normalizer.settings(request))
+        recorded = RecordedRequest(
+            hat=request_hat(request),
+            prompt_hash=self._normalizer.combine(digest, conversation),
+            prompt_preview=preview(self._normalizer.clean_text(request.prompt)),
+            dialect=str(request.metadata.get("dialect", "")),
+            stream=request.stream,
+            messages=messages,
+            **reference,
+            **settings,
+        )
+        return recorded, conversation
+
+    def _store(
+        self,
+        identity: int,
+        started_ms: int,
+        request: RecordedRequest,
+        response: RecordedResponse,
+    ) -> None:
+        value = self._redaction.value(msgspec.to_builtins(response, enc_hook=repr))
+        hidden, roots = hide_roots(value, self._normalizer.roots)
+        stored = msgspec.convert({**hidden, "roots": roots}, RecordedResponse)
+
+        def hide(text: str) -> str:
+            return str(hide_roots(self._redaction.text(text), self._normalizer.roots)[0])
+
+        chunks = shift_chunks(response.chunks, response.text, stored.text, hide)
+        stored = msgspec.structs.replace(stored, chunks=chunks)
+        interaction = Interaction(id=identity, at_ms=started_ms, request=request, response=stored)
+        self._journal.add(identity, interaction)
+        self._responses.append(stored)
 
     # ------------------------------------------------------------------------------- ending
 
     def close(self, metadata: Mapping[str, Any] | None = None) -> RecordingSummary:
-        """Write the cassette; a second time is nothing."""
-        about = dict(metadata or {})
+        """Write the cassette and return the numbers of the recording. Idempotent."""
+        fields = dict(metadata or {})
         if self._task:
-            about.setdefault("task", self._normal.tidy(self._task))
+            fields.setdefault("task", self._normalizer.clean_text(self._task))
         if self.interrupted:
-            about["interrupted"] = True
-        kept, _ = hide_roots(self._keep.value(about), self._normal.roots)
-        self._journal.close(kept)
+            fields["interrupted"] = True
+        hidden, _ = hide_roots(self._redaction.value(fields), self._normalizer.roots)
+        self._journal.close(hidden)
         return self.summary()
 
     def discard(self) -> None:
-        """Keep nothing of it; a cassette that was there before stays as it was."""
+        """Store nothing; an existing cassette stays as it was."""
         self._journal.discard()
 
     def summary(self) -> RecordingSummary:
-        """The numbers of this recording."""
-        costs = [one.cost_dollars for one in self._done if one.cost_dollars is not None]
+        """Return the numbers of this recording."""
+        costs = [r.cost_dollars for r in self._responses if r.cost_dollars is not None]
         return RecordingSummary(
             str(self.path),
             self.path.stem,
-            len(self._done),
-            sum(one.tokens for one in self._done),
+            len(self._responses),
+            sum(response.tokens for response in self._responses),
+            # Without a price the cost is unknown, which is not the same as zero.
             round(sum(costs), 8) if costs else None,
-            round((self._clock.millis() - self._began) / 1000, 3),
+            round((self._clock.millis() - self._started_ms) / 1000, 3),
             self.interrupted,
         )
 
@@ -295,71 +281,64 @@ class Recording:
         self.close()
 
 
-def _since(start: float) -> float:
+def _milliseconds_since(start: float) -> float:
     millis = (time.perf_counter() - start) * 1000
-    return round(millis) if millis >= PRECISE else round(millis, 1)
-
-
-def _lasting(rules: RedactionRules) -> RedactionRules:
-    """The rules for what is given back: what a user named is hidden, what only varies stays."""
-    own = {name: held for name, held in rules.patterns.items() if isinstance(held, str)}
-    return RedactionRules({**own})
+    return round(millis) if millis >= 10 else round(millis, 1)  # noqa: PLR2004 - a digit is enough
 
 
 def price_table(prices: Iterable[tuple[str, float, float]]) -> Price:
-    """A price by the model's name: dollars for a million tokens in, and out."""
-    known = {model: (given, taken) for model, given, taken in prices}
+    """Return a price function from (model, dollars per million input tokens, per output)."""
+    known = {model: (input_price, output_price) for model, input_price, output_price in prices}
 
     def price(model: str, usage: Usage) -> float | None:
         if model not in known:
             return None
-        given, taken = known[model]
-        return (usage.input * given + usage.output * taken) / MILLION
+        input_price, output_price = known[model]
+        return (usage.input * input_price + usage.output * output_price) / MILLION
 
     return price
 
 
-# --- One interaction of a cassette, recorded again.
-
-
 class Rerecording:
-    """A replay that asks the real model for one interaction only, and keeps that."""
+    """A replay that calls the real model for one interaction, and stores the new reply.
+
+    The cassette changes at the end of the block, and only if the run did not fail.
+    """
 
     def __init__(self, cassette: Path, number: int, live: ModelSource) -> None:
-        tape = load_cassette(cassette)
-        if not 1 <= number <= len(tape):
+        file = load_cassette(cassette)
+        if not 1 <= number <= len(file):
             raise UsageError(
-                f"there is no interaction {number}",
+                f"no interaction {number}",
                 where=str(cassette),
-                hint=f"they are numbered from 1 to {len(tape)}",
+                hint=f"interactions are numbered from 1 to {len(file)}",
             )
         self._path = cassette
         self._number = number
         self._live = live
-        self._replay = Cassette(tape, strict=False)
-        self._apart = cassette.with_name(f".{cassette.name}.renewed")
-        self.renewed = False
+        self._replay = Cassette(file, strict=False)
+        self._temporary = cassette.with_name(f".{cassette.name}.rerecorded")
+        self.recorded = False
 
     async def reply(self, request: Request, /) -> Reply:
-        """The recorded reply, or for the one interaction a new one."""
+        """Return the recorded reply, or for the chosen interaction a new one."""
         if self._replay.next_number(request) != self._number:
             return await self._replay.reply(request)
         self._replay.take(request)
-        self.renewed = True
-        rules = self._replay.tape.header.redactions
-        with Recording(self._live, self._apart, redactions=rules, replace=True) as recording:
+        self.recorded = True
+        rules = self._replay.file.header.redactions
+        with Recording(self._live, self._temporary, redactions=rules, replace=True) as recording:
             return await recording.reply(request)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Put the new interaction in the place of the old one, unless something went wrong."""
-        if self.renewed and kind is None:
-            (new,) = load_cassette(self._apart)
-            entry = self._replay.tape.entries[self._number - 1]
-            at = self._replay.tape.read(entry).at_ms
-            replace_interaction(
-                self._path, self._number, msgspec.structs.replace(new, id=entry.id, at_ms=at)
-            )
-        self._apart.unlink(missing_ok=True)
+        """Replace the old interaction by the new one, unless the run failed."""
+        if self.recorded and kind is None:
+            (new,) = load_cassette(self._temporary)
+            entry = self._replay.file.entries[self._number - 1]
+            # The id and the start keep the references of other interactions and their order.
+            new = msgspec.structs.replace(new, id=entry.id, at_ms=entry.started_ms)
+            replace_interaction(self._path, self._number, new)
+        self._temporary.unlink(missing_ok=True)

@@ -1,18 +1,22 @@
-"""How far a replay has come: in memory, or in a file beside the run.
+"""Replays a cassette: a source that returns recorded replies and never calls a model.
 
-A command-line agent may be started anew for each of its turns, and several processes may replay
-for one run: whoever takes an interaction notes it in the file, under its lock, so that no reply is
-given twice. A process that dies between two replies leaves the notes of those it gave.
+    source = Cassette("tests/refund.yaml")
+
+Each hat has a queue: its requests are answered in the order of the recording. A strict replay
+also compares each request with the recorded one; a loose replay only follows the order.
+Conversations that overlapped in time when they were recorded may be replayed in any order,
+because their order was chance.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections import deque
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -50,75 +54,12 @@ if TYPE_CHECKING:
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
     from offbook.trace.hub import Hub
 
-
-# --- How far a replay has come: in memory, or in a file beside the run.
-
-
-class ReplayCursor:
-    """The numbers of the interactions that were given already."""
-
-    def __init__(self, path: Path | None = None, *, cassette: str = "") -> None:
-        self.taken: set[int] = set()
-        self._alone = nullcontext(self.taken)
-        self._path = path
-        self._cassette = cassette
-        self._read = 0
-        self._file: int | None = None
-
-    def turn(self) -> AbstractContextManager[set[int]]:
-        """Decide what to give while nobody else does; what others gave meanwhile is known."""
-        return self._alone if self._path is None else self._share(self._path)
-
-    @contextmanager
-    def _share(self, path: Path) -> Generator[set[int]]:
-        if self._file is None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-            self._file = os.open(path, flags, 0o600)
-        with locked(self._file):
-            self._catch_up(self._file)
-            yield self.taken
-
-    def take(self, number: int) -> None:
-        """Note that this interaction is given; inside a turn."""
-        self.taken.add(number)
-        if self._file is not None:
-            self._read += os.write(self._file, b"%d\n" % number)
-
-    def _catch_up(self, file: int) -> None:
-        size = os.fstat(file).st_size
-        if not size:
-            self._read = os.write(file, f"{self._cassette}\n".encode())
-            return
-        if size <= self._read:
-            return
-        os.lseek(file, self._read, os.SEEK_SET)
-        raw = os.read(file, size - self._read)
-        lines = raw.decode("utf-8", "replace").split("\n")
-        if not self._read and lines.pop(0) != self._cassette:
-            raise FormatError(
-                "this cursor belongs to another cassette, or to an earlier state of it",
-                path=self._path or "",
-                hint="remove the file to begin at the first interaction",
-            )
-        self.taken.update(int(line) for line in lines if line.isdigit())
-        self._read = size
-
-    def close(self) -> None:
-        """Let go of the file; a second time is nothing."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-
-
-# --- Gives back what was recorded: a source that never asks anybody.
-
-SHOWN = 5
-REPLAYED = "cassette replayed"
+MAX_LISTED = 5
+VERDICT_NAME = "cassette replayed"
 
 
 class ReplaySummary(msgspec.Struct, frozen=True):
-    """What came of a replay."""
+    """The numbers of a replay."""
 
     interactions_replayed: int
     interactions_passthrough: int
@@ -129,25 +70,25 @@ class ReplaySummary(msgspec.Struct, frozen=True):
 
 
 class RequestHashes(msgspec.Struct, frozen=True):
-    """A request, by all that it says, and by its prompt alone where that is asked for."""
+    """The hashes of a request: of all of it, and of its prompt alone if the cassette needs that."""
 
     request: str
     prompt: str
 
-    def of(self, entry: Entry) -> str:
-        """The hash to compare with that of a recorded request."""
-        return self.prompt if entry.prompted else self.request
+    def comparable_to(self, entry: Entry) -> str:
+        """Return the hash to compare with that of a recorded request."""
+        return self.prompt if entry.prompt_only else self.request
 
 
 class Cassette:
     """A cassette as a `ModelSource`.
 
-    `passthrough` answers what was not recorded, and each time counts; without one such a request
-    fails, and so does every later one. `cursor` is a file that remembers how far the run has
-    come, for agents that are started more than once. `redactions` are added to those of the
-    cassette; `roots` are folders that have another place in every run. `again` is told when it
-    does not fit: the command that records anew, where {number} is the interaction's. `timed`
-    streams take as long as they did, where they go over a wire.
+    `passthrough` answers requests that were not recorded; without it such a request fails, and
+    so does every later one. `cursor` is a file that remembers the position, for agents that are
+    started more than once in a run. `redactions` are added to those of the cassette; `roots` are
+    folders that have another path in every run. `record_command` is shown after a mismatch;
+    {number} in it is replaced by the number of the interaction. A `timed` replay streams chunks
+    with the recorded delays when it is served over a wire.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a replay
@@ -160,285 +101,367 @@ class Cassette:
         roots: Mapping[str, Path] | None = None,
         cursor: Path | None = None,
         hub: Hub | None = None,
-        again: str = "",
+        record_command: str = "",
         timed: bool = False,
     ) -> None:
-        self.tape = load_cassette(Path(cassette)) if isinstance(cassette, (str, Path)) else cassette
+        is_path = isinstance(cassette, (str, Path))
+        self.file = load_cassette(Path(cassette)) if is_path else cassette
         self.failure: Exception | None = None
-        self.passed: list[str] = []
+        self.passed_through: list[str] = []
         self.drifted: list[int] = []
         self.reordered: list[int] = []
         self.strict = strict
         self._passthrough = passthrough
         self.relays = can_relay(passthrough)
         self._hub = hub
-        self._again = again
+        self._record_command = record_command
         self.timed = timed
-        rules = merge_rules(parse_redaction_rules(self.tape.header.redactions), redactions)
-        self._normal = Normalizer(rules, roots=roots)
-        self._hashes = self.tape.hashes(self._normal)
-        self._cursor = ReplayCursor(cursor, cassette=self.tape.digest)
-        with self._cursor.turn():  # one of another cassette is refused before anything starts
+        rules = merge_rules(parse_redaction_rules(self.file.header.redactions), redactions)
+        self._normalizer = Normalizer(rules, roots=roots)
+        self._hashes = self.file.hashes(self._normalizer)
+        self._cursor = ReplayCursor(cursor, cassette=self.file.digest)
+        with self._cursor.turn():  # refuse the cursor of another cassette before the agent starts
             pass
         self._queues: dict[str, deque[Entry]] = {}
-        self._equals: dict[tuple[str, str], list[Entry]] = {}
-        for entry in self.tape.entries:
+        self._by_hash: dict[tuple[str, str], list[Entry]] = {}
+        for entry in self.file.entries:
             key = (entry.hat, self._hashes[entry.number - 1])
             self._queues.setdefault(entry.hat, deque()).append(entry)
-            self._equals.setdefault(key, []).append(entry)
-        self._prompted = any(entry.prompted for entry in self.tape.entries)
-        self._times = self._conversation_times()
-        self._given = 0
-        if not self.tape.entries:
+            self._by_hash.setdefault(key, []).append(entry)
+        self._needs_prompt_hash = any(entry.prompt_only for entry in self.file.entries)
+        self._conversation_times = self._find_conversation_times()
+        self._replayed = 0
+        if not self.file.entries:
             raise FormatError(
-                "there is nothing to replay: the cassette has no interactions",
-                path=self.tape.path,
-                hint=f"record it: offbook record {self.tape.path} -- COMMAND",
+                "nothing to replay: the cassette has no interactions",
+                path=self.file.path,
+                hint=f"record it: offbook record {shlex.quote(str(self.file.path))} -- COMMAND",
             )
 
-    # --------------------------------------------------------------------------- answering
+    # ------------------------------------------------------------------------------ replies
 
     async def reply(self, request: Request, /) -> Reply:
-        """What was answered when this was recorded."""
-        if (side_response := answer_side_request(request)) is not None and not self._knows(request):
-            return side_response
+        """Return the recorded reply to this request."""
+        side_reply = answer_side_request(request)
+        if side_reply is not None:
+            # A client's own calls, for titles and the like, are replayed only if recorded.
+            with self._cursor.turn() as used:
+                entry, _ = self._match(request_hat(request), self._hash(request), used)
+            if entry is None:
+                return side_reply
         entry = self.take(request)
         if entry is None:
-            assert self._passthrough is not None  # noqa: S101 - or there would have been an error
+            assert self._passthrough is not None  # noqa: S101 - otherwise take() has raised
             return await self._passthrough.reply(request)
-        response = self._answer(entry)
-        return reply_from_response(
-            response, number=entry.number, role="" if entry.hat == MAIN_HAT else entry.hat
-        )
+        role = "" if entry.hat == MAIN_HAT else entry.hat
+        return reply_from_response(self._response(entry), number=entry.number, role=role)
 
-    def _knows(self, request: Request) -> bool:
-        """Whether a call beside the agent's work was recorded, too."""
-        with self._cursor.turn() as taken:
-            return self._find(request_hat(request), self._hash(request), taken) is not None
+    def reply_to_prompt(self, prompt: str, hat: str = MAIN_HAT) -> RecordedResponse | None:
+        """Return the recorded response of a command to a prompt; None to run it for real."""
+        hashes = RequestHashes("", self._normalizer.hash_prompt(prompt))
+        entry = self._choose(hat, hashes, prompt)
+        return None if entry is None else self._response(entry)
 
     def take(self, request: Request) -> Entry | None:
-        """The interaction that answers this request, from now on given; None to pass it on."""
+        """Return the interaction for this request and mark it as used; None to pass it through."""
         return self._choose(request_hat(request), self._hash(request), request)
 
     def next_number(self, request: Request) -> int:
-        """The number of the interaction whose turn it is; 0 where there is none left."""
-        with self._cursor.turn() as taken:
-            queue = _without(self._queues.get(request_hat(request)), taken)
+        """Return the number of the next interaction for this request's hat; 0 at the end."""
+        with self._cursor.turn() as used:
+            queue = self._remaining(request_hat(request), used)
             return queue[0].number if queue else 0
-
-    def output(self, prompt: str, hat: str = MAIN_HAT) -> RecordedResponse | None:
-        """What a command answered to a prompt; None where it has to be asked for real."""
-        hashes = RequestHashes("", self._normal.hash_prompt(prompt))
-        entry = self._choose(hat, hashes, prompt)
-        return None if entry is None else self._answer(entry)
 
     def _hash(self, request: Request) -> RequestHashes:
         try:
             return RequestHashes(
-                self._normal.hash_request(request),
-                self._normal.hash_prompt(request.prompt) if self._prompted else "",
+                self._normalizer.hash_request(request),
+                self._normalizer.hash_prompt(request.prompt) if self._needs_prompt_hash else "",
             )
         except UsageError:
-            with self.tape.blaming():
+            with self.file.locate_redaction_errors():
                 raise
 
-    def _choose(self, hat: str, hashes: RequestHashes, asked: Request | str) -> Entry | None:
+    def _response(self, entry: Entry) -> RecordedResponse:
+        response = self.file.read_response(entry)
+        if not response.roots or not self._normalizer.roots:
+            return response
+        restore = partial(restore_roots, names=response.roots, roots=self._normalizer.roots)
+        restored = msgspec.convert(restore(msgspec.to_builtins(response)), RecordedResponse)
+        chunks = shift_chunks(response.chunks, response.text, restored.text, restore)
+        return msgspec.structs.replace(restored, chunks=chunks)
+
+    # --------------------------------------------------------------- choosing an interaction
+
+    def _choose(self, hat: str, hashes: RequestHashes, request: Request | str) -> Entry | None:
+        """Return the matching interaction, now used; None to pass through; raise on a mismatch."""
+        # After one mismatch the agent is on another path: a later match would be chance.
         if self.failure is not None:
             raise self.failure
-        with self._cursor.turn() as taken:
-            entry = self._find(hat, hashes, taken)
+        with self._cursor.turn() as used:
+            entry, kind = self._match(hat, hashes, used)
             if entry is not None:
                 self._cursor.take(entry.number)
-                self._given += 1
-                return entry
-            if self._passthrough is None:
-                self.failure = self._miss(hat, hashes, asked, taken)
+                self._replayed += 1
+            elif self._passthrough is None:
+                self.failure = self._explain(hat, hashes, request, used)
                 raise self.failure
-        hash_ = hashes.request or hashes.prompt
-        self.passed.append(hash_)
-        self._tell(
-            "cassette.passthrough", request=len(self.passed) + self._given, hat=hat, hash=hash_
-        )
-        return None
+        if entry is None:
+            hash_ = hashes.request or hashes.prompt
+            self.passed_through.append(hash_)
+            count = len(self.passed_through) + self._replayed
+            self._emit("cassette.passthrough", request=count, hat=hat, hash=hash_)
+        elif kind == "reordered":
+            self.reordered.append(entry.number)
+            self._emit("cassette.reordered", interaction=entry.number, hat=hat)
+        elif kind == "drifted":
+            self.drifted.append(entry.number)
+            recorded, hash_ = self._hashes[entry.number - 1], hashes.comparable_to(entry)
+            self._emit(
+                "cassette.drift", interaction=entry.number, hat=hat, recorded=recorded, hash=hash_
+            )
+        return entry
 
-    def _find(self, hat: str, hashes: RequestHashes, taken: set[int]) -> Entry | None:
-        queue = _without(self._queues.get(hat), taken)
+    def _match(
+        self, hat: str, hashes: RequestHashes, used: set[int]
+    ) -> tuple[Entry | None, Literal["exact", "reordered", "drifted", "none"]]:
+        """Return the interaction for a request, and how it matches. Changes nothing."""
+        queue = self._remaining(hat, used)
         if not queue:
-            return None
+            return None, "none"
+
+        # 1. The next interaction of this hat, if its hash is that of the request. People shorten
+        #    hashes in a cassette that they write by hand: "sha256:ab12...", or "sha256:..." for
+        #    any request.
         expected = queue[0]
-        if self._agree(expected, hashes):
-            return expected
-        equal = self._find_equal(hat, hashes, queue, taken)
-        if equal is not None:
-            self.reordered.append(equal.number)
-            self._tell("cassette.reordered", interaction=equal.number, hat=hat)
-            return equal
-        if self.strict:
-            return None
-        self.drifted.append(expected.number)
-        recorded = self._hashes[expected.number - 1]
-        told = {"recorded": recorded, "hash": hashes.of(expected)}
-        self._tell("cassette.drift", interaction=expected.number, hat=hat, **told)
-        return expected
-
-    def _find_equal(
-        self, hat: str, hashes: RequestHashes, queue: deque[Entry], taken: set[int]
-    ) -> Entry | None:
-        """The same request further on, if all before it ran beside its conversation."""
-        for hash_ in filter(None, (hashes.request, hashes.prompt)):
-            known = self._equals.get((hat, hash_), ())
-            equal = next((entry for entry in known if entry.number not in taken), None)
-            if equal is not None and all(
-                self._side_by_side(earlier, equal)
-                for earlier in queue
-                if earlier.number < equal.number and earlier.number not in taken
-            ):
-                return equal
-        return None
-
-    def _agree(self, entry: Entry, hashes: RequestHashes) -> bool:
-        """Whether the hashes are the same; one that people have shortened ends in dots."""
-        recorded, hash_ = self._hashes[entry.number - 1], hashes.of(entry)
+        recorded, hash_ = self._hashes[expected.number - 1], hashes.comparable_to(expected)
         if recorded.endswith("..."):
-            return bool(hash_) and hash_.startswith(recorded[:-3])
-        return recorded == hash_
+            if hash_ and hash_.startswith(recorded[:-3]):
+                return expected, "exact"
+        elif recorded == hash_:
+            return expected, "exact"
 
-    def _answer(self, entry: Entry) -> RecordedResponse:
-        response = self.tape.answer(entry)
-        if not response.roots or not self._normal.roots:
-            return response
-        value = msgspec.to_builtins(response)
-        show = partial(restore_roots, names=response.roots, roots=self._normal.roots)
-        shown = msgspec.convert(show(value), RecordedResponse)
-        chunks = shift_chunks(response.chunks, response.text, shown.text, show)
-        return msgspec.structs.replace(shown, chunks=chunks)
+        # 2. The same request further on in the queue, if every unused interaction before it
+        #    belongs to a conversation that ran at the same time. Within one conversation, or
+        #    between two that ran one after the other, the order has a meaning.
+        for hash_ in filter(None, (hashes.request, hashes.prompt)):
+            candidates = self._by_hash.get((hat, hash_), ())
+            equal = next((entry for entry in candidates if entry.number not in used), None)
+            if equal is not None and all(
+                self._overlap(earlier, equal)
+                for earlier in queue
+                if earlier.number < equal.number and earlier.number not in used
+            ):
+                return equal, "reordered"
 
-    def _tell(self, event: str, **data: Any) -> None:
+        # 3. A loose replay returns the next interaction whatever the request says. A strict one
+        #    has no reply.
+        return (None, "none") if self.strict else (expected, "drifted")
+
+    def _remaining(self, hat: str, used: set[int]) -> deque[Entry]:
+        """Return the queue of a hat without the used interactions at its beginning."""
+        queue = self._queues.get(hat, deque())
+        while queue and queue[0].number in used:
+            queue.popleft()
+        return queue
+
+    def _find_conversation_times(self) -> dict[int, tuple[float, float]]:
+        """Return the start and end of each conversation, by the id of its first interaction."""
+        times: dict[int, tuple[float, float]] = {}
+        for entry in self.file.entries:
+            if entry.started_ms is None:
+                continue
+            root = self.file.roots[entry.id]
+            start, end = times.get(root, (entry.started_ms, entry.started_ms))
+            entry_end = entry.started_ms + entry.duration_ms
+            times[root] = min(start, entry.started_ms), max(end, entry_end)
+        return times
+
+    def _overlap(self, one: Entry, other: Entry) -> bool:
+        """Return whether two interactions belong to conversations that ran at the same time."""
+        first, second = self.file.roots[one.id], self.file.roots[other.id]
+        times = self._conversation_times
+        if first == second or first not in times or second not in times:
+            return False
+        (first_start, first_end), (second_start, second_end) = times[first], times[second]
+        return first_start < second_end and second_start < first_end
+
+    def _emit(self, event: str, **data: Any) -> None:
         if self._hub is not None:
             self._hub.emit(event, data)
 
-    # ------------------------------------------------------------------------------ order
+    # ------------------------------------------------------------------------------- errors
 
-    def _conversation_times(self) -> dict[int, tuple[float, float]]:
-        """By its first interaction, when a conversation began and ended, if that is known."""
-        times: dict[int, tuple[float, float]] = {}
-        for entry in self.tape.entries:
-            if entry.at is None:
-                continue
-            root = self.tape.roots[entry.id]
-            begin, end = times.get(root, (entry.at, entry.at))
-            times[root] = min(begin, entry.at), max(end, entry.at + entry.took)
-        return times
-
-    def _side_by_side(self, one: Entry, other: Entry) -> bool:
-        first, second = self.tape.roots[one.id], self.tape.roots[other.id]
-        if first == second or first not in self._times or second not in self._times:
-            return False
-        (begin, end), (start, stop) = self._times[first], self._times[second]
-        return begin < stop and start < end
-
-    # ----------------------------------------------------------------------------- failing
-
-    def _miss(
-        self, hat: str, hashes: RequestHashes, asked: Request | str, taken: set[int]
+    def _explain(
+        self, hat: str, hashes: RequestHashes, request: Request | str, used: set[int]
     ) -> Exception:
-        queue = _without(self._queues.get(hat), taken)
+        queue = self._remaining(hat, used)
         expected = queue[0] if queue else None
-        like = expected or self.tape.entries[-1]
-        if isinstance(asked, str) or like.prompted:
-            prompt = asked if isinstance(asked, str) else asked.prompt
-            body: dict[str, Any] = {"prompt": self._normal.tidy(prompt)}
+        sample = expected or self.file.entries[-1]
+        if isinstance(request, str) or sample.prompt_only:
+            prompt = request if isinstance(request, str) else request.prompt
+            body: dict[str, Any] = {"prompt": self._normalizer.clean_text(prompt)}
         else:
             ids: dict[str, str] = {}
-            messages = [number_call_ids(message, ids) for message in asked.messages]
-            kept = [self._normal.message(m, at) for at, m in enumerate(messages)]
-            body = request_as_json(self._normal.head(asked), kept)
-        asking = UnmatchedRequest(hat, hashes.of(like), body)
+            numbered = [number_call_ids(message, ids) for message in request.messages]
+            messages = [self._normalizer.clean_message(m, i) for i, m in enumerate(numbered)]
+            body = request_as_json(self._normalizer.settings(request), messages)
         error = explain_mismatch(
-            self.tape, self._hashes, taken, self._normal, asking, expected, self._again
+            self.file,
+            self._hashes,
+            used,
+            self._normalizer,
+            UnmatchedRequest(hat, hashes.comparable_to(sample), body),
+            expected,
+            self._record_command,
         )
-        if expected is None and hat in self._queues:
-            return ScriptExhausted(error.what)
-        return error
+        exhausted = expected is None and hat in self._queues
+        return ScriptExhausted(error.what) if exhausted else error
 
     @property
-    def left(self) -> list[Entry]:
-        """The interactions that nobody has asked for."""
-        with self._cursor.turn() as taken:
-            return [entry for entry in self.tape.entries if entry.number not in taken]
+    def unused(self) -> list[Entry]:
+        """The interactions that were not replayed."""
+        with self._cursor.turn() as used:
+            return [entry for entry in self.file.entries if entry.number not in used]
 
     def unfinished(self) -> ScriptUnfinished | None:
-        """Why the cassette is not played to its end, or nothing."""
-        left = self.left
-        if not left:
+        """Return an error if interactions are left over, otherwise None."""
+        unused = self.unused
+        if not unused:
             return None
-        shown = [f"    {self._line(entry)}" for entry in left[:SHOWN]]
-        more = len(left) - SHOWN
-        do = f"  fix: find out why the agent asked less, or offbook cassette trim {self.tape.path}"
+        lines: list[str] = []
+        for entry in unused[:MAX_LISTED]:
+            title = self.file.read(entry).request.title
+            lines.append(f"    {entry.number}. (hat: {entry.hat}) {title}".rstrip())
+        if len(unused) > MAX_LISTED:
+            lines.append(f"    ... +{len(unused) - MAX_LISTED} more")
+        ranges: list[tuple[int, int]] = []
+        for entry in unused:
+            start = (
+                ranges.pop()[0] if ranges and ranges[-1][1] == entry.number - 1 else entry.number
+            )
+            ranges.append((start, entry.number))
+        numbers = " ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in ranges)
+        lines.append(
+            "  fix: find out why the agent sent fewer requests, or remove the unused ones: "
+            f"offbook cassette trim {shlex.quote(str(self.file.path))} {numbers}"
+        )
         return ScriptUnfinished(
-            f"cassette not fully replayed: {len(left)} of {len(self.tape)} interactions unused",
-            where=str(self.tape.path),
-            hint="\n".join((*shown, *([f"    ... +{more} more"] if more > 0 else []), do)),
+            f"cassette not fully replayed: {len(unused)} of {len(self.file)} interactions unused",
+            where=str(self.file.path),
+            hint="\n".join(lines),
         )
 
-    def _line(self, entry: Entry) -> str:
-        asked = self.tape.read(entry).request
-        return f"{entry.number}. (hat: {entry.hat}) {asked.title}".rstrip()
+    def check_task(self, task: str) -> None:
+        """Refuse to replay the recording of another task."""
+        recorded = self.file.header.metadata.get("task")
+        if not isinstance(recorded, str):
+            return
+        if self._normalizer.hash_prompt(recorded) != self._normalizer.hash_prompt(task):
+            raise ReplayMismatch(
+                "the task differs from the recorded one",
+                where=str(self.file.path),
+                hint=f"  expected: {recorded}\n  got:      {task}",
+            )
+
+    # ------------------------------------------------------------------------------ results
 
     def verdict(self) -> Verdict:
-        """Whether all was replayed, and as it was recorded."""
+        """Return whether everything was replayed as it was recorded."""
         summary = msgspec.to_builtins(self.summary())
         if self.failure is not None:
-            return Verdict(REPLAYED, "fail", str(self.failure), context=summary)
+            return Verdict(VERDICT_NAME, "fail", str(self.failure), context=summary)
         unfinished = self.unfinished()
         if unfinished is not None:
             status = "fail" if self.strict else "warn"
-            return Verdict(REPLAYED, status, str(unfinished), context=summary)
-        if self.passed or self.drifted:
+            return Verdict(VERDICT_NAME, status, str(unfinished), context=summary)
+        if self.passed_through or self.drifted:
             message = (
-                f"{len(self.passed)} requests went to the real model, "
+                f"{len(self.passed_through)} requests went to the real model, "
                 f"{len(self.drifted)} differed from the recording"
             )
-            return Verdict(REPLAYED, "warn", message, context=summary)
-        return Verdict(REPLAYED, "pass", context=summary)
+            return Verdict(VERDICT_NAME, "warn", message, context=summary)
+        return Verdict(VERDICT_NAME, "pass", context=summary)
 
     def summary(self) -> ReplaySummary:
-        """The numbers of this replay."""
+        """Return the numbers of this replay."""
         return ReplaySummary(
-            len(self._cursor.taken),
-            len(self.passed),
-            len(self.left),
+            len(self._cursor.used),
+            len(self.passed_through),
+            len(self.unused),
             len(self.drifted),
             len(self.reordered),
         )
 
-    def check_task(self, task: str) -> None:
-        """Refuse to replay a recording of another task."""
-        recorded = self.tape.header.metadata.get("task")
-        if isinstance(recorded, str) and self._normal.hash_prompt(
-            recorded
-        ) != self._normal.hash_prompt(task):
-            raise ReplayMismatch(
-                "the task is not the recorded one",
-                where=str(self.tape.path),
-                hint=f"  recorded: {recorded}\n  given:    {task}",
-            )
-
     def close(self) -> None:
-        """Let go of the cursor; a second time is nothing."""
+        """Close the cursor file. Idempotent."""
         self._cursor.close()
 
 
 def request_hat(request: Request) -> str:
-    """The hat that whoever asks wears, as far as that is known."""
+    """Return the hat of the agent that sent a request, as far as it is known."""
     hat = request.metadata.get("hat") or request.metadata.get("role")
     return hat if isinstance(hat, str) and hat else MAIN_HAT
 
 
-def _without(queue: deque[Entry] | None, taken: set[int]) -> deque[Entry]:
-    """The queue, its beginning rid of what was taken."""
-    if queue is None:
-        return deque()
-    while queue and queue[0].number in taken:
-        queue.popleft()
-    return queue
+class ReplayCursor:
+    """The position of a replay: the numbers of the interactions that were used.
+
+    It is in memory, or in a file. A command-line agent may be started again for each turn, and
+    several processes may replay for one run: each one notes its interactions in the file, under
+    its lock, so that no reply is given twice. A process that dies leaves its notes behind.
+    """
+
+    def __init__(self, path: Path | None = None, *, cassette: str = "") -> None:
+        self.used: set[int] = set()
+        self._unshared = nullcontext(self.used)
+        self._path = path
+        self._cassette = cassette
+        self._bytes_read = 0
+        self._file: int | None = None
+
+    def turn(self) -> AbstractContextManager[set[int]]:
+        """Enter a choice that no other process can make at the same time."""
+        return self._unshared if self._path is None else self._shared_turn(self._path)
+
+    @contextmanager
+    def _shared_turn(self, path: Path) -> Generator[set[int]]:
+        if self._file is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+            self._file = os.open(path, flags, 0o600)
+        with locked(self._file):
+            self._read_new(self._file)
+            yield self.used
+
+    def _read_new(self, file: int) -> None:
+        """Read the notes that other processes have added."""
+        size = os.fstat(file).st_size
+        if not size:
+            self._bytes_read = os.write(file, f"{self._cassette}\n".encode())
+            return
+        if size <= self._bytes_read:
+            return
+        os.lseek(file, self._bytes_read, os.SEEK_SET)
+        raw = os.read(file, size - self._bytes_read)
+        lines = raw.decode("utf-8", "replace").split("\n")
+        if not self._bytes_read and lines.pop(0) != self._cassette:
+            raise FormatError(
+                "the cursor belongs to another cassette, or to an earlier version of it",
+                path=self._path or "",
+                hint="remove the file to start at the first interaction",
+            )
+        self.used.update(int(line) for line in lines if line.isdigit())
+        self._bytes_read = size
+
+    def take(self, number: int) -> None:
+        """Mark an interaction as used; only inside a turn."""
+        self.used.add(number)
+        if self._file is not None:
+            self._bytes_read += os.write(self._file, b"%d\n" % number)
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

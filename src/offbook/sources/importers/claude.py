@@ -1,4 +1,4 @@
-"""What Claude Code prints with `--output-format stream-json`, and what it keeps of a session."""
+"""Claude Code: the output of `--output-format stream-json`, and its session files."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from offbook.sources.importers.importer import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-STOPS: dict[str, StopReason] = {
+STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "stop",
     "max_tokens": "length",
     "refusal": "refusal",
     "stop_sequence": "stop_sequence",
     "tool_use": "tool_use",
 }
-SYNTHETIC = "<synthetic>"  # whoever says this is the client, not the model
-ERROR = "API Error: "
+SYNTHETIC_MODEL = "<synthetic>"  # the model of messages that the client itself has written
+ERROR_PREFIX = "API Error: "
 
 
 class ClaudeImporter:
-    """Claude Code."""
+    """Imports runs of Claude Code; a trace is a session."""
 
     name = "claude-code"
 
-    def claims(self, records: list[TraceRecord]) -> bool:
-        """Whether the file is written in it."""
+    def recognizes(self, records: list[TraceRecord]) -> bool:
+        """Return whether the file is in this format."""
         return records[0].value.get("subtype") == "init" or any(
             record.value.get("type") == "assistant"
             and isinstance(record.value.get("message"), dict)
@@ -49,51 +49,51 @@ class ClaudeImporter:
         )
 
     def read(
-        self, records: list[TraceRecord], path: Path, trace_id: str | None, left: Skipped
+        self, records: list[TraceRecord], path: Path, trace_id: str | None, skipped: Skipped
     ) -> list[ImportedExchange]:
-        """What was told in it; a trace is a session."""
-        kept = [one for one in records if trace_id is None or _session(one.value) == trace_id]
-        if not kept and trace_id is not None:
-            raise unknown_trace_error(trace_id, (_session(one.value) for one in records), path)
-        told: list[ImportedExchange] = []
-        places: dict[str, int] = {}
-        prompts: dict[str, str] = {}  # what each of the agents was asked last
-        for record in kept:
+        """Return the exchanges."""
+        chosen = [r for r in records if trace_id is None or _session_id(r.value) == trace_id]
+        if not chosen and trace_id is not None:
+            raise unknown_trace_error(trace_id, (_session_id(r.value) for r in records), path)
+        exchanges: list[ImportedExchange] = []
+        positions: dict[str, int] = {}
+        prompts: dict[str, str] = {}  # the latest prompt of the agent and of each subagent
+        for record in chosen:
             value = record.value
             if as_text(value.get("type")) not in {"assistant", "user"}:
                 continue
-            message = _message(value, record.line, path)
+            if not isinstance(value.get("message"), dict):
+                raise FormatError(
+                    f"the {value['type']} event has no message", path=path, line=record.line
+                )
+            message = as_fields(value["message"])
             agent = as_text(value.get("parent_tool_use_id") or value.get("agentId"))
             if value["type"] == "user":
-                said = "" if value.get("isMeta") else _said(message)
-                prompts[agent] = said or prompts.get(agent, "")
+                # Meta messages are from the client; a list without texts has tool results.
+                text = "" if value.get("isMeta") else _user_text(message)
+                prompts[agent] = text or prompts.get(agent, "")
                 continue
-            one = _tell(message, prompts.get(agent) or None, left)
-            if one.reply.model == SYNTHETIC and one.error is None:
-                left["message of the client's own"] += 1
+            exchange = _read_reply(message, prompts.get(agent) or None, skipped)
+            if exchange.reply.model == SYNTHETIC_MODEL and exchange.error is None:
+                skipped["message written by the client"] += 1
                 continue
-            one = msgspec.structs.replace(one, trace=_session(value))
-            name = as_text(message.get("id"))
-            if name and name in places:
-                told[places[name]] = _join(told[places[name]], one)
+            exchange = msgspec.structs.replace(exchange, trace=_session_id(value))
+            message_id = as_text(message.get("id"))
+            if message_id and message_id in positions:
+                # The client prints one event for each block of a message.
+                position = positions[message_id]
+                exchanges[position] = _join(exchanges[position], exchange)
             else:
-                places[name] = len(told)
-                told.append(one)
-        return told
+                positions[message_id] = len(exchanges)
+                exchanges.append(exchange)
+        return exchanges
 
 
-def _session(value: dict[str, Any]) -> str:
+def _session_id(value: dict[str, Any]) -> str:
     return as_text(value.get("session_id") or value.get("sessionId"))
 
 
-def _message(value: dict[str, Any], line: int, path: Path) -> dict[str, Any]:
-    message = value.get("message")
-    if not isinstance(message, dict):
-        raise FormatError(f"this {value['type']} event has no message", path=path, line=line)
-    return as_fields(message)
-
-
-def _said(message: dict[str, Any]) -> str:
+def _user_text(message: dict[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -101,41 +101,40 @@ def _said(message: dict[str, Any]) -> str:
     return "\n".join(texts)
 
 
-def _tell(message: dict[str, Any], prompt: str | None, left: Skipped) -> ImportedExchange:
+def _read_reply(message: dict[str, Any], prompt: str | None, skipped: Skipped) -> ImportedExchange:
     content = message.get("content")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else as_items(content)
-    found = [(part, _block(part)) for part in parts]
-    left.update(as_text(part.get("type")) for part, block in found if block is None)
-    blocks = tuple(block for _, block in found if block is not None)
-    calls = any(isinstance(block, ToolCall) for block in blocks)
+    pairs = [(part, _read_block(part)) for part in parts]
+    skipped.update(as_text(part.get("type")) for part, block in pairs if block is None)
+    blocks = tuple(block for _, block in pairs if block is not None)
+    has_calls = any(isinstance(block, ToolCall) for block in blocks)
     usage = as_fields(message.get("usage"))
-    read, written = (
-        as_count(usage.get(f"cache_{kind}_input_tokens")) for kind in ("read", "creation")
-    )
-    spent = Usage(
-        as_count(usage.get("input_tokens")) + read + written,
+    # Anthropic counts cached tokens apart from the input tokens.
+    cache_read = as_count(usage.get("cache_read_input_tokens"))
+    cache_write = as_count(usage.get("cache_creation_input_tokens"))
+    tokens = Usage(
+        as_count(usage.get("input_tokens")) + cache_read + cache_write,
         as_count(usage.get("output_tokens")),
-        read,
-        written,
+        cache_read,
+        cache_write,
     )
-    stop = STOPS.get(as_text(message.get("stop_reason")), "stop")
+    stop = STOP_REASONS.get(as_text(message.get("stop_reason")), "stop")
     model = as_text(message.get("model"))
-    reply = Reply(blocks, "tool_use" if calls else stop, spent, model, as_text(message.get("id")))
-    error = _error(reply.text) if model == SYNTHETIC else None
+    reply = Reply(
+        blocks, "tool_use" if has_calls else stop, tokens, model, as_text(message.get("id"))
+    )
+    error = None
+    if model == SYNTHETIC_MODEL and reply.text.startswith(ERROR_PREFIX):
+        # The client reports the error of a provider as a message.
+        status, _, rest = reply.text.removeprefix(ERROR_PREFIX).partition(" ")
+        text = rest if status.isdigit() else reply.text
+        error = ModelError(text, status=as_count(status) or 500)
     return ImportedExchange(
         reply, prompt, provider="anthropic", error=error, usage_known=bool(usage)
     )
 
 
-def _error(said: str) -> ModelError | None:
-    """The provider's error that the client tells in the place of a reply."""
-    if not said.startswith(ERROR):
-        return None
-    status, _, rest = said.removeprefix(ERROR).partition(" ")
-    return ModelError(rest if status.isdigit() else said, status=as_count(status) or 500)
-
-
-def _block(part: dict[str, Any]) -> AnyBlock | None:
+def _read_block(part: dict[str, Any]) -> AnyBlock | None:
     match part.get("type"):
         case "text":
             return Text(as_text(part.get("text")))
@@ -144,16 +143,16 @@ def _block(part: dict[str, Any]) -> AnyBlock | None:
         case "redacted_thinking":
             return Thinking("", as_text(part.get("data")), redacted=True)
         case "tool_use":
-            name, identity = as_text(part.get("name")), as_text(part.get("id"))
-            return ToolCall(identity, name, as_object(part.get("input")))
+            name, call_id = as_text(part.get("name")), as_text(part.get("id"))
+            return ToolCall(call_id, name, as_object(part.get("input")))
         case _:
             return None
 
 
 def _join(first: ImportedExchange, second: ImportedExchange) -> ImportedExchange:
-    """Two events of one message, which came block by block."""
+    """Return two events of one message as one exchange."""
     blocks = (*first.reply.blocks, *second.reply.blocks)
-    calls = any(isinstance(block, ToolCall) for block in blocks)
-    stop = "tool_use" if calls else second.reply.stop
+    has_calls = any(isinstance(block, ToolCall) for block in blocks)
+    stop = "tool_use" if has_calls else second.reply.stop
     reply = msgspec.structs.replace(second.reply, blocks=blocks, stop=stop)
     return msgspec.structs.replace(second, reply=reply)

@@ -1,4 +1,7 @@
-"""All formats, which of them a file is written in, and what it becomes here."""
+"""Conversion of the traces of other tools into cassettes and mocks.
+
+To add a format, write one module with an `Importer` and add it to `IMPORTERS`.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import FormatError, UsageError, did_you_mean
-from offbook.sources.cassette.format import (
-    RecordedResponse,
-    response_from_error,
-    response_from_reply,
-)
+from offbook.sources.cassette.format import response_from_error, response_from_reply
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.importers.claude import ClaudeImporter
 from offbook.sources.importers.codex import CodexImporter
@@ -20,7 +19,11 @@ from offbook.sources.importers.importer import ImportedExchange, Importer, Skipp
 from offbook.sources.importers.otlp import OtlpImporter
 from offbook.sources.importers.pi import PiImporter
 from offbook.sources.importers.ralph import RalphImporter
-from offbook.sources.mocks import mock_recording as lines
+from offbook.sources.mocks.mock_recording import (
+    render_error_line,
+    render_reply_line,
+    write_mock_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import Reply, Request
     from offbook.trace.redaction import RedactionRules
 
+# In this order: the generic format accepts most files, so it comes last.
 IMPORTERS: tuple[Importer, ...] = (
     OtlpImporter(),
     RalphImporter(),
@@ -40,71 +44,71 @@ IMPORTERS: tuple[Importer, ...] = (
 
 
 def read_trace(
-    path: Path, kind: str = "", trace_id: str | None = None, left: Skipped | None = None
+    path: Path, kind: str = "", trace_id: str | None = None, skipped: Skipped | None = None
 ) -> list[ImportedExchange]:
-    """What was asked and answered in a trace; its format is seen from the file where not named.
+    """Return the exchanges of a trace; without a `kind` its format is detected.
 
-    What cannot be kept is counted in `left`, by its kind.
+    Parts that cannot be imported are counted in `skipped`.
     """
-    left = Skipped() if left is None else left
-    names = {importer.name: importer for importer in IMPORTERS}
-    if kind and kind not in names:
-        raise UsageError(f"there is no format {kind!r}", hint=did_you_mean(kind, names))
-    records = read_records(path, left)
-    chosen = names.get(kind) or next((one for one in IMPORTERS if one.claims(records)), None)
-    if chosen is None:
+    skipped = Skipped() if skipped is None else skipped
+    importers = {importer.name: importer for importer in IMPORTERS}
+    if kind and kind not in importers:
+        raise UsageError(f"unknown trace format {kind!r}", hint=did_you_mean(kind, importers))
+    records = read_records(path, skipped)
+    detected = (importer for importer in IMPORTERS if importer.recognizes(records))
+    importer = importers.get(kind) or next(detected, None)
+    if importer is None:
         raise FormatError(
-            "nothing here knows this format",
+            "unknown trace format",
             path=path,
             line=records[0].line,
-            hint=f"name it, if it is one of {', '.join(names)}",
+            hint=f"if it is one of these, name it with --kind: {', '.join(importers)}",
         )
-    told = chosen.read(records, path, trace_id, left)
-    if not told:
+    exchanges = importer.read(records, path, trace_id, skipped)
+    if not exchanges:
         raise FormatError(
-            "no answer of a model is told in this file", path=path, hint=f"read as {chosen.name}"
+            "the file contains no reply of a model", path=path, hint=f"read as {importer.name}"
         )
-    return told
+    return exchanges
 
 
-class _Nobody:
-    """What was told needs nobody to ask."""
+class _NoSource:
+    """The source of a recording that only stores imported exchanges."""
 
     async def reply(self, request: Request, /) -> Reply:  # noqa: ARG002 - the protocol's
-        raise UsageError("an import asks no model")
+        raise UsageError("an import sends no requests")
 
 
 def write_cassette(
-    told: Iterable[ImportedExchange],
+    exchanges: Iterable[ImportedExchange],
     path: Path,
     *,
     replace: bool = False,
     redactions: RedactionRules | Mapping[str, Any] | None = None,
 ) -> int:
-    """Keep what was told in a cassette; tells how many interactions that are."""
+    """Write exchanges to a cassette, and return how many."""
     count = 0
-    with Recording(_Nobody(), path, replace=replace, redactions=redactions) as recording:
-        for one in told:
-            recording.output(one.prompt, _answer(one), hat=one.hat)
+    with Recording(_NoSource(), path, replace=replace, redactions=redactions) as recording:
+        for exchange in exchanges:
+            if exchange.error is not None:
+                response = response_from_error(exchange.error, duration=exchange.duration_ms)
+            else:
+                response = response_from_reply(exchange.reply, duration=exchange.duration_ms)
+                response = msgspec.structs.replace(response, exit_code=exchange.exit_code)
+            recording.record_output(exchange.prompt, response, hat=exchange.hat)
             count += 1
     return count
 
 
-def _answer(told: ImportedExchange) -> RecordedResponse:
-    if told.error is not None:
-        return response_from_error(told.error, duration=told.duration_ms)
-    answered = response_from_reply(told.reply, duration=told.duration_ms)
-    return msgspec.structs.replace(answered, exit_code=told.exit_code)
-
-
-def write_mocks(told: Iterable[ImportedExchange], path: Path) -> int:
-    """Keep what was told as mocks, one a line, to be given in their order."""
-    written = [_mock(one) for one in told]
-    lines.write_mock_file(path, written)
-    return len(written)
-
-
-def _mock(told: ImportedExchange) -> dict[str, Any]:
-    if told.error is not None:
-        return lines.render_error_line(told.error)
-    return lines.render_reply_line(told.reply, provider=told.provider, counted=told.usage_known)
+def write_mocks(exchanges: Iterable[ImportedExchange], path: Path) -> int:
+    """Write exchanges as mocks, one a line in their order, and return how many."""
+    lines = [
+        render_error_line(exchange.error)
+        if exchange.error is not None
+        else render_reply_line(
+            exchange.reply, provider=exchange.provider, counted=exchange.usage_known
+        )
+        for exchange in exchanges
+    ]
+    write_mock_file(path, lines)
+    return len(lines)

@@ -1,7 +1,7 @@
-"""The plainest trace there is: `{prompt, response, tool_calls}`, one a line.
+"""The generic trace: `{prompt, response, tool_calls}`, one a line.
 
-`response` is a text, or an object with `text` or `content`, `model`, `provider` and the tokens;
-all of those may also stand beside it.
+`response` is a text, or an object with `text` or `content`, `model`, `provider` and the tokens.
+These keys may also be next to `response`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from offbook.sources.importers.importer import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-UNKNOWN = "imported-trace"
+UNKNOWN_MODEL = "imported-trace"
 
 
 class GenericImporter:
-    """`{prompt, response, tool_calls}`."""
+    """Imports `{prompt, response, tool_calls}`."""
 
     name = "generic"
 
-    def claims(self, records: list[TraceRecord]) -> bool:
-        """Whether the file is written in it."""
+    def recognizes(self, records: list[TraceRecord]) -> bool:
+        """Return whether the file is in this format."""
         return "prompt" in records[0].value or "response" in records[0].value
 
     def read(
@@ -42,28 +42,29 @@ class GenericImporter:
         records: list[TraceRecord],
         path: Path,
         trace_id: str | None,
-        left: Skipped,  # noqa: ARG002 - the protocol's
+        skipped: Skipped,  # noqa: ARG002 - the protocol's
     ) -> list[ImportedExchange]:
-        """What was told in it."""
-        calls = 0
-        told: list[ImportedExchange] = []
+        """Return the exchanges."""
+        call_count = 0
+        exchanges: list[ImportedExchange] = []
         for record in records:
             if trace_id is not None and record.value.get("trace_id") != trace_id:
                 continue
-            one = _tell(record, path, calls)
-            calls += len(one.reply.calls)
-            told.append(one)
-        if trace_id is not None and not told:
+            exchange = _read_exchange(record, path, call_count)
+            call_count += len(exchange.reply.calls)
+            exchanges.append(exchange)
+        if trace_id is not None and not exchanges:
             known = (as_text(record.value.get("trace_id")) for record in records)
             raise unknown_trace_error(trace_id, known, path)
-        return told
+        return exchanges
 
 
-def _tell(record: TraceRecord, path: Path, calls: int) -> ImportedExchange:
+def _read_exchange(record: TraceRecord, path: Path, call_count: int) -> ImportedExchange:
+    """Return the exchange of a record; `call_count` calls came before it."""
     value = record.value
     if "prompt" not in value:
         raise FormatError(
-            "this record has no prompt",
+            "the record has no prompt",
             path=path,
             line=record.line,
             hint=did_you_mean("prompt", value),
@@ -71,49 +72,43 @@ def _tell(record: TraceRecord, path: Path, calls: int) -> ImportedExchange:
     response = value.get("response")
     if response is not None and not isinstance(response, (str, dict)):
         raise FormatError(
-            f"the response is a {type(response).__name__}",
+            f"expected a text or an object as response, got a {type(response).__name__}",
             path=path,
             line=record.line,
-            hint="it is a text, or an object with a text",
         )
     inner = cast("dict[str, Any]", response if isinstance(response, dict) else {})
-    text = (
-        response if isinstance(response, str) else as_text(inner.get("text", inner.get("content")))
-    )
-    held: Any = value.get("tool_calls") or inner.get("tool_calls") or []
-    if not isinstance(held, list):
-        what = f"tool_calls is a {type(held).__name__}, not a list"
-        raise FormatError(what, path=path, line=record.line)
-    listed = cast("list[Any]", held)
-    blocks: list[AnyBlock] = [Text(text)] if text or not listed else []
-    blocks += [_call(call, calls + at, record, path) for at, call in enumerate(listed, 1)]
-    given, taken = (_either(value, inner, f"{side}_tokens") for side in ("input", "output"))
+
+    def find(name: str) -> Any:
+        return value[name] if value.get(name) is not None else inner.get(name)
+
+    text = as_text(inner.get("text", inner.get("content")) if inner else response)
+    calls: Any = value.get("tool_calls") or inner.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise FormatError(
+            f"expected a list as tool_calls, got a {type(calls).__name__}",
+            path=path,
+            line=record.line,
+        )
+    blocks: list[AnyBlock] = [Text(text)] if text or not calls else []
+    for number, call in enumerate(cast("list[Any]", calls), call_count + 1):
+        # OpenAI nests the name and the arguments in `function`.
+        fields = {**as_fields(call), **as_fields(as_fields(call).get("function"))}
+        name, call_id = fields.get("name"), fields.get("id")
+        if not isinstance(name, str) or not name:
+            raise FormatError("a tool call has no name", path=path, line=record.line)
+        arguments = fields.get("arguments", fields.get("args", fields.get("input")))
+        call_id = call_id if isinstance(call_id, str) else f"imported-{number}"
+        blocks.append(ToolCall(call_id, name, as_object(arguments)))
+    input_tokens, output_tokens = find("input_tokens"), find("output_tokens")
     return ImportedExchange(
         Reply(
             tuple(blocks),
-            "tool_use" if listed else "stop",
-            Usage(as_count(given), as_count(taken)),
-            as_text(_either(value, inner, "model")) or UNKNOWN,
+            "tool_use" if calls else "stop",
+            Usage(as_count(input_tokens), as_count(output_tokens)),
+            as_text(find("model")) or UNKNOWN_MODEL,
         ),
         prompt=as_text(value["prompt"]),
-        provider=as_text(_either(value, inner, "provider")),
-        usage_known=given is not None or taken is not None,
+        provider=as_text(find("provider")),
+        usage_known=input_tokens is not None or output_tokens is not None,
         trace=as_text(value.get("trace_id")),
-    )
-
-
-def _either(value: dict[str, Any], inner: dict[str, Any], name: str) -> Any:
-    return value[name] if value.get(name) is not None else inner.get(name)
-
-
-def _call(call: Any, number: int, record: TraceRecord, path: Path) -> ToolCall:
-    fields = as_fields(call)
-    fields = {**fields, **as_fields(fields.get("function"))}
-    name = fields.get("name")
-    if not isinstance(name, str) or not name:
-        raise FormatError("a tool call has no name", path=path, line=record.line)
-    arguments = fields.get("arguments", fields.get("args", fields.get("input")))
-    identity = fields.get("id")
-    return ToolCall(
-        identity if isinstance(identity, str) else f"imported-{number}", name, as_object(arguments)
     )

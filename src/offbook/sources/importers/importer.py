@@ -1,7 +1,8 @@
-"""What was asked and answered in a run of somebody else's, whoever wrote it down, and how.
+"""The protocol of importers, and the reading of JSON that all of them share.
 
-Such records seldom have the whole request. So what is imported is known by its prompt, the latest
-thing that the user said; where not even that was written down, by its turn alone.
+An importer reads the trace of another tool: requests to a model and its replies. Such traces
+seldom contain whole requests. An imported exchange is therefore matched by its prompt, the latest
+text of the user; if not even that was written down, by its position alone.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAIN_HAT = "main"
-Skipped = Counter[str]  # what a file tells and no interaction has, by its kind
+Skipped = Counter[str]  # parts of a file that were not imported, by kind
 
 
 class ImportedExchange(msgspec.Struct, frozen=True):
-    """One exchange. `prompt` is None where nobody wrote it down, `trace` is empty there."""
+    """One exchange; `prompt` is None and `trace` is empty if the file does not have them."""
 
     reply: Reply
     prompt: str | None = None
@@ -38,43 +39,52 @@ class ImportedExchange(msgspec.Struct, frozen=True):
 
 
 class TraceRecord(msgspec.Struct, frozen=True):
-    """One JSON value of a file, and the line in which it begins."""
+    """One JSON object of a file, and the line in which it begins."""
 
     line: int
     value: dict[str, Any]
 
 
 class Importer(Protocol):
-    """One format."""
+    """One format of traces."""
 
     name: str
 
-    def claims(self, records: list[TraceRecord]) -> bool:
-        """Whether the file is written in it."""
+    def recognizes(self, records: list[TraceRecord]) -> bool:
+        """Return whether the file is in this format."""
         ...
 
     def read(
-        self, records: list[TraceRecord], path: Path, trace_id: str | None, left: Skipped
+        self, records: list[TraceRecord], path: Path, trace_id: str | None, skipped: Skipped
     ) -> list[ImportedExchange]:
-        """What was told in it, of this trace only where one is named; what was not goes `left`."""
+        """Return the exchanges, of one trace only if `trace_id` is given; count the rest."""
         ...
 
 
-def read_records(path: Path, left: Skipped) -> list[TraceRecord]:
-    """The JSON objects of a file: one a line, or one document, which may be a list of them."""
+def read_records(path: Path, skipped: Skipped) -> list[TraceRecord]:
+    """Return the JSON objects of a file: one a line, or one document, or a list of them."""
     text = read_text(path).removeprefix("\ufeff")
-    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
-        raise FormatError("there is nothing in this file", path=path)
-    if len(lines) > 1 and not _is_json(lines[0][1]) and _begins_document(lines[0][1]):
+        raise FormatError("the file is empty", path=path)
+    first = lines[0][1]
+    if len(lines) > 1 and not _is_json(first) and (first.startswith("[") or first.strip() == "{"):
         lines = [(1, text)]
     elif len(lines) > 1 and not text.endswith("\n") and not _is_json(lines[-1][1]):
-        left[f"torn line ({lines.pop()[0]})"] += 1
-    return [
-        _record(line, value, path)
-        for line, raw in lines
-        for value in _listed(parse_json(raw, path, line))
-    ]
+        skipped[f"torn line ({lines.pop()[0]})"] += 1
+    records: list[TraceRecord] = []
+    for line, raw in lines:
+        value = parse_json(raw, path, line)
+        for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
+            if not isinstance(item, dict):
+                raise FormatError(
+                    f"expected an object, got a {type(item).__name__}",
+                    path=path,
+                    line=line,
+                    hint="a trace has one JSON object a line",
+                )
+            records.append(TraceRecord(line, cast("dict[str, Any]", item)))
+    return records
 
 
 def _is_json(line: str) -> bool:
@@ -85,55 +95,39 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def _begins_document(line: str) -> bool:
-    return line.strip() in {"{", "["} or line.startswith("[")
-
-
-def _listed(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else [value]
-
-
-def _record(line: int, value: Any, path: Path) -> TraceRecord:
-    if not isinstance(value, dict):
-        raise FormatError(
-            f"expected an object, got a {type(value).__name__}",
-            path=path,
-            line=line,
-            hint="a trace has one JSON object a line",
-        )
-    return TraceRecord(line, cast("dict[str, Any]", value))
-
-
 def unknown_trace_error(trace_id: str, known: Iterable[str], path: Path) -> FormatError:
-    """What is told when nothing belongs to the trace that was asked for."""
-    listed = sorted({name for name in known if name})
+    """Return the error for a trace id that is not in the file."""
+    names = sorted({name for name in known if name})
     return FormatError(
-        f"nothing in it belongs to the trace {trace_id!r}",
+        f"no record belongs to the trace {trace_id!r}",
         path=path,
-        hint=did_you_mean(trace_id, listed) if listed else "it names none: leave --trace-id out",
+        hint=did_you_mean(trace_id, names) if names else "it has no trace ids: omit --trace-id",
     )
 
 
+# ------------------------------------------------------------------- values of unchecked JSON
+
+
 def as_fields(value: Any) -> dict[str, Any]:
-    """An object, or an empty one where something else stands."""
+    """Return an object, or an empty one for every other value."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def as_items(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; none where something else stands."""
+    """Return the objects of a list, or none for every other value."""
     items = cast("list[Any]", value) if isinstance(value, list) else []
     return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
 
 
 def as_text(value: Any) -> str:
-    """A value as the text that a model would have been shown."""
+    """Return a text, or another value as JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """The arguments of a call, however they were written."""
+    """Return the arguments of a call, given as an object or as JSON in a text."""
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
@@ -143,7 +137,7 @@ def as_object(value: Any) -> dict[str, Any]:
 
 
 def as_count(value: Any) -> int:
-    """A number of tokens."""
+    """Return a number of tokens, which OTLP writes as a text."""
     if isinstance(value, str) and value.isdigit():
         return int(value)
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0

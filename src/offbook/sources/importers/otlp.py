@@ -1,9 +1,11 @@
-"""Where the emitters of spans put what was said to a model, and what it said.
+"""OpenTelemetry spans of calls to a model, as OTLP writes them in JSON.
 
-`gen_ai.output.messages` is today's name of the GenAI conventions. Before, messages were attributes
-of their own (`gen_ai.completion.0.content`, still so in OpenLLMetry and, as `llm.output_messages`,
-in OpenInference) or events. Logfire has events in an attribute, or the provider's own answer; the
-AI SDK for JavaScript has names of its own.
+The messages of a call are in its span, or in log records that refer to the span. Under which
+names depends on the emitter. `gen_ai.output.messages` is the current name of the GenAI
+conventions. Before, each field of a message was an attribute (`gen_ai.completion.0.content`;
+OpenLLMetry still writes these, and OpenInference writes `llm.output_messages` in the same way),
+or messages were events. Logfire puts events or the provider's own reply into an attribute. The
+AI SDK for JavaScript has its own names.
 """
 
 from __future__ import annotations
@@ -33,211 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-
-# --- Where the emitters of spans put what was said to a model, and what it said.
-
+Span = dict[str, Any]
 Attributes = dict[str, Any]
+Events = list[tuple[str, Attributes]]
 Messages = list[dict[str, Any]]
-ASKED = ("gen_ai.input.messages", "gen_ai.prompt", "ai.prompt.messages")
-ANSWERED = ("gen_ai.output.messages", "gen_ai.completion")
-INDEXED = (
-    ("gen_ai.prompt", "gen_ai.completion"),
-    ("llm.input_messages", "llm.output_messages"),
-    ("llm.prompts", "llm.completions"),
-)
-SAID_BY = re.compile(r"gen_ai\.(user|system|tool|assistant)\.message")
-DETAILS = "gen_ai.client.inference.operation.details"
-CALLS = {"tool_call", "tool-call", "tool_use", "function", "function_call", "server_tool_call"}
-THOUGHTS = {"reasoning", "thinking"}
 
-
-def find_messages(
-    about: Attributes, events: list[tuple[str, Attributes]]
-) -> tuple[Messages, Messages]:
-    """What was said to the model, and what it said, wherever these attributes or events have it."""
-    found = (_plain(about), *(_numbered(about, *names) for names in INDEXED))
-    for asked, answered in (
-        *found,
-        _javascript(about),
-        _logfire(about),
-        _events(events),
-        _raw(about),
-    ):
-        if answered:
-            return asked or found[0][0], answered
-    nothing: Messages = []
-    return next((asked for asked, _ in found if asked), nothing), nothing
-
-
-def _plain(about: Attributes) -> tuple[Messages, Messages]:
-    asked, answered = (
-        next((about[name] for name in names if name in about), None) for names in (ASKED, ANSWERED)
-    )
-    return listed(asked), listed(answered)
-
-
-def listed(value: Any) -> Messages:
-    """Messages, or one, or a text that has them in JSON, or that is all there is."""
-    value = _decoded(value)
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return as_items(fields["messages"]) if "messages" in fields else [fields]
-    if isinstance(value, list):
-        return [one for item in cast("list[Any]", value) for one in _single(item)]
-    return [{"role": "user", "content": as_text(value)}] if value is not None else []
-
-
-def _decoded(value: Any) -> Any:
-    """What a text has in JSON, or as it is."""
-    try:
-        return msgspec.json.decode(value) if isinstance(value, str) else value
-    except msgspec.DecodeError:
-        return value
-
-
-def _single(item: Any) -> Messages:
-    if isinstance(item, dict):
-        return [cast("dict[str, Any]", item)]
-    return listed(item) if isinstance(item, str) else []
-
-
-def _numbered(about: Attributes, asked: str, answered: str) -> tuple[Messages, Messages]:
-    return _indexed(about, asked), _indexed(about, answered)
-
-
-def _indexed(about: Attributes, prefix: str) -> Messages:
-    """Messages whose fields are attributes of their own: `gen_ai.prompt.0.content`."""
-    found: dict[int, dict[str, Any]] = {}
-    pattern = re.compile(rf"{re.escape(prefix)}\.(\d+)\.(?:(?:message|completion|prompt)\.)?(.+)")
-    for name, value in about.items():
-        match = pattern.fullmatch(name)
-        if match:
-            _put(found.setdefault(int(match[1]), {}), match[2], value)
-    return [found[number] for number in sorted(found)]
-
-
-def _put(message: dict[str, Any], name: str, value: Any) -> None:
-    within = re.fullmatch(r"(tool_calls|contents)\.(\d+)\.(?:\w+\.)*(\w+)", name)
-    if within is None:
-        message[name] = value
-        return
-    items = cast("dict[int, dict[str, Any]]", message.setdefault(within[1], {}))
-    items.setdefault(int(within[2]), {})[within[3]] = value
-
-
-def _javascript(about: Attributes) -> tuple[Messages, Messages]:
-    """The AI SDK: a text, and calls in JSON."""
-    parts: list[dict[str, Any]] = []
-    for name, kind in (("reasoning", "reasoning"), ("text", "text"), ("object", "text")):
-        if said := about.get(f"ai.response.{name}"):
-            parts.append({"type": kind, "text": as_text(said)})
-    if calls := about.get("ai.response.toolCalls"):
-        parts += [{"type": "tool_call", **call} for call in listed(calls)]
-    return listed(about.get("ai.prompt.messages")), [{"parts": parts}] if parts else []
-
-
-def _logfire(about: Attributes) -> tuple[Messages, Messages]:
-    """Events in an attribute, or what was sent to the provider and what came back."""
-    events = [(as_text(one.get("event.name")), one) for one in listed(about.get("events"))]
-    asked, answered = _events(events)
-    if answered:
-        return asked, answered
-    given, taken = (
-        as_fields(_decoded(about.get(name))) for name in ("request_data", "response_data")
-    )
-    message = taken.get("message") or taken.get("combined_chunk_content")
-    said = listed(message) if message else as_items(taken.get("output"))
-    return as_items(given.get("messages") or given.get("input")), said
-
-
-def _events(events: list[tuple[str, Attributes]]) -> tuple[Messages, Messages]:
-    asked: Messages = []
-    answered: Messages = []
-    for name, about in events:
-        by = SAID_BY.fullmatch(name)
-        if name == DETAILS:
-            asked += listed(about.get("gen_ai.input.messages"))
-            answered += listed(about.get("gen_ai.output.messages"))
-        elif name == "gen_ai.content.prompt":
-            asked += listed(about.get("gen_ai.prompt"))
-        elif name == "gen_ai.content.completion":
-            answered += listed(about.get("gen_ai.completion"))
-        elif name == "gen_ai.choice":
-            reason = {"finish_reason": about["finish_reason"]} if "finish_reason" in about else {}
-            answered += [{**reason, **message} for message in listed(about.get("message", about))]
-        elif by is not None:
-            asked.append({"role": by[1], **about})
-    return asked, answered
-
-
-def _raw(about: Attributes) -> tuple[Messages, Messages]:
-    """What any span may say of what went in and came out, where it says nothing better."""
-    given, taken = (about.get(f"{side}.value") for side in ("input", "output"))
-    if taken is None:
-        given, taken = (about.get(f"langfuse.observation.{side}") for side in ("input", "output"))
-    answers = listed(taken)
-    chosen = as_items(answers[0].get("choices")) if answers else []
-    messages = [as_fields(one.get("message")) for one in chosen] or answers
-    return listed(given), [message for message in messages if find_blocks(message)]
-
-
-def find_prompt(messages: Messages) -> str | None:
-    """The latest thing that the user said."""
-    for message in reversed(messages):
-        if as_text(message.get("role")) in {"user", "human"}:
-            texts = [block.text for block in find_blocks(message) if isinstance(block, Text)]
-            if texts:
-                return "\n".join(texts)
-    return None
-
-
-def find_blocks(message: dict[str, Any], left: list[str] | None = None) -> list[AnyBlock]:
-    """What a message says; the kinds of what is no text, thought or call go `left`."""
-    parts = message.get("parts", message.get("content"))
-    if isinstance(parts, str):
-        parts = [{"type": "text", "content": parts}] if parts else []
-    found = [
-        *as_items(parts),
-        *_sorted(message.get("contents")),
-        *_sorted(message.get("tool_calls")),
-    ]
-    call = message.get("function_call")
-    found += [{"type": "function", **as_fields(call)}] if call else []
-    blocks: list[AnyBlock] = []
-    for part in found:
-        block = _block(part)
-        if block is not None:
-            blocks.append(block)
-        elif left is not None and as_text(part.get("type")) not in {"text", ""}:
-            left.append(as_text(part.get("type")))
-    return blocks
-
-
-def _sorted(items: Any) -> list[dict[str, Any]]:
-    """A list, or what has its places for names."""
-    if isinstance(items, dict):
-        placed = cast("dict[int, dict[str, Any]]", items)
-        return [placed[at] for at in sorted(placed)]
-    return as_items(items)
-
-
-def _block(part: dict[str, Any]) -> AnyBlock | None:
-    kind = as_text(part.get("type"))
-    part = {**part, **as_fields(part.get("function"))}
-    name = part.get("name", part.get("toolName"))
-    if kind in CALLS or (not kind and name is not None):
-        arguments = next((part[one] for one in ("arguments", "input", "args") if one in part), None)
-        identity = part.get("id", part.get("toolCallId", part.get("call_id")))
-        return ToolCall(as_text(identity), as_text(name), as_object(arguments))
-    text = as_text(part.get("content", part.get("text", part.get("thinking"))))
-    if kind in THOUGHTS:
-        return Thinking(text)
-    return Text(text) if kind in {"text", "output_text", "input_text", ""} and text else None
-
-
-# --- OpenTelemetry spans of calls to a model, as OTLP writes them in JSON.
-
-NAMES = {
+# The names of a value, the current ones first.
+ATTRIBUTES = {
     "input": (
         *("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
         *("llm.usage.prompt_tokens", "ai.usage.promptTokens", "ai.usage.inputTokens"),
@@ -258,14 +62,24 @@ NAMES = {
     "provider": ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"),
     "hat": ("gen_ai.agent.name",),
     "finish": ("gen_ai.response.finish_reasons", "ai.response.finishReason"),
+    "request messages": ("gen_ai.input.messages", "gen_ai.prompt", "ai.prompt.messages"),
+    "reply messages": ("gen_ai.output.messages", "gen_ai.completion"),
 }
+INDEXED_PREFIXES = (
+    ("gen_ai.prompt", "gen_ai.completion"),
+    ("llm.input_messages", "llm.output_messages"),
+    ("llm.prompts", "llm.completions"),
+)
 OPERATIONS = {"chat", "text_completion", "generate_content", "completion"}
-LISTS = {
+RESOURCE_LISTS = {
     "spans": ("resourceSpans", "resource_spans"),
     "logs": ("resourceLogs", "resource_logs"),
 }
-SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "scopeLogs", "scope_logs")
-STOPS: dict[str, StopReason] = {
+SCOPE_LISTS = (
+    *("scopeSpans", "scope_spans", "instrumentationLibrarySpans"),
+    *("scopeLogs", "scope_logs"),
+)
+STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",
     "end_turn": "stop",
     "length": "length",
@@ -278,163 +92,342 @@ STOPS: dict[str, StopReason] = {
     "content-filter": "refusal",
     "refusal": "refusal",
 }
-FAILED = {"2", "STATUS_CODE_ERROR", "ERROR"}
-Span = dict[str, Any]
-Events = list[tuple[str, Attributes]]
+ERROR_CODES = {"2", "STATUS_CODE_ERROR", "ERROR"}
+DETAILS_EVENT = "gen_ai.client.inference.operation.details"
+CALL_TYPES = {
+    *("tool_call", "tool-call", "tool_use", "function", "function_call", "server_tool_call"),
+}
+REASONING_TYPES = {"reasoning", "thinking"}
+_MESSAGE_EVENT = re.compile(r"gen_ai\.(user|system|tool|assistant)\.message")
 
 
 class OtlpImporter:
-    """OTLP in JSON: one document, or one a line."""
+    """Imports OTLP in JSON: one document, or one a line."""
 
     name = "otlp"
 
-    def claims(self, records: list[TraceRecord]) -> bool:
-        """Whether the file is written in it."""
-        names = {name for some in LISTS.values() for name in some}
+    def recognizes(self, records: list[TraceRecord]) -> bool:
+        """Return whether the file is in this format."""
+        names = {name for names in RESOURCE_LISTS.values() for name in names}
         return any(names & set(record.value) for record in records)
 
     def read(
-        self, records: list[TraceRecord], path: Path, trace_id: str | None, left: Skipped
+        self, records: list[TraceRecord], path: Path, trace_id: str | None, skipped: Skipped
     ) -> list[ImportedExchange]:
-        """What was told in it, in the order of time."""
-        spans = [span for record in records for span in _inside(record.value, "spans", "spans")]
+        """Return the exchanges in the order of time."""
+        spans = [span for record in records for span in _items(record.value, "spans", "spans")]
         if trace_id is not None:
-            kept = [span for span in spans if _trace(span) == trace_id]
-            if not kept:
-                raise unknown_trace_error(trace_id, map(_trace, spans), path)
-            spans = kept
-        logs = _logs(records)
-        asked = [(span, about) for span in spans if _is_call(about := _attributes(span))]
-        asked.sort(key=lambda one: _time(one[0], "start"))
-        told = [_tell(span, about, logs, left) for span, about in asked]
-        if asked and not any(one.reply.blocks or one.error for one in told):
+            chosen = [span for span in spans if _trace_id(span) == trace_id]
+            if not chosen:
+                raise unknown_trace_error(trace_id, map(_trace_id, spans), path)
+            spans = chosen
+        logs: dict[tuple[str, str], Events] = {}
+        for record in records:
+            for log in _items(record.value, "logs", "logRecords", "log_records"):
+                attributes = _attributes(log)
+                name = _first(log, "eventName", "event_name") or attributes.get("event.name")
+                body = as_fields(_decode_value(log.get("body")))
+                logs.setdefault(_span_id(log), []).append((as_text(name), {**attributes, **body}))
+        calls = [(span, a) for span in spans if _is_model_call(a := _attributes(span))]
+        calls.sort(key=lambda call: _time(call[0], "start"))
+        exchanges = [
+            _read_span(span, attributes, logs.get(_span_id(span), []), skipped)
+            for span, attributes in calls
+        ]
+        filled = [exchange for exchange in exchanges if exchange.reply.blocks or exchange.error]
+        if exchanges and not filled:
             raise FormatError(
-                f"the {len(told)} spans of calls to a model do not tell what was said",
+                f"the {len(exchanges)} spans of calls to a model have no messages",
                 path=path,
                 hint="record with OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true",
             )
-        mute = sum(not one.reply.blocks and one.error is None for one in told)
-        if mute:
-            left["span that does not tell what was said"] += mute
-        return [one for one in told if one.reply.blocks or one.error]
+        if len(filled) < len(exchanges):
+            skipped["span without messages"] += len(exchanges) - len(filled)
+        return filled
 
 
-def _get(value: dict[str, Any], *names: str) -> Any:
+# ------------------------------------------------------------------------------------------ OTLP
+
+
+def _first(value: dict[str, Any], *names: str) -> Any:
     return next((value[name] for name in names if name in value), None)
 
 
-def _inside(document: dict[str, Any], kind: str, *names: str) -> Iterator[Span]:
-    for resource in as_items(_get(document, *LISTS[kind])):
-        for scope in as_items(_get(resource, *SCOPES)):
-            yield from as_items(_get(scope, *names))
+def _items(document: dict[str, Any], kind: str, *names: str) -> Iterator[Span]:
+    for resource in as_items(_first(document, *RESOURCE_LISTS[kind])):
+        for scope in as_items(_first(resource, *SCOPE_LISTS)):
+            yield from as_items(_first(scope, *names))
 
 
-def _trace(span: Span) -> str:
-    return as_text(_get(span, "traceId", "trace_id"))
+def _trace_id(span: Span) -> str:
+    return as_text(_first(span, "traceId", "trace_id"))
 
 
-def _name(span: Span) -> tuple[str, str]:
-    return _trace(span), as_text(_get(span, "spanId", "span_id"))
+def _span_id(span: Span) -> tuple[str, str]:
+    return _trace_id(span), as_text(_first(span, "spanId", "span_id"))
 
 
 def _time(span: Span, end: str) -> int:
-    return as_count(_get(span, f"{end}TimeUnixNano", f"{end}_time_unix_nano"))
+    return as_count(_first(span, f"{end}TimeUnixNano", f"{end}_time_unix_nano"))
 
 
-def _logs(records: list[TraceRecord]) -> dict[tuple[str, str], Events]:
-    """What log records tell of spans."""
-    found: dict[tuple[str, str], Events] = {}
-    for record in records:
-        for log in _inside(record.value, "logs", "logRecords", "log_records"):
-            about = _attributes(log)
-            name = _get(log, "eventName", "event_name") or about.get("event.name")
-            body = as_fields(_value(log.get("body")))
-            found.setdefault(_name(log), []).append((as_text(name), {**about, **body}))
-    return found
+def _attributes(owner: dict[str, Any]) -> Attributes:
+    attributes = owner.get("attributes")
+    if isinstance(attributes, dict):
+        return cast("dict[str, Any]", attributes)
+    return {
+        as_text(item.get("key")): _decode_value(item.get("value")) for item in as_items(attributes)
+    }
 
 
-def _attributes(holder: dict[str, Any]) -> Attributes:
-    held = holder.get("attributes")
-    if isinstance(held, dict):
-        return cast("dict[str, Any]", held)
-    return {as_text(one.get("key")): _value(one.get("value")) for one in as_items(held)}
-
-
-def _value(value: Any) -> Any:
-    """What a value of OTLP holds, which names its type first."""
-    for kind, held in as_fields(value).items():
+def _decode_value(value: Any) -> Any:
+    """Return the value in an OTLP value such as `{"intValue": "7"}`."""
+    for kind, content in as_fields(value).items():
         match kind.lower().removesuffix("value").rstrip("_"):
             case "int":
-                return as_count(held)
+                return as_count(content)
             case "array":
-                items = as_fields(held).get("values")
-                return [_value(one) for one in as_items(items)]
+                return [_decode_value(item) for item in as_items(as_fields(content).get("values"))]
             case "kvlist":
-                return _attributes({"attributes": as_fields(held).get("values")})
+                return _attributes({"attributes": as_fields(content).get("values")})
             case _:
-                return held
+                return content
     return None if isinstance(value, dict) else value
 
 
-def _is_call(about: Attributes) -> bool:
-    operation = about.get("gen_ai.operation.name") or about.get("llm.request.type")
+def _is_model_call(attributes: Attributes) -> bool:
+    operation = attributes.get("gen_ai.operation.name") or attributes.get("llm.request.type")
     if operation is not None:
         return as_text(operation) in OPERATIONS
-    return about.get("openinference.span.kind") == "LLM" or "gen_ai.request.model" in about
+    is_llm = attributes.get("openinference.span.kind") == "LLM"
+    return is_llm or "gen_ai.request.model" in attributes
 
 
-def _tell(
-    span: Span, about: Attributes, logs: dict[tuple[str, str], Events], left: Skipped
+def _read_span(
+    span: Span, attributes: Attributes, logs: Events, skipped: Skipped
 ) -> ImportedExchange:
-    events = [(as_text(one.get("name")), _attributes(one)) for one in as_items(span.get("events"))]
-    asked, answered = find_messages(about, [*events, *logs.get(_name(span), ())])
+    span_events = as_items(span.get("events"))
+    events = [(as_text(event.get("name")), _attributes(event)) for event in span_events]
+    request, reply = find_messages(attributes, [*events, *logs])
     unknown: list[str] = []
-    blocks = tuple(block for message in answered for block in find_blocks(message, unknown))
-    left.update(unknown)
-    calls = any(isinstance(block, ToolCall) for block in blocks)
-    given, taken = _first(about, "input"), _first(about, "output")
-    reply = Reply(
-        blocks,
-        "tool_use" if calls else STOPS.get(_finish(about, answered), "stop"),
-        Usage(as_count(given), as_count(taken), as_count(_first(about, "cached"))),
-        as_text(_first(about, "model")),
-    )
+    blocks = tuple(block for message in reply for block in find_blocks(message, unknown))
+    skipped.update(unknown)
+    has_calls = any(isinstance(block, ToolCall) for block in blocks)
+
+    def find(name: str) -> Any:
+        return _first(attributes, *ATTRIBUTES[name])
+
+    error = None
+    status = as_fields(span.get("status"))
+    if not blocks and as_text(_first(status, "code", "status_code")) in ERROR_CODES:
+        error_type = attributes.get("error.type")
+        code = as_count(attributes.get("http.response.status_code") or error_type)
+        exceptions = [as_text(a.get("exception.message")) for n, a in events if n == "exception"]
+        messages = [as_text(status.get("message")), *exceptions, as_text(error_type)]
+        error = ModelError(next(filter(None, messages), "unknown error"), status=code or 500)
+    stop = STOP_REASONS.get(_finish_reason(find("finish"), reply), "stop")
+    input_tokens, output_tokens = find("input"), find("output")
     return ImportedExchange(
-        reply,
-        find_prompt(asked),
-        as_text(_first(about, "hat")) or MAIN_HAT,
-        as_text(_first(about, "provider")),
+        Reply(
+            blocks,
+            "tool_use" if has_calls else stop,
+            Usage(as_count(input_tokens), as_count(output_tokens), as_count(find("cached"))),
+            as_text(find("model")),
+        ),
+        find_prompt(request),
+        as_text(find("hat")) or MAIN_HAT,
+        as_text(find("provider")),
         duration_ms=max(0, _time(span, "end") - _time(span, "start")) // 1_000_000,
-        error=_error(span, about) if not blocks else None,
-        usage_known=given is not None or taken is not None,
-        trace=_trace(span),
+        error=error,
+        usage_known=input_tokens is not None or output_tokens is not None,
+        trace=_trace_id(span),
     )
 
 
-def _first(about: Attributes, what: str) -> Any:
-    return next((about[name] for name in NAMES[what] if name in about), None)
-
-
-def _finish(about: Attributes, answered: list[dict[str, Any]]) -> str:
-    for message in answered:
+def _finish_reason(reasons: Any, reply: Messages) -> str:
+    for message in reply:
         if message.get("finish_reason"):
             return as_text(message["finish_reason"])
-    reasons = _first(about, "finish")
-    if isinstance(reasons, str) and reasons.startswith("["):
-        reasons = [one.get("content") for one in listed(reasons)] or reasons
+    if isinstance(reasons, str) and reasons.startswith("["):  # a list in JSON
+        reasons = [item.get("content") for item in as_messages(reasons)] or reasons
     return as_text(reasons[0] if isinstance(reasons, list) and reasons else reasons)
 
 
-def _error(span: Span, about: Attributes) -> ModelError | None:
-    status = as_fields(span.get("status"))
-    if as_text(_get(status, "code", "status_code")) not in FAILED:
-        return None
-    code = as_count(about.get("http.response.status_code") or about.get("error.type"))
-    said = [as_text(status.get("message")), *_exceptions(span), as_text(about.get("error.type"))]
-    return ModelError(next(filter(None, said), "it failed"), status=code or 500)
+# ----------------------------------------------------------------------------- names of emitters
 
 
-def _exceptions(span: Span) -> Iterator[str]:
-    for event in as_items(span.get("events")):
-        if event.get("name") == "exception":
-            yield as_text(_attributes(event).get("exception.message"))
+def find_messages(attributes: Attributes, events: Events) -> tuple[Messages, Messages]:
+    """Return the messages of the request and of the reply, under whichever names they are."""
+    current = tuple(
+        as_messages(_first(attributes, *ATTRIBUTES[name]))
+        for name in ("request messages", "reply messages")
+    )
+    indexed = [
+        (_indexed_messages(attributes, request), _indexed_messages(attributes, reply))
+        for request, reply in INDEXED_PREFIXES
+    ]
+    by_convention = [(current[0], current[1]), *indexed]
+    for request, reply in (
+        *by_convention,
+        _from_ai_sdk(attributes),
+        _from_logfire(attributes),
+        _from_events(events),
+        _from_raw_values(attributes),
+    ):
+        if reply:
+            return request or current[0], reply
+    nothing: Messages = []
+    return next((request for request, _ in by_convention if request), nothing), nothing
+
+
+def as_messages(value: Any) -> Messages:
+    """Return messages from a list, from one message, from JSON in a text, or from a plain text."""
+    value = _from_json(value)
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return as_items(fields["messages"]) if "messages" in fields else [fields]
+    if isinstance(value, list):
+        messages: Messages = []
+        for item in cast("list[Any]", value):
+            if isinstance(item, dict):
+                messages.append(cast("dict[str, Any]", item))
+            elif isinstance(item, str):
+                messages += as_messages(item)
+        return messages
+    return [{"role": "user", "content": as_text(value)}] if value is not None else []
+
+
+def _from_json(value: Any) -> Any:
+    """Return the value of JSON in a text; any other value as it is."""
+    try:
+        return msgspec.json.decode(value) if isinstance(value, str) else value
+    except msgspec.DecodeError:
+        return value
+
+
+def _indexed_messages(attributes: Attributes, prefix: str) -> Messages:
+    """Return messages whose fields are attributes: `gen_ai.prompt.0.content`."""
+    messages: dict[int, dict[str, Any]] = {}
+    pattern = re.compile(rf"{re.escape(prefix)}\.(\d+)\.(?:(?:message|completion|prompt)\.)?(.+)")
+    for name, value in attributes.items():
+        match = pattern.fullmatch(name)
+        if match is None:
+            continue
+        message = messages.setdefault(int(match[1]), {})
+        nested = re.fullmatch(r"(tool_calls|contents)\.(\d+)\.(?:\w+\.)*(\w+)", match[2])
+        if nested is None:
+            message[match[2]] = value
+        else:
+            items = cast("dict[int, dict[str, Any]]", message.setdefault(nested[1], {}))
+            items.setdefault(int(nested[2]), {})[nested[3]] = value
+    return [messages[index] for index in sorted(messages)]
+
+
+def _from_ai_sdk(attributes: Attributes) -> tuple[Messages, Messages]:
+    """Return the messages of the AI SDK for JavaScript: a text, and calls in JSON."""
+    parts: list[dict[str, Any]] = []
+    for name, kind in (("reasoning", "reasoning"), ("text", "text"), ("object", "text")):
+        if text := attributes.get(f"ai.response.{name}"):
+            parts.append({"type": kind, "text": as_text(text)})
+    if calls := attributes.get("ai.response.toolCalls"):
+        parts += [{"type": "tool_call", **call} for call in as_messages(calls)]
+    request = as_messages(attributes.get("ai.prompt.messages"))
+    return request, [{"parts": parts}] if parts else []
+
+
+def _from_logfire(attributes: Attributes) -> tuple[Messages, Messages]:
+    """Return the messages of Logfire: events in an attribute, or the provider's own bodies."""
+    listed = as_messages(attributes.get("events"))
+    request, reply = _from_events([(as_text(event.get("event.name")), event) for event in listed])
+    if reply:
+        return request, reply
+    sent = as_fields(_from_json(attributes.get("request_data")))
+    received = as_fields(_from_json(attributes.get("response_data")))
+    message = received.get("message") or received.get("combined_chunk_content")
+    messages = as_messages(message) if message else as_items(received.get("output"))
+    return as_items(sent.get("messages") or sent.get("input")), messages
+
+
+def _from_events(events: Events) -> tuple[Messages, Messages]:
+    request: Messages = []
+    reply: Messages = []
+    for name, attributes in events:
+        if name == DETAILS_EVENT:
+            request += as_messages(attributes.get("gen_ai.input.messages"))
+            reply += as_messages(attributes.get("gen_ai.output.messages"))
+        elif name == "gen_ai.content.prompt":
+            request += as_messages(attributes.get("gen_ai.prompt"))
+        elif name == "gen_ai.content.completion":
+            reply += as_messages(attributes.get("gen_ai.completion"))
+        elif name == "gen_ai.choice":
+            reason = {k: v for k, v in attributes.items() if k == "finish_reason"}
+            choices = as_messages(attributes.get("message", attributes))
+            reply += [{**reason, **message} for message in choices]
+        elif (role := _MESSAGE_EVENT.fullmatch(name)) is not None:
+            request.append({"role": role[1], **attributes})
+    return request, reply
+
+
+def _from_raw_values(attributes: Attributes) -> tuple[Messages, Messages]:
+    """Return the input and output that any span may have: the last resort."""
+    request, reply = (attributes.get(f"{side}.value") for side in ("input", "output"))
+    if reply is None:
+        request, reply = (
+            attributes.get(f"langfuse.observation.{side}") for side in ("input", "output")
+        )
+    replies = as_messages(reply)
+    choices = as_items(replies[0].get("choices")) if replies else []
+    messages = [as_fields(choice.get("message")) for choice in choices] or replies
+    return as_messages(request), [message for message in messages if find_blocks(message)]
+
+
+# -------------------------------------------------------------------------------------- messages
+
+
+def find_prompt(messages: Messages) -> str | None:
+    """Return the latest text of the user."""
+    for message in reversed(messages):
+        if as_text(message.get("role")) in {"user", "human"}:
+            texts = [block.text for block in find_blocks(message) if isinstance(block, Text)]
+            if texts:
+                return "\n".join(texts)
+    return None
+
+
+def find_blocks(message: dict[str, Any], unknown: list[str] | None = None) -> list[AnyBlock]:
+    """Return the texts, reasoning and calls of a message; add other types to `unknown`."""
+    content = message.get("parts", message.get("content"))
+    if isinstance(content, str):
+        content = [{"type": "text", "content": content}] if content else []
+    parts = as_items(content)
+    for name in ("contents", "tool_calls"):
+        items = message.get(name)
+        if isinstance(items, dict):  # from indexed attributes
+            by_index = cast("dict[int, dict[str, Any]]", items)
+            parts += [by_index[index] for index in sorted(by_index)]
+        else:
+            parts += as_items(items)
+    if call := message.get("function_call"):
+        parts.append({"type": "function", **as_fields(call)})
+    blocks: list[AnyBlock] = []
+    for part in parts:
+        block = _read_block(part)
+        if block is not None:
+            blocks.append(block)
+        elif unknown is not None and as_text(part.get("type")) not in {"text", ""}:
+            unknown.append(as_text(part.get("type")))
+    return blocks
+
+
+def _read_block(part: dict[str, Any]) -> AnyBlock | None:
+    kind = as_text(part.get("type"))
+    part = {**part, **as_fields(part.get("function"))}
+    name = part.get("name", part.get("toolName"))
+    if kind in CALL_TYPES or (not kind and name is not None):
+        call_id = _first(part, "id", "toolCallId", "call_id")
+        arguments = _first(part, "arguments", "input", "args")
+        return ToolCall(as_text(call_id), as_text(name), as_object(arguments))
+    text = as_text(_first(part, "content", "text", "thinking"))
+    if kind in REASONING_TYPES:
+        return Thinking(text)
+    return Text(text) if kind in {"text", "output_text", "input_text", ""} and text else None

@@ -1,4 +1,4 @@
-"""What pi prints with `--mode json`."""
+"""pi: the output of `--mode json`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from offbook.sources.importers.importer import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-STOPS: dict[str, StopReason] = {
+STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",
     "length": "length",
     "toolUse": "tool_use",
@@ -32,20 +32,20 @@ STOPS: dict[str, StopReason] = {
 
 
 class PiImporter:
-    """pi."""
+    """Imports runs of pi; a trace is a session."""
 
     name = "pi"
 
-    def claims(self, records: list[TraceRecord]) -> bool:
-        """Whether the file is written in it."""
+    def recognizes(self, records: list[TraceRecord]) -> bool:
+        """Return whether the file is in this format."""
         kinds = {as_text(record.value.get("type")) for record in records}
         return bool(kinds & {"agent_start", "message_end", "agent_end"})
 
     def read(
-        self, records: list[TraceRecord], path: Path, trace_id: str | None, left: Skipped
+        self, records: list[TraceRecord], path: Path, trace_id: str | None, skipped: Skipped
     ) -> list[ImportedExchange]:
-        """What was told in it; a trace is a session."""
-        told: list[ImportedExchange] = []
+        """Return the exchanges."""
+        exchanges: list[ImportedExchange] = []
         prompt: str | None = None
         session = ""
         sessions: set[str] = set()
@@ -54,16 +54,18 @@ class PiImporter:
             if value.get("type") == "session":
                 session = as_text(value.get("id"))
                 sessions.add(session)
+            # A message is complete only at its end; the events before it are updates.
             if value.get("type") != "message_end" or (trace_id is not None and session != trace_id):
                 continue
             message = as_fields(value.get("message"))
             if message.get("role") == "user":
-                prompt = _said(message) or prompt
+                texts = [part for part in _parts(message) if part.get("type") == "text"]
+                prompt = "\n".join(as_text(part.get("text")) for part in texts) or prompt
             elif message.get("role") == "assistant":
-                told.append(_tell(message, prompt, left))
+                exchanges.append(_read_reply(message, prompt, skipped))
         if trace_id is not None and trace_id not in sessions:
             raise unknown_trace_error(trace_id, sessions, path)
-        return told
+        return exchanges
 
 
 def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -73,39 +75,40 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
     return as_items(content)
 
 
-def _said(message: dict[str, Any]) -> str:
-    return "\n".join(as_text(p.get("text")) for p in _parts(message) if p.get("type") == "text")
-
-
-def _tell(message: dict[str, Any], prompt: str | None, left: Skipped) -> ImportedExchange:
-    found = [(part, _block(part)) for part in _parts(message)]
-    left.update(as_text(part.get("type")) for part, block in found if block is None)
-    blocks = tuple(block for _, block in found if block is not None)
+def _read_reply(message: dict[str, Any], prompt: str | None, skipped: Skipped) -> ImportedExchange:
+    pairs = [(part, _read_block(part)) for part in _parts(message)]
+    skipped.update(as_text(part.get("type")) for part, block in pairs if block is None)
+    blocks = tuple(block for _, block in pairs if block is not None)
     usage = as_fields(message.get("usage"))
-    read, written = as_count(usage.get("cacheRead")), as_count(usage.get("cacheWrite"))
-    spent = Usage(
-        as_count(usage.get("input")) + read + written, as_count(usage.get("output")), read, written
+    # pi counts cached tokens apart from the input tokens.
+    cache_read, cache_write = as_count(usage.get("cacheRead")), as_count(usage.get("cacheWrite"))
+    tokens = Usage(
+        as_count(usage.get("input")) + cache_read + cache_write,
+        as_count(usage.get("output")),
+        cache_read,
+        cache_write,
     )
-    stop = STOPS.get(as_text(message.get("stopReason")), "stop")
-    reply = Reply(blocks, stop, spent, as_text(message.get("model")))
-    failed = stop == "error" and not blocks
+    stop = STOP_REASONS.get(as_text(message.get("stopReason")), "stop")
+    error = None
+    if stop == "error" and not blocks:
+        error = ModelError(as_text(message.get("errorMessage")) or "unknown error")
     return ImportedExchange(
-        reply,
+        Reply(blocks, stop, tokens, as_text(message.get("model"))),
         prompt,
         provider=as_text(message.get("provider")),
-        error=ModelError(as_text(message.get("errorMessage")) or "it failed") if failed else None,
+        error=error,
         usage_known=bool(usage),
     )
 
 
-def _block(part: dict[str, Any]) -> AnyBlock | None:
+def _read_block(part: dict[str, Any]) -> AnyBlock | None:
     match part.get("type"):
         case "text":
             return Text(as_text(part.get("text")))
         case "thinking":
             return Thinking(as_text(part.get("thinking")), as_text(part.get("thinkingSignature")))
         case "toolCall":
-            name, identity = as_text(part.get("name")), as_text(part.get("id"))
-            return ToolCall(identity, name, as_object(part.get("arguments")))
+            name, call_id = as_text(part.get("name")), as_text(part.get("id"))
+            return ToolCall(call_id, name, as_object(part.get("arguments")))
         case _:
             return None

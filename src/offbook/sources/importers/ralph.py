@@ -1,7 +1,7 @@
-"""Ralph's `session.jsonl`: what its agents wrote to the terminal, iteration by iteration.
+"""Ralph's `session.jsonl`: the terminal output of its agents, iteration by iteration.
 
-The record of an iteration comes after what was written in it. A session without such records has
-one answer for each thing written.
+The record of an iteration follows its output. In a session without such records, each output is
+one reply.
 """
 
 from __future__ import annotations
@@ -26,66 +26,62 @@ if TYPE_CHECKING:
 
 
 class RalphImporter:
-    """Ralph."""
+    """Imports sessions of Ralph."""
 
     name = "ralph"
 
-    def claims(self, records: list[TraceRecord]) -> bool:
-        """Whether the file is written in it."""
-        first = records[0].value
-        return {"ts", "event", "data"} <= set(first)
+    def recognizes(self, records: list[TraceRecord]) -> bool:
+        """Return whether the file is in this format."""
+        return {"ts", "event", "data"} <= set(records[0].value)
 
     def read(
         self,
         records: list[TraceRecord],
         path: Path,
         trace_id: str | None,
-        left: Skipped,  # noqa: ARG002 - the protocol's
+        skipped: Skipped,  # noqa: ARG002 - the protocol's
     ) -> list[ImportedExchange]:
-        """What was told in it; it has no traces to choose from."""
+        """Return the exchanges; a session has no traces to choose from."""
         if trace_id is not None:
-            raise FormatError("a session has no trace ids", path=path, hint="leave --trace-id out")
-        iterated = any(record.value.get("event") == ITERATION for record in records)
-        told: list[ImportedExchange] = []
-        written: list[bytes] = []
-        since: int | None = None
+            raise FormatError("a session has no trace ids", path=path, hint="omit --trace-id")
+        has_iterations = any(record.value.get("event") == ITERATION for record in records)
+        exchanges: list[ImportedExchange] = []
+        chunks: list[bytes] = []
+        start: int | None = None
         for record in records:
-            event, data, ts = _read(record, path)
-            since = ts if since is None else since
+            event, data, ts = _read_event(record, path)
+            start = ts if start is None else start
             if event == TERMINAL_WRITE:
-                written.append(_decode(data, record, path))
-            due = event == ITERATION if iterated else event == TERMINAL_WRITE
-            if due and written:
-                told.append(_tell(written, as_text(data.get("hat")) or MAIN_HAT, ts - since))
-                written, since = [], ts
-        if written:  # the session ended inside an iteration
-            hat = told[-1].hat if told else MAIN_HAT
-            told.append(_tell(written, hat, 0))
-        return told
+                raw = decode_base64(as_text(data.get("bytes")))
+                if raw is None:
+                    raise FormatError("invalid base64", path=path, line=record.line)
+                chunks.append(raw)
+            is_end = event == (ITERATION if has_iterations else TERMINAL_WRITE)
+            if is_end and chunks:
+                hat = as_text(data.get("hat")) or MAIN_HAT
+                exchanges.append(_exchange(chunks, hat, ts - start))
+                chunks, start = [], ts
+        if chunks:  # the session ended inside an iteration
+            exchanges.append(_exchange(chunks, exchanges[-1].hat if exchanges else MAIN_HAT, 0))
+        return exchanges
 
 
-def _read(record: TraceRecord, path: Path) -> tuple[str, dict[str, Any], int]:
+def _read_event(record: TraceRecord, path: Path) -> tuple[str, dict[str, Any], int]:
     value = record.value
     missing = {"ts", "event", "data"} - set(value)
     if missing:
         raise FormatError(
-            f"this record has no {' and no '.join(sorted(missing))}", path=path, line=record.line
+            f"the record has no {' and no '.join(sorted(missing))}", path=path, line=record.line
         )
     data = cast("dict[str, Any]", value["data"] if isinstance(value["data"], dict) else {})
-    inner = data.get("data")  # newer sessions nest what older ones have flat
+    inner = data.get("data")  # newer sessions nest the fields that older ones have flat
     if isinstance(inner, dict) and "bytes" in inner:
         data = cast("dict[str, Any]", inner)
     ts = value["ts"]
     return as_text(value["event"]), data, ts if isinstance(ts, int) else 0
 
 
-def _decode(data: dict[str, Any], record: TraceRecord, path: Path) -> bytes:
-    raw = decode_base64(as_text(data.get("bytes")))
-    if raw is None:
-        raise FormatError("what was written is not good base64", path=path, line=record.line)
-    return raw
-
-
-def _tell(written: list[bytes], hat: str, took: int) -> ImportedExchange:
-    text = b"".join(written).decode(errors="replace")  # a piece may end within a sign
-    return ImportedExchange(Reply((Text(text),)), hat=hat, duration_ms=max(0, took))
+def _exchange(chunks: list[bytes], hat: str, duration: int) -> ImportedExchange:
+    # Decode the whole: a chunk may end inside a character.
+    text = b"".join(chunks).decode(errors="replace")
+    return ImportedExchange(Reply((Text(text),)), hat=hat, duration_ms=max(0, duration))

@@ -80,7 +80,8 @@ def show(path: Path, number: int | None) -> None:
         for entry in file.entries:
             item = file.read(entry)
             answer = item.response.output or ", ".join(
-                getattr(block, "name", type(block).__name__.lower()) for block in item.response.said
+                getattr(block, "name", type(block).__name__.lower())
+                for block in item.response.reply_blocks
             )
             if item.response.error is not None:
                 answer = f"error {item.response.error.status}"
@@ -96,7 +97,7 @@ def show(path: Path, number: int | None) -> None:
     item = file.read(entry)
     if item.request.prompt is None:
         # a request is stored as the difference to an earlier one: show it whole
-        whole = {**msgspec.structs.asdict(file.head(entry)), "messages": file.messages(entry)}
+        whole = {**msgspec.structs.asdict(file.settings(entry)), "messages": file.messages(entry)}
         request = msgspec.structs.replace(item.request, head=None, after=None, again=None, **whole)
         item = msgspec.structs.replace(item, request=request)
     click.echo(dump_yaml(interaction_to_dict(item)), nl=False)
@@ -152,7 +153,7 @@ def trim(path: Path, numbers: tuple[str, ...], *, unused_by: Path | None) -> Non
     if unused_by is not None:
         if not unused_by.is_file():
             raise FormatError("no such cursor file", path=unused_by)
-        chosen |= {entry.number for entry in Cassette(path, cursor=unused_by).left}
+        chosen |= {entry.number for entry in Cassette(path, cursor=unused_by).unused}
     if chosen:
         click.echo(f"{path}: removed {trim_cassette(path, chosen)} interactions")
     elif unused_by is None:

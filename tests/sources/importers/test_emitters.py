@@ -1,4 +1,4 @@
-"""The same two answers, as each emitter of traces tells them, come out as the same two answers."""
+"""The same two replies, as each emitter of traces writes them, are imported as the same two."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from offbook.sources.importers.conversion import IMPORTERS, read_trace
 from offbook.sources.importers.importer import ImportedExchange, Skipped, TraceRecord, as_fields
 from tests.sources.importers.test_importers import attribute, dump, lines, otlp, span
 
-ASKED = "Refund order 7"
+PROMPT = "Refund order 7"
 CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"id": 7}'}}
 CALLED = {"role": "assistant", "tool_calls": [CALL]}
 DONE = {"role": "assistant", "content": "Done."}
-USER = {"role": "user", "content": ASKED}
+USER = {"role": "user", "content": PROMPT}
 
 
 def kv(value: Any) -> dict[str, Any]:
-    """A value as OTLP writes it when it is not a text."""
+    """Return a value as OTLP writes it."""
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         return {"kvlistValue": {"values": [{"key": k, "value": kv(v)} for k, v in fields.items()]}}
     if isinstance(value, list):
-        return {"arrayValue": {"values": [kv(one) for one in cast("list[Any]", value)]}}
+        return {"arrayValue": {"values": [kv(item) for item in cast("list[Any]", value)]}}
     return {"stringValue": value}
 
 
 def spans(*pairs: dict[str, Any], **more: Any) -> dict[str, Any]:
-    made = [
-        span("t1", at, *(attribute(k, v) for k, v in pair.items()), spanId=f"s{at}", **more)
-        for at, pair in enumerate(pairs, 1)
+    numbered = [
+        span("t1", n, *(attribute(k, v) for k, v in pair.items()), spanId=f"s{n}", **more)
+        for n, pair in enumerate(pairs, 1)
     ]
-    return otlp(*reversed(made))
+    return otlp(*reversed(numbered))
 
 
 def logs(*records: tuple[int, str, Any]) -> dict[str, Any]:
-    listed = [
-        {"traceId": "t1", "spanId": f"s{at}", "eventName": name, "body": kv(body)}
-        for at, name, body in records
+    bodies = [
+        {"traceId": "t1", "spanId": f"s{n}", "eventName": name, "body": kv(body)}
+        for n, name, body in records
     ]
-    return {"resourceLogs": [{"scopeLogs": [{"logRecords": listed}]}]}
+    return {"resourceLogs": [{"scopeLogs": [{"logRecords": bodies}]}]}
 
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
@@ -55,10 +55,10 @@ INFERENCE = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-5"}
 PART = "llm.output_messages.0.message.contents.0.message_content"
 INNER = "llm.output_messages.0.message.tool_calls.0.tool_call.function"
 VERCEL = {"ai.operationId": "ai.generateText.doGenerate", "gen_ai.request.model": "gpt-5"}
-TALK = dump([{"role": "user", "content": [{"type": "text", "text": ASKED}]}])
+TALK = dump([{"role": "user", "content": [{"type": "text", "text": PROMPT}]}])
 EVENTS = [{"event.name": "gen_ai.user.message", **USER}]
 NEWEST = "gen_ai.client.inference.operation.details"
-NEW_ASKED = [{"role": "user", "parts": [{"type": "text", "content": ASKED}]}]
+NEW_ASKED = [{"role": "user", "parts": [{"type": "text", "content": PROMPT}]}]
 NEW_PART = {"type": "tool_call", "id": "c1", "name": "find"}
 NEW_CALLED = [{"role": "assistant", "parts": [{**NEW_PART, "arguments": {"id": "7"}}]}]
 NEW_DONE = [{"role": "assistant", "parts": [{"type": "text", "content": "Done."}]}]
@@ -105,7 +105,7 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
                 **INFERENCE,
                 "llm.input_messages.0.message.role": "user",
                 "llm.input_messages.0.message.contents.0.message_content.type": "text",
-                "llm.input_messages.0.message.contents.0.message_content.text": ASKED,
+                "llm.input_messages.0.message.contents.0.message_content.text": PROMPT,
                 f"{INNER}.name": "find",
                 f"{INNER}.arguments": '{"id": 7}',
                 "llm.output_messages.0.message.tool_calls.0.tool_call.id": "c1",
@@ -113,7 +113,7 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
             {
                 **INFERENCE,
                 "llm.input_messages.0.message.role": "user",
-                "llm.input_messages.0.message.content": ASKED,
+                "llm.input_messages.0.message.content": PROMPT,
                 f"{PART}.type": "text",
                 f"{PART}.text": "Done.",
             },
@@ -147,9 +147,9 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
     ),
     "log records": (
         logs(
-            (1, "gen_ai.user.message", {"content": ASKED}),
+            (1, "gen_ai.user.message", {"content": PROMPT}),
             (1, "gen_ai.choice", {"index": "0", "message": CALLED}),
-            (2, "gen_ai.user.message", {"content": ASKED}),
+            (2, "gen_ai.user.message", {"content": PROMPT}),
             (2, "gen_ai.choice", {"message": DONE}),
         ),
         spans(CHAT, CHAT),
@@ -184,7 +184,7 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
         msgspec.json.decode(
             dump(
                 spans(
-                    {**CHAT, "gen_ai.prompt": ASKED, "gen_ai.completion": dump([CALLED])},
+                    {**CHAT, "gen_ai.prompt": PROMPT, "gen_ai.completion": dump([CALLED])},
                     {**CHAT, "gen_ai.completion": dump([DONE])},
                 )
             )
@@ -197,7 +197,7 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
     ),
     "Claude Code": (
         {"type": "system", "subtype": "init", "session_id": "a"},
-        {"type": "user", "message": {"role": "user", "content": ASKED}},
+        {"type": "user", "message": {"role": "user", "content": PROMPT}},
         {
             "type": "assistant",
             "message": {
@@ -215,7 +215,7 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
     "Claude Code, a list": (
         [
             {"type": "system", "subtype": "init"},
-            {"type": "user", "message": {"content": [{"type": "text", "text": ASKED}]}},
+            {"type": "user", "message": {"content": [{"type": "text", "text": PROMPT}]}},
             {
                 "type": "assistant",
                 "message": {
@@ -229,7 +229,7 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
     ),
     "Codex, before": (
         {"provider": "openai", "model": "gpt-5", "workdir": "/w"},
-        {"prompt": ASKED},
+        {"prompt": PROMPT},
         {"id": "0", "msg": {"type": "task_started"}},
         {
             "id": "0",
@@ -245,7 +245,7 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
     ),
     "Codex, in between": (
         {"type": "session.created", "session_id": "a"},
-        {"id": "0", "msg": {"type": "user_message", "message": ASKED}},
+        {"id": "0", "msg": {"type": "user_message", "message": PROMPT}},
         {
             "type": "item.completed",
             "item": {
@@ -259,10 +259,10 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
     ),
     "Codex, its sessions": (
         {"type": "session_meta", "payload": {"id": "a", "cwd": "/w"}},
-        {"type": "event_msg", "payload": {"type": "user_message", "message": ASKED}},
+        {"type": "event_msg", "payload": {"type": "user_message", "message": PROMPT}},
         {
             "type": "response_item",
-            "payload": {"type": "message", "role": "user", "content": [{"text": ASKED}]},
+            "payload": {"type": "message", "role": "user", "content": [{"text": PROMPT}]},
         },
         {
             "type": "response_item",
@@ -285,84 +285,84 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
         },
     ),
     "generic, with the calls of OpenAI": (
-        {"prompt": ASKED, "response": None, "tool_calls": [CALL]},
-        {"prompt": ASKED, "response": {"content": "Done."}},
+        {"prompt": PROMPT, "response": None, "tool_calls": [CALL]},
+        {"prompt": PROMPT, "response": {"content": "Done."}},
     ),
 }
 
 
-def check(told: list[ImportedExchange], left: Skipped) -> None:
-    first, second = told
+def check(exchanges: list[ImportedExchange], skipped: Skipped) -> None:
+    first, second = exchanges
     (call,) = first.reply.calls
     assert (call.id, call.name, {k: int(v) for k, v in call.arguments.items()}) == (
         "c1",
         "find",
         {"id": 7},
     )
-    assert (first.prompt, first.reply.stop) == (ASKED, "tool_use")
+    assert (first.prompt, first.reply.stop) == (PROMPT, "tool_use")
     assert second.reply.blocks == (Text("Done."),)
-    assert not left
+    assert not skipped
 
 
 @pytest.mark.parametrize("records", EMITTERS.values(), ids=list(EMITTERS))
-def test_every_emitter_is_understood(tmp_path: Path, records: tuple[Any, ...]):
-    left = Skipped()
-    check(read_trace(lines(tmp_path / "trace.jsonl", *records), left=left), left)
+def test_every_emitter_is_imported(tmp_path: Path, records: tuple[Any, ...]):
+    skipped = Skipped()
+    check(read_trace(lines(tmp_path / "trace.jsonl", *records), skipped=skipped), skipped)
 
 
 @pytest.mark.parametrize("records", EMITTERS.values(), ids=list(EMITTERS))
-def test_it_does_not_matter_how_the_file_was_saved(tmp_path: Path, records: tuple[Any, ...]):
+def test_every_file_layout_is_imported(tmp_path: Path, records: tuple[Any, ...]):
     path = lines(tmp_path / "trace.jsonl", *records)
     raw = path.read_bytes()
     saved = {
-        "with a mark and the line ends of Windows": b"\xef\xbb\xbf" + raw.replace(b"\n", b"\r\n"),
-        "with empty lines": raw.replace(b"\n", b"\n\n"),
-        "without the last line end": raw.rstrip(b"\n"),
-        "as one list": msgspec.json.format(msgspec.json.encode(list(_flat(records)))),
+        "byte order mark and Windows line ends": b"\xef\xbb\xbf" + raw.replace(b"\n", b"\r\n"),
+        "empty lines": raw.replace(b"\n", b"\n\n"),
+        "no last line end": raw.rstrip(b"\n"),
+        "one list": msgspec.json.format(msgspec.json.encode(list(_flat(records)))),
     }
-    for how, written in saved.items():
+    for layout, written in saved.items():
         path.write_bytes(written)
-        left = Skipped()
-        told = read_trace(path, left=left)
-        assert len(told) == 2, how
-        check(told, left)
+        skipped = Skipped()
+        exchanges = read_trace(path, skipped=skipped)
+        assert len(exchanges) == 2, layout
+        check(exchanges, skipped)
 
 
 def _flat(records: tuple[Any, ...]) -> list[Any]:
     return [
-        one
+        item
         for record in records
-        for one in (cast("list[Any]", record) if isinstance(record, list) else [record])
+        for item in (cast("list[Any]", record) if isinstance(record, list) else [record])
     ]
 
 
-def test_line_signs_inside_of_a_text_end_no_line(tmp_path: Path):
-    said = "one\u2028two\x85three\x0bfour"
+def test_other_line_separators_in_a_text_do_not_end_a_line(tmp_path: Path):
+    text = "one\u2028two\x85three\x0bfour"
     path = tmp_path / "trace.jsonl"
     path.write_text('{"prompt": "q", "response": "one\u2028two\x85three\\u000bfour"}\n')
-    assert read_trace(path)[0].reply.text == said
+    assert read_trace(path)[0].reply.text == text
 
 
-def test_a_torn_last_line_is_told_and_what_is_before_it_is_read(tmp_path: Path):
+def test_a_torn_last_line_is_counted_and_the_rest_is_read(tmp_path: Path):
     path = tmp_path / "trace.jsonl"
     path.write_text('{"prompt": "q", "response": "a"}\n{"prompt": "q", "resp')
-    left = Skipped()
-    assert [one.reply.text for one in read_trace(path, left=left)] == ["a"]
-    assert left == {"torn line (2)": 1}
+    skipped = Skipped()
+    assert [exchange.reply.text for exchange in read_trace(path, skipped=skipped)] == ["a"]
+    assert skipped == {"torn line (2)": 1}
 
 
-def test_a_subagent_does_not_tear_a_message_apart(tmp_path: Path):
-    def said(name: str, text: str, **more: Any) -> dict[str, Any]:
+def test_a_subagent_between_two_events_does_not_split_a_message(tmp_path: Path):
+    def assistant(name: str, text: str, **more: Any) -> dict[str, Any]:
         message = {"id": name, "content": [{"type": "text", "text": text}]}
         return {"type": "assistant", "message": message, **more}
 
     path = lines(
         tmp_path / "stream.jsonl",
         {"type": "user", "message": {"content": "Main"}},
-        said("m1", "one"),
+        assistant("m1", "one"),
         {"type": "user", "message": {"content": "Sub"}, "parent_tool_use_id": "t1"},
-        said("m2", "inner", parent_tool_use_id="t1"),
-        said("m1", "two"),
+        assistant("m2", "inner", parent_tool_use_id="t1"),
+        assistant("m1", "two"),
     )
     first, second = read_trace(path)
     assert (first.prompt, first.reply.text, second.prompt, second.reply.text) == (
@@ -377,41 +377,41 @@ def test_errors_of_providers_are_imported_as_errors(tmp_path: Path):
     text = [{"type": "text", "text": "API Error: 529 overloaded"}]
     claude = {"type": "assistant", "message": {"model": "<synthetic>", "content": text}}
     turn = {"type": "turn.failed", "error": {"message": "no credit"}}
-    again = {"type": "error", "message": "Reconnecting... 1/5"}
-    left = Skipped()
-    (one,) = read_trace(lines(tmp_path / "claude.jsonl", claude))
-    (other,) = read_trace(
-        lines(tmp_path / "codex.jsonl", {"type": "thread.started", "thread_id": "a"}, again, turn),
-        left=left,
+    retry = {"type": "error", "message": "Reconnecting... 1/5"}
+    skipped = Skipped()
+    (first,) = read_trace(lines(tmp_path / "claude.jsonl", claude))
+    (second,) = read_trace(
+        lines(tmp_path / "codex.jsonl", {"type": "thread.started", "thread_id": "a"}, retry, turn),
+        skipped=skipped,
     )
-    assert isinstance(one.error, ModelError)
-    assert (one.error.status, one.error.message) == (529, "overloaded")
-    assert isinstance(other.error, ModelError)
-    assert other.error.message == "no credit"
-    assert left == {"error": 1}
+    assert isinstance(first.error, ModelError)
+    assert (first.error.status, first.error.message) == (529, "overloaded")
+    assert isinstance(second.error, ModelError)
+    assert second.error.message == "no credit"
+    assert skipped == {"error": 1}
 
 
-def test_what_is_not_understood_is_counted(tmp_path: Path):
+def test_unknown_parts_are_counted(tmp_path: Path):
     blocks = [{"type": "image", "source": "…"}, {"type": "text", "text": "Done."}]
     claude = {"type": "assistant", "message": {"content": blocks}}
     plan = {"type": "item.completed", "item": {"type": "todo_list", "items": "…"}}
-    said = {"type": "item.completed", "item": {"type": "agent_message", "text": "Done."}}
+    reply = {"type": "item.completed", "item": {"type": "agent_message", "text": "Done."}}
     part = {"role": "assistant", "parts": [{"type": "blob"}, {"type": "text", "content": "Done."}]}
-    spoken = spans({**CHAT, "gen_ai.output.messages": dump([part])}, CHAT)
+    with_message = spans({**CHAT, "gen_ai.output.messages": dump([part])}, CHAT)
     files: list[tuple[list[Any], dict[str, int]]] = [
         ([claude], {"image": 1}),
-        ([plan, said], {"todo_list": 1}),
-        ([spoken], {"blob": 1, "span that does not tell what was said": 1}),
+        ([plan, reply], {"todo_list": 1}),
+        ([with_message], {"blob": 1, "span without messages": 1}),
     ]
     for records, kinds in files:
-        left = Skipped()
-        (told,) = read_trace(lines(tmp_path / "trace.jsonl", *records), left=left)
-        assert told.reply.text == "Done."
-        assert left == kinds
+        skipped = Skipped()
+        (exchange,) = read_trace(lines(tmp_path / "trace.jsonl", *records), skipped=skipped)
+        assert exchange.reply.text == "Done."
+        assert skipped == kinds
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex", "generic", "otlp", "pi"])
-def test_a_trace_that_is_not_there_names_those_that_are(tmp_path: Path, name: str):
+def test_an_unknown_trace_id_suggests_the_nearest(tmp_path: Path, name: str):
     files: dict[str, tuple[Any, ...]] = {
         "claude-code": ({"type": "assistant", "session_id": "abc", "message": {"content": "x"}},),
         "codex": (
@@ -437,17 +437,17 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from(IMPORTERS), st.sampled_from(sorted(EMITTERS)), st.data())
-def test_a_broken_file_is_told_of_and_never_a_crash(importer: Any, name: str, data: st.DataObject):
+def test_a_broken_record_never_crashes_an_importer(importer: Any, name: str, data: st.DataObject):
     records = _flat(EMITTERS[name])
-    at = data.draw(st.integers(0, len(records) - 1))
-    records[at] = _broken(records[at], data)
-    kept = [TraceRecord(n, as_fields(one)) for n, one in enumerate(records, 1)]
+    index = data.draw(st.integers(0, len(records) - 1))
+    records[index] = _broken(records[index], data)
+    broken = [TraceRecord(n, as_fields(record)) for n, record in enumerate(records, 1)]
     with suppress(OffbookError):
-        importer.read(kept, Path("broken.jsonl"), None, Skipped())
+        importer.read(broken, Path("broken.jsonl"), None, Skipped())
 
 
 def _broken(value: Any, data: st.DataObject) -> Any:
-    """The value with something else somewhere inside."""
+    """Return the value with another value somewhere inside."""
     deeper = bool(value) and data.draw(st.booleans())
     if isinstance(value, dict) and deeper:
         fields = cast("dict[str, Any]", value)
@@ -455,16 +455,16 @@ def _broken(value: Any, data: st.DataObject) -> Any:
         return {**fields, name: _broken(fields[name], data)}
     if isinstance(value, list) and deeper:
         items = cast("list[Any]", value)
-        at = data.draw(st.integers(0, len(items) - 1))
-        return [*items[:at], _broken(items[at], data), *items[at + 1 :]]
+        index = data.draw(st.integers(0, len(items) - 1))
+        return [*items[:index], _broken(items[index], data), *items[index + 1 :]]
     return data.draw(JSON)
 
 
-def test_thoughts_that_nothing_follows_are_kept(tmp_path: Path):
+def test_reasoning_at_the_end_is_a_reply(tmp_path: Path):
     path = lines(
         tmp_path / "codex.jsonl",
         {"type": "thread.started", "thread_id": "a"},
         {"type": "item.completed", "item": {"type": "reasoning", "text": "hm"}},
     )
-    (told,) = read_trace(path)
-    assert told.reply.blocks == (Thinking("hm"),)
+    (exchange,) = read_trace(path)
+    assert exchange.reply.blocks == (Thinking("hm"),)
