@@ -38,7 +38,7 @@ def remove_temp_folder(path: Path) -> None:
 def record_trace(path: Path | None, **header: Any) -> Generator[Hub]:
     """Yield a hub whose events are recorded in a file, if there is a path.
 
-    With `more=True`, the events are appended to an existing trace.
+    With `append=True`, the events are appended to an existing trace.
     """
     clock = SystemClock()
     hub = Hub(clock)
