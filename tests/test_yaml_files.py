@@ -256,8 +256,8 @@ def test_ruamel_is_used_where_yaml_rs_is_not_installed(monkeypatch: pytest.Monke
     monkeypatch.delenv("OFFBOOK_YAML", raising=False)
     monkeypatch.setitem(sys.modules, "yaml_rs", None)
     # the choice is cached
-    uncached = yaml_files._choose_reader.__wrapped__  # noqa: SLF001
-    monkeypatch.setattr(yaml_files, "_choose_reader", uncached)
+    uncached = yaml_files.choose_reader.__wrapped__
+    monkeypatch.setattr(yaml_files, "choose_reader", uncached)
     with pytest.raises(FormatError, match="'a' contains itself"):
         parse_yaml("&a [*a]")
 
