@@ -111,7 +111,7 @@ def test_one_playbook_plays_the_model_of_every_agent(part: Part, tmp_path: Path)
             words, cwd=tmp_path, capture_output=True, text=True, check=True
         ).stdout
 
-    with drive(part.build(run), names=part.names, cwd=tmp_path) as rehearsal:
+    with drive(part.build(run), tool_aliases=part.names, cwd=tmp_path) as rehearsal:
         rehearsal.run(*read_script(PLAYBOOK))
         assert (tmp_path / "note.txt").read_text() == "noted\n"
         assert tell(rehearsal) == [

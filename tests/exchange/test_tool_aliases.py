@@ -90,12 +90,12 @@ def test_a_name_may_lead_to_a_word_that_the_agent_knows():
 
 
 def test_what_is_no_name_is_refused():
-    with pytest.raises(UsageError, match="names: expected a tool name for 'shell', got 7"):
-        drive(AgentSession(), names={"shell": 7})  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
+    with pytest.raises(UsageError, match="expected a tool name or a ToolAlias, got 7"):
+        drive(AgentSession(), tool_aliases={"shell": 7})  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
 
 
 def test_a_session_tells_the_names_of_the_script():
-    with drive(AgentSession(), names={"run": "bash"}) as rehearsal:
+    with drive(AgentSession(), tool_aliases={"run": "bash"}) as rehearsal:
         run = rehearsal.run(
             when(
                 "Go",
@@ -124,7 +124,7 @@ def test_a_blocked_call_is_told_in_the_names_of_the_script():
 
 def test_a_name_that_leads_nowhere_fails_the_run():
     with (
-        drive(AgentSession(), names={"run": "nothing"}) as rehearsal,
+        drive(AgentSession(), tool_aliases={"run": "nothing"}) as rehearsal,
         pytest.raises(ScriptMismatch, match="does not offer: 'run'"),
     ):
         rehearsal.run(when("Go", [call("run", {}), say("Done.")]))
@@ -134,7 +134,7 @@ def test_mocks_are_translated_where_names_are_given():
     line = {"tool_calls": [{"name": "run", "arguments": {"line": "echo one"}}]}
     mocks = Mocks([line, {"text": "Done."}])
     names = {"run": ToolAlias("bash", {"line": "command"})}
-    with drive(AgentSession(), source=mocks, names=names) as rehearsal:
+    with drive(AgentSession(), source=mocks, tool_aliases=names) as rehearsal:
         run = rehearsal.run("Go")
         assert run.calls("run")[0].input == {"line": "echo one"}
         assert run.results("run")[0].text == "one\n"

@@ -1,4 +1,4 @@
-"""A command is recorded with what it said and how it ended."""
+"""A command is recorded with its output and its exit code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.model import Reply, Request
 from offbook.runs.api import drive
-from offbook.runs.commands import KEPT, CommandResult, record_command
+from offbook.runs.commands import MAX_OUTPUT, CommandResult, record_command
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette
@@ -23,10 +23,10 @@ from offbook.sources.server.server import Server
 from tests.sources.cassette.conversations import Counting, answer, ask
 
 
-def run(command: list[str], taping: Any, source: Any, folder: Path) -> CommandResult:
+def run(command: list[str], function: Any, source: Any, folder: Path) -> CommandResult:
     folder.mkdir(exist_ok=True)
     home = dict(os.environ)
-    return taping(source, command, cwd=folder, echo=False, environment=home, deadline=60)[0]
+    return function(source, command, cwd=folder, echo=False, environment=home, deadline=60)[0]
 
 
 ASKING = """
@@ -39,28 +39,31 @@ urllib.request.urlopen(urllib.request.Request(url, body, {"content-type": "appli
 
 @pytest.mark.parametrize(
     "printed, kept",
-    [("'hello'", "hello\n"), ("'x' * 70_000", "x" * KEPT + "\n… 4,465 more bytes\n")],
+    [
+        ("'hello'", "hello\n"),
+        ("'x' * 70_000", "x" * MAX_OUTPUT + "\n… 4,465 more bytes\n"),
+    ],
 )
-def test_the_command_is_kept_with_its_output_and_how_it_ended(
+def test_the_command_is_recorded_with_its_output_and_its_exit_code(
     tmp_path: Path, printed: str, kept: str
 ):
     cassette = tmp_path / "one.yaml"
     command = [sys.executable, "-c", f"{ASKING}\nprint({printed}); raise SystemExit(3)"]
-    done = run(command, record_command, Recording(Counting(), cassette), tmp_path)
-    assert done.code == 3
-    about = load_cassette(cassette).header.metadata["command"]
-    assert (about["exit_code"], about["output"]) == (3, kept)
+    result = run(command, record_command, Recording(Counting(), cassette), tmp_path)
+    assert result.exit_code == 3
+    recorded = load_cassette(cassette).header.metadata["command"]
+    assert (recorded["exit_code"], recorded["output"]) == (3, kept)
 
 
 @pytest.mark.parametrize("command", [[sys.executable, "-c", "pass"], ["no-such-command"]])
-def test_a_command_that_asks_nothing_leaves_no_cassette(tmp_path: Path, command: list[str]):
+def test_a_command_without_requests_leaves_no_cassette(tmp_path: Path, command: list[str]):
     cassette = tmp_path / "one.yaml"
-    with pytest.raises(UsageError, match=r"asked no model|command not found"):
+    with pytest.raises(UsageError, match=r"made no request|command not found"):
         run(command, record_command, Recording(Counting(), cassette), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_provider_that_refuses_is_recorded_so(tmp_path: Path):
+async def test_an_error_of_the_provider_is_recorded(tmp_path: Path):
     class Refusing:
         async def reply(self, _request: Request, /) -> Reply:
             raise ModelError("slow down", status=429, retry_after=3)
@@ -74,8 +77,8 @@ async def test_a_provider_that_refuses_is_recorded_so(tmp_path: Path):
     assert (item.response.error.status, item.response.error.retry_after) == (429, 3)
 
 
-def asking(prompt: str) -> str:
-    """An agent of this process, with a client of the standard library."""
+def ask_openai(prompt: str) -> str:
+    """Return the answer to a prompt: an agent in this process, with urllib as its client."""
     message = {"role": "user", "content": prompt}
     body = msgspec.json.encode({"model": "gpt-5", "messages": [message]})
     url = "https://api.openai.com/v1/chat/completions"
@@ -84,23 +87,23 @@ def asking(prompt: str) -> str:
         return msgspec.json.decode(answer.read())["choices"][0]["message"]["content"]
 
 
-def test_an_agent_of_this_process_is_recorded_without_a_server(tmp_path: Path):
+def test_an_agent_in_this_process_is_recorded_without_a_server(tmp_path: Path):
     cassette = tmp_path / "one.yaml"
     model = Counting()
     with Server() as server:
         live = Live(server.mount(model, run="").openai, environment={})
-        with Recording(live, cassette) as source, drive(asking, source=source) as rehearsal:
+        with Recording(live, cassette) as source, drive(ask_openai, source=source) as rehearsal:
             assert rehearsal.run("Hello").text == "answer 1"
     assert model.asked == 1
     replay = Cassette(cassette)
-    with drive(asking, source=replay) as rehearsal:
+    with drive(ask_openai, source=replay) as rehearsal:
         assert rehearsal.run("Hello").text == "answer 1"
     assert replay.verdict().status == "pass"
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("dialect", PROVIDERS)
-async def test_every_provider_is_asked_in_its_own_words(dialect: str, *, stream: bool):
+async def test_each_provider_is_called_in_its_dialect(dialect: str, *, stream: bool):
     request = msgspec.structs.replace(ask("hi"), metadata={"dialect": dialect}, stream=stream)
     with Server() as server:
         endpoint = server.mount(Counting())
@@ -109,7 +112,7 @@ async def test_every_provider_is_asked_in_its_own_words(dialect: str, *, stream:
     assert reply.text == "answer 1"
 
 
-async def test_a_request_in_an_unknown_dialect_is_not_sent():
+async def test_an_unknown_dialect_is_rejected():
     request = msgspec.structs.replace(ask("hi"), metadata={"dialect": "gemni"})
     with pytest.raises(UsageError, match="supported: openai-chat"):
         await Live(environment={}).reply(request)

@@ -1,4 +1,4 @@
-"""A target that does not do the same twice is found out, and told where."""
+"""A target that is not deterministic is reported with its first difference."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def script(tmp_path: Path, text: str, name: str = "agent.py") -> tuple[str, ...]
     return tuple(resolve_target(str(path))[0])
 
 
-def test_a_target_that_does_the_same_each_time_agrees(tmp_path: Path):
+def test_a_deterministic_target_has_no_divergence(tmp_path: Path):
     model = Counting()
     report = check_determinism(DeterminismTrial(script(tmp_path, SAME), live=model), runs=3)
     assert report.divergences == ()
@@ -78,21 +78,21 @@ def test_a_target_that_does_the_same_each_time_agrees(tmp_path: Path):
         (SCENARIO % (sys.executable, WORDS), "event", "process.output", "scenario.yaml"),
     ],
 )
-def test_what_differs_first_is_named_with_its_place_and_what_came_before(
+def test_the_first_difference_is_reported_with_the_events_before_it(
     tmp_path: Path, text: str, what: str, first: str, name: str
 ):
     report = check_determinism(DeterminismTrial(script(tmp_path, text, name), live=Counting()))
-    (found,) = report.divergences
-    assert (found.run, found.what) == (2, what)
-    assert found.first.startswith(first)
-    assert found.other.startswith(first) or what == "exit code"
-    assert found.first != found.other
-    place = f"at {what} {found.at}" if found.at else f"in its {what}"
-    assert f"pass 2 differs from pass 1 {place}:" in str(found)
-    assert str(found).count("before:") == min(2, max(found.at - 1, 0))
+    (divergence,) = report.divergences
+    assert (divergence.run, divergence.what) == (2, what)
+    assert divergence.first.startswith(first)
+    assert divergence.other.startswith(first) or what == "exit code"
+    assert divergence.first != divergence.other
+    position = f"at {what} {divergence.at}" if divergence.at else f"in its {what}"
+    assert f"pass 2 differs from pass 1 {position}:" in str(divergence)
+    assert str(divergence).count("before:") == min(2, max(divergence.at - 1, 0))
 
 
-def test_without_shuffling_the_order_of_sets_is_no_divergence(tmp_path: Path):
+def test_without_shuffling_the_order_of_sets_is_the_same(tmp_path: Path):
     trial = DeterminismTrial(script(tmp_path, SETS), live=Counting(), shuffle=False)
     assert check_determinism(trial).divergences == ()
 
@@ -103,38 +103,38 @@ CLOCK = (
 
 
 @pytest.mark.parametrize("freeze", [True, False])
-def test_time_stands_still_when_it_is_told_to(tmp_path: Path, *, freeze: bool):
+def test_the_clock_can_be_frozen(tmp_path: Path, *, freeze: bool):
     report = check_determinism(DeterminismTrial(script(tmp_path, CLOCK), freeze=freeze))
     assert (report.divergences == ()) is freeze
     assert report.code == 0
 
 
-def test_what_may_differ_can_be_named(tmp_path: Path):
+def test_redacted_values_are_not_compared(tmp_path: Path):
     command = script(tmp_path, "import uuid\nprint(uuid.uuid4())")
     assert check_determinism(DeterminismTrial(command)).divergences != ()
     rules = {"patterns": {"$UUID": True}}
     assert check_determinism(DeterminismTrial(command, redactions=rules)).divergences == ()
 
 
-@pytest.mark.parametrize("beside", ["agent.cassette.yaml", "agent.mocks.jsonl"])
-def test_what_is_beside_the_target_answers_in_every_pass(tmp_path: Path, beside: str):
+@pytest.mark.parametrize("fixture_name", ["agent.cassette.yaml", "agent.mocks.jsonl"])
+def test_a_fixture_next_to_the_target_is_used_in_every_pass(tmp_path: Path, fixture_name: str):
     (tmp_path / "agent.py").write_text(SAME)
-    if beside.endswith("jsonl"):
-        (tmp_path / beside).write_text('{"text": "hi"}\n')
+    if fixture_name.endswith("jsonl"):
+        (tmp_path / fixture_name).write_text('{"text": "hi"}\n')
     else:
-        asyncio.run(record(tmp_path / beside, [ask("hello")]))
+        asyncio.run(record(tmp_path / fixture_name, [ask("hello")]))
     command, fixture = resolve_target(str(tmp_path / "agent.py"))
-    assert fixture == tmp_path / beside
+    assert fixture == tmp_path / fixture_name
     report = check_determinism(DeterminismTrial(tuple(command), cassette=fixture))
     assert (report.divergences, report.code, report.exchanges) == ((), 0, 2)
 
 
-def test_a_target_that_needs_a_model_and_has_none_is_refused(tmp_path: Path):
+def test_a_target_without_a_model_is_rejected(tmp_path: Path):
     with pytest.raises(UsageError, match="--cassette FILE, or --live"):
         check_determinism(DeterminismTrial(script(tmp_path, SAME)))
 
 
-def test_a_test_is_run_by_pytest(tmp_path: Path):
+def test_a_test_is_run_with_pytest(tmp_path: Path):
     path = tmp_path / "test_one.py"
     path.touch()
     command, _ = resolve_target(f"{path}::test_it")
@@ -143,11 +143,11 @@ def test_a_test_is_run_by_pytest(tmp_path: Path):
 
 
 @pytest.mark.parametrize("runs", [0, 1])
-def test_one_run_agrees_with_nobody(runs: int):
-    with pytest.raises(UsageError, match="cannot be compared"):
+def test_fewer_than_two_runs_are_rejected(runs: int):
+    with pytest.raises(UsageError, match="cannot compare"):
         check_determinism(DeterminismTrial(("true",)), runs=runs)
 
 
-def test_an_unknown_target_is_refused():
-    with pytest.raises(UsageError, match="no such target"):
+def test_an_unknown_target_is_rejected():
+    with pytest.raises(UsageError, match="target not found"):
         resolve_target("nowhere.py")

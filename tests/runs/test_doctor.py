@@ -1,4 +1,4 @@
-"""The doctor says what is here, what was tried, and what to do about the rest."""
+"""The doctor reports installed and tested versions, and a fix for the rest."""
 
 import re
 from importlib.metadata import version
@@ -12,8 +12,8 @@ from offbook.surfaces.cli import main
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder that is all of the PATH."""
+def only_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return an empty folder that is the whole PATH."""
     monkeypatch.delenv("OFFBOOK_CLIENTS", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
@@ -26,37 +26,41 @@ def add_codex(folder: Path, *lines: str) -> None:
 
 
 def find(name: str) -> InstalledTool:
-    return next(finding for finding in find_installed() if finding.name == name)
+    return next(tool for tool in find_installed() if tool.name == name)
 
 
-def test_what_is_missing_comes_with_the_command_that_installs_it(alone: Path):
-    found = find("Claude Code")
-    assert found.installed is None
-    assert found.do == f"npm install -g @anthropic-ai/claude-code@{found.tested}"
+def test_a_missing_client_has_the_command_that_installs_it(only_path: Path):
+    tool = find("Claude Code")
+    assert tool.installed is None
+    assert tool.fix == f"npm install -g @anthropic-ai/claude-code@{tool.tested}"
 
 
-def test_what_is_installed_is_asked_for_its_version(alone: Path):
-    add_codex(alone, "echo codex-cli 9.8.7")
-    found = find("Codex")
-    assert (found.installed, found.place) == ("9.8.7", str(alone / "codex"))
+def test_an_installed_client_reports_its_version(only_path: Path):
+    add_codex(only_path, "echo codex-cli 9.8.7")
+    tool = find("Codex")
+    assert (tool.installed, tool.path) == ("9.8.7", str(only_path / "codex"))
 
 
-def test_what_does_not_run_is_told_apart_from_what_is_missing(
-    alone: Path, capsys: pytest.CaptureFixture[str]
+def test_a_broken_client_is_distinguished_from_a_missing_one(
+    only_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    add_codex(alone, "exit 1")
-    with pytest.raises(SystemExit) as ended:
+    add_codex(only_path, "exit 1")
+    with pytest.raises(SystemExit) as exit_:
         main(["doctor"])
-    assert not ended.value.code
-    told = capsys.readouterr().out
+    assert not exit_.value.code
+    output = capsys.readouterr().out
     assert re.search(
-        r"^Codex +does not run; \S+ was tested: mend it: npm install", told, re.MULTILINE
+        r"^Codex +does not run; tested with \S+; fix: reinstall it: npm install",
+        output,
+        re.MULTILINE,
     )
-    assert re.search(r"^Gemini CLI +is missing; \S+ was tested: npm install", told, re.MULTILINE)
-    assert re.search(rf"^openai +{re.escape(version('openai'))}", told, re.MULTILINE)
+    assert re.search(
+        r"^Gemini CLI +not installed; tested with \S+; fix: npm install", output, re.MULTILINE
+    )
+    assert re.search(rf"^openai +{re.escape(version('openai'))}", output, re.MULTILINE)
 
 
-def test_machines_get_the_same(alone: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_json_output_has_the_same_tools(only_path: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["doctor", "--json"])
     assert (
@@ -64,12 +68,14 @@ def test_machines_get_the_same(alone: Path, capsys: pytest.CaptureFixture[str]):
     )
 
 
-def test_a_package_that_is_missing_is_named(alone: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_package_has_the_command_that_installs_it(
+    only_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setitem(PACKAGES, "no-such-package", "1.2")
-    assert find("no-such-package").do == "pip install no-such-package==1.2"
+    assert find("no-such-package").fix == "pip install no-such-package==1.2"
 
 
-def test_the_packages_are_tested_in_the_versions_of_the_lock(root: Path):
+def test_the_tested_versions_are_those_of_the_lock(root: Path):
     lock = (root / "requirements.lock").read_text(encoding="utf-8")
     for name, tested in PACKAGES.items():
         assert f"\n{name}=={tested} " in lock

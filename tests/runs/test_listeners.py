@@ -1,4 +1,4 @@
-"""Listeners of a rehearsal's hub: they hear it live, and what they raise fails the run."""
+"""Listeners of a rehearsal receive events live, and their errors fail the run."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from offbook.trace.events import Event
 HELLO = when("Hello", [say("Hi.")])
 
 
-def test_a_listener_hears_events_while_they_happen():
-    heard: list[str] = []
+def test_a_listener_receives_events_as_they_are_emitted():
+    received: list[str] = []
     with session() as rehearsal:
-        rehearsal.hub.subscribe(lambda event: heard.append(event.event), ["agent.*"])
+        rehearsal.hub.subscribe(lambda event: received.append(event.event), ["agent.*"])
         rehearsal.run(HELLO)
-        assert heard == ["agent.start", "agent.end"]
+        assert received == ["agent.start", "agent.end"]
 
 
 def fail(event: Event) -> None:
@@ -29,7 +29,7 @@ async def fail_later(event: Event) -> None:
 
 
 @pytest.mark.parametrize("listener", [fail, fail_later])
-async def test_what_a_listener_raises_fails_the_run(listener: Callable[[Event], object]):
+async def test_an_error_of_a_listener_fails_the_run(listener: Callable[[Event], object]):
     async with session() as rehearsal:
         rehearsal.hub.subscribe(listener, "agent.start")
         with pytest.raises(ValueError, match="broken listener"):
@@ -37,7 +37,7 @@ async def test_what_a_listener_raises_fails_the_run(listener: Callable[[Event], 
 
 
 @pytest.mark.parametrize("listener", [fail, fail_later])
-async def test_unless_errors_are_allowed(listener: Callable[[Event], object]):
+async def test_errors_of_listeners_can_be_allowed(listener: Callable[[Event], object]):
     async with session() as rehearsal:
         rehearsal.hub.allow_errors = True
         rehearsal.hub.subscribe(listener, "agent.start")
@@ -46,7 +46,7 @@ async def test_unless_errors_are_allowed(listener: Callable[[Event], object]):
 
 
 @pytest.mark.parametrize("listener", [fail, fail_later])
-async def test_what_a_listener_raises_at_the_end_fails_the_end(
+async def test_an_error_of_a_listener_fails_dispose(
     listener: Callable[[Event], object],
 ):
     rehearsal = await session(mock_tools={"never": "used"})

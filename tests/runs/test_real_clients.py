@@ -1,7 +1,7 @@
-"""What a real client asks and is answered is recorded once, and replayed with no network at all.
+"""Requests of real clients are recorded once and replayed without a network.
 
-Recorded and replayed as people do it, by the commands: each time in a process and a folder of its
-own, the replays where there is no network but loopback.
+The commands `offbook record` and `offbook replay` run as processes, each in its own folder; a
+replay has no network except loopback.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from offbook.subjects.clis.gemini import SETTINGS
 from tests.clients import CLAUDE, CODEX, GEMINI, marks_of
 from tests.runs.command_clients import CLIENTS
 
-SCRIPT = Path(__file__).parent / "clients.py"
+SCRIPT = Path(__file__).parent / "command_clients.py"
 PROMPT = "Look at order 7"
 KEY = "sk-proj-" + "abcdEFGH1234" * 3
 TIMES = 3
@@ -63,38 +63,38 @@ SHELLS = (CLAUDE, CODEX, GEMINI)
 
 
 class Upstream:
-    """The real provider, for the purposes of these tests: has it look once, then says so."""
+    """A substitute for the real provider: one tool call, then a text."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
     async def reply(self, request: Request, /) -> Reply:
-        self.asked += 1
+        self.requests += 1
         known = [tool.name for tool in request.tools if tool.name in SHELL]
         if known and not any(message.results for message in request.messages):
-            call = ToolCall(f"call_{self.asked}aB3", known[0], SHELL[known[0]])
+            call = ToolCall(f"call_{self.requests}aB3", known[0], SHELL[known[0]])
             return Reply((Text("let me look"), call), "tool_use", Usage(20, 9))
-        text = f"It is blue, {self.asked} times."
+        text = f"It is blue, {self.requests} times."
         return Reply((Text(text),), usage=Usage(10, 3), chunks=("It is ", "bl", text[8:]))
 
 
-def words_of(client: str) -> list[str]:
-    """How a client is asked."""
+def command_of(client: str) -> list[str]:
+    """Return the command that runs a client."""
     if client in COMMANDS:
-        found = {str(shell): shell for shell in SHELLS}[client].client.find()
-        return [str(found), *COMMANDS[client]]
+        program = {str(shell): shell for shell in SHELLS}[client].client.find()
+        return [str(program), *COMMANDS[client]]
     return [sys.executable, str(SCRIPT), client, PROMPT]
 
 
-def read(client: str, output: str, folder: Path) -> list[Any]:
-    """What a client said and did, without what is never the same twice: names, times, places."""
+def parse_output(client: str, output: str, folder: Path) -> list[Any]:
+    """Return the texts and tool results of a client, without ids, times and paths."""
     if client not in COMMANDS:
         return [output]
     events = [msgspec.json.decode(line) for line in output.replace(str(folder), "").splitlines()]
     if client == "codex":
         items = [event["item"] for event in events if event["type"] == "item.completed"]
         return [(one.get("text"), one.get("aggregated_output")) for one in items]
-    if client == "gemini":  # it tells a piece when it comes: two may be told as one
+    if client == "gemini":  # chunks are printed as they arrive, two may be joined
         pieces = [event["content"] for event in events if event.get("role") == "assistant"]
         return [*(event.get("output") for event in events), "".join(pieces)]
     said = [event["message"]["content"] for event in events if "message" in event]
@@ -104,8 +104,8 @@ def read(client: str, output: str, folder: Path) -> list[Any]:
 
 
 @cache
-def _alone() -> tuple[str, ...]:
-    """What goes before a command so that it has no network but loopback, where that is allowed."""
+def _without_network() -> tuple[str, ...]:
+    """Return a prefix that runs a command without a network, if the system allows it."""
     words = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
     if not shutil.which("unshare") or subprocess.run([*words, "true"], check=False).returncode:
         return ()
@@ -144,18 +144,18 @@ CLIS = [pytest.param(str(shell), marks=marks_of(shell)) for shell in SHELLS]
 
 
 @pytest.mark.parametrize("client", [*SDKS, *CLIS])
-def test_what_a_real_client_was_told_is_told_again(
+def test_a_recording_of_a_real_client_is_replayed_the_same(
     client: str, tmp_path: Path, upstream: tuple[Upstream, dict[str, str]]
 ):
     model, variables = upstream
     cassette, here = tmp_path / f"{client}.yaml", tmp_path / "here"
-    words = ["--", *words_of(client)]
+    words = ["--", *command_of(client)]
     recorded = offbook("record", cassette, *words, folder=here, env=variables)
     assert recorded.returncode == 0, recorded.stderr
-    told = read(client, recorded.stdout, here)
-    assert str(told[-1]).count(" times.") >= len(CLIENTS.get(client, (client,)))
-    asked = model.asked
-    assert asked == len(load_cassette(cassette))
+    expected = parse_output(client, recorded.stdout, here)
+    assert str(expected[-1]).count(" times.") >= len(CLIENTS.get(client, (client,)))
+    requests = model.requests
+    assert requests == len(load_cassette(cassette))
     streamed = [
         item.response.chunks.split() for item in load_cassette(cassette) if item.request.stream
     ]
@@ -163,11 +163,11 @@ def test_what_a_real_client_was_told_is_told_again(
     assert [6, 2, 12] in pieces or client == "google_genai"  # as upstream cut it
     for at in range(SLOW.get(client, TIMES)):
         there = tmp_path / ("deeper" * at) / f"there_{at}"
-        again = offbook("replay", cassette, *words, folder=there, before=_alone())
+        again = offbook("replay", cassette, *words, folder=there, before=_without_network())
         assert again.returncode == 0, again.stderr
-        assert read(client, again.stdout, there) == told
-    assert model.asked == asked
+        assert parse_output(client, again.stdout, there) == expected
+    assert model.requests == requests
     if client in CLIENTS:
-        assert recorded.stdout.endswith("refused: 0\n")  # of the border around the client
+        assert recorded.stdout.endswith("refused: 0\n")  # by the network guard of the client
     assert KEY not in cassette.read_text(encoding="utf-8")
     assert str(here) not in cassette.read_text(encoding="utf-8")

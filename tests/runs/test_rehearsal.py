@@ -1,4 +1,4 @@
-"""A rehearsal opens, runs and closes its subject, whatever happens between."""
+"""A rehearsal opens, runs and closes its subject, also when a run fails."""
 
 import asyncio
 import gc
@@ -15,7 +15,14 @@ import pytest
 import offbook
 from offbook import Playbook, Reply, Request, call, drive, say, session, when
 from offbook.determinism.clock import FrozenClock
-from offbook.errors import ExtensionError, OffbookError, PlaybookError, ToolFailed, UsageError
+from offbook.errors import (
+    ExtensionError,
+    OffbookError,
+    PlaybookError,
+    ScriptExhausted,
+    ToolFailed,
+    UsageError,
+)
 from offbook.runs.rehearsal import Rehearsal
 from offbook.subjects.session.extensions import Api
 from offbook.subjects.session.hooks import Context, HookEvent
@@ -26,15 +33,15 @@ from offbook.trace.reader import read_trace
 from offbook.types import Text
 
 JSON = dict[str, Any]
-raw: Any = offbook  # as if nobody had checked the types
+raw: Any = offbook  # for calls that a type checker would reject
 
 HELLO = when("Hello", [say("Hi!")])
 
 
-# ----------------------------------------------------------------------------- sync and async alike
+# ----------------------------------------------------------------------------- sync and async
 
 
-def test_in_a_plain_function_a_run_has_happened_when_it_comes_back():
+def test_in_a_plain_function_a_run_is_complete_when_it_returns():
     with session() as t:
         assert t.run(HELLO).text == "Hi!"
 
@@ -46,7 +53,7 @@ async def test_in_an_async_function_a_run_is_awaited():
         assert await run is run
 
 
-async def test_in_an_async_function_a_rehearsal_may_be_awaited_and_disposed():
+async def test_in_an_async_function_a_rehearsal_can_be_awaited_and_disposed():
     t = await session()
     await t.run(HELLO)
     await t.dispose()
@@ -54,21 +61,21 @@ async def test_in_an_async_function_a_rehearsal_may_be_awaited_and_disposed():
     assert not t.cwd.exists()
 
 
-async def test_a_run_opens_a_rehearsal_that_nobody_opened():
+async def test_a_run_opens_the_rehearsal_if_needed():
     t = session()
     await t.run(HELLO)
     await t.dispose()
     assert t.events.tool_sequence() == []
 
 
-async def test_a_run_that_nobody_awaited_fails_the_rehearsal():
+async def test_a_run_that_was_never_awaited_fails_the_rehearsal():
     t = await session()
     t.run(HELLO)
     with pytest.raises(UsageError, match="never awaited, so nothing was tested"):
         await t.dispose()
 
 
-async def test_a_run_that_nobody_awaited_has_no_events():
+async def test_a_run_that_was_not_awaited_has_no_events():
     t = await session()
     run = t.run(HELLO)
     with pytest.raises(UsageError, match="has not finished"):
@@ -77,31 +84,31 @@ async def test_a_run_that_nobody_awaited_has_no_events():
     await t.dispose()
 
 
-async def test_a_plain_with_in_an_async_function_is_refused():
+async def test_a_plain_with_in_an_async_function_is_rejected():
     t = session()
-    with pytest.raises(UsageError, match="cannot wait") as caught, t:
+    with pytest.raises(UsageError, match="cannot be used in an `async def`") as caught, t:
         pass
     assert "async with" in caught.value.hint
     await t.dispose()
 
 
-def test_nothing_runs_after_the_rehearsal_is_over():
+def test_no_run_is_possible_after_the_rehearsal():
     with session() as t:
         t.run(HELLO)
     with pytest.raises(UsageError, match="the rehearsal is over"):
         t.run(HELLO)
 
 
-def test_a_rehearsal_may_be_disposed_twice():
+def test_dispose_is_idempotent():
     t = session()
     t.dispose()
     t.dispose()
 
 
-# ------------------------------------------------------------------------------------- what is left
+# ------------------------------------------------------------------------------------- files
 
 
-def test_a_temporary_folder_is_removed_and_one_that_was_given_is_kept(tmp_path: Path):
+def test_a_temporary_folder_is_removed_and_a_given_one_is_kept(tmp_path: Path):
     with session() as own, session(cwd=tmp_path) as given:
         for t in (own, given):
             t.run(when("x", [call("write", {"path": "a.txt", "content": "x"}), say("ok")]))
@@ -112,7 +119,7 @@ def test_a_temporary_folder_is_removed_and_one_that_was_given_is_kept(tmp_path: 
     assert (tmp_path / "a.txt").exists()
 
 
-def test_what_happened_can_be_asked_after_everything_is_gone():
+def test_events_are_available_after_the_rehearsal():
     with session() as t:
         before = t.events
         run = t.run(HELLO)
@@ -121,17 +128,17 @@ def test_what_happened_can_be_asked_after_everything_is_gone():
     assert run.text == "Hi!"
 
 
-def test_a_trace_that_was_given_a_place_stays_there(tmp_path: Path):
-    place = tmp_path / "traces" / "hello.jsonl"
-    with session(trace=place) as t:
+def test_a_trace_with_a_given_path_is_kept(tmp_path: Path):
+    path = tmp_path / "traces" / "hello.jsonl"
+    with session(trace=path) as t:
         t.run(HELLO)
-    events, faults = read_trace(place)
+    events, faults = read_trace(path)
     assert faults == []
     assert events == t.events.all
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
-def test_a_second_rehearsal_with_the_same_trace_tells_only_its_own_story(tmp_path: Path):
+def test_a_second_rehearsal_overwrites_the_trace_of_the_first(tmp_path: Path):
     for text in ("one", "two"):
         with session(trace=tmp_path / "t.jsonl") as t:
             run = t.run(when(text, [say(text)]))
@@ -139,7 +146,7 @@ def test_a_second_rehearsal_with_the_same_trace_tells_only_its_own_story(tmp_pat
             assert [m.text for m in t.events.messages] == [text, text]
 
 
-def test_the_run_begins_and_ends_in_the_trace():
+def test_the_trace_has_the_start_and_the_end_of_a_run():
     with session() as t:
         t.run(HELLO, when("Again", [say("Hi!")]))
         first, *_, last = t.events.all
@@ -147,7 +154,7 @@ def test_the_run_begins_and_ends_in_the_trace():
         assert (last.event, last.data) == ("_meta.run_end", {"ok": True})
 
 
-def test_time_comes_from_the_clock_that_is_given():
+def test_timestamps_come_from_the_given_clock():
     t = Rehearsal(AgentSession(), clock=FrozenClock(1000, tick=1))
     with t:
         t.run(HELLO)
@@ -155,19 +162,19 @@ def test_time_comes_from_the_clock_that_is_given():
     assert stamps == list(range(1001, 1001 + len(stamps)))
 
 
-def test_two_runs_of_the_same_script_leave_the_same_trace(tmp_path: Path):
-    def play(place: Path) -> bytes:
+def test_two_runs_of_the_same_script_have_the_same_trace(tmp_path: Path):
+    def record(path: Path) -> bytes:
         t = Rehearsal(
-            AgentSession(mock_tools={"bash": "ok"}), trace=place, clock=FrozenClock(0, tick=1)
+            AgentSession(mock_tools={"bash": "ok"}), trace=path, clock=FrozenClock(0, tick=1)
         )
         with t:
             t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
-        return place.read_bytes()
+        return path.read_bytes()
 
-    assert play(tmp_path / "a.jsonl") == play(tmp_path / "b.jsonl")
+    assert record(tmp_path / "a.jsonl") == record(tmp_path / "b.jsonl")
 
 
-# ------------------------------------------------------------------------------- when it goes wrong
+# ------------------------------------------------------------------------------- failures
 
 
 def fails_to_start(api: Api) -> None:
@@ -182,7 +189,7 @@ def leftovers(folder: Path) -> list[str]:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made."""
+    """Return the folder of temporary files, which is empty."""
     import tempfile
 
     folder = tmp_path / "tmp"
@@ -191,14 +198,14 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_an_extension_that_cannot_be_loaded_leaves_nothing_behind(temporary: Path):
+def test_an_invalid_extension_leaves_no_files(temporary: Path):
     with pytest.raises(ExtensionError):
         session(extensions=["./nope.py"])
-    gc.collect()  # an event loop that was not closed would complain now
+    gc.collect()  # an event loop that is still open warns here
     assert leftovers(temporary) == []
 
 
-async def test_an_extension_that_cannot_be_loaded_leaves_nothing_behind_in_an_async_function(
+async def test_an_invalid_extension_leaves_no_files_in_an_async_function(
     temporary: Path,
 ):
     t = session(extensions=["./nope.py"])
@@ -209,7 +216,7 @@ async def test_an_extension_that_cannot_be_loaded_leaves_nothing_behind_in_an_as
     assert leftovers(temporary) == []
 
 
-async def test_a_session_that_cannot_start_is_shut_down(temporary: Path):
+async def test_a_session_that_fails_to_start_is_shut_down(temporary: Path):
     seen: list[str] = []
 
     def watcher(api: Api) -> None:
@@ -224,7 +231,7 @@ async def test_a_session_that_cannot_start_is_shut_down(temporary: Path):
     assert leftovers(temporary) == []
 
 
-def test_a_session_that_cannot_shut_down_fails_and_leaves_nothing_behind(temporary: Path):
+def test_a_session_that_fails_to_shut_down_leaves_no_files(temporary: Path):
     def extension(api: Api) -> None:
         @api.on("session_shutdown")
         def stop(_: HookEvent, ctx: Context) -> None:
@@ -259,7 +266,7 @@ def test_a_listener_that_raises_at_the_end_fails_the_rehearsal():
         t.dispose()
 
 
-def test_a_run_that_fails_is_told_with_a_verdict():
+def test_a_failed_run_has_a_verdict():
     def extension(api: Api) -> None:
         @api.tool("boom")
         def boom(params: JSON, ctx: Context) -> None:
@@ -289,29 +296,29 @@ with session(extensions=[extension], trace=sys.argv[1]) as t:
 """
 
 
-def test_an_interrupt_from_the_keyboard_leaves_a_readable_trace_with_its_end(tmp_path: Path):
-    place = tmp_path / "t.jsonl"
-    ended = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, place],
+def test_ctrl_c_leaves_a_complete_trace(tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    process = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, path],
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    assert ended.returncode in {-signal.SIGINT, 128 + signal.SIGINT}
-    assert "KeyboardInterrupt" in ended.stderr
-    events, faults = read_trace(place)
+    assert process.returncode in {-signal.SIGINT, 128 + signal.SIGINT}
+    assert "KeyboardInterrupt" in process.stderr
+    events, faults = read_trace(path)
     assert faults == []
     (end,) = [event for event in events if event.event == "_meta.run_end"]
     assert end.data["ok"] is False
-    assert os.path.exists(place)  # noqa: PTH110 - it is the file itself that counts
+    assert os.path.exists(path)  # noqa: PTH110 - path is a Path
 
 
-# -------------------------------------------------------------------------- other subjects, sources
+# -------------------------------------------------------------------------- subjects and sources
 
 
 class Parrot:
-    """A subject that asks the model once for each prompt, and swallows what goes wrong."""
+    """A subject that makes one request per prompt and swallows errors."""
 
     name = "parrot"
     model_access: ModelAccess = "call"
@@ -321,17 +328,17 @@ class Parrot:
         self._careful = careful
         self._twice = twice
 
-    async def open(self, stage: RunContext, /) -> None:
-        self._stage = stage
+    async def open(self, context: RunContext, /) -> None:
+        self._context = context
 
     async def prompt(self, text: str, /) -> None:
         from offbook.exchange.messages import History, user
 
         request = Request(History([user(text)]))
         try:
-            await self._stage.source.reply(request)
+            await self._context.source.reply(request)
             if self._twice:
-                await self._stage.source.reply(request)
+                await self._context.source.reply(request)
         except Exception as error:
             if self._careful:
                 raise RuntimeError("the parrot fell") from error
@@ -355,9 +362,9 @@ def test_any_subject_can_be_driven():
 
 
 @pytest.mark.parametrize("careful", [True, False], ids=["wraps errors", "swallows errors"])
-def test_a_subject_that_hides_the_scripts_error_does_not_save_the_run(careful: object):
+def test_an_error_of_the_script_fails_the_run_although_the_subject_hides_it(careful: object):
     with drive(Parrot(careful=bool(careful), twice=True)) as t:
-        with pytest.raises(offbook.ScriptExhausted):
+        with pytest.raises(ScriptExhausted):
             t.run(HELLO)
         assert t.events.verdicts[0].status == "fail"
 
@@ -367,24 +374,24 @@ class Always:
         return Reply((Text("from a source"),))
 
 
-def test_any_source_can_answer_and_then_prompts_are_the_script():
+def test_with_another_source_the_script_is_a_list_of_prompts():
     with session(source=Always()) as t:
         assert t.run("Hello", "Again").text == "from a source"
-        with pytest.raises(PlaybookError, match="takes prompts here, not Turn"):
+        with pytest.raises(PlaybookError, match="expected prompts, got Turn"):
             t.run(HELLO)
 
 
-def test_a_playbook_of_ones_own_can_be_the_source():
+def test_a_playbook_can_be_the_source():
     with session(source=Playbook(strict=False), mock_tools={"bash": "ok"}) as t:
         run = t.run(when("x", [call("bash", {"command": "ls"})]))
         assert "PLAYBOOK EXHAUSTED" in run.text
 
 
-# ---------------------------------------------------------------------------------------- bad input
+# ------------------------------------------------------------------------------------ invalid input
 
 
 @pytest.mark.parametrize(
-    "build, says",
+    "build, message",
     [
         (lambda: raw.session(extensions="a.py"), "extensions must be a list, got str"),
         (lambda: raw.session(extensions={"a": 1}), "extensions must be a list, got dict"),
@@ -429,9 +436,9 @@ def test_a_playbook_of_ones_own_can_be_the_source():
         (lambda: raw.session(mock_ui={"notify": "ignore"}), '"collect" or a function'),
         (lambda: raw.session(system_prompt=None), "system_prompt must be a string, got NoneType"),
         (lambda: raw.session(cwd="/no/such/folder"), "cwd is not a folder"),
-        (lambda: raw.session(cwd=5), "cwd is a path, not 5"),
-        (lambda: raw.session(cwd=""), "cwd is a path, not ''"),
-        (lambda: raw.session(trace=5), "trace is a path, not 5"),
+        (lambda: raw.session(cwd=5), "cwd: expected a path, got 5"),
+        (lambda: raw.session(cwd=""), "cwd: expected a path, got ''"),
+        (lambda: raw.session(trace=5), "trace: expected a path, got 5"),
         (lambda: raw.session(trace="/dev/null/x/t.jsonl"), "cannot write the trace"),
         (lambda: raw.session(skills={"name": "a"}), "skills must be a list, got dict"),
         (lambda: raw.session(skills=[5]), "invalid skill: Expected `object`, got `int`"),
@@ -440,50 +447,54 @@ def test_a_playbook_of_ones_own_can_be_the_source():
         (lambda: raw.session(settings={"modle": "m"}), "did you mean 'model'"),
         (lambda: raw.session(settings={"retries": "2"}), "settings: Expected `int`, got `str`"),
         (lambda: raw.session(settings={5: 1}), "settings keys must be strings, got 5"),
-        (lambda: raw.session(source=5), "a int is no source of replies"),
-        (lambda: raw.session(source=Always), "a type is no source of replies"),
+        (lambda: raw.session(source=5), "int does not implement ModelSource"),
+        (lambda: raw.session(source=Always), "type does not implement ModelSource"),
         (lambda: raw.session(mock_tool={}), "did you mean 'mock_tools'"),
         (lambda: raw.session("a.py"), "takes 0 positional arguments"),
-        (lambda: raw.session(auto_assert="no"), "auto_assert is True or False, not 'no'"),
-        (lambda: raw.session(propagate_errors=None), "propagate_errors is True or False"),
-        (lambda: raw.session(mock_extension_tools=1), "mock_extension_tools is True or False"),
+        (lambda: raw.session(auto_assert="no"), "auto_assert: expected a bool, got 'no'"),
+        (lambda: raw.session(propagate_errors=None), "propagate_errors: expected a bool"),
+        (lambda: raw.session(mock_extension_tools=1), "mock_extension_tools: expected a bool"),
         (raw.drive, "missing 1 required positional argument: 'subject'"),
-        (lambda: raw.drive(5, auto_assert=1), "auto_assert is True or False, not 1"),
-        (lambda: raw.drive(5), "a int cannot be driven"),
-        (lambda: raw.drive(AgentSession), "cannot be driven"),
+        (lambda: raw.drive(5, auto_assert=1), "auto_assert: expected a bool, got 1"),
+        (lambda: raw.drive(Parrot(), lenint=["orphan_result"]), "did you mean 'lenient'"),
+        (lambda: raw.drive(Parrot(), mock_tools={"a": "b"}), "has no option 'mock_tools'"),
+        (lambda: raw.drive(print, lenint=["orphan_result"]), "did you mean 'lenient'"),
+        (lambda: raw.drive(print, mock_tool={"a": "b"}), "did you mean 'mock_tools'"),
+        (lambda: raw.drive(5), "cannot drive a int"),
+        (lambda: raw.drive(AgentSession), "cannot drive <class"),
     ],
 )
-def test_a_wrong_option_is_refused_with_the_mend(build: Callable[[], object], says: str):
+def test_an_invalid_option_is_rejected(build: Callable[[], object], message: str):
     with pytest.raises(OffbookError) as caught:
         build()
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     gc.collect()
 
 
 @pytest.mark.parametrize(
-    "script, says",
+    "script, message",
     [
-        ([], "there is nothing to run"),
-        (["Hello"], "run() takes turns and roles here, not str"),
-        ([[HELLO]], "run() takes turns and roles here, not list"),
-        ([say("x")], "run() takes turns and roles here, not Say"),
-        ([offbook.role("a", [say("x")], system="s")], "there is nothing to run"),
+        ([], "the script has no turn"),
+        (["Hello"], "run() expected turns and roles, got str"),
+        ([[HELLO]], "run() expected turns and roles, got list"),
+        ([say("x")], "run() expected turns and roles, got Say"),
+        ([offbook.role("a", [say("x")], system="s")], "the script has no turn"),
         ([when("x", [])], "a turn with no actions"),
         ([when("/nope", [])], "a turn with no actions"),
     ],
 )
-def test_a_wrong_script_is_refused_with_the_mend_and_the_next_one_runs(
-    script: list[Any], says: str
+def test_an_invalid_script_is_rejected_with_a_hint_and_the_next_one_runs(
+    script: list[Any], message: str
 ):
     with session() as t:
         with pytest.raises(PlaybookError) as caught:
             t.run(*script)
-        assert says in str(caught.value)
+        assert message in str(caught.value)
         assert caught.value.hint
         assert t.run(HELLO).text == "Hi!"
 
 
-def test_every_wrong_option_names_a_mend():
+def test_an_invalid_option_has_a_hint():
     with pytest.raises(UsageError) as caught:
         raw.session(extensions="a.py")
     assert caught.value.hint == "write extensions=[…]"

@@ -1,4 +1,4 @@
-"""One bridge from plain functions to the event loop."""
+"""The bridge runs coroutines from plain functions."""
 
 import asyncio
 
@@ -7,18 +7,18 @@ import pytest
 from offbook.runs.sync_bridge import SyncBridge, in_event_loop
 
 
-async def ask() -> bool:
+async def is_in_loop() -> bool:
     return in_event_loop()
 
 
-def test_whoever_is_in_a_loop_is_told_so():
+def test_a_running_event_loop_is_detected():
     assert not in_event_loop()
     bridge = SyncBridge()
-    assert bridge.run(ask())
+    assert bridge.run(is_in_loop())
     bridge.close()
 
 
-def test_the_loop_stays_the_same_until_it_is_closed():
+def test_the_loop_is_the_same_until_it_is_closed():
     async def loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
@@ -30,7 +30,7 @@ def test_the_loop_stays_the_same_until_it_is_closed():
     assert first.is_closed()
 
 
-def test_what_is_raised_comes_through():
+def test_an_exception_is_passed_on():
     async def boom() -> None:
         raise LookupError("boom")
 

@@ -1,4 +1,4 @@
-"""A subject that wants a base URL gets one, and the test hears what went wrong behind it."""
+"""A subject gets the base URL of its model, and errors behind it fail the test."""
 
 import threading
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from offbook.trace.events import Verdict
 
 
 class Agent:
-    """A small agent over the OpenAI SDK: it blocks its thread, and knows nothing of Offbook."""
+    """A small agent with the OpenAI SDK that blocks its thread."""
 
     name = "agent"
     model_access: ModelAccess = "endpoint"
@@ -32,9 +32,9 @@ class Agent:
         self._client: openai.OpenAI | None = None
         self.endpoint = ""
 
-    async def open(self, stage: RunContext) -> None:
-        self.endpoint = stage.endpoint
-        self._client = openai.OpenAI(base_url=f"{stage.endpoint}/v1", api_key="x")
+    async def open(self, context: RunContext) -> None:
+        self.endpoint = context.endpoint
+        self._client = openai.OpenAI(base_url=f"{context.endpoint}/v1", api_key="x")
 
     async def prompt(self, text: str) -> None:
         assert self._client is not None
@@ -55,23 +55,24 @@ class Agent:
 
 
 def converse(client: openai.OpenAI, text: str) -> None:
-    """Ask until the model calls no more tools; every tool says that it is done."""
+    """Make requests until the model calls no tool; every tool returns "done"."""
     messages: list[Any] = [{"role": "user", "content": text}]
     while True:
-        said = client.chat.completions.create(model="m", messages=messages).choices[0].message
-        messages.append(said.to_dict())
-        if not said.tool_calls:
+        reply = client.chat.completions.create(model="m", messages=messages).choices[0].message
+        messages.append(reply.to_dict())
+        if not reply.tool_calls:
             return
         messages += [
-            {"role": "tool", "tool_call_id": made.id, "content": "done"} for made in said.tool_calls
+            {"role": "tool", "tool_call_id": made.id, "content": "done"}
+            for made in reply.tool_calls
         ]
 
 
 def ignore(client: openai.OpenAI, text: str) -> None:
-    """Do nothing at all."""
+    """Do nothing."""
 
 
-def test_an_agent_that_blocks_the_loop_is_served_all_the_same():
+def test_an_agent_that_blocks_the_event_loop_is_answered():
     threads: list[str] = []
 
     def note(result: ToolResult) -> None:
@@ -87,13 +88,13 @@ def test_an_agent_that_blocks_the_loop_is_served_all_the_same():
     assert threads == ["done in offbook-server"]
 
 
-async def test_the_same_in_an_async_test():
+async def test_an_agent_that_blocks_the_event_loop_is_answered_in_an_async_test():
     async with drive(Agent(converse)) as rehearsal:
         run = await rehearsal.run(when("go", [call("look"), say("Seen.")]))
         assert run.tools == ["look"]
 
 
-def test_rehearsals_side_by_side_have_base_urls_of_their_own():
+def test_parallel_rehearsals_have_different_base_urls():
     one, two = Agent(converse), Agent(converse)
     with drive(one) as first, drive(two) as second:
         second.run(when("b", [say("B")]))
@@ -102,13 +103,13 @@ def test_rehearsals_side_by_side_have_base_urls_of_their_own():
         assert one.endpoint.rpartition("/s/")[0] == two.endpoint.rpartition("/s/")[0]
 
 
-def test_what_the_script_lacks_is_raised_not_what_the_sdk_made_of_it():
+def test_the_error_of_the_script_is_raised_not_that_of_the_sdk():
     with drive(Agent(converse)) as rehearsal, pytest.raises(ScriptExhausted) as caught:
         rehearsal.run(when("go", [call("look")]))
     assert isinstance(caught.value.__cause__, openai.BadRequestError)
 
 
-def test_an_agent_that_swallows_the_refusal_fails_too():
+def test_an_agent_that_swallows_the_error_fails():
     def careless(client: openai.OpenAI, text: str) -> None:
         for _ in range(2):
             with suppress(openai.APIError):
@@ -118,7 +119,7 @@ def test_an_agent_that_swallows_the_refusal_fails_too():
         rehearsal.run(when("go", [say("once")]))
 
 
-def test_a_callback_that_raises_reaches_the_test_with_its_own_traceback():
+def test_an_error_of_a_callback_is_raised_with_its_traceback():
     def check(result: ToolResult) -> None:
         assert result.text == "something else"
 
@@ -127,12 +128,12 @@ def test_a_callback_that_raises_reaches_the_test_with_its_own_traceback():
     assert caught.traceback[-1].name == "check"
 
 
-def test_an_agent_that_stops_too_early_leaves_the_script_unfinished():
+def test_an_agent_that_stops_early_leaves_the_script_unfinished():
     with drive(Agent(ignore)) as rehearsal, pytest.raises(ScriptUnfinished):
-        rehearsal.run(when("go", [say("never heard")]))
+        rehearsal.run(when("go", [say("never sent")]))
 
 
-def test_the_trace_holds_the_whole_exchange(tmp_path: Path):
+def test_the_trace_has_all_requests_and_tool_calls(tmp_path: Path):
     with drive(Agent(converse), trace=tmp_path / "trace.jsonl") as rehearsal:
         rehearsal.run(when("go", [call("look", {"at": "it"}), say("Seen.")]))
         names = [event.event for event in rehearsal.events.all]
@@ -159,27 +160,27 @@ def ask_with_an_orphan(_prompt: str) -> str | None:
     return made.choices[0].message.content
 
 
-def test_a_rule_can_be_switched_off_for_one_rehearsal():
+def test_a_rule_can_be_disabled_for_one_rehearsal():
     with drive(ask_with_an_orphan, lenient=["orphan_result"]) as rehearsal:
         assert rehearsal.run(when("Go", [say("Let through.")])).text == "Let through."
     with drive(ask_with_an_orphan) as rehearsal, pytest.raises(ScriptUnfinished):
-        rehearsal.run(when("Go", [say("Never heard.")]))
+        rehearsal.run(when("Go", [say("Never sent.")]))
 
 
-def test_a_rule_that_is_not_there_is_told_with_the_nearest():
+def test_an_unknown_rule_suggests_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'orphan_result'"):
         drive(ask_with_an_orphan, lenient=["orphan_results"])
     with pytest.raises(UsageError, match="a list of rules"):
         Server(lenient="orphan_result")
 
 
-def test_a_session_has_no_provider_to_be_lenient():
-    with pytest.raises(UsageError, match="has no provider"):
+def test_lenient_is_rejected_for_a_session():
+    with pytest.raises(UsageError, match="lenient has no effect on session"):
         drive(AgentSession(), lenient=["orphan_result"])
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_server_can_be_lenient_as_a_whole_or_for_one_run(*, whole: bool):
+def test_a_server_can_be_lenient_for_all_runs_or_one(*, whole: bool):
     rules = ["orphan_result"]
     with Server(lenient=rules if whole else ()) as server:
         mocks = Mocks([{"match": "*", "text": "Let through."}])

@@ -90,7 +90,7 @@ def test_a_block_is_read_as_its_lines_are(
     trace = Trace(path, count=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "BLOCK", size)
-        found = list(trace.pick(names, marks=marks))
+        found = list(trace.select(names, fields=marks))
     if names is not None:
         expected_all, expected = (
             expected,
@@ -104,8 +104,8 @@ def test_a_block_is_read_as_its_lines_are(
         expected_all = expected
     assert found == expected
     assert trace.faults == faults
-    assert trace.tally is not None
-    assert trace.tally.total() == len(expected_all)
+    assert trace.counts is not None
+    assert trace.counts.total() == len(expected_all)
     assert trace.first == (expected_all[0].ts if expected_all else None)
 
 
@@ -121,7 +121,7 @@ def test_two_faults_that_make_up_for_each_other_are_both_told(
     text = f"{lines[0]}\n{lines[1]} {lines[2]}\n{lines[3]}\n{lines[4][:10]}\n{lines[4][10:]}\n"
     (tmp_path / "t.jsonl").write_text(text + lines[5] + "\n")
     trace = Trace(tmp_path / "t.jsonl")
-    found = [event.data["topic"] for event in trace.pick(names)]
+    found = [event.data["topic"] for event in trace.select(names)]
     assert found == (["t.0", "t.3", "t.5"] if names != ["other"] else [])
     assert [fault.line for fault in trace.faults] == [2, 4, 5]
 
@@ -138,10 +138,10 @@ def test_a_header_in_the_middle_is_checked_and_left_out(tmp_path: Path):
     good = '{"ts":1,"event":"_meta.trace","data":{"format":"offbook.trace","version":1}}\n'
     line = '{"ts":2,"event":"x"}\n'
     (tmp_path / "t.jsonl").write_text(good + line + good + line)
-    assert [event.event for event in Trace(tmp_path / "t.jsonl").pick(["x"])] == ["x", "x"]
+    assert [event.event for event in Trace(tmp_path / "t.jsonl").select(["x"])] == ["x", "x"]
     (tmp_path / "t.jsonl").write_text(good + line + good.replace('"version":1', '"version":"?"'))
     with pytest.raises(FormatError, match="jsonl:3: this is not an Offbook trace"):
-        list(Trace(tmp_path / "t.jsonl").pick(["x"]))
+        list(Trace(tmp_path / "t.jsonl").select(["x"]))
 
 
 def test_what_has_come_through_a_pipe_is_told_before_more_comes(tmp_path: Path):

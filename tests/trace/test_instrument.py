@@ -109,7 +109,7 @@ def test_every_request_of_a_trace_comes_back_whole(
     path = tmp_path_factory.mktemp("trace") / "t.jsonl"
     recorded = Recorded(path, Echo())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(instrument, "REMEMBERED", remembered)
+        patch.setattr(instrument, "MAX_DIGESTS", remembered)
         events = recorded.ask(*asked)
     recorded.close()
     assert list(rebuild_requests(events)) == asked
@@ -213,7 +213,7 @@ def test_a_trace_that_lost_its_beginning_says_so(tmp_path: Path):
     history = History([user("one")])
     events = recorded.ask(Request(history), Request(history.plus(user("two"))))
     recorded.close()
-    with pytest.raises(FormatError, match="goes on from something that is not in the trace"):
+    with pytest.raises(FormatError, match="continues a conversation missing from the trace"):
         list(rebuild_requests(events[1:]))
 
 

@@ -34,7 +34,7 @@ def test_wherever_a_trace_is_torn_all_whole_lines_are_read_and_the_torn_one_is_n
     complete = bool(rest) and raw[cut : cut + 1] == b"\n"  # only its line end is missing
     assert [event.seq for event in events] == list(range(1, whole + complete))
     torn = LineFault(
-        whole + 1, "the line is not whole", torn=True, text=rest[:100].decode("utf-8", "replace")
+        whole + 1, "the line is incomplete", torn=True, text=rest[:100].decode("utf-8", "replace")
     )
     assert faults == ([] if complete or not rest else [torn])
 
@@ -47,7 +47,7 @@ def test_a_corrupt_line_in_the_middle_is_numbered_and_the_rest_is_read(tmp_path:
     events, faults = read_trace(path)
     assert [event.seq for event in events] == [1, 2, 3, 4]
     assert [fault.line for fault in faults] == [3]
-    assert faults[0].why
+    assert faults[0].reason
     assert faults[0].text == line.decode("utf-8", "replace")
 
 

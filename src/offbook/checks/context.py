@@ -81,7 +81,7 @@ class CheckContext:
         else:
             trace = Trace(self._trace)
             keys = [key for collector in keyed for key in collector.data_keys]
-            events = trace.pick(callbacks, marks=keys)
+            events = trace.select(callbacks, fields=keys)
         for event in events:
             for callback in callbacks.get(event.event, ()):
                 callback(event)

@@ -59,8 +59,8 @@ def parse_tool_aliases(
             aliases[name] = target
         else:
             raise UsageError(
-                f"names: expected a tool name for {name!r}, got {target!r}",
-                hint=f'write names={{{name!r}: "…"}} or names={{{name!r}: ToolAlias("…", {{…}})}}',
+                f"tool_aliases[{name!r}]: expected a tool name or a ToolAlias, got {target!r}",
+                hint=f'write tool_aliases={{{name!r}: "…"}}, or ToolAlias("…", {{…}})',
             )
     return aliases
 

@@ -44,8 +44,6 @@ class GoldenReplay(NamedTuple):
 
     def render(self) -> str:
         """Return the differences as text, with the file and the line of the scenario."""
-        if self.ok:
-            return f"{self.scenario.name}: as recorded"
         lines = [f"{self.scenario.location}: {self.scenario.name}", *self.differences]
         return "\n  ".join(lines)
 

@@ -1,13 +1,14 @@
-"""The two ways in: a session of ours, or anybody's agent."""
+"""The two entry points: `session()` for the built-in agent, `drive()` for any other agent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from inspect import signature
+from difflib import get_close_matches
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from offbook.errors import UsageError, explain_call
+from offbook.errors import UsageError, did_you_mean, explain_call
 from offbook.exchange.model import ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.runs.rehearsal import Rehearsal
@@ -37,10 +38,13 @@ def session(  # noqa: PLR0913 - the options of a session
     source: ModelSource | None = None,
     trace: Path | str | None = None,
 ) -> Rehearsal:
-    """A real agent session with a scripted model.
+    """Start a real agent session with a scripted model.
 
-    Extensions are loaded for real; `mock_tools` and `mock_ui` stand in for the environment and
-    the person. In an `async def`, await it, or use it with `async with`.
+    Extensions are loaded for real; `mock_tools` and `mock_ui` replace the environment and the
+    user. In an `async def`, await it, or use it with `async with`.
+
+        with session(extensions=["./guard.py"], mock_tools={"bash": "ok"}) as rehearsal:
+            rehearsal.run(when("List files", [call("bash", {"command": "ls"}), say("Done.")]))
     """
     require_bools(
         mock_extension_tools=mock_extension_tools,
@@ -74,27 +78,50 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     mock_tools: Mapping[str, Any] | None = None,
     urls: Iterable[str] = (),
     allow: Iterable[str] = (),
-    names: Mapping[str, str | ToolAlias] | None = None,
+    tool_aliases: Mapping[str, str | ToolAlias] | None = None,
     lenient: Iterable[str] = (),
     **options: Any,
 ) -> Rehearsal:
-    """Any agent with a scripted model: a `Subject`, one of a framework, or a function of a prompt.
+    """Drive an agent with a scripted model: an agent of a framework, a function, or a `Subject`.
 
-    An agent of a framework is driven as it is: its clients are answered in this process, whatever
-    else it would send anywhere is refused, but for the addresses that `allow` names. `urls` are
-    base URLs at which it expects a model, where that is not a provider's own. `mock_tools` stand in
-    for its tools, and `options` go to the framework's own way of running an agent.
+    An agent of a framework runs unchanged. The HTTP clients of this process are answered; all
+    other connections are refused, except for addresses in `allow`. `urls` are base URLs where the
+    agent expects a model, in addition to the providers' own. `mock_tools` replace tools of the
+    agent, and other `options` are passed to the function of the framework that runs the agent.
 
-    `names` says what the agent calls the tools of the script: `{"shell": "run_command"}`, or
-    `{"shell": Name("run_command", {"command": "line"})}` where parameters differ, too. `lenient`
-    names rules of the providers that are not held: `["missing_max_tokens"]`.
+    `tool_aliases` maps tool names of the script to those of the agent: `{"shell": "run_command"}`,
+    or `{"shell": ToolAlias("run_command", {"command": "line"})}` if parameters differ as well.
+    `lenient` names rules of the providers that are not checked: `["missing_max_tokens"]`.
     """
     require_bools(auto_assert=auto_assert)
     if isinstance(subject, type) or not isinstance(subject, Subject):
-        subject = _recognise(subject, mock_tools, options)
-    elif mock_tools or options:
-        given = ", ".join([*options, *(["mock_tools"] if mock_tools else [])])
-        raise UsageError(f"a {subject.name} takes its own options, not {given}")
+        # Imported here: a session does not need the frameworks.
+        from offbook.subjects.frameworks.framework import wrap_agent
+
+        wrapped = None
+        if not isinstance(subject, type):
+            wrapped = wrap_agent(subject, mock_tools, options, DRIVE_OPTIONS)
+        if wrapped is None:
+            kind = repr(subject) if isinstance(subject, type) else f"a {type(subject).__name__}"
+            raise UsageError(
+                f"cannot drive {kind}",
+                hint="pass an agent of a framework, a function of the prompt, or a Subject",
+            )
+        # A framework that accepts any option would fail on a misspelled one during the run.
+        for option in options if wrapped.adapter.option_names() is None else ():
+            if close := get_close_matches(option, DRIVE_OPTIONS, n=1, cutoff=0.8):
+                hint = f"did you mean {close[0]!r}?"
+                raise UsageError(f"drive() has no option {option!r}", hint=hint)
+        subject = wrapped
+    elif options:
+        option = next(iter(options))
+        hint = did_you_mean(option, DRIVE_OPTIONS)
+        raise UsageError(f"drive({subject.name}) has no option {option!r}", hint=hint)
+    elif mock_tools:
+        raise UsageError(
+            f"drive({subject.name}) has no option 'mock_tools'",
+            hint=f"only agents of a framework have mock_tools; configure {subject.name} itself",
+        )
     return Rehearsal(
         subject,
         source=source,
@@ -103,31 +130,20 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         auto_assert=auto_assert,
         urls=urls,
         allow=allow,
-        names=names,
+        tool_aliases=tool_aliases,
         lenient=lenient,
     )
 
 
-def require_bools(**given: object) -> None:
-    """Refuse what is neither on nor off."""
-    for name, switch in given.items():
-        if not isinstance(switch, bool):
-            raise UsageError(f"{name} is True or False, not {switch!r}", hint=f"write {name}=False")
+DRIVE_OPTIONS = [
+    name
+    for name, parameter in signature(drive).parameters.items()
+    if parameter.kind == Parameter.KEYWORD_ONLY
+]
 
 
-def _recognise(
-    agent: object, mock_tools: Mapping[str, Any] | None, options: Mapping[str, Any]
-) -> Subject:
-    from offbook.subjects.frameworks.framework import wrap_agent
-
-    found = (
-        None
-        if isinstance(agent, type)
-        else wrap_agent(agent, mock_tools, options, signature(drive).parameters)
-    )
-    if found is None:
-        raise UsageError(
-            f"a {type(agent).__name__} cannot be driven",
-            hint="give an agent of a framework, a function of the prompt, or a Subject",
-        )
-    return found
+def require_bools(**options: object) -> None:
+    """Raise an error for an option that is not a bool: a text such as "no" would be true."""
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            raise UsageError(f"{name}: expected a bool, got {value!r}", hint=f"write {name}=False")

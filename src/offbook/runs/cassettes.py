@@ -1,4 +1,4 @@
-"""The cassettes of one test: replayed, or recorded where that was asked for."""
+"""The cassettes of one test: replayed, or recorded on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUFFIX = ".yaml"
 
 
 class CassetteOptions(TypedDict, total=False):
-    """How a cassette is opened; `live` is asked instead of the provider when it is recorded."""
+    """The options of a cassette; `live` replaces the provider while recording."""
 
     strict: bool
     redactions: RedactionRules | Mapping[str, Any] | None
@@ -30,93 +30,87 @@ class CassetteOptions(TypedDict, total=False):
 
 
 class Cassettes:
-    """Opens cassettes in the folder `cassettes` beside a test file, each named once.
+    """Opens cassettes in the folder `cassettes` of a test file, each name once.
 
-    With `recorded`, the cassettes of this test run so far, the real model is asked. A test that
-    fails leaves a cassette that was there before as it was; where there was none, what came until
-    then is kept, and says that it is not all. Without, everything is replayed, and all of it has
-    to be used.
+    With `recorded`, the set of cassettes that this test session has recorded so far, requests go
+    to the real model. If the test fails, an existing cassette stays as it was; a new one is kept
+    and marked as incomplete. Without `recorded`, cassettes are replayed, and all their
+    interactions must be used.
     """
 
     def __init__(self, folder: Path, test: str, *, recorded: set[Path] | None = None) -> None:
         self._folder = folder / FOLDER
         self._test = test
         self._recorded = recorded
+        # Each recording, and whether its file existed before.
         self._recordings: dict[Path, tuple[Recording, bool]] = {}
         self._replays: dict[Path, Cassette] = {}
 
     def open(self, name: str = "", **options: Unpack[CassetteOptions]) -> ModelSource:
-        """The cassette of this name as a source, by default that of the test."""
-        path = self._find(name or self._test)
+        """Return the cassette of this name as a source; the default is the name of the test."""
+        name = name or self._test
+        path = self._folder / (name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
+        if not path.resolve().is_relative_to(self._folder.resolve()):
+            raise UsageError(
+                f"the cassette {name!r} is outside of its folder", where=str(self._folder)
+            )
         if path in self._recordings or path in self._replays:
             raise UsageError(
-                "this cassette is open already", where=str(path), hint="give the second a name"
+                "this cassette is open already", where=str(path), hint="give the second one a name"
             )
         redactions, roots = options.get("redactions"), options.get("roots")
         if self._recorded is not None:
-            self._claim(path, self._recorded)
-            there = path.exists()
+            # Two tests that record one file would overwrite each other.
+            if path in self._recorded:
+                raise UsageError(
+                    "another test has recorded this cassette already",
+                    where=str(path),
+                    hint="give each test its own, or record them one at a time",
+                )
+            self._recorded.add(path)
+            existed = path.exists()
             model = options.get("live") or Live()
-            recording = Recording(model, path, redactions=redactions, roots=roots, replace=there)
-            self._recordings[path] = recording, there
+            recording = Recording(model, path, redactions=redactions, roots=roots, replace=existed)
+            self._recordings[path] = recording, existed
             return recording
         if not path.exists():
             raise FormatError(
                 "this test has no cassette yet",
                 path=path,
-                hint="record it, with the real model: pytest --offbook-record",
+                hint="record it with the real model: pytest --offbook-record",
             )
-        strict = options.get("strict", True)
-        again = "pytest --offbook-record, for this test"
         replay = Cassette(
-            path, strict=strict, redactions=redactions, roots=roots, record_command=again
+            path,
+            strict=options.get("strict", True),
+            redactions=redactions,
+            roots=roots,
+            record_command="pytest --offbook-record, for this test",
         )
         self._replays[path] = replay
         return replay
 
-    @staticmethod
-    def _claim(path: Path, recorded: set[Path]) -> None:
-        if path in recorded:
-            raise UsageError(
-                "another test has recorded this cassette already",
-                where=str(path),
-                hint="give each test its own, or record them one at a time",
-            )
-        recorded.add(path)
-
-    def _find(self, name: str) -> Path:
-        path = self._folder / (name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
-        if not path.resolve().is_relative_to(self._folder.resolve()):
-            raise UsageError(
-                f"the name {name!r} leads out of the folder of cassettes", where=str(self._folder)
-            )
-        return path
-
     def close(self, *, failed: bool = False) -> list[Exception]:
-        """Write what was recorded, and look whether all was replayed; what is wrong comes back."""
-        troubles: list[Exception] = []
-        for recording, there in self._recordings.values():
+        """Write the recordings and check that replays were used; return the errors."""
+        errors: list[Exception] = []
+        for recording, existed in self._recordings.values():
+            if failed and existed:
+                recording.discard()
+                continue
+            recording.interrupted = recording.interrupted or failed
             try:
-                _end(recording, failed=failed, there=there)
+                if not recording.close().interactions:
+                    raise UsageError(
+                        "no request was made, so nothing was recorded",
+                        where=str(recording.path),
+                        hint="write offbook.drive(agent, source=offbook.cassette())",
+                    )
             except OffbookError as error:
-                troubles.append(error)
+                errors.append(error)
         for replay in self._replays.values():
+            # Unused interactions of a failed test are a consequence of the failure.
             unused = None if failed or replay.failure else replay.unfinished()
             if unused is not None and replay.strict:
-                troubles.append(unused)
+                errors.append(unused)
             replay.close()
         self._recordings, self._replays = {}, {}
-        return troubles
-
-
-def _end(recording: Recording, *, failed: bool, there: bool) -> None:
-    if failed and there:
-        recording.discard()
-        return
-    recording.interrupted = recording.interrupted or failed
-    if not recording.close().interactions:
-        raise UsageError(
-            "nothing was asked, so nothing was recorded",
-            where=str(recording.path),
-            hint="pass the cassette on: offbook.drive(agent, source=offbook.cassette())",
-        )
+        return errors

@@ -1,4 +1,10 @@
-"""Whole commands, whose clients find their model in the environment."""
+"""Whole commands with another model: their clients find its address in the environment.
+
+run        a command with any source as its model
+record     the source is a recording in front of the real model
+replay     the source is a cassette
+serve      a server for commands that are started elsewhere, or for one that we start
+"""
 
 from __future__ import annotations
 
@@ -24,30 +30,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.exchange.model import ModelSource
-    from offbook.sources.cassette.recording import RecordingSummary as Recorded
-    from offbook.sources.cassette.replay import ReplaySummary as Replayed
+    from offbook.sources.cassette.recording import RecordingSummary
+    from offbook.sources.cassette.replay import ReplaySummary
     from offbook.sources.mocks.mock_recording import MockRecording
     from offbook.sources.server.endpoint import Endpoint, Pacing
     from offbook.trace.hub import Hub
 
-
-# --- Whole commands, whose clients find their model in the environment.
-
-
 DEADLINE = 600.0
-KEPT = 64 * 1024
-
-
-# --- Records and replays whole commands: their clients find the model in their environment.
+MAX_OUTPUT = 64 * 1024
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """How a command went: its exit code, what it printed, and what its model complained about."""
+    """The end of a command: exit code, output, and the errors of its model."""
 
-    code: int
-    output: str
-    duration_ms: int
-    failure: BaseException | None = None
+    exit_code: int
+    output: str = ""
+    duration_ms: int = 0
+    failures: tuple[BaseException, ...] = ()
 
 
 def run_with_source(
@@ -59,163 +58,153 @@ def run_with_source(
     echo: bool = True,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    keep: int = KEPT,
+    max_output: int = MAX_OUTPUT,
 ) -> CommandResult:
     """Run a command with this source as its model."""
-    began = time.perf_counter()
+    started = time.perf_counter()
     with Server() as server:
         endpoint = server.mount(source, run="", hub=hub)
         env = {**(os.environ if environment is None else environment), **endpoint.variables}
         words = add_client_arguments(command, endpoint.url)
-        code, output = run_foreground(words, env, deadline, keep=keep, echo=echo, cwd=cwd)
-        failure = endpoint.failure
-    return CommandResult(code, output, round((time.perf_counter() - began) * 1000), failure)
+        exit_code, output = run_foreground(
+            words, env, deadline, keep=max_output, echo=echo, cwd=cwd
+        )
+        failures = () if endpoint.failure is None else (endpoint.failure,)
+    duration = round((time.perf_counter() - started) * 1000)
+    return CommandResult(exit_code, output, duration, failures)
 
 
 def record_command(
     recording: Recording, command: Sequence[str], *, hub: Hub | None = None, **options: Any
-) -> tuple[CommandResult, Recorded]:
-    """Run a command and keep what it asks, what it is answered, what it prints and how it ends."""
-    about: dict[str, Any] = {}
+) -> tuple[CommandResult, RecordingSummary]:
+    """Run a command and record its requests and responses, its output and its exit code."""
+    metadata: dict[str, Any] = {}
     try:
-        done = run_with_source(recording, command, hub=hub, **options)
-        recording.interrupted = recording.interrupted or done.code == INTERRUPTED
-        about["command"] = {
+        result = run_with_source(recording, command, hub=hub, **options)
+        recording.interrupted = recording.interrupted or result.exit_code == INTERRUPTED
+        metadata["command"] = {
             "argv": list(command),
-            "exit_code": done.code,
-            "output": done.output,
-            "duration_ms": done.duration_ms,
+            "exit_code": result.exit_code,
+            "output": result.output,
+            "duration_ms": result.duration_ms,
         }
-        if done.failure is None and not recording.interrupted:
-            _expect(recording.summary().interactions, recording.path)
-    except UsageError:  # nothing was asked
+        if not result.failures and not recording.interrupted:
+            _require_requests(recording.summary().interactions, recording.path)
+    except UsageError:
+        # No request was made: an existing cassette stays as it is.
         recording.discard()
         raise
     except BaseException:
+        # The requests until now are kept, marked as incomplete.
         recording.interrupted = True
-        recording.close(about)
+        recording.close(metadata)
         raise
-    return done, recording.close(about)
+    return result, recording.close(metadata)
 
 
 def replay_command(
-    replay: Cassette, command: Sequence[str], *, hub: Hub | None = None, **options: Any
-) -> tuple[CommandResult, Replayed]:
-    """Run a command whose model is a cassette."""
+    cassette: Cassette, command: Sequence[str], *, hub: Hub | None = None, **options: Any
+) -> tuple[CommandResult, ReplaySummary]:
+    """Run a command with a cassette as its model."""
     try:
-        done = run_with_source(replay, command, hub=hub, **options)
-        return done, replay.summary()
+        result = run_with_source(cassette, command, hub=hub, **options)
+        return result, cassette.summary()
     finally:
-        replay.close()
+        cassette.close()
 
 
 def record_mocks(recording: MockRecording, command: Sequence[str], **options: Any) -> CommandResult:
-    """Run a command and keep what it is answered, as mocks."""
-    done = run_with_source(recording, command, **options)
-    if done.failure is None:
-        _expect(len(recording.lines), recording.path)
-    return done
+    """Run a command and record the responses of its model as mocks."""
+    result = run_with_source(recording, command, **options)
+    if not result.failures:
+        _require_requests(len(recording.lines), recording.path)
+    return result
 
 
-def _expect(kept: int, path: Path) -> None:
-    """Nothing recorded is no recording."""
-    if not kept:
+def _require_requests(count: int, path: Path) -> None:
+    if not count:
         raise UsageError(
-            "the command asked no model, so there is nothing to keep",
+            "the command made no request to a model, so nothing was recorded",
             where=str(path),
-            hint="it must find the model in its environment, as OPENAI_BASE_URL and the like",
+            hint="it must read the address of the model from OPENAI_BASE_URL or a similar variable",
         )
 
 
-# --- A source, served: for agents that somebody else starts, and for one command that we start.
-
-
 class Service:
-    """A server for a source, made anew for each run.
+    """A server with a fresh source for each run.
 
-    The run without a name is there from the start; any other that a client names in its path,
-    `/s/<name>`, begins when it is first asked, with the source as it was in the beginning.
+    The unnamed run exists from the start. Another run begins with the first request to its path,
+    `/s/<name>`, with the script from its beginning.
     """
 
     def __init__(
         self,
-        make: Callable[[], ModelSource],
+        make_source: Callable[[], ModelSource],
         hub: Hub,
         *,
         port: int = 0,
         pacing: Pacing | None = None,
         lenient: Iterable[str] = (),
     ) -> None:
-        self._make = make
+        self._make_source = make_source
         self._pacing = pacing
         self._hub = hub
         self._runs: dict[str, tuple[Endpoint, ModelSource]] = {}
-        self.server = Server(port=port, lenient=lenient, on_unknown_run=self._begin)
+        self.server = Server(port=port, lenient=lenient, on_unknown_run=self._start_run)
 
     def __enter__(self) -> Self:
         self.server.launch()
-        self.endpoint = self._begin("")
+        self.endpoint = self._start_run("")
         return self
 
     def __exit__(self, *_: object) -> None:
         self.server.close()
 
-    def _begin(self, name: str) -> Endpoint:
-        source = self._make()
+    def _start_run(self, name: str) -> Endpoint:
+        source = self._make_source()
         with self._hub.scoped(**({"run": name} if name else {})):
             endpoint = self.server.mount(source, run=name, hub=self._hub, pacing=self._pacing)
         self._runs[name] = (endpoint, source)
         return endpoint
 
-    def tell(self, event: str, data: dict[str, object]) -> None:
-        """Tell something to the trace."""
-        self._hub.emit(event, data)
+    def run(self, command: Sequence[str], *, deadline: float) -> CommandResult:
+        """Run a command with this service as its model; the script must be used completely."""
+        self._hub.emit(RUN_START, {"subject": command[0], "command": list(command)})
+        words = add_client_arguments(command, self.endpoint.url)
+        exit_code, _ = run_foreground(words, {**os.environ, **self.endpoint.variables}, deadline)
+        failures = tuple(self.failures(strict=True))
+        self._hub.emit(RUN_END, {"ok": exit_code == 0 and not failures, "exit": exit_code})
+        return CommandResult(exit_code, failures=failures)
 
-    def complaints(self, *, strict: bool) -> list[BaseException]:
-        """What went wrong in each run; if strict, also what of its script was never reached."""
-        found = [endpoint.failure for endpoint, _ in self._runs.values() if endpoint.failure]
-        if strict and not found:
+    def failures(self, *, strict: bool) -> list[BaseException]:
+        """Return the errors of all runs; with `strict`, an unused rest of a script is one."""
+        failures = [endpoint.failure for endpoint, _ in self._runs.values() if endpoint.failure]
+        # After another error, an unused rest is its consequence.
+        if strict and not failures:
             for _, source in self._runs.values():
-                if isinstance(source, (Mocks, Playbook, Cassette)) and (
-                    left := source.unfinished()
-                ):
-                    found.append(left)
-        return [*found, *self._hub.errors]
+                if not isinstance(source, (Mocks, Playbook, Cassette)):
+                    continue
+                if unfinished := source.unfinished():
+                    failures.append(unfinished)
+        return [*failures, *self._hub.errors]
 
-    def remarks(self, *, used: bool = False) -> list[str]:
-        """What can be said about mocks; if they are used by now, also which of them nobody was."""
+    def warnings(self, *, after_run: bool = False) -> list[str]:
+        """Return the lint messages of mocks; after a run, unused mocks are reported as well."""
         _, source = self._runs[""]
         if not isinstance(source, Mocks):
             return []
-        return [str(found) for found in lint_mocks(source.file, source.unused if used else ())]
+        unused = source.unused if after_run else ()
+        return [str(problem) for problem in lint_mocks(source.file, unused)]
 
 
-class ServedCommandResult(msgspec.Struct, frozen=True):
-    """How a command went: its exit code, and what its model had to complain about."""
-
-    code: int
-    complaints: tuple[BaseException, ...] = ()
-
-
-def serve_command(
-    service: Service, command: Sequence[str], *, deadline: float
-) -> ServedCommandResult:
-    """Run a command whose clients find the service in their environment, then judge."""
-    service.tell(RUN_START, {"subject": command[0], "command": list(command)})
-    words = add_client_arguments(command, service.endpoint.url)
-    code, _ = run_foreground(words, {**os.environ, **service.endpoint.variables}, deadline)
-    complaints = tuple(service.complaints(strict=True))
-    service.tell(RUN_END, {"ok": code == 0 and not complaints, "exit": code})
-    return ServedCommandResult(code, complaints)
-
-
-def raise_failures(complaints: Sequence[BaseException]) -> None:
-    """Raise the first complaint, with the others noted on it."""
-    if not complaints:
+def raise_failures(failures: Sequence[BaseException]) -> None:
+    """Raise the first failure, with the others as notes."""
+    if not failures:
         return
-    first, *others = complaints
+    first, *others = failures
     for other in others:
-        first.add_note(f"and in another run: {other}")
+        first.add_note(f"in another run: {other}")
     if isinstance(first, RunError):
         raise first
-    raise RunError(f"a callback of the playbook raised {type(first).__name__}: {first}") from first
+    message = f"a callback of the playbook raised {type(first).__name__}: {first}"
+    raise RunError(message) from first

@@ -1,4 +1,11 @@
-"""How a target is run: a test, a script, a scenario, or any program; and the model beside it."""
+"""A check that a target is deterministic: run it several times with the same model and compare.
+
+With a cassette or mocks, given or next to the target, every pass is answered from there. Otherwise
+the first pass is recorded from the real model and the others replay it. Each pass has its own
+folder and another hash seed, which changes the order of sets. The output, the requests and
+responses, the events of tools, UI and hosts and the order of all events are compared, on the wire
+and in every trace that the target itself writes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +20,7 @@ import msgspec
 
 from offbook.determinism.clock import EPOCH, frozen_environment
 from offbook.errors import UsageError
-from offbook.runs.commands import DEADLINE, CommandResult, run_with_source
+from offbook.runs.commands import DEADLINE, run_with_source
 from offbook.runs.run_files import record_trace
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.normalize import Normalizer, collapse_whitespace, merge_rules
@@ -30,70 +37,41 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.trace.events import Event
 
-
-# --- How a target is run: a test, a script, a scenario, or any program; and the model beside it.
-
-SCENARIOS = {".yaml", ".yml", ".json"}
-BESIDE = (".cassette.yaml", ".mocks.jsonl")
-PYTEST = ("-m", "pytest", "-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider")
-OFFBOOK = ("-m", "offbook", "run", "--jobs", "1", "--reports", "reports")
-
-
-def resolve_target(target: str) -> tuple[list[str], Path | None]:
-    """The words that run a target, and the cassette or the mocks beside it."""
-    name, colons, test = target.partition("::")
-    file = Path(name)
-    if not file.exists():
-        raise UsageError(
-            "there is no such target",
-            where=target,
-            hint="give a pytest node, a script, a scenario or a program",
-        )
-    place = str(file.resolve())
-    if colons or file.is_dir() or (file.suffix == ".py" and file.name.startswith("test_")):
-        command = [sys.executable, *PYTEST, place + colons + test]
-    elif file.suffix in SCENARIOS:
-        command = [sys.executable, *OFFBOOK, place]
-    elif file.suffix == ".py":
-        command = [sys.executable, place]
-    else:
-        command = [place]
-    stem = file.with_suffix("") if file.suffix else file
-    fixtures = (stem.with_name(stem.name + ending) for ending in BESIDE)
-    return command, next((path for path in fixtures if path.is_file()), None)
-
-
-# --- Runs a target several times with the same model, and names the first thing that differs.
-
-SEEDS = (0, 1, 4242, 31337)
-PRINTED: dict[str, str | bool] = {"$TIMESTAMP": False, "$UUID": False, "$DURATION": True}
-SHOWN = 100
-CONTEXT = 2
-EXCHANGES = (REQUEST, REPLY, ERROR)
-PAYLOADS = (
-    *EXCHANGES,
+HASH_SEEDS = (0, 1, 4242, 31337)
+# Redactions of printed lines: values that differ in every pass and matter to no test.
+OUTPUT_REDACTIONS: dict[str, str | bool] = {
+    "$TIMESTAMP": False,
+    "$UUID": False,
+    "$DURATION": True,
+}
+MAX_SHOWN = 100
+CONTEXT_EVENTS = 2
+MODEL_EVENTS = (REQUEST, REPLY, ERROR)
+# Events whose data is compared; of all others, only the name.
+COMPARED_EVENTS = (
+    *MODEL_EVENTS,
     *("tool.", "ui.", "host.", "step.", "handoff", "bus.", PROCESS_OUTPUT, "process.result"),
 )
+IGNORED_FIELDS = {"before", "after", "head", "exchange", "metadata", "step", "id"}
+SCENARIO_SUFFIXES = {".yaml", ".yml", ".json"}
+FIXTURE_SUFFIXES = (".cassette.yaml", ".mocks.jsonl")
+PYTEST = ("-m", "pytest", "-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider")
+RUN_SCENARIO = ("-m", "offbook", "scenario", "run", "--jobs", "1", "--reports", "reports")
 
 
 class PassResult(msgspec.Struct, frozen=True):
-    """What one run said and did."""
+    """The output and the events of one pass, normalized for comparison."""
 
     number: int
-    code: int
+    exit_code: int
     stdout: tuple[str, ...]
     events: tuple[str, ...]
 
-    @property
-    def exchanges(self) -> int:
-        """How often something was asked of a model, or answered."""
-        return sum(event.startswith(EXCHANGES) for event in self.events)
-
 
 class Divergence(msgspec.Struct, frozen=True):
-    """The first thing in which a pass differs from the first one, and what came before it.
+    """The first difference between a pass and the first pass, and the events before it.
 
-    `at` counts from 1; it is 0 for what there is only one of.
+    `at` is the number of the event or line, from 1; it is 0 for an exit code.
     """
 
     run: int
@@ -104,15 +82,16 @@ class Divergence(msgspec.Struct, frozen=True):
     before: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        place = f"at {self.what} {self.at}" if self.at else f"in its {self.what}"
-        lines = [f"pass {self.run} differs from pass 1 {place}:"]
-        lines += [f"  before: {_cut(one)}" for one in self.before]
-        lines += [f"  pass 1: {_cut(self.first)}", f"  pass {self.run}: {_cut(self.other)}"]
+        position = f"at {self.what} {self.at}" if self.at else f"in its {self.what}"
+        lines = [f"pass {self.run} differs from pass 1 {position}:"]
+        lines += [f"  before: {_truncate(event)}" for event in self.before]
+        lines.append(f"  pass 1: {_truncate(self.first)}")
+        lines.append(f"  pass {self.run}: {_truncate(self.other)}")
         return "\n".join(lines)
 
 
 class DeterminismReport(msgspec.Struct, frozen=True):
-    """How often a target ran, how it ended, and what differed."""
+    """The number of passes, their exit code, and the differences."""
 
     runs: int
     code: int
@@ -121,7 +100,7 @@ class DeterminismReport(msgspec.Struct, frozen=True):
 
 
 class DeterminismTrial(msgspec.Struct, frozen=True):
-    """What is tried: a command, its model, and what is different in each pass and what is not."""
+    """A command, its model, and the conditions of the passes."""
 
     command: tuple[str, ...]
     cassette: Path | None = None
@@ -132,127 +111,143 @@ class DeterminismTrial(msgspec.Struct, frozen=True):
     deadline: float = DEADLINE
 
 
+def resolve_target(target: str) -> tuple[list[str], Path | None]:
+    """Return the command that runs a target, and the cassette or mocks next to it.
+
+    A target is a pytest node, a folder of tests, a script, a scenario file, or a program.
+    """
+    name, separator, test = target.partition("::")
+    file = Path(name)
+    if not file.exists():
+        raise UsageError(
+            "target not found",
+            where=target,
+            hint="pass a pytest node, a script, a scenario or a program",
+        )
+    path = str(file.resolve())
+    if separator or file.is_dir() or (file.suffix == ".py" and file.name.startswith("test_")):
+        command = [sys.executable, *PYTEST, path + separator + test]
+    elif file.suffix in SCENARIO_SUFFIXES:
+        command = [sys.executable, *RUN_SCENARIO, path]
+    elif file.suffix == ".py":
+        command = [sys.executable, path]
+    else:
+        command = [path]
+    stem = file.with_suffix("") if file.suffix else file
+    fixtures = (stem.with_name(stem.name + suffix) for suffix in FIXTURE_SUFFIXES)
+    return command, next((fixture for fixture in fixtures if fixture.is_file()), None)
+
+
 def check_determinism(trial: DeterminismTrial, runs: int = 2) -> DeterminismReport:
-    """Run a command several times and compare."""
-    if runs < 2:  # noqa: PLR2004 - one run agrees with itself
-        raise UsageError(f"{runs} runs cannot be compared", hint="at least 2")
+    """Run a command several times and compare the passes."""
+    if runs < 2:  # noqa: PLR2004 - a comparison needs two
+        raise UsageError(f"cannot compare {runs} runs", hint="at least 2 runs are needed")
     with tempfile.TemporaryDirectory(prefix="offbook-") as name:
         folder = Path(name).resolve()
-        passes = [_run_once(trial, number, folder) for number in range(1, runs + 1)]
-    found = (_compare(passes[0], other) for other in passes[1:])
-    divergences = tuple(one for one in found if one is not None)
-    return DeterminismReport(runs, passes[0].code, passes[0].exchanges, divergences)
+        first, *others = [_run_pass(trial, number, folder) for number in range(1, runs + 1)]
+    found = (_compare(first, other) for other in others)
+    divergences = tuple(divergence for divergence in found if divergence is not None)
+    exchanges = sum(event.startswith(MODEL_EVENTS) for event in first.events)
+    return DeterminismReport(runs, first.exit_code, exchanges, divergences)
 
 
-def _source(trial: DeterminismTrial, number: int, folder: Path) -> ModelSource:
-    roots = {"WORKSPACE": folder / f"pass{number}"}
-    kept = trial.cassette or folder / "recorded.yaml"
-    if kept.suffix == ".jsonl":
-        return Mocks(read_mocks(kept))
-    if trial.cassette is None and number == 1:
-        return Recording(trial.live or _Nobody(), kept, roots=roots, redactions=trial.redactions)
-    if not len(load_cassette(kept)):
-        return _Nobody()  # the first pass asked nothing
-    return Cassette(kept, strict=False, roots=roots, redactions=trial.redactions)
-
-
-class _Nobody:
-    """No model: whoever asks one needs a cassette or a live one."""
+class _NoModel:
+    """A source for targets that should make no request."""
 
     async def reply(self, request: Any, /) -> Any:  # noqa: ARG002 - the protocol's
         raise UsageError(
-            "the target asks a model, and there is none",
-            hint="give --cassette FILE, or --live to record the first pass",
+            "the target needs a model, and none is configured",
+            hint="add --cassette FILE, or --live to record the first pass",
         )
 
 
-def _run_once(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
-    work, traces = folder / f"pass{number}", folder / f"traces{number}"
-    for made in (work, traces):
-        made.mkdir()
-    source = _source(trial, number, folder)
+def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
+    cwd, traces = folder / f"pass{number}", folder / f"traces{number}"
+    for created in (cwd, traces):
+        created.mkdir()
+    roots = {"WORKSPACE": cwd}
+    cassette = trial.cassette or folder / "recorded.yaml"
+    if cassette.suffix == ".jsonl":
+        source: ModelSource = Mocks(read_mocks(cassette))
+    elif trial.cassette is None and number == 1:
+        live = trial.live or _NoModel()
+        source = Recording(live, cassette, roots=roots, redactions=trial.redactions)
+    elif not len(load_cassette(cassette)):
+        source = _NoModel()  # the first pass made no request
+    else:
+        source = Cassette(cassette, strict=False, roots=roots, redactions=trial.redactions)
+    seed = HASH_SEEDS[(number - 1) % len(HASH_SEEDS)] if trial.shuffle else 0
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": str(seed),
+        COLLECT_TRACES: str(traces),
+        **(frozen_environment(folder / "frozen", EPOCH) if trial.freeze else {}),
+    }
     with record_trace(traces / "wire.jsonl", subject=trial.command[0]) as hub:
-        done = run_with_source(
+        result = run_with_source(
             source,
             trial.command,
             hub=hub,
             deadline=trial.deadline,
             echo=False,
-            environment={**os.environ, **_environment(trial, number, folder, traces)},
-            cwd=work,
-            keep=sys.maxsize,
+            environment=environment,
+            cwd=cwd,
+            max_output=sys.maxsize,
         )
     if isinstance(source, (Recording, Cassette)):
         source.close()
-    if isinstance(done.failure, UsageError):
-        raise done.failure
-    return _read_pass(trial, number, done, work, traces)
-
-
-def _environment(
-    trial: DeterminismTrial, number: int, folder: Path, traces: Path
-) -> dict[str, str]:
-    seed = SEEDS[(number - 1) % len(SEEDS)] if trial.shuffle else 0
-    frozen = frozen_environment(folder / "frozen", EPOCH) if trial.freeze else {}
-    return {"PYTHONHASHSEED": str(seed), COLLECT_TRACES: str(traces), **frozen}
-
-
-def _read_pass(
-    trial: DeterminismTrial, number: int, done: CommandResult, work: Path, traces: Path
-) -> PassResult:
-    roots = {"WORKSPACE": work}
-    normal = Normalizer(trial.redactions, roots=roots)
-    printed = Normalizer(merge_rules(RedactionRules(PRINTED), trial.redactions), roots=roots)
-    events = [event for path in sorted(traces.iterdir()) for event in read_trace(path)[0]]
+    if result.failures and isinstance(result.failures[0], UsageError):
+        raise result.failures[0]
+    events = Normalizer(trial.redactions, roots=roots)
+    rules = merge_rules(RedactionRules(OUTPUT_REDACTIONS), trial.redactions)
+    output = Normalizer(rules, roots=roots)
     return PassResult(
         number,
-        done.code,
-        tuple(printed.clean_text(line) for line in done.output.splitlines()),
-        tuple(_tell(normal, event) for event in events),
+        result.exit_code,
+        tuple(output.clean_text(line) for line in result.output.splitlines()),
+        tuple(
+            _render_event(events, event)
+            for path in sorted(traces.iterdir())
+            for event in read_trace(path)[0]
+        ),
     )
 
 
-IGNORED = {"before", "after", "head", "exchange", "metadata", "step", "id"}
-
-
-def _tell(normal: Normalizer, event: Event) -> str:
-    """An event by its name, and by what it says where that has to be the same."""
-    if not event.event.startswith(PAYLOADS):
+def _render_event(normalizer: Normalizer, event: Event) -> str:
+    """Return the name of an event, followed by its normalized data if that is compared."""
+    if not event.event.startswith(COMPARED_EVENTS):
         return event.event
-    data = {name: held for name, held in event.data.items() if name not in IGNORED}
-    return f"{event.event} {collapse_whitespace(normal.clean_text(_dump(data)))}"
-
-
-def _dump(value: Any) -> str:
-    return msgspec.json.Encoder(order="sorted", enc_hook=repr).encode(value).decode()
+    data = {name: value for name, value in event.data.items() if name not in IGNORED_FIELDS}
+    text = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode(data).decode()
+    return f"{event.event} {collapse_whitespace(normalizer.clean_text(text))}"
 
 
 def _compare(first: PassResult, other: PassResult) -> Divergence | None:
-    for what, told, again in (
+    for what, expected, actual in (
         ("event", first.events, other.events),
         ("line of stdout", first.stdout, other.stdout),
     ):
-        for at, (one, two) in enumerate(zip_longest(told, again), 1):
+        for number, (one, two) in enumerate(zip_longest(expected, actual), 1):
             if one != two:
-                before = told[max(0, at - 1 - CONTEXT) : at - 1]
-                return Divergence(other.number, what, at, *_differing(one, two), before)
-    if first.code != other.code:
-        return Divergence(other.number, "exit code", 0, str(first.code), str(other.code))
+                before = expected[max(0, number - 1 - CONTEXT_EVENTS) : number - 1]
+                return Divergence(other.number, what, number, *_cut_common(one, two), before)
+    if first.exit_code != other.exit_code:
+        codes = str(first.exit_code), str(other.exit_code)
+        return Divergence(other.number, "exit code", 0, *codes)
     return None
 
 
-def _differing(one: str | None, two: str | None) -> tuple[str, str]:
-    """The two from where they differ, with a little of what comes before."""
+def _cut_common(one: str | None, two: str | None) -> tuple[str, str]:
+    """Return both texts from shortly before their first difference, after the event's name."""
     if one is None or two is None:
         return one or "nothing", two or "nothing"
-    ends = min(len(one), len(two))
-    same = next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), ends)
-    begin = max(0, same - SHOWN // 2)
+    split = len(os.path.commonprefix([one, two]))  # noqa: RUF071 - texts, not paths
+    start = max(0, split - MAX_SHOWN // 2)
     name = one.partition(" ")[0]
-    if begin <= len(name):
+    if start <= len(name):
         return one, two
-    return f"{name} …{one[begin:]}", f"{name} …{two[begin:]}"
+    return f"{name} …{one[start:]}", f"{name} …{two[start:]}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

@@ -1,4 +1,4 @@
-"""Which agents and SDKs of others are here, and which versions of them were tried."""
+"""The installed agents and SDKs, with the versions that Offbook is tested with."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from offbook.subjects.clis.pi import Pi
 from offbook.subjects.process import isolated_env, run_process
 
 CLIENTS = (Codex.client, ClaudeCode.client, GeminiCli.client, Pi.client)
+# The versions in requirements.lock; a test compares them.
 PACKAGES = {
     "anthropic": "2.8.0",
     "google-genai": "3.1.0",
@@ -25,51 +26,49 @@ PACKAGES = {
     "openai-agents": "0.24.0",
     "pydantic-ai-slim": "2.66.0",
 }
-PATIENCE = 30.0
+DEADLINE = 30.0
 VERSION = re.compile(r"\d+\.\d+[\w.]*")
 
 
 class InstalledTool(msgspec.Struct, frozen=True):
-    """One thing that can be tested here: the version that is installed, if any, and was tried."""
+    """A client or package: its tested version, and the installed one if there is any."""
 
     name: str
     kind: str
     tested: str
     installed: str | None = None
-    place: str | None = None
-    do: str | None = None
+    path: str | None = None
+    fix: str | None = None
 
 
 def find_installed() -> list[InstalledTool]:
-    """Look for every client and package that there are tests for."""
-    packages = [_find_package(name, tested) for name, tested in PACKAGES.items()]
-    return [*asyncio.run(_find_clients()), *packages]
-
-
-def _find_package(name: str, tested: str) -> InstalledTool:
-    try:
-        found = version(name)
-    except PackageNotFoundError:
-        return InstalledTool(name, "package", tested, do=f"pip install {name}=={tested}")
-    return InstalledTool(name, "package", tested, found)
+    """Find every client and package that Offbook is tested with."""
+    tools = asyncio.run(_find_clients())
+    for name, tested in PACKAGES.items():
+        try:
+            tools.append(InstalledTool(name, "package", tested, version(name)))
+        except PackageNotFoundError:
+            fix = f"pip install {name}=={tested}"
+            tools.append(InstalledTool(name, "package", tested, fix=fix))
+    return tools
 
 
 async def _find_clients() -> list[InstalledTool]:
+    # A client writes to its home even for --version; all are asked at once, they take seconds.
     with tempfile.TemporaryDirectory(prefix="offbook-home-") as home:
-        asked = [_find_client(client, Path(home)) for client in CLIENTS if client is not None]
-        return list(await asyncio.gather(*asked))
+        clients = [_find_client(client, Path(home)) for client in CLIENTS if client is not None]
+        return list(await asyncio.gather(*clients))
 
 
 async def _find_client(client: ClientPackage, home: Path) -> InstalledTool:
-    place = client.find()
-    mend = client.install_command
-    if place is None:
-        return InstalledTool(client.title, "client", client.tested_version, do=mend)
+    path = client.find()
+    fix = client.install_command
+    tool = InstalledTool(client.title, "client", client.tested_version, None, path, fix)
+    if path is None:
+        return tool
     env = isolated_env(home / client.program)
-    ended = await run_process([place, "--version"], cwd=home, env=env, deadline=PATIENCE)
-    told = VERSION.search(ended.stdout)
-    if ended.code or told is None:
-        return InstalledTool(
-            client.title, "client", client.tested_version, None, place, f"mend it: {mend}"
-        )
-    return InstalledTool(client.title, "client", client.tested_version, told[0], place)
+    result = await run_process([path, "--version"], cwd=home, env=env, deadline=DEADLINE)
+    match = VERSION.search(result.stdout)
+    if result.code or match is None:
+        return msgspec.structs.replace(tool, fix=f"reinstall it: {fix}")
+    return msgspec.structs.replace(tool, installed=match[0], fix=None)

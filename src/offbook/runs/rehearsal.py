@@ -1,121 +1,109 @@
-"""One run of a script, and the end of a rehearsal: both happen at once, or when awaited."""
+"""A rehearsal: one subject, a source in place of its model, and the trace of all runs.
+
+    with Rehearsal(subject) as rehearsal:
+        run = rehearsal.run(when("Hello", [say("Hi!")]))
+        assert run.text == "Hi!"
+
+All code inside is asynchronous. In a plain function, each call runs to its end in the event loop
+of the rehearsal; in an `async def`, the caller awaits:
+
+    async with Rehearsal(subject) as rehearsal:
+        run = await rehearsal.run(when("Hello", [say("Hi!")]))
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import PlaybookError, ScriptError, UsageError
 from offbook.exchange.model import ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.runs.run_files import make_temp_folder, remove_temp_folder
-from offbook.runs.sync_bridge import SyncBridge, in_event_loop
+from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.sources.playbook import Playbook, Role, Turn, list_called_tools, validate
 from offbook.subjects.subject import Subject
-from offbook.trace.events import RUN_END, RUN_START, Verdict
+from offbook.trace.events import RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.query import Events
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from offbook.subjects.session.session import AgentSession
     from offbook.trace.query import ToolCallRecord, ToolResultRecord
 
-
-# --- One run of a script, and the end of a rehearsal: both happen at once, or when awaited.
+Script = Turn | Role | str
 
 
 class Run:
-    """One run of a script. In an `async def`, await it; elsewhere it has happened already."""
+    """One run of a script. In an `async def`, await it; elsewhere it is complete."""
 
     def __init__(
-        self, work: Coroutine[Any, Any, tuple[int, int]], told: Callable[[], Events]
+        self, work: Coroutine[Any, Any, tuple[int, int]], all_events: Callable[[], Events]
     ) -> None:
         self._work = work
-        self._told = told
+        self._all_events = all_events
         self._span: tuple[int, int] | None = None
-        self._found: Events | None = None
+        self._events: Events | None = None
         self.awaited = False
 
     def __await__(self) -> Generator[Any, None, Run]:
-        return self.perform().__await__()
+        return self.complete().__await__()
 
-    async def perform(self) -> Run:
-        """Do the run; once."""
+    async def complete(self) -> Run:
+        """Execute the run; a second call has no effect."""
         if not self.awaited:
             self.awaited = True
             self._span = await self._work
         return self
 
-    def abandon(self) -> bool:
-        """Give up a run that nobody awaited; tells whether it was one."""
+    def discard(self) -> bool:
+        """Close a run that was never awaited; return True if it was one."""
         self._work.close()
         return not self.awaited
 
     @property
     def events(self) -> Events:
-        """What happened in this run alone."""
+        """The events of this run alone."""
         if self._span is None:
             raise UsageError("this run has not finished", hint="write `run = await ….run(…)`")
-        if self._found is None:
+        if self._events is None:
             first, last = self._span
-            found = [event for event in self._told().all if first < event.seq <= last]
-            self._found = Events(found)
-        return self._found
+            self._events = Events([e for e in self._all_events().all if first < e.seq <= last])
+        return self._events
 
     @property
     def tools(self) -> list[str]:
-        """The tools called, in order."""
+        """The names of the called tools, in order."""
         return self.events.tool_sequence()
 
     def calls(self, tool: str) -> list[ToolCallRecord]:
-        """The calls of this tool."""
+        """Return the calls of this tool."""
         return self.events.tool_calls_for(tool)
 
     def results(self, tool: str) -> list[ToolResultRecord]:
-        """The results of this tool."""
+        """Return the results of this tool."""
         return self.events.tool_results_for(tool)
 
     @property
     def text(self) -> str:
-        """What the model said last."""
-        said = (m.text for m in reversed(self.events.messages) if m.role == "assistant")
-        return next(said, "")
-
-
-class Disposal:
-    """The end of a rehearsal. In an `async def`, await it; elsewhere it has happened already."""
-
-    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
-        self._work = work
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self.perform().__await__()
-
-    async def perform(self) -> None:
-        """Do it."""
-        await self._work
-
-
-# --- A rehearsal: one subject on its stage, a script for its model, and the trace of it all.
-
-Script = Turn | Role | str
+        """The last text of the model."""
+        replies = (m.text for m in reversed(self.events.messages) if m.role == "assistant")
+        return next(replies, "")
 
 
 class Rehearsal:
     """One subject with its source and its trace, for any number of runs.
 
-    Use it as a context manager, or call `dispose()`: then the subject is closed and the
-    temporary folder removed.
+    Use it as a context manager, or call `dispose()`: this closes the subject and removes the
+    temporary folder. The parameters are those of `drive()`.
     """
 
-    def __init__(  # noqa: PLR0913 - as drive() takes them
+    def __init__(  # noqa: PLR0913 - the options of drive()
         self,
         subject: Subject,
         *,
@@ -126,30 +114,47 @@ class Rehearsal:
         clock: Clock | None = None,
         urls: Iterable[str] = (),
         allow: Iterable[str] = (),
-        names: Mapping[str, str | ToolAlias] | None = None,
+        tool_aliases: Mapping[str, str | ToolAlias] | None = None,
         lenient: Iterable[str] = (),
     ) -> None:
         self.subject = subject
-        given = isinstance(source, Playbook)
-        self.playbook = source if given else Playbook(strict=auto_assert)
-        self._source = self.playbook if source is None else _source(source)
+        if source is not None and (
+            isinstance(source, type) or not isinstance(source, ModelSource)  # pyright: ignore[reportUnnecessaryIsInstance] - checked for callers without types
+        ):
+            raise UsageError(
+                f"{type(source).__name__} does not implement ModelSource",
+                hint="pass an object with `async def reply(self, request)`, such as a Playbook",
+            )
+        # With another source there is a playbook, too, but no run loads it.
+        self.playbook = source if isinstance(source, Playbook) else Playbook(strict=auto_assert)
+        self._source = self.playbook if source is None else source
         self._auto_assert = auto_assert
         self._clock = clock or SystemClock()
         self._folder: Path | None = None
-        self._cwd = _existing(cwd)
-        self._trace = None if trace is None else _path(trace, "trace")
+        self._cwd = None if cwd is None else _to_path(cwd, "cwd").resolve()
+        if self._cwd is not None and not self._cwd.is_dir():
+            raise UsageError("cwd is not a folder", where=str(cwd), hint="create it first")
+        self._trace = None if trace is None else _to_path(trace, "trace")
         self._recorder: Recorder | None = None
         self._hub = Hub(self._clock)
         self._events: Events | None = None
         self._bridge = SyncBridge()
-        self._staging = Wiring(
-            subject, self._source, self._hub, urls=urls, allow=allow, names=names, lenient=lenient
+        self._wiring = Wiring(
+            subject,
+            self._source,
+            self._hub,
+            urls=urls,
+            allow=allow,
+            tool_aliases=tool_aliases,
+            lenient=lenient,
         )
         self._runs: list[Run] = []
         self._opened = False
         self._failed = False
         self._disposed = False
-        self._last = 0
+        self._last_seq = 0
+        # In a plain function, errors of the subject are raised here, at the call. In an event
+        # loop, opening has to wait for the first `await`.
         if not in_event_loop():
             try:
                 self._bridge.run(self._open())
@@ -157,43 +162,38 @@ class Rehearsal:
                 self._bridge.close()
                 raise
 
-    def __await__(self) -> Generator[Any, None, Rehearsal]:
-        return self._ready().__await__()
-
-    async def _ready(self) -> Rehearsal:
-        await self._open()
-        return self
+    # --- The public side
 
     @property
     def cwd(self) -> Path:
-        """Where the subject works."""
+        """The working directory of the subject."""
         if self._cwd is None:
-            self._cwd = self._own_folder() / "cwd"
+            self._cwd = self._temp_folder() / "cwd"
             self._cwd.mkdir()
         return self._cwd
 
     @property
     def trace(self) -> Path:
-        """The file that tells what happened."""
+        """The file of the trace."""
         if self._trace is None:
-            self._trace = self._own_folder() / "trace.jsonl"
+            self._trace = self._temp_folder() / "trace.jsonl"
         return self._trace
 
     @property
     def events(self) -> Events:
-        """All that happened so far, in all runs."""
+        """The events of all runs so far."""
         if self._events is None:
             self._events = Events(Trace(self.trace))
         return self._events
 
     @property
     def hub(self) -> Hub:
-        """The live bus: subscribe to hear events as they happen."""
+        """The live event hub: subscribe to receive events as they are emitted."""
         return self._hub
 
     @property
     def session(self) -> AgentSession:
-        """The real session underneath, where the subject is one."""
+        """The subject, if it is a session."""
         from offbook.subjects.session.session import AgentSession
 
         if not isinstance(self.subject, AgentSession):
@@ -201,29 +201,33 @@ class Rehearsal:
         return self.subject
 
     def run(self, *script: Script) -> Run:
-        """Play these turns. In an `async def`, await what comes back."""
-        self._refuse_late()
+        """Run these turns (with another source than a playbook: these prompts)."""
+        self._raise_if_disposed()
         run = Run(self._run(script), lambda: self.events)
-        self._runs = [other for other in self._runs if not other.awaited]
-        self._runs.append(run)
+        # Runs that were awaited need no reminder at the end.
+        self._runs = [*(other for other in self._runs if not other.awaited), run]
         if not in_event_loop():
-            self._bridge.run(run.perform())
+            self._bridge.run(run.complete())
         return run
 
-    def dispose(self) -> Disposal:
-        """Close the subject and remove what is temporary. In an `async def`, await it."""
-        done = Disposal(self._dispose())
-        if not in_event_loop():
-            try:
-                self._bridge.run(done.perform())
-            finally:
-                self._bridge.close()
-        return done
+    def dispose(self) -> Awaitable[object]:
+        """Close the subject and remove temporary files. In an `async def`, await it."""
+        work = self._dispose()
+        if in_event_loop():
+            return work
+        try:
+            self._bridge.run(work)
+        finally:
+            self._bridge.close()
+        return AwaitableResult()
+
+    def __await__(self) -> Generator[Any, None, Rehearsal]:
+        return self.__aenter__().__await__()
 
     def __enter__(self) -> Self:
         if in_event_loop():
             raise UsageError(
-                "`with` cannot wait in an `async def`", hint="write `async with … as rehearsal:`"
+                "`with` cannot be used in an `async def`", hint="write `async with … as rehearsal:`"
             )
         return self
 
@@ -237,201 +241,184 @@ class Rehearsal:
     async def __aexit__(self, *_: object) -> None:
         await self._dispose()
 
+    # --- Opening
+
     async def _open(self) -> None:
         if self._opened:
             return
-        self._refuse_late()
+        self._raise_if_disposed()
         try:
             self._recorder = Recorder(
                 self.trace, ts=self._clock.millis(), subject=self.subject.name
             )
             self._hub.subscribe(self._recorder.record)
-            self._hub.subscribe(self._count)
-            await self.subject.open(self._staging.set(self.cwd))
+            self._hub.subscribe(self._remember_seq)
+            await self.subject.open(self._wiring.connect(self.cwd))
             self._opened = True
         except BaseException as error:
+            # A subject that failed to open may have started something: it is closed as well.
             self._disposed = True
-            await self._give_up(error)
+            try:
+                await self.subject.close()
+            except Exception as other:  # noqa: BLE001 - the first error is the cause
+                error.add_note(f"closing failed as well: {type(other).__name__}: {other}")
+            finally:
+                self._release()
             raise
 
-    def _refuse_late(self) -> None:
+    def _raise_if_disposed(self) -> None:
         if self._disposed:
-            raise UsageError("the rehearsal is over", hint="make a new one for more runs")
+            raise UsageError("the rehearsal is over", hint="create a new one for more runs")
 
-    async def _give_up(self, error: BaseException) -> None:
-        """Leave nothing behind of a subject that could not be opened."""
-        try:
-            await self.subject.close()
-        except Exception as other:  # noqa: BLE001 - the first error is the one to tell
-            error.add_note(f"and it could not be closed: {type(other).__name__}: {other}")
-        finally:
-            self._clear()
+    def _remember_seq(self, event: Event) -> None:
+        self._last_seq = event.seq
 
-    def _count(self, event: Any) -> None:
-        self._last = event.seq
+    # --- Running
 
     async def _run(self, script: tuple[Script, ...]) -> tuple[int, int]:
+        """Run a script; return the range of its events."""
         await self._open()
         if self._failed:
+            # The rest of a failed script does not belong to this run.
             self.playbook.discard()
             self._failed = False
         prompts = self._load(script)
-        first = self._last
+        first = self._last_seq
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": len(prompts)})
         try:
             for prompt in prompts:
-                await self._play(prompt)
+                if isinstance(prompt, str):
+                    await self._prompt(prompt)
+                    continue
+                self.playbook.open(prompt)
+                await self._prompt(prompt.text)
+                # A turn that is not finished fails here, not after all the others.
+                if self.playbook.pending and self._auto_assert:
+                    self._raise_if_failed()
             await self._hub.idle()
-            self._judge()
+            self._raise_if_failed()
         except BaseException as error:
             self._failed = True
-            self._report(error)
+            message = f"{type(error).__name__}: {error}"
+            if isinstance(error, ScriptError):
+                verdict = Verdict("playbook consumed", "fail", str(error))
+            else:
+                verdict = Verdict("run finished", "error", message)
+            self._hub.emit_verdict(verdict)
+            self._hub.emit(RUN_END, {"ok": False, "error": message})
             raise
         self._hub.emit(RUN_END, {"ok": True})
-        return first, self._last
-
-    def _report(self, error: BaseException) -> None:
-        what = f"{type(error).__name__}: {error}"
-        if isinstance(error, ScriptError):
-            self._hub.emit_verdict(Verdict("playbook consumed", "fail", str(error)))
-        else:
-            self._hub.emit_verdict(Verdict("run finished", "error", what))
-        self._hub.emit(RUN_END, {"ok": False, "error": what})
+        return first, self._last_seq
 
     def _load(self, script: tuple[Script, ...]) -> list[Turn | str]:
-        if self._source is not self.playbook:
-            return list(_only(script, str, "prompts"))
-        turns = _only(script, (Turn, Role), "turns and roles")
-        if not any(isinstance(item, Turn) for item in turns):
-            raise PlaybookError("there is nothing to run", hint='write run(when("…", […]))')
+        """Validate a script before anything runs; return its prompts."""
+        playbook = self._source is self.playbook
+        expected, accepted = ("turns and roles", (Turn, Role)) if playbook else ("prompts", str)
+        for item in script:
+            if not isinstance(item, accepted):
+                raise PlaybookError(
+                    f"run() expected {expected}, got {type(item).__name__}",
+                    hint='write run(when("…", [call(…), say(…)]), …)',
+                )
+        if not playbook:
+            return [item for item in script if isinstance(item, str)]
+        items = [item for item in script if not isinstance(item, str)]
+        turns = [item for item in items if isinstance(item, Turn)]
+        if not turns:
+            raise PlaybookError("the script has no turn", hint='write run(when("…", […]))')
         tools = self.subject.tools()
-        if (words := self._staging.words) is not None:
-            words.activate(list_called_tools(turns))
-            tools = None if tools is None else {*tools, *words.aliases}
-        validate(turns, tools=tools, commands=self.subject.commands())
-        self.playbook.load(*turns)
-        return [item for item in turns if isinstance(item, Turn)]
-
-    async def _play(self, prompt: Turn | str) -> None:
-        if isinstance(prompt, str):
-            await self._prompt(prompt)
-            return
-        self.playbook.open(prompt)
-        await self._prompt(prompt.text)
-        if self.playbook.pending and self._auto_assert:
-            self._judge()
+        if (aliased := self._wiring.aliased) is not None:
+            aliased.activate(list_called_tools(items))
+            tools = None if tools is None else {*tools, *aliased.aliases}
+        validate(items, tools=tools, commands=self.subject.commands())
+        self.playbook.load(*items)
+        return [*turns]
 
     async def _prompt(self, text: str) -> None:
-        """Prompt the subject; what its source raised says more than what it made of it."""
+        """Prompt the subject; raise the error of the source rather than a consequence of it."""
         try:
-            with self._staging.walls():
+            with self._wiring.guard():
                 await self.subject.prompt(text)
         except Exception as error:
-            if self._failure is None and self._staging.refused:
-                raise self._staging.refused[0]  # noqa: B904 - the agent's error is made of it
-            if self._failure is None or self._failure is error:
+            failure = self._failure
+            if failure is None and self._wiring.refused:
+                # The agent failed because its connection was blocked: that is the cause.
+                raise self._wiring.refused[0]  # noqa: B904 - it is in the chain of the agent's error
+            if failure is None or failure is error:
                 raise
-            raise self._failure from error
+            raise failure from error
+        # The agent may have swallowed the error of the source.
         if self._failure is not None:
             raise self._failure
 
     @property
     def _failure(self) -> BaseException | None:
-        return self.playbook.failure or self._staging.failure
+        return self.playbook.failure or self._wiring.failure
 
-    def _judge(self) -> None:
-        """The automatic assertions: the first that does not hold is raised."""
-        self._hear_listeners()
-        if refused := self._staging.refused:
-            told = f"refused, and the agent went on: {refused[0]}"
-            self._hub.emit_verdict(Verdict("nothing leaves the machine", "warn", told))
+    def _raise_if_failed(self) -> None:
+        """Raise the first automatic assertion that fails, and emit verdicts for the others."""
+        self._raise_listener_errors()
+        if refused := self._wiring.refused:
+            message = f"a connection was refused and the agent continued: {refused[0]}"
+            self._hub.emit_verdict(Verdict("nothing leaves the machine", "warn", message))
         if self._source is not self.playbook:
             return
         unfinished = self.playbook.unfinished()
         if unfinished is None:
-            self._hub.emit_verdict(
-                Verdict("playbook consumed", "pass", actual=self.playbook.consumed)
-            )
+            consumed = self.playbook.consumed
+            self._hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
         elif self._auto_assert:
             raise unfinished
 
-    def _hear_listeners(self) -> None:
-        """Fail with what a listener of the hub raised: once."""
+    def _raise_listener_errors(self) -> None:
         try:
             self._hub.raise_errors()
         except Exception:
+            # Raised once: the next run, and dispose(), start without them.
             self._hub.errors.clear()
             raise
+
+    # --- Closing
 
     async def _dispose(self) -> None:
         if self._disposed:
             return
         self._disposed = True
-        forgotten = [run for run in self._runs if run.abandon()]
+        not_awaited = [run for run in self._runs if run.discard()]
         try:
             if self._opened:
-                await self._close()
+                try:
+                    await self.subject.close()
+                finally:
+                    for verdict in self.subject.verdicts():
+                        self._hub.emit_verdict(verdict)
                 await self._hub.idle()
         finally:
             self._hub.close()
-            self._clear()
-        self._hear_listeners()
-        if forgotten:
+            self._release()
+        self._raise_listener_errors()
+        if not_awaited:
             raise UsageError(
                 "a run was never awaited, so nothing was tested",
                 hint="in an `async def`, write `await ….run(…)`",
             )
 
-    async def _close(self) -> None:
-        try:
-            await self.subject.close()
-        finally:
-            for verdict in self.subject.verdicts():
-                self._hub.emit_verdict(verdict)
-
-    def _clear(self) -> None:
-        self._staging.close()
+    def _release(self) -> None:
+        self._wiring.close()
         if self._recorder is not None:
             self._recorder.close()
         if self._folder is not None:
+            # Read before the file is removed: tests look at events after the `with` block.
             self.events.keep()
             remove_temp_folder(self._folder)
 
-    def _own_folder(self) -> Path:
+    def _temp_folder(self) -> Path:
         if self._folder is None:
             self._folder = make_temp_folder()
         return self._folder
 
 
-def _only(script: tuple[object, ...], kinds: Any, what: str) -> list[Any]:
-    for item in script:
-        if not isinstance(item, kinds):
-            raise PlaybookError(
-                f"run() takes {what} here, not {type(item).__name__}",
-                hint='write run(when("…", [call(…), say(…)]), …)',
-            )
-    return list(cast("tuple[Any, ...]", script))
-
-
-def _path(value: object, name: str) -> Path:
+def _to_path(value: object, option: str) -> Path:
     if isinstance(value, (str, Path)) and str(value):
         return Path(value)
-    raise UsageError(f"{name} is a path, not {value!r}", hint=f'write {name}="…"')
-
-
-def _source(source: object) -> ModelSource:
-    if isinstance(source, ModelSource) and not isinstance(source, type):
-        return source
-    raise UsageError(
-        f"a {type(source).__name__} is no source of replies",
-        hint="give something with `async def reply(self, request)`: a Playbook, say",
-    )
-
-
-def _existing(cwd: Path | str | None) -> Path | None:
-    if cwd is None:
-        return None
-    path = _path(cwd, "cwd")
-    if not path.is_dir():
-        raise UsageError("cwd is not a folder", where=str(path), hint="make it first")
-    return path.resolve()
+    raise UsageError(f"{option}: expected a path, got {value!r}", hint=f'write {option}="…"')

@@ -1,4 +1,4 @@
-"""Temporary folders: made for a run, gone after it."""
+"""The files of a run: its temporary folder and its trace."""
 
 from __future__ import annotations
 
@@ -16,38 +16,36 @@ from offbook.trace.recorder import Recorder
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-
-# --- Temporary folders: made for a run, gone after it.
-
-BUSY = {errno.EPERM, errno.EBUSY, errno.ENOENT}
+# The folder is gone, or another process uses it: a mount point, a shell that is still in it.
+IGNORED_ERRORS = {errno.EPERM, errno.EBUSY, errno.ENOENT}
 
 
 def make_temp_folder() -> Path:
-    """A new, empty folder that belongs to one run."""
+    """Create an empty folder for one run."""
     return Path(tempfile.mkdtemp(prefix="offbook-")).resolve()
 
 
 def remove_temp_folder(path: Path) -> None:
-    """Remove a folder; one that is gone already, or held by somebody else, is left alone."""
+    """Remove a folder, unless it is gone already or in use."""
     try:
         shutil.rmtree(path)
     except OSError as error:
-        if error.errno not in BUSY:
+        if error.errno not in IGNORED_ERRORS:
             raise
 
 
-# --- A hub whose events are written down: what commands and test tools tell their trace through.
-
-
 @contextmanager
-def record_trace(path: Path | None, **about: Any) -> Generator[Hub]:
-    """A hub whose events go to a file, if one is named; with `more=True`, after what is there."""
+def record_trace(path: Path | None, **header: Any) -> Generator[Hub]:
+    """Yield a hub whose events are recorded in a file, if there is a path.
+
+    With `append=True`, the events are appended to an existing trace.
+    """
     clock = SystemClock()
     hub = Hub(clock)
     if path is None:
         yield hub
         return
-    recorder = Recorder(path, ts=clock.millis(), **about)
+    recorder = Recorder(path, ts=clock.millis(), **header)
     hub.subscribe(recorder.record)
     try:
         yield hub

@@ -1,4 +1,11 @@
-"""Where a subject finds its model: at a base URL, or at whichever its own clients ask."""
+"""The connection between a subject and its model.
+
+A subject reaches its model in one of three ways (`Subject.model_access`):
+
+    call        it calls the source object itself
+    transport   its HTTP clients in this process are intercepted, without a socket
+    endpoint    it gets the base URL of a server, shared by all runs of this process
+"""
 
 from __future__ import annotations
 
@@ -14,8 +21,10 @@ from offbook.exchange.tool_aliases import AliasedSource, ToolAlias, ToolAliases,
 from offbook.subjects.subject import HasMockedTools, HasToolAliases, RunContext, Subject
 from offbook.trace.instrument import TracedSource
 
+# The server, the dialects and the interception are imported where they are used: a scripted
+# session needs none of them, and they take half of its start-up time.
 if TYPE_CHECKING:
-    from collections.abc import Container, Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping
     from pathlib import Path
 
     from offbook.errors import IsolationError
@@ -24,61 +33,15 @@ if TYPE_CHECKING:
     from offbook.sources.server.server import Server
     from offbook.trace.hub import Hub
 
-
-# --- Where a subject finds its model: at a base URL, or at whichever its own clients ask.
-
-
-def serve_source(
-    source: ModelSource, hub: Hub, *, tools: bool, lenient: Iterable[str] = ()
-) -> Endpoint:
-    """A base URL for this source, on the server that all runs of this process share."""
-    return _server(os.getpid()).mount(source, hub=hub, tools=tools, lenient=lenient)
-
-
-def make_inprocess_endpoint(
-    source: ModelSource,
-    hub: Hub,
-    *,
-    tools: bool,
-    lenient: Iterable[str] = (),
-    mocked: Container[str] = (),
-) -> Endpoint:
-    """The same answers as over the wire, for clients that need no address."""
-    from offbook.exchange.dialects.validation import rules_except
-    from offbook.exchange.providers import dialect_detector
-    from offbook.sources.server.endpoint import Endpoint
-
-    detect_dialect = dialect_detector(rules_except(lenient))
-    return Endpoint(
-        source, url="", detect_dialect=detect_dialect, hub=hub, tools=tools, mocked=mocked
-    )
-
-
-@cache
-def _server(process: int) -> Server:
-    """The one server of this process."""
-    from offbook.sources.server.server import Server
-
-    server = Server().launch()
-
-    def close() -> None:
-        if os.getpid() == process:  # a fork has no thread to end
-            server.close()
-
-    atexit.register(close)
-    return server
-
-
-# --- Sets a subject on its stage: where it finds its model, what its tools are called, what it may.
-
 REFUSED = "isolation.refused"
 
 
 class Wiring:
-    """The stage of one subject, and the walls around it.
+    """The connection of one subject, and the guard around it.
 
-    `urls` are where its clients expect a model besides the providers' own, `allow` whom it may
-    reach all the same; `refused` is what it tried to reach and may not.
+    `urls` are base URLs where the subject's clients expect a model, in addition to the
+    providers' own; `allow` are addresses that it may reach. `refused` are the connections that
+    were blocked.
     """
 
     def __init__(
@@ -89,7 +52,7 @@ class Wiring:
         *,
         urls: Iterable[str],
         allow: Iterable[str],
-        names: Mapping[str, str | ToolAlias] | None,
+        tool_aliases: Mapping[str, str | ToolAlias] | None,
         lenient: Iterable[str],
     ) -> None:
         self._subject = subject
@@ -97,78 +60,105 @@ class Wiring:
         self._hub = hub
         self._urls = tuple(urls)
         self._allow = tuple(allow)
-        self._lenient = _rules_to_drop(lenient, subject)
-        self._known: ToolAliases = (
+        self._lenient = tuple(ALL_RULES - rules_except(lenient))
+        if self._lenient and subject.model_access == "call":
+            # The rules of the providers are checked on the wire, and this subject has none.
+            raise UsageError(
+                f"lenient has no effect on {subject.name}: its requests are not validated",
+                hint="remove lenient=",
+            )
+        self._own_aliases: ToolAliases = (
             subject.tool_aliases if isinstance(subject, HasToolAliases) else {}
         )
-        self._given = parse_tool_aliases(names, self._known)
+        self._aliases = parse_tool_aliases(tool_aliases, self._own_aliases)
         self._endpoint: Endpoint | None = None
-        self.words: AliasedSource | None = None
+        self.aliased: AliasedSource | None = None
         self.refused: list[IsolationError] = []
 
-    def set(self, cwd: Path) -> RunContext:
-        """The stage for a subject that works in this folder."""
-        tools = not self._subject.emits_tool_calls
+    def connect(self, cwd: Path) -> RunContext:
+        """Return the context in which the subject is opened."""
+        # The tool calls of a subject that does not emit them are read from its requests.
+        read_tools = not self._subject.emits_tool_calls
+        url = ""
         if self._subject.model_access == "call":
-            words = self._translate(TracedSource(self._source, self._hub, tools=tools))
-            return RunContext(words, self._hub, cwd, to_script_call=words.original_call)
-        self._endpoint = self._make_endpoint(tools=tools)
-        self._endpoint.source = words = self._translate(self._endpoint.source)
-        return RunContext(words, self._hub, cwd, self._endpoint.url, words.original_call)
+            source: ModelSource = TracedSource(self._source, self._hub, tools=read_tools)
+        else:
+            self._endpoint = self._create_endpoint(tools=read_tools)
+            source, url = self._endpoint.source, self._endpoint.url
+        aliased = AliasedSource(source, given=self._aliases, known=self._own_aliases)
+        if self._endpoint is not None:
+            self._endpoint.source = aliased
+        self.aliased = aliased
+        return RunContext(aliased, self._hub, cwd, url, aliased.original_call)
 
-    def _make_endpoint(self, *, tools: bool) -> Endpoint:
-        source, hub, lenient = self._source, self._hub, self._lenient
+    def _create_endpoint(self, *, tools: bool) -> Endpoint:
         if self._subject.model_access == "endpoint":
-            return serve_source(source, hub, tools=tools, lenient=lenient)
-        mocked = self._list_mocked()
-        return make_inprocess_endpoint(source, hub, tools=tools, lenient=lenient, mocked=mocked)
+            return serve_source(self._source, self._hub, tools=tools, lenient=self._lenient)
+        from offbook.exchange.providers import dialect_detector
+        from offbook.sources.server.endpoint import Endpoint
 
-    def _list_mocked(self) -> set[str]:
-        """The tools that somebody stands in for, as the agent and as the script call them."""
-        own = set(self._subject.mocked if isinstance(self._subject, HasMockedTools) else ())
-        names = {**self._known, **self._given}
-        return own | {word for word, name in names.items() if name.tool in own}
-
-    def _translate(self, source: ModelSource) -> AliasedSource:
-        """The script's names on this side of the source, the agent's on that."""
-        self.words = AliasedSource(source, given=self._given, known=self._known)
-        return self.words
+        # Mocked tools by the agent's names and by the script's.
+        subject = self._subject
+        mocked = set(subject.mocked if isinstance(subject, HasMockedTools) else ())
+        aliases = {**self._own_aliases, **self._aliases}
+        mocked |= {name for name, alias in aliases.items() if alias.tool in mocked}
+        # The same endpoint as the server has, without an address: clients are answered in place.
+        return Endpoint(
+            self._source,
+            url="",
+            detect_dialect=dialect_detector(rules_except(self._lenient)),
+            hub=self._hub,
+            tools=tools,
+            mocked=mocked,
+        )
 
     @property
     def failure(self) -> BaseException | None:
-        """What went wrong at the endpoint."""
+        """The first error at the endpoint."""
         return None if self._endpoint is None else self._endpoint.failure
 
     @contextmanager
-    def walls(self) -> Generator[None]:
-        """Inside, the clients of this process find the model, and nothing leaves the machine."""
+    def guard(self) -> Generator[None]:
+        """Answer the clients of this process and block their other connections."""
         if self._endpoint is None or self._subject.model_access != "transport":
             yield
             return
         from offbook.determinism.network_guard import block_network
         from offbook.sources.inprocess.patching import intercept
 
-        with block_network(allow=self._allow) as border:
+        endpoint = self._endpoint
+        with block_network(allow=self._allow) as blocked:
             try:
-                endpoint = self._endpoint
                 with intercept(endpoint.answer, urls=self._urls, relay=endpoint.relays):
                     yield
             finally:
-                for error in border.refused:
+                for error in blocked.refused:
                     self._hub.emit(REFUSED, {"error": error.what, "where": error.where})
-                self.refused += border.refused
+                self.refused += blocked.refused
 
     def close(self) -> None:
-        """Let the model be found no more."""
+        """Remove the endpoint."""
         if self._endpoint is not None:
             self._endpoint.close()
 
 
-def _rules_to_drop(lenient: Iterable[str], subject: Subject) -> tuple[str, ...]:
-    """What the providers refuse is refused on the wire, so only there it can be let through."""
-    dropped = tuple(ALL_RULES - rules_except(lenient))
-    if dropped and subject.model_access == "call":
-        raise UsageError(
-            f"a {subject.name} has no provider that could be lenient", hint="leave lenient= out"
-        )
-    return dropped
+def serve_source(
+    source: ModelSource, hub: Hub, *, tools: bool, lenient: Iterable[str] = ()
+) -> Endpoint:
+    """Return an endpoint for this source on the server that all runs of this process share."""
+    return _shared_server(os.getpid()).mount(source, hub=hub, tools=tools, lenient=lenient)
+
+
+@cache
+def _shared_server(process_id: int) -> Server:
+    from offbook.sources.server.server import Server
+
+    server = Server().launch()
+
+    def close() -> None:
+        # A fork inherits the handler, but not the thread of the server.
+        if os.getpid() == process_id:
+            server.close()
+
+    atexit.register(close)
+    return server

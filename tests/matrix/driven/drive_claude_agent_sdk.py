@@ -22,7 +22,9 @@ options = ClaudeAgentOptions(
     setting_sources=[],
     env={"ENABLE_TOOL_SEARCH": "false"},
 )
-with drive(options, model="claude-offbook", names={"find_order": "mcp__shop__find_order"}) as on:
+with drive(
+    options, model="claude-offbook", tool_aliases={"find_order": "mcp__shop__find_order"}
+) as on:
     run = on.run(
         when("Find order 7", [call("find_order", {"number": 7}), say("One lamp.")]),
         when("Note it", [call("shell", {"command": "echo noted > note.txt"}), say("Noted.")]),

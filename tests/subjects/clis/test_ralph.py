@@ -13,7 +13,7 @@ from offbook.sources.playbook import say, when
 from offbook.subjects.clis.ralph import Ralph
 from offbook.trace.events import read_verdicts
 from offbook.trace.reader import read_trace
-from offbook.workflows.loop_run import run
+from offbook.workflows.loop_tools import run
 from offbook.workflows.tools import check, report, setup
 
 assert Ralph.client is not None

@@ -125,7 +125,7 @@ def test_what_was_refused_and_swallowed_is_told():
 
 @pytest.mark.parametrize("thing", [None, 7, "agent", [], Agent])
 def test_what_cannot_be_driven_is_refused(thing: object):
-    with pytest.raises(UsageError, match="cannot be driven"):
+    with pytest.raises(UsageError, match="cannot drive"):
         drive(thing)
 
 

@@ -226,7 +226,7 @@ def test_a_tool_is_mocked_in_place_and_restored(make: Make):
 def test_a_mock_is_told_as_one_under_the_name_of_the_script():
     agent = pydantic_agent("openai-chat:m")([])
     names = {"look": "find_order"}
-    with drive(agent, mock_tools={"find_order": "mocked"}, names=names) as rehearsal:
+    with drive(agent, mock_tools={"find_order": "mocked"}, tool_aliases=names) as rehearsal:
         run = rehearsal.run(when("Find it", [call("look", {"number": 7}), say("Done.")]))
         assert run.results("look")[0].mocked
 

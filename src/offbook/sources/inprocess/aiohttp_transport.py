@@ -58,6 +58,7 @@ async def _render(response: HttpResponse, method: str) -> AsyncIterator[bytes]:
         for piece in render_pieces(response, method):
             yield piece
         return
+    # `close` keeps the fake connection out of the pool.
     yield render_head(response, CHUNKED + CLOSE)
     async for chunk in response.live_chunks:
         yield render_chunk(chunk)
@@ -90,7 +91,7 @@ class _FakeTransport(asyncio.Transport):
             return
         try:
             async for piece in _render(response, request.method):
-                await self._reading.wait()
+                await self._reading.wait()  # aiohttp pauses when its buffer is full
                 if self._closing:
                     return
                 self._protocol.data_received(piece)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Answer = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 
+# The APIs that speak one of the supported dialects.
 KNOWN_HOSTS = frozenset(
     {
         "api.openai.com",
@@ -112,10 +113,12 @@ class Hosts:
         self._base_urls: set[tuple[str, int | None]] = set()
         for url in (*urls, *(os.environ.get(name, "") for name in BASE_URL_VARIABLES)):
             if url:
+                # OLLAMA_HOST may be a bare `host:port`.
                 parts = urlsplit(url if "//" in url else f"http://{url}")
                 port = parts.port or DEFAULT_PORTS.get(parts.scheme)
                 self._base_urls.add(((parts.hostname or "").lower(), port))
 
+    # Every request of a run is looked up here, also those to other servers.
     def __contains__(self, address: tuple[str, int | None]) -> bool:
         host, port = address
         name = host.lower()

@@ -106,6 +106,7 @@ class Patcher(MetaPathFinder):
         """Return the spec that the other finders find, with a loader that patches the module."""
         if fullname not in self._transports:
             return None
+        # The other finders are asked here: importlib would take our answer as the last word.
         for finder in sys.meta_path:
             find: Any = getattr(finder, "find_spec", None)
             spec = None if finder is self or find is None else find(fullname, path, target)
@@ -115,6 +116,7 @@ class Patcher(MetaPathFinder):
         return None
 
     def _patch_after_load(self, spec: ModuleSpec) -> None:
+        # On this loader only: a loader is created for each import.
         loader: Any = spec.loader
         original = loader.exec_module
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 VERSION = 1
-OUTPUT_TOKENS = 30
+OUTPUT_TOKENS = 30  # as Harn counts a reply without token counts
 NEW_LINE = 'write {"id": "a", "scope": "default", "consume": "once", …}'
 KNOWN_SCOPES = frozenset({"default", "shared", "compaction"})
 
@@ -129,6 +129,7 @@ class Glob:
 
     def covers(self, other: Glob) -> bool:
         """Return whether this pattern matches every text that the other one matches."""
+        # The stars of the other pattern are plain characters to this one's stars.
         return self.matches(other.pattern)
 
 
@@ -264,8 +265,9 @@ class MockLine(StrictStruct, frozen=True, forbid_unknown_fields=True):
     blocks: tuple[JSON, ...] | None = None
     error: MockError | None = None
     usage: MockUsage | None = None
-    logprobs: tuple[Any, ...] | None = None
     stream_chunks: tuple[str, ...] | None = None
+    # Accepted for files of other tools, and not sent.
+    logprobs: tuple[Any, ...] | None = None
     raw_tool_calls: Any = None
     simulated_cost_usd: Cost | None = None
 
@@ -330,6 +332,7 @@ def parse_mocks(text: str, path: str = "") -> MockFile:
     for number, raw in enumerate(text.split("\n"), 1):
         if not raw.strip():
             continue
+        # JSON's own message for a comment would not say what is wrong.
         if raw.lstrip().startswith(("#", "//")):
             raise FormatError(
                 "comments are not allowed in a mock file",
@@ -431,6 +434,7 @@ def _check_line(line: MockLine, *, versioned: bool) -> None:
             )
     if not versioned:
         return
+    # The newer format has one name for each of these.
     if line.consume_match is not None:
         raise UsageError(
             "'consume_match' belongs to the older format", hint='write "consume": "once"'
@@ -447,6 +451,7 @@ def _check_line(line: MockLine, *, versioned: bool) -> None:
 def _parse_usage(line: MockLine) -> tuple[Usage, bool]:
     """Return the token counts, and whether the line counts those of the prompt."""
     nested = line.usage or MockUsage()
+    # -1 marks a missing count: the source then counts the bytes of the prompt.
     prompt = _first_count(line.input_tokens, nested.input_tokens, nested.prompt_tokens, -1)
     output = _first_count(
         line.output_tokens, nested.output_tokens, nested.completion_tokens, OUTPUT_TOKENS
@@ -527,6 +532,7 @@ def lint_mocks(file: MockFile, unused: Iterable[Mock] = ()) -> list[MockFinding]
             if earlier is not mock and _hides(earlier, mock):
                 report(mock, "unreachable", f"{earlier.label} always comes first")
                 break
+    # An unreachable line is of course unused: report it once.
     unreachable = {finding.line for finding in findings}
     for mock in file.mocks:
         if mock.glob is not None and "*" not in mock.glob.pattern:

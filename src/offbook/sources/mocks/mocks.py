@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 PROMPT_LIMIT = 200
 RECEIPTS = 1000  # a server may run for days
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
-UNINDEXED = 8  # up to so many patterns are tried one by one, which is as fast as the index
-WORD_LENGTH = 12
+UNINDEXED = 8  # fewer patterns are tried one by one: the index gains nothing before
+WORD_LENGTH = 12  # longer words are cut: rare enough, and the search stays small
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,6 +77,7 @@ class Mocks:
                 hint='write Mocks([{"text": "…"}])',
             )
         else:
+            # Through the text, so that lines in Python are checked as strictly as a file.
             text = "\n".join(msgspec.json.encode(line).decode() for line in lines)
             self.file = parse_mocks(text, "mocks")
         if not self.file.mocks:
@@ -243,7 +244,7 @@ class _Scope:
 
     def take(self, text: str) -> Mock | None:
         """Return the first line whose pattern matches; remove it if it answers once."""
-        if self._index is None:
+        if self._index is None:  # built with the first request: a file may be only linted
             entries = self._patterns.items()
             self._index = GlobIndex((number, mock.glob) for number, mock in entries if mock.glob)
         for number in self._index.find(text):
@@ -289,10 +290,10 @@ class GlobIndex:
         """Yield the numbers of the patterns that match, in their order."""
         candidates: Sequence[int] = range(len(self._globs))
         if self._find_words is not None:
-            found = set(self._without_word)
+            indexes = set(self._without_word)
             for word in {word for word, _, _ in self._find_words(_encode(text))}:
-                found.update(self._by_word[word])
-            candidates = sorted(found)
+                indexes.update(self._by_word[word])
+            candidates = sorted(indexes)
         for index in candidates:
             number, glob = self._globs[index]
             if glob.matches(text):

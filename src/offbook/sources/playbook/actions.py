@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 Params = Mapping[str, Any]
+# Called when the step is reached, so that it can use the results of earlier calls.
 LateParams = Callable[[], "Params | Awaitable[Params]"]
 Callback = Callable[[ToolResult], object]
 Match = str | re.Pattern[str]
@@ -72,6 +73,7 @@ class Fail(msgspec.Struct, frozen=True):
 
 
 Action = Call | Say | Think | Fail
+# Each entry is one message of the model: an action, or a list of them.
 Actions = Sequence["Action | Sequence[Action]"]
 
 
@@ -103,7 +105,7 @@ class Role(msgspec.Struct, frozen=True):
 
     def mismatches(self, request: Request) -> list[tuple[str, object, object]]:
         """Return the conditions that the request misses, as (name, expected, got)."""
-        found: list[tuple[str, object, object]] = [
+        mismatches: list[tuple[str, object, object]] = [
             (name, expected, text)
             for name, expected, text in (
                 ("system", self.system, request.system),
@@ -113,8 +115,8 @@ class Role(msgspec.Struct, frozen=True):
             if not _matches(expected, text)
         ]
         if self.tools is not None and not set(self.tools) <= set(request.tool_names):
-            found.append(("tools", self.tools, request.tool_names))
-        return found
+            mismatches.append(("tools", self.tools, request.tool_names))
+        return mismatches
 
 
 def _matches(match: Match | None, text: str) -> bool:
@@ -209,7 +211,7 @@ def say(text: str, *, stop: StopReason = "stop") -> Say:
     """Let the model say `text` and end the turn."""
     if not isinstance(text, str):
         raise PlaybookError(f"say() takes a string, not {type(text).__name__}", hint='say("Done.")')
-    if stop not in get_args(StopReason):
+    if stop not in get_args(StopReason):  # a playbook is often written without a type checker
         raise PlaybookError(
             f"unknown stop reason: say(stop={stop!r})",
             hint=did_you_mean(str(stop), get_args(StopReason)),
@@ -236,6 +238,7 @@ def fail(
     retry_after: float | None = None,
 ) -> Fail:
     """Let the provider answer the request with an error."""
+    # A bool is an int in Python, but never meant as a status.
     if not isinstance(message, str) or not isinstance(status, int) or isinstance(status, bool):
         raise PlaybookError(
             f"fail() takes a message and a status, not {type(message).__name__} and {status!r}",
@@ -303,6 +306,7 @@ def role(
 
 def _check_actions(actions: object, where: str) -> Actions:
     """Return the actions as tuples, or raise for anything that is not an action."""
+    # The forgotten brackets of when("…", say("…")) are the most frequent mistake.
     if isinstance(actions, (Call, Say, Think, Fail)) or not isinstance(actions, Sequence):
         raise PlaybookError(
             f"{where} takes a list of actions, not {type(actions).__name__}",
@@ -317,6 +321,7 @@ def _check_actions(actions: object, where: str) -> Actions:
             raise PlaybookError(
                 f"{position} is an empty list", hint="a list is one message: add an action to it"
             )
+        # A provider sends an error in place of a message, not along with one.
         if len(group) > 1 and any(isinstance(action, Fail) for action in group):
             raise PlaybookError(
                 f"{position}: fail() cannot be combined with other actions",

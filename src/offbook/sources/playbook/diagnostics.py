@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import Request
 
-TEXT_LIMIT = 60
+TEXT_LIMIT = 60  # with a step's number and word, one line of a terminal
 PARAMS_LIMIT = 80
 STEPS_SHOWN = 5
 
@@ -42,12 +42,12 @@ STEPS_SHOWN = 5
 class Step(msgspec.Struct, frozen=True):
     """One message of the model, numbered from 1 through the whole playbook.
 
-    `place` names the turn or role that contains it: `when('Refund order 7')`.
+    `location` names the turn or role that contains it: `when('Refund order 7')`.
     """
 
     number: int
     actions: tuple[Action, ...]
-    place: str
+    location: str
 
     def __str__(self) -> str:
         return f"{self.number}. {' + '.join(map(describe, self.actions))}"
@@ -73,7 +73,7 @@ def cut_text(text: str, length: int = TEXT_LIMIT) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def turn_place(turn: Turn) -> str:
+def turn_location(turn: Turn) -> str:
     """Return the name of a turn in messages."""
     return f"when({cut_text(turn.text)!r})"
 
@@ -94,7 +94,8 @@ def validate(
     for turn in script:
         if not isinstance(turn, Turn):
             continue
-        place = turn_place(turn)
+        location = turn_location(turn)
+        # A slash command may be answered by the agent itself, so such a turn may be empty.
         is_slash = turn.text.startswith("/")
         if not turn.actions and not (
             is_slash and turn.text[1:].partition(" ")[0] in known_commands
@@ -102,7 +103,7 @@ def validate(
             hint = "end it with say(…)"
             if is_slash:
                 hint = f"unknown command: {did_you_mean(turn.text[1:], known_commands)}"
-            raise PlaybookError("a turn with no actions", where=place, hint=hint)
+            raise PlaybookError("a turn with no actions", where=location, hint=hint)
         for number, message in enumerate(turn.actions, 1):
             group = group_actions(message)
             calls = [action for action in group if isinstance(action, Call)]
@@ -110,7 +111,7 @@ def validate(
                 if known_tools is not None and call_.tool not in known_tools:
                     raise PlaybookError(
                         f"the agent has no tool {call_.tool!r}",
-                        where=f"{place}, action {number}",
+                        where=f"{location}, action {number}",
                         hint=did_you_mean(call_.tool, known_tools),
                     )
             # An agent stops after a text without tool calls: it never requests what follows.
@@ -120,7 +121,7 @@ def validate(
                 raise PlaybookError(
                     f"{' + '.join(map(describe, following))} comes after "
                     f"{' + '.join(map(describe, group))}, which ends the turn",
-                    where=f"{place}, action {number + 1}",
+                    where=f"{location}, action {number + 1}",
                     hint="put it before the say(…), into one list with it, or into its own when(…)",
                 )
 
@@ -155,15 +156,16 @@ def no_matching_role_error(roles: list[Role], request: Request) -> ScriptMismatc
 def unexpected_prompt_error(prompt: str, turns: Sequence[Turn], request: Request) -> ScriptMismatch:
     """Return the error for a prompt that is not the next turn's; `turns` are the open ones."""
     texts = [turn.text for turn in turns]
+    # A turn out of order is the likelier mistake than a misspelt prompt.
     later = next((turn for turn in turns if turn.text in prompt), None)
     return ScriptMismatch(
         "the prompt does not match the next turn",
-        where=turn_place(turns[0]),
+        where=turn_location(turns[0]),
         hint="\n".join(
             (
                 f"  expected: a user message that contains {cut_text(texts[0], PARAMS_LIMIT)!r}",
                 f"  got: {describe_request(request)}",
-                f"  nearest: {turn_place(later)} comes later"
+                f"  nearest: {turn_location(later)} comes later"
                 if later
                 else f"  nearest: {did_you_mean(prompt, texts)}",
                 "  fix: change the prompt or the playbook, or add a role(…) for a side request",
@@ -176,14 +178,14 @@ def exhausted_error(
     last: Step | None, name: str, remaining: Sequence[Step], request: Request
 ) -> ScriptExhausted:
     """Return the error for a request after the last step of the script called `name`."""
-    place = last.place if last else name
+    location = last.location if last else name
     return ScriptExhausted(
         "playbook exhausted: the agent asked the model again "
         + (f"after step {last}" if last else "before any step"),
-        where=place,
+        where=location,
         hint="\n".join(
             (
-                f"  expected: nothing more in {place}",
+                f"  expected: nothing more in {location}",
                 f"  got: {describe_request(request)}",
                 *_list_steps(remaining),
                 "  fix: end the turn with say(…), or script what the model does next",
@@ -199,7 +201,7 @@ def unfinished_error(
     number = len(remaining)
     return ScriptUnfinished(
         f"playbook not fully consumed: {number} action{'s' * (number != 1)} remaining",
-        where=remaining[0].place,
+        where=remaining[0].location,
         hint="\n".join(
             (
                 f"  consumed: {consumed} of {consumed + number}",
@@ -217,7 +219,7 @@ def missing_result_error(step: Step) -> ScriptUnfinished:
     """Return the error for a `.then()` whose tool result never arrived."""
     return ScriptUnfinished(
         f"the result of step {step} never arrived, so its .then() did not run",
-        where=step.place,
+        where=step.location,
         hint="  fix: end the turn with say(…), so that the agent reports its results",
     )
 
@@ -232,7 +234,7 @@ def _list_steps(steps: Sequence[Step]) -> list[str]:
 
 def describe_request(request: Request) -> str:
     """Render the newest message of a request in one line."""
-    if not request.new_messages:
+    if not request.new_messages:  # the model spoke last, as in a request to continue its message
         return "a request with nothing new in it"
     message = request.new_messages[-1]
     if message.results:

@@ -30,7 +30,7 @@ from offbook.sources.playbook.diagnostics import (
     exhausted_error,
     missing_result_error,
     no_matching_role_error,
-    turn_place,
+    turn_location,
     unexpected_prompt_error,
     unfinished_error,
 )
@@ -88,7 +88,9 @@ class Playbook:
         self._turns: deque[tuple[Turn, _ScriptQueue]] = deque()
         self._turn: Turn | None = None
         self._queue = _ScriptQueue(MAIN)  # of the open turn
+        # Turns that a later prompt ended early: their steps are still reported as remaining.
         self._abandoned: list[_ScriptQueue] = []
+        # Only with `follow_prompts`: the queue that made each tool call.
         self._call_queues: dict[str, _ScriptQueue] = {}
         self._awaited_results: dict[str, tuple[Step, Call]] = {}
         self._main_system: str | None = None
@@ -100,7 +102,7 @@ class Playbook:
         for entry in cast("tuple[object, ...]", script):
             if isinstance(entry, Turn):
                 queue = _ScriptQueue(MAIN)
-                queue.steps.extend(self._number_steps(entry.actions, turn_place(entry)))
+                queue.steps.extend(self._number_steps(entry.actions, turn_location(entry)))
                 self._turns.append((entry, queue))
             elif isinstance(entry, Role):
                 queue = _ScriptQueue(entry.name)
@@ -112,7 +114,7 @@ class Playbook:
                     hint='write run(when("…", […]), …)',
                 )
 
-    def _number_steps(self, actions: Actions, place: str) -> list[Step]:
+    def _number_steps(self, actions: Actions, location: str) -> list[Step]:
         """Turn actions into numbered steps; thoughts join the message that follows them."""
         steps: list[Step] = []
         thoughts: tuple[Action, ...] = ()
@@ -122,10 +124,12 @@ class Playbook:
                 thoughts += group
                 continue
             self._step_count += 1
-            steps.append(Step(self._step_count, thoughts + group, place))
+            steps.append(Step(self._step_count, thoughts + group, location))
             thoughts = ()
         if thoughts:
-            raise PlaybookError(f"{place} ends in a thought", hint="add say(…) or call(…) after it")
+            raise PlaybookError(
+                f"{location} ends in a thought", hint="add say(…) or call(…) after it"
+            )
         return steps
 
     def open(self, turn: Turn) -> None:
@@ -306,7 +310,7 @@ class Playbook:
                     if request.tools and tool not in request.tool_names:
                         raise ScriptMismatch(
                             f"step {step} calls a tool that the agent does not offer: {tool!r}",
-                            where=step.place,
+                            where=step.location,
                             hint=did_you_mean(tool, request.tool_names),
                         )
                     self._call_count += 1
@@ -342,7 +346,7 @@ class Playbook:
             raise PlaybookError(
                 f"the late-bound parameters of step {step} must be a dict, "
                 f"got {type(params).__name__}",
-                where=step.place,
+                where=step.location,
                 hint=f"return a dict from the function in call({action.tool!r}, …)",
             )
         return check_params(params, action.tool)

@@ -61,7 +61,7 @@ def read_script(path: Path) -> tuple[Turn | Role, ...]:
     try:
         script = _run_python(path) if path.suffix == ".py" else _read_data(path)
         validate(script)
-        Playbook().load(*script)
+        Playbook().load(*script)  # it checks what concerns the order of the actions
     except PlaybookError as error:
         where = f"{path}: {error.where}" if error.where else str(path)
         raise PlaybookError(error.what, where=where, hint=error.hint) from error
@@ -77,6 +77,7 @@ def _run_python(path: Path) -> tuple[Turn | Role, ...]:
     if spec is None or spec.loader is None:
         raise FormatError("not a Python file", path=path)
     module = module_from_spec(spec)
+    # As if the file were run as a script.
     sys.path.insert(0, str(path.resolve().parent))
     try:
         run_source(module, path)

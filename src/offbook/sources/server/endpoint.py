@@ -247,7 +247,7 @@ class Endpoint:
 
     def delays(self, response: HttpResponse) -> Iterable[float] | None:
         """Return the seconds before each chunk of a stream, or None for no delay."""
-        if response.chunk_delays:
+        if response.chunk_delays:  # recorded delays win over the pacing
             return response.chunk_delays
         if self._pacing is None:
             return None
@@ -273,7 +273,7 @@ class Endpoint:
             )
         )
         if response.live_chunks is not None:
-            with suppress(ConnectionError):
+            with suppress(ConnectionError):  # the client sees a stream without its last event
                 async for event in response.live_chunks:
                     yield _event_data(event)
             return
@@ -282,7 +282,7 @@ class Endpoint:
             if delay > 0:
                 await asyncio.sleep(delay)
             yield _event_data(chunk)
-        if not response.chunks:  # an error: there is no status line to carry its status
+        if not response.chunks:  # an error, which has its status in the event here
             try:
                 error = msgspec.json.decode(response.body)
             except msgspec.DecodeError:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     DetectDialect = Callable[[HttpRequest], Dialect | None]
 
 HOST = "127.0.0.1"
-BODY_LIMIT = 32 * 1024 * 1024
+BODY_LIMIT = 32 * 1024 * 1024  # Anthropic's limit for a request
 REQUEST_TIMEOUT = 30.0
-BACKLOG = 1024
+BACKLOG = 1024  # hundreds of clients may connect at once
 
 
 class Server:
@@ -66,6 +66,7 @@ class Server:
         self.port = port
         self.limit = limit
         self.loop: asyncio.AbstractEventLoop
+        # For the connections (see `ServerState`).
         self.connections: set[Connection] = set()
         self.head_cache = HeadCache()
         self._timeout = timeout
@@ -193,7 +194,7 @@ class Server:
 
     def route(self, head: RequestHead) -> Handler:
         """Return the endpoint of a request, or a handler that rejects it."""
-        # A web page may point a name of its own at this machine to read from it (DNS rebinding).
+        # A web page may direct its host name to this machine to read from it (DNS rebinding).
         if not head.is_local:
             return _RejectingHandler(
                 error_response(403, f"unknown host {head.host!r}: this server is {HOST}")
@@ -212,7 +213,7 @@ class Server:
     def start_task(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
         """Run a coroutine in the server's loop, until it ends or the server stops."""
         task = self.loop.create_task(work, context=context)
-        self._tasks.add(task)
+        self._tasks.add(task)  # a loop has only weak references to its tasks
         task.add_done_callback(self._tasks.discard)
         return task
 
@@ -239,6 +240,7 @@ class _RejectingHandler:
 
 def _listen(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # A restarted server gets its port back although old connections linger.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))
@@ -255,7 +257,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _make_loop() -> asyncio.AbstractEventLoop:
-    try:
+    try:  # less CPU for each request than asyncio's own loop, see bench/server.py
         import uvloop
     except ImportError:  # not available on every platform
         return asyncio.new_event_loop()

@@ -65,4 +65,4 @@ class WebSocket:
     def pending_bytes(self) -> tuple[bytes, bool]:
         """Return the bytes to send now, and whether to close the connection after them."""
         parts = self._protocol.data_to_send()
-        return b"".join(parts), b"" in parts  # an empty part stands for the end of the stream
+        return b"".join(parts), b"" in parts  # an empty part marks the end of the stream

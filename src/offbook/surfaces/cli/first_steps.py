@@ -80,7 +80,7 @@ def demo(*, as_json: bool) -> int:
         session(extensions=[DEMO_EXTENSION], mock_ui={"confirm": True}) as passing,
         session(extensions=[DEMO_EXTENSION]) as failing,
     ):
-        passing.run(*_demo_script())
+        passing.run(*demo_script())
         _run_failing(failing)
         if as_json:
             runs = {"passing": passing, "failing": failing}
@@ -94,7 +94,7 @@ def demo(*, as_json: bool) -> int:
     return 0
 
 
-def _demo_script() -> list[Turn]:
+def demo_script() -> list[Turn]:
     """Return a script whose second turn uses an id that a tool returned in the first."""
     from offbook.sources.playbook.actions import call, say, think, when
 
@@ -206,8 +206,8 @@ def doctor(*, as_json: bool) -> None:
     width = max(len(tool.name) for tool in tools)
     for tool in tools:
         if tool.installed is None:
-            state = "does not run" if tool.place else "not installed"
-            status = f"{state}; tested with {tool.tested}; fix: {tool.do}"
+            state = "does not run" if tool.path else "not installed"
+            status = f"{state}; tested with {tool.tested}; fix: {tool.fix}"
         elif tool.installed == tool.tested:
             status = f"{tool.installed} (tested)"
         else:

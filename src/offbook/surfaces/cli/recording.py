@@ -146,7 +146,7 @@ def record(  # noqa: PLR0913 - one for each option
             recording, command, hub=hub, deadline=deadline, echo=not as_json
         )
     if as_json:
-        print_json({**msgspec.to_builtins(summary), "exit_code": result.code})
+        print_json({**msgspec.to_builtins(summary), "exit_code": result.exit_code})
     else:
         cost = "unknown" if summary.cost_dollars is None else f"${summary.cost_dollars:.4f}"
         state = "interrupted: kept" if summary.interrupted else "recorded"
@@ -155,9 +155,9 @@ def record(  # noqa: PLR0913 - one for each option
             f"({summary.total_tokens} tokens, cost {cost})",
             err=True,
         )
-    if result.failure is not None:
-        raise result.failure
-    return int(result.code != 0)
+    if result.failures:
+        raise result.failures[0]
+    return int(result.exit_code != 0)
 
 
 def _record_mocks(
@@ -177,9 +177,9 @@ def _record_mocks(
     with record_trace(trace, subject=command[0]) as hub:
         result = record_mocks(recording, command, hub=hub, deadline=deadline)
     click.echo(f"offbook: recorded {len(recording.lines)} mocks in {file}", err=True)
-    if result.failure is not None:
-        raise result.failure
-    return int(result.code != 0)
+    if result.failures:
+        raise result.failures[0]
+    return int(result.exit_code != 0)
 
 
 def _record_again(
@@ -198,7 +198,7 @@ def _record_again(
             hint="the cassette is unchanged",
         )
     click.echo(f"offbook: recorded interaction {number} of {file} again", err=True)
-    return int(result.code != 0)
+    return int(result.exit_code != 0)
 
 
 def _parse_price(text: str) -> tuple[str, float, float]:
@@ -278,16 +278,16 @@ def replay(  # noqa: PLR0913 - one for each option
         if verdict is not None:
             hub.emit_verdict(verdict)
     if as_json:
-        print_json({**msgspec.to_builtins(summary), "exit_code": result.code})
+        print_json({**msgspec.to_builtins(summary), "exit_code": result.exit_code})
     if verdict is not None and verdict.message:
         click.echo(f"offbook: {verdict.message}", err=True)
     elif not as_json:
         click.echo(
             f"offbook: replayed {summary.interactions_replayed} interactions, cost $0.00", err=True
         )
-    if result.failure is not None and cassette.failure is None:
-        raise result.failure
-    return int(result.code != 0 or (verdict is not None and not verdict.holds))
+    if result.failures and cassette.failure is None:
+        raise result.failures[0]
+    return int(result.exit_code != 0 or (verdict is not None and not verdict.holds))
 
 
 @click.command("determinism", epilog=DETERMINISM_EXAMPLE)

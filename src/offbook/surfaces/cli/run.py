@@ -76,7 +76,7 @@ def run(
     deadline: float,
 ) -> int:
     """Run a command against a scripted model. The command must play the script to its end."""
-    from offbook.runs.commands import Service, raise_failures, serve_command
+    from offbook.runs.commands import Service, raise_failures
     from offbook.runs.run_files import record_trace
     from offbook.sources.loading import open_source
 
@@ -102,13 +102,13 @@ def run(
         record_trace(trace, subject=str(script)) as hub,
         Service(make_source, hub, lenient=lenient) as service,
     ):
-        result = serve_command(service, command, deadline=deadline)
-        for remark in service.remarks(used=True):
-            click.echo(f"offbook: {remark}", err=True)
-    raise_failures(result.complaints)
-    if result.code:
-        click.echo(f"offbook: the command failed with exit code {result.code}", err=True)
-    return int(result.code != 0)
+        result = service.run(command, deadline=deadline)
+        for warning in service.warnings(after_run=True):
+            click.echo(f"offbook: {warning}", err=True)
+    raise_failures(result.failures)
+    if result.exit_code:
+        click.echo(f"offbook: the command failed with exit code {result.exit_code}", err=True)
+    return int(result.exit_code != 0)
 
 
 @click.command("show", epilog=SHOW_EXAMPLE)
@@ -137,7 +137,7 @@ def show(trace: Path, *, full: bool, as_json: bool) -> int:
 def _report_faults(reader: Trace, *, empty: bool) -> int:
     """Print the unreadable lines of a trace, and return the exit code."""
     for fault in reader.faults[:SHOWN_FAULTS]:
-        click.echo(f"offbook: {reader.path}:{fault.line}: {fault.why}", err=True)
+        click.echo(f"offbook: {reader.path}:{fault.line}: {fault.reason}", err=True)
     more = len(reader.faults) - SHOWN_FAULTS
     if more > 0:
         click.echo(f"offbook: … and {more} more unreadable lines", err=True)

@@ -92,14 +92,14 @@ def serve(
         record_trace(trace, subject=str(file)) as hub,
         Service(make_source, hub, port=port, pacing=pacing, lenient=lenient) as service,
     ):
-        for remark in service.remarks():
-            click.echo(f"offbook: {remark}", err=True)
+        for warning in service.warnings():
+            click.echo(f"offbook: {warning}", err=True)
         click.echo(f"serving {file}; stop with Ctrl-C\n")
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
                 click.echo(f"export {name}={value}")
         _wait_for_signal()
-    raise_failures(service.complaints(strict=False))
+    raise_failures(service.failures(strict=False))
     return 0
 
 
