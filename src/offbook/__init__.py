@@ -47,7 +47,10 @@ _MODULES = {
     "trace.reader": "Trace",
 }
 
-__all__ = ["__version__", *(name for names in _MODULES.values() for name in names.split())]
+__all__ = [  # noqa: PLE0604 - computed; public_names.txt lists it
+    "__version__",
+    *sorted(name for names in _MODULES.values() for name in names.split()),
+]
 __getattr__ = lazy_names(_MODULES, __name__)
 
 

@@ -13,7 +13,9 @@ _MODULES = {
     "subjects.subject": "RunContext Subject",
 }
 
-__all__ = [*(name for names in _MODULES.values() for name in names.split())]
+__all__ = [  # noqa: PLE0604 - computed from the table above
+    *sorted(name for names in _MODULES.values() for name in names.split()),
+]
 __getattr__ = lazy_names(_MODULES, "offbook")
 
 
