@@ -27,28 +27,30 @@ if TYPE_CHECKING:
 FORMAT = "offbook.trace"
 VERSION = 1
 
-HEADER = "_meta.trace"
-RUN_START = "_meta.run_start"
-RUN_END = "_meta.run_end"
-LOOP_START = "_meta.loop_start"
-ITERATION = "_meta.iteration"
-TERMINATION = "_meta.termination"
-REQUEST = "model.request"
-REPLY = "model.reply"
-ERROR = "model.error"
-ASIDE = "model.aside"
-TOOL_CALL = "tool.call"
-TOOL_RESULT = "tool.result"
-TOOL_BLOCKED = "tool.blocked"
-AGENT_START = "agent.start"
-AGENT_END = "agent.end"
-AGENT_ERROR = "agent.error"
-PUBLISH = "bus.publish"
-PROCESS_START = "process.start"
-PROCESS_OUTPUT = "process.output"
-PROCESS_EXIT = "process.exit"
-TERMINAL_WRITE = "ux.terminal.write"
-VERDICT = "check.verdict"
+HEADER = "_meta.trace"  # The first line: the format and its version.
+RUN_START = "_meta.run_start"  # A run starts: the subject, and the turns of its script.
+RUN_END = "_meta.run_end"  # A run ends: whether it passed, and its error.
+LOOP_START = "_meta.loop_start"  # A hat loop starts: its task and its limits.
+ITERATION = "_meta.iteration"  # An iteration of the loop: its number, its hat and its cost.
+TERMINATION = "_meta.termination"  # The loop ends: the reason and the exit code.
+REQUEST = (
+    "model.request"  # A request to the model: the digest of the earlier messages, and the new ones.
+)
+REPLY = "model.reply"  # The reply of the model: blocks, stop reason, usage, and the step that it came from.
+ERROR = "model.error"  # The model answered with an error: status, category and message.
+ASIDE = "model.aside"  # A side request, such as a token count, answered without the model.
+TOOL_CALL = "tool.call"  # The agent calls a tool: its name, arguments and call id.
+TOOL_RESULT = "tool.result"  # The result of a tool call, and whether it is an error.
+TOOL_BLOCKED = "tool.blocked"  # A hook blocked a tool call: the reason.
+AGENT_START = "agent.start"  # The agent starts to work on a prompt.
+AGENT_END = "agent.end"  # The agent has finished a prompt.
+AGENT_ERROR = "agent.error"  # The agent failed: the error.
+PUBLISH = "bus.publish"  # A hat published an event: topic and payload.
+PROCESS_START = "process.start"  # A process starts: its command.
+PROCESS_OUTPUT = "process.output"  # Output of a process: stream and text.
+PROCESS_EXIT = "process.exit"  # A process ended: exit code or signal.
+TERMINAL_WRITE = "ux.terminal.write"  # Bytes written to a terminal, in base64.
+VERDICT = "check.verdict"  # The result of a check: status, expected and actual value, message.
 
 
 # gc=False: a million events would otherwise cost a pass of the garbage collector each

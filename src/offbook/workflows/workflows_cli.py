@@ -28,12 +28,11 @@ from offbook.cli_options import (
     read_pairs,
     read_redactions,
 )
+from offbook.workflows.snapshots_cli import diff_workspace, review_snapshots, take_snapshot
 
 if TYPE_CHECKING:
-    from offbook.checks.snapshot import SnapshotDiff
-    from offbook.workflows.loop_cassette import RecordResult, ReplayResult
+    from offbook.workflows.loop_tools import RecordResult, ReplayResult
     from offbook.workflows.scenario_runner import ScenarioResult
-    from offbook.workflows.snapshots import PendingSnapshot
 
 STATUS_SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "no_data": "?", "error": "✗"}
 BACKENDS_HELP = "claude, codex, gemini, kiro, pi, playbook or command."
@@ -138,6 +137,10 @@ def workspace() -> None:
     """Set up workspaces, run the loop in them and check the results."""
 
 
+for _command in (take_snapshot, diff_workspace, review_snapshots):
+    workspace.add_command(_command)
+
+
 @workspace.command(
     "setup",
     epilog="""\b
@@ -219,7 +222,7 @@ def run_in_workspace(
     **options: Any,
 ) -> int:
     """Run the loop on a task."""
-    from offbook.workflows.loop_run import run
+    from offbook.workflows.loop_tools import run
 
     def print_progress(_: float, total: float | None, message: str) -> None:
         click.echo(f"{message}, of {total:g} at most" if total else message, err=True)
@@ -290,7 +293,7 @@ def record_in_workspace(
 ) -> int:
     """Run the loop with a real agent and record a cassette in the workspace."""
     from offbook.trace.redaction import preset_for_command
-    from offbook.workflows.loop_cassette import record
+    from offbook.workflows.loop_tools import record
 
     result = record(
         workspace_id,
@@ -352,7 +355,7 @@ def replay_in_workspace(
     **options: Any,
 ) -> int:
     """Run the loop with the answers of a cassette of the workspace."""
-    from offbook.workflows.loop_cassette import replay
+    from offbook.workflows.loop_tools import replay
 
     result = replay(
         workspace_id,
@@ -589,157 +592,6 @@ def evaluate_workspace(
             for line in score.reasoning.splitlines():
                 click.echo(f"    {line}")
     return int(not result.all_passed)
-
-
-@workspace.command(
-    "snapshot",
-    epilog="""\b
-Example:
-  offbook workspace snapshot flow --id before
-  offbook workspace snapshot flow --include 'src/**' --exclude '*.log' --json
-""",
-)
-@click.argument("workspace_id", metavar="ID")
-@click.option("--id", "name", help="Name of the snapshot. Default: snap_ID_001 and so on.")
-@click.option("--include", multiple=True, metavar="GLOB", help="Only these files; repeatable.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; repeatable.")
-@click.option("--redactions", metavar="VALUE", help=f"Values to hide: {VALUE_HELP}.")
-@json_option
-def take_snapshot(
-    workspace_id: str,
-    *,
-    name: str | None,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    redactions: str | None,
-    as_json: bool,
-) -> None:
-    """Store the current files of a workspace."""
-    from offbook.workflows.snapshots import snapshot
-
-    result = snapshot(
-        workspace_id,
-        snapshot_id=name,
-        include_patterns=include,
-        exclude_patterns=exclude,
-        redactions=read_object(redactions, "redactions"),
-    )
-    if as_json:
-        print_json(result)
-    else:
-        click.echo(f"{result.snapshot_id}: {result.file_count} files, {result.total_bytes} bytes")
-
-
-@workspace.command(
-    "diff",
-    epilog="""\b
-Example:
-  offbook workspace diff flow
-  offbook workspace diff flow before after --json
-
-\b
-Exit codes:
-  0  compared, with or without differences
-  2  wrong usage
-""",
-)
-@click.argument("workspace_id", metavar="ID")
-@click.argument("baseline", default="initial")
-@click.argument("compare_to", default="current")
-@click.option("--redactions", metavar="VALUE", help=f"Values that may differ: {VALUE_HELP}.")
-@json_option
-def diff_workspace(
-    workspace_id: str, baseline: str, compare_to: str, *, redactions: str | None, as_json: bool
-) -> None:
-    """Show the changes between two snapshots.
-
-    `initial` is the workspace after its setup, `current` its present state.
-    """
-    from offbook.workflows.snapshots import diff
-
-    rules = read_object(redactions, "redactions")
-    difference = diff(workspace_id, baseline, compare_to=compare_to, redactions=rules)
-    if as_json:
-        print_json(difference)
-    else:
-        _print_difference(difference)
-
-
-def _print_difference(difference: SnapshotDiff) -> None:
-    for sign, names in (
-        ("~", difference.changed_files),
-        ("+", difference.added_files),
-        ("-", difference.deleted_files),
-    ):
-        for name in names:
-            changes = difference.diffs[name]
-            click.echo(f"{sign} {name} (+{changes.additions} -{changes.deletions})")
-            for hunk in changes.hunks:
-                click.echo(f"@@ {hunk.start}-{hunk.end} @@\n{hunk.content}")
-    if difference.empty:
-        click.echo("nothing changed")
-
-
-@workspace.command(
-    "review",
-    epilog="""\b
-Example:
-  offbook workspace review
-  offbook workspace review flow --reject all
-  offbook workspace review tests/snapshots --accept one --accept two --json
-
-\b
-Exit codes:
-  0  no snapshot is pending
-  1  a snapshot is still pending
-  2  wrong usage; in CI, any decision
-""",
-)
-@click.argument("locations", metavar="[ID | FOLDER]…", nargs=-1)
-@click.option("--accept", multiple=True, metavar="NAME|all", help="Approve it; repeatable.")
-@click.option("--reject", multiple=True, metavar="NAME|all", help="Delete it; repeatable.")
-@json_option
-def review_snapshots(
-    locations: tuple[str, ...], *, accept: tuple[str, ...], reject: tuple[str, ...], as_json: bool
-) -> int:
-    """Accept or reject pending snapshots, interactively or by name."""
-    from offbook.workflows.snapshots import in_ci, list_pending, review
-
-    if not accept and not reject and not as_json and sys.stdin.isatty() and not in_ci():
-        return _review_interactively(list_pending(locations))
-    result = review(locations, accept=accept, reject=reject)
-    if as_json:
-        print_json(result)
-    else:
-        for label, paths in (
-            ("accepted", result.accepted),
-            ("rejected", result.rejected),
-            ("pending", result.left),
-        ):
-            for path in paths:
-                click.echo(f"{label} {path}")
-        if not any((result.accepted, result.rejected, result.left)):
-            click.echo("no pending snapshots")
-    return int(bool(result.left))
-
-
-def _review_interactively(pending: list[PendingSnapshot]) -> int:
-    from offbook.workflows.snapshots import accept_snapshot, reject_snapshot
-
-    remaining = len(pending)
-    for snapshot in pending:
-        click.echo(f"{snapshot.path} ({'new' if snapshot.new else 'changed'})")
-        _print_difference(snapshot.difference)
-        answer = click.prompt("accept, reject, skip or quit", type=click.Choice(list("arsq")))
-        if answer == "q":
-            break
-        if answer != "s":
-            (accept_snapshot if answer == "a" else reject_snapshot)(Path(snapshot.path))
-            remaining -= 1
-    click.echo(
-        f"{remaining} of {len(pending)} still pending" if remaining else "no pending snapshots"
-    )
-    return int(remaining > 0)
 
 
 @workspace.command(
