@@ -17,6 +17,7 @@ QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispyte
 RunTests = Callable[..., pytest.RunResult]
 INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n"
 RECORD = "--offbook-record"
+FIX = "*Fix, if the change is intended: pytest --offbook-record *.py::test_*"
 TEST = """
 def test_it(offbook):
     rehearsal = offbook.session(source=offbook.cassette({name}))
@@ -81,7 +82,9 @@ def test_a_test_that_asks_something_else_fails_with_the_difference(run_test: Run
     run_test(RECORD)
     result = run_test(second="Go off")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*Replay mismatch at interaction 2*", "*- Go on*", "*+ Go off*"])
+    result.stdout.fnmatch_lines(
+        ["*Replay mismatch at interaction 2*", "*- Go on*", "*+ Go off*", FIX]
+    )
 
 
 def test_a_test_that_asks_less_fails(run_test: RunTests, cassette: Path):
