@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offbook import yaml_files
 from offbook.errors import FormatError, UsageError
 from offbook.yaml_files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml
 
@@ -253,6 +254,9 @@ def test_changing_the_value_of_an_alias_does_not_change_its_anchor():
 def test_ruamel_is_used_where_yaml_rs_is_not_installed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OFFBOOK_YAML", raising=False)
     monkeypatch.setitem(sys.modules, "yaml_rs", None)
+    # the choice is cached
+    uncached = yaml_files.choose_reader.__wrapped__
+    monkeypatch.setattr(yaml_files, "choose_reader", uncached)
     with pytest.raises(FormatError, match="'a' contains itself"):
         parse_yaml("&a [*a]")
 

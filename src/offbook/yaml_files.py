@@ -19,6 +19,7 @@ import os
 import re
 from collections import Counter
 from copy import deepcopy
+from functools import cache
 from io import StringIO
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,7 +41,7 @@ def parse_yaml(text: str, path: Path | str = "") -> Any:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise FormatError("the file contains a NUL byte", path=path, line=line, hint='write "\\0"')
-    documents = _choose_reader()(text, path)
+    documents = choose_reader(os.environ.get(SETTING, ""))(text, path)
     filled = [document for document in documents if document.value is not None]
     if len(filled) > 1:  # to take the first would lose the others silently
         raise FormatError(
@@ -58,9 +59,10 @@ class _Document(msgspec.Struct):
     line: int | None
 
 
-def _choose_reader() -> Callable[[str, Path | str], list[_Document]]:
+@cache  # a cassette is parsed one interaction after the other: this halves the overhead of each
+def choose_reader(choice: str) -> Callable[[str, Path | str], list[_Document]]:
+    """Return the reader of this name; without a name, the fastest one that is installed."""
     readers = {"yaml-rs": _read_with_yaml_rs, "ruamel": _read_with_ruamel}
-    choice = os.environ.get(SETTING, "")
     if choice and choice not in readers:
         raise UsageError(
             f"unknown YAML reader {choice!r}", where=SETTING, hint=did_you_mean(choice, readers)
@@ -79,9 +81,8 @@ def _choose_reader() -> Callable[[str, Path | str], list[_Document]]:
 def _read_with_yaml_rs(text: str, path: Path | str) -> list[_Document]:
     import yaml_rs
 
-    limits = yaml_rs.AliasLimits(max_alias_expansions_per_anchor=MAX_ALIAS_EXPANSIONS)
     try:
-        value = yaml_rs.loads(text, alias_limits=limits, parse_datetime=False)
+        value = yaml_rs.loads(text, alias_limits=_alias_limits(), parse_datetime=False)
     except yaml_rs.YAMLDecodeError as error:
         message = str(error)
         match = re.search(r"line (\d+)", message)
@@ -97,6 +98,13 @@ def _read_with_yaml_rs(text: str, path: Path | str) -> list[_Document]:
     if second is None:
         return [_Document(value, 1)]
     return [_Document(document, second) for document in cast("list[Any]", value)]
+
+
+@cache
+def _alias_limits() -> Any:
+    import yaml_rs
+
+    return yaml_rs.AliasLimits(max_alias_expansions_per_anchor=MAX_ALIAS_EXPANSIONS)
 
 
 def _line_of_second_document(text: str) -> int | None:
