@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
 
-WORKSPACE_ROOT = "WORKSPACE"  # stands for the path of the workspace in a cassette
+WORKSPACE_ROOT = "WORKSPACE"  # replaces the path of the workspace in a cassette
 DEFAULT_ITERATIONS = 10
 
 
@@ -66,6 +66,7 @@ class RecordingBackend:
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
         """Return the backend's answer after recording it."""
+        # Compared as texts: an agent may write a file twice, or write the same text again.
         before = _read_files(self._folder)
         start = time.perf_counter()
         try:
@@ -162,6 +163,7 @@ class CassetteBackend:
 
     def __call__(self, context: RunContext) -> Backend:
         """Return itself as the backend of this run."""
+        # Opened again: a replay reports drift and passthrough to the hub of its run.
         self._replay = self._open(context.hub)
         self._agent = self._passthrough(context) if self._passthrough else None
         return self
@@ -173,6 +175,7 @@ class CassetteBackend:
             # Without passthrough, `reply_to_prompt` has raised a mismatch.
             assert self._agent is not None  # noqa: S101 - narrows the type
             result = await self._agent.run_turn(hat, prompt, deadline)
+            # One unknown cost makes the sum unknown.
             known = self.cost is not None and result.cost_usd is not None
             self.cost = cast("float", self.cost) + cast("float", result.cost_usd) if known else None
             return result
@@ -182,6 +185,7 @@ class CassetteBackend:
                 path.unlink(missing_ok=True)
             else:
                 write_atomic(path, text)
+        # The recorded cost was paid once; a replay costs nothing.
         return BackendResult(response.output or "", response.exit_code, cost_usd=0.0)
 
     def verdict(self) -> Verdict:

@@ -26,7 +26,6 @@ from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.exchange.model import ModelSource
 from offbook.files import convert
 from offbook.runs.judge_factory import JudgeConfig
-from offbook.runs.run_files import record_trace
 from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets
 from offbook.sources.cassette.recording import Recording
@@ -35,6 +34,7 @@ from offbook.trace.events import PUBLISH, REQUEST, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import TracedSource
 from offbook.trace.reader import Trace
+from offbook.trace.recorder import record_trace
 from offbook.workflows.cassette_backends import WORKSPACE_ROOT, cassette_path
 from offbook.workflows.loop_run import Progress
 from offbook.workflows.presets import read_preset
@@ -113,6 +113,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
         built = config.build(workspace.path / CASSETTES)
         if record:
             path = cassette_path(workspace, record)
+            # Recorded behind the trace, so a replay emits the same requests.
             recording = Recording(built.source, path, roots={WORKSPACE_ROOT: workspace.path})
             built = msgspec.structs.replace(built, source=stack.enter_context(recording))
         return await evaluate_all(
@@ -160,6 +161,7 @@ async def evaluate_all(
         reject_self_judging(judge.model, models - {""})
     if not evaluations:
         raise UsageError("missing evaluations", hint="an evaluation of nothing is not a pass")
+    # Python callers may pass `Evaluation` values, the other interfaces dicts.
     raws: list[Any] = msgspec.to_builtins(evaluations)
     parsed = [convert(raw, Evaluation, path=f"evaluations[{n}]") for n, raw in enumerate(raws, 1)]
     traced = msgspec.structs.replace(judge, source=TracedSource(judge.source, hub))
@@ -196,7 +198,9 @@ async def _score(
                     judge, evaluation, artefact, task=task, question=question
                 )
                 parts.append(QuestionScore(name, judgement.score, judgement.reasoning))
-            score = sum(part.score for part in parts) // len(parts)
+            score = sum(part.score for part in parts) // len(
+                parts
+            )  # rounded down: no benefit of doubt
             reasoning = "\n".join(f"{part.name} {part.score}: {part.reasoning}" for part in parts)
     except OffbookError as error:
         return EvaluationScore(*fields, passed=False, error=str(error), parts=parts)

@@ -290,14 +290,17 @@ class _LoopRun:
         )
         iterations = 0
         try:
+            # The task is the payload of the first event, so assertions and judges find it.
             self._publish(BusEvent(self._limits.starting_event, task))
             while (reason := self._stop_reason(iterations, time.monotonic() - start)) is None:
                 iterations += 1
                 await self._iterate(iterations, task, start)
         except asyncio.CancelledError:
+            # Ctrl-C: the session still gets its last event.
             self._terminate("Interrupted", iterations, time.monotonic() - start)
             raise
         except OffbookError:
+            # A script that does not match: Ralph has no reason for it.
             self._terminate("ConsecutiveFailures", iterations, time.monotonic() - start)
             raise
         return self._terminate(reason, iterations, time.monotonic() - start)
@@ -305,7 +308,9 @@ class _LoopRun:
     def _stop_reason(self, iterations: int, seconds: float) -> str | None:
         """Return the reason to stop now, if any; a completed loop comes before every limit."""
         limits = self._limits
-        controlled = (self._cwd / CONTROL_FOLDER).is_dir()  # else there are no request files
+        controlled = (
+            self._cwd / CONTROL_FOLDER
+        ).is_dir()  # otherwise the two requests cannot exist
         conditions = (
             (self._completed, "CompletionPromise"),
             (self._cancelled, "Cancelled"),
@@ -414,13 +419,14 @@ class _LoopRun:
 
     def _publish(self, event: BusEvent) -> None:
         """Emit an event, count what may end the loop, and route it to its hats."""
+        # Emitted before it is routed: the trace shows the cause before its consequences.
         self._hub.emit(PUBLISH, msgspec.to_builtins(event))
         self._gates.on_event(event)
         if event.topic not in UNCOUNTED:
             signature = (event.topic, event.source, event.payload)
             self._repeats = self._repeats + 1 if signature == self._last_event else 1
             self._last_event = signature
-        task = event.payload.partition("\n")[0]
+        task = event.payload.partition("\n")[0]  # the first line identifies a task
         if event.topic == "build.blocked":
             self._blocks[task] = self._blocks.get(task, 0) + 1
             if self._blocks[task] == ABANDON_LIMIT:
@@ -458,6 +464,7 @@ class _LoopRun:
             path = self._cwd / name
             if not path.is_file():
                 continue
+            # Read as bytes: offsets in text would differ after a character of several bytes.
             raw, offset = path.read_bytes(), self._read_bytes.get(name, 0)
             self._read_bytes[name] = len(raw)
             text = raw[offset:].decode("utf-8-sig", "replace")
@@ -468,6 +475,7 @@ class _LoopRun:
                     row = convert(parse_json(line), _EventLine)
                     event = BusEvent(row.topic, payload_text(row.payload), hat, row.target)
                 except OffbookError as error:
+                    # Agents write these lines: a broken one is counted, not raised.
                     self._malformed += 1
                     details = {"line": number, "error": f"Line {number}: {error}"}
                     self._hub.emit("event.malformed", details)

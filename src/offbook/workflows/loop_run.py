@@ -129,6 +129,7 @@ async def run_subject(
     if not workspace.session.is_file():
         raise RunError("the workspace was removed during the run", where=workspace.id)
     elapsed = time.monotonic() - start
+    # Read from the trace, not from the loop: an external one has no other result.
     reason, exit_code = "Stopped", 1
     iterations = events = 0
     output: dict[str, list[str]] = {"stdout": [], "stderr": []}
@@ -162,6 +163,7 @@ def archive_session(workspace: Workspace) -> tuple[str, ...]:
     while (archived := workspace.path / f"session-{number}.jsonl").exists():
         number += 1
     workspace.session.rename(archived)
+    # Their old lines would count as events of the next run.
     for name in EVENT_FILES:
         log = workspace.path / name
         if log.is_file():

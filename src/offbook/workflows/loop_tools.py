@@ -11,7 +11,7 @@ does not need them, and starts 10 ms sooner without.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -30,9 +30,6 @@ from offbook.workflows.loop_run import (
 )
 from offbook.workflows.mock_backend import MockBackend, MockSource
 from offbook.workflows.workspace import Workspace, Workspaces
-
-if TYPE_CHECKING:
-    from offbook.sources.cassette.recording import Recording
 
 ORCHESTRATORS = ("ralph",)
 
@@ -63,7 +60,7 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     """Run the loop on a task, within limits.
 
     The agent is scripted (mock_responses), recorded (cassette), a command or a client. With an
-    orchestrator, an external loop runs instead of ours, and mock_responses are its model.
+    orchestrator, the loop of another program runs, and mock_responses are its model.
     """
     workspace = Workspaces().find(workspace_id)
     limits = RunLimits(max_iterations, max_runtime_secs)
@@ -80,6 +77,7 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
             mock_responses_consumed=mock.consumed,
             mock_responses_remaining=mock.remaining,
         )
+    # Options of another backend would be ignored silently.
     for name, value in (("orchestrator", orchestrator), ("mock_responses", mock_responses)):
         if value:
             raise UsageError(f"the backend {backend!r} takes no {name}", hint="backend: mock")
@@ -88,12 +86,14 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
 
         recorded = CassetteBackend(workspace, cassette)
         recorded.prepare(task)
+        # The verdict fails a run that leaves a part of the cassette unused.
         result = await run_loop(
             workspace, task, recorded, limits, verdict=recorded.verdict, progress=progress
         )
     else:
         config = BackendConfig(backend, tuple(command), dict(env or {}), playbook)
         agent = BackendFactory(config, workspace.path)
+        # The values of `env` are redacted from the session, whatever they look like.
         with extra_secrets(config.env):
             result = await run_loop(
                 workspace, task, agent, limits, verdict=agent.verdict, progress=progress
@@ -184,7 +184,7 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
         metadata["scratchpad"] = scratchpad.read_text("utf-8")
     with extra_secrets(config.env):
         recording = Recording(
-            NullSource(),
+            NullSource(),  # the backend answers; the recording stores its output
             path,
             redactions=redactions,
             roots={WORKSPACE_ROOT: workspace.path},
@@ -207,8 +207,12 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
             recording.interrupted = True
             raise
         finally:
-            _finish(recording, metadata, existed=existed)
-    summary = recording.summary()
+            # An empty or interrupted recording never replaces an existing cassette.
+            summary = recording.summary()
+            if summary.interactions and not (existed and summary.interrupted):
+                recording.close(metadata)
+            else:
+                recording.discard()
     if not summary.interactions:
         raise RunError("nothing was recorded: the agent never answered", hint=result.error)
     return RecordResult(
@@ -224,15 +228,6 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
         result.error,
         result.warnings,
     )
-
-
-def _finish(recording: Recording, metadata: dict[str, Any], *, existed: bool) -> None:
-    """Write the cassette; an empty or interrupted recording never replaces an existing one."""
-    summary = recording.summary()
-    if summary.interactions and not (existed and summary.interrupted):
-        recording.close(metadata)
-    else:
-        recording.discard()
 
 
 class ReplayResult(AwaitableResult, frozen=True):

@@ -74,6 +74,7 @@ class MockBackend:
             pattern = response.trigger_pattern
             if pattern is not None and self._patterns[pattern].search(prompt) is None:
                 continue
+            # Removed before the delay: a response that comes too late is used all the same.
             del self._unused[number]
             self.consumed += 1
             if response.delay_ms:

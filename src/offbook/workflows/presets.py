@@ -76,6 +76,7 @@ class Preset(msgspec.Struct, frozen=True):
 
     event_loop: EventLoop = EventLoop()
     hats: dict[str, Hat] | None = None
+    # Enabled if the key is missing, but not if it is an empty object: that is Ralph's rule.
     memories: Memories = Memories(enabled=True)
 
 
@@ -115,6 +116,7 @@ def read_preset(source: Path | str | Mapping[str, Any] | Preset | None) -> Prese
     if not isinstance(source, Mapping):
         path, text = Path(source), read_text(Path(source))
         value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
+    # The text gives errors their line; a dict has none.
     preset = convert(_normalize(value), Preset, path=path, text=text)
     hats = DEFAULT_HATS if preset.hats is None else preset.hats
     return msgspec.structs.replace(preset, hats=hats)

@@ -124,6 +124,7 @@ def read_scenario(path: Path) -> Scenario:
             line=find_line(text, "$.assert"),
             hint="a scenario without assertions cannot pass",
         )
+    # Assertions are decoded here only to check them; the run decodes them again.
     for number, raw in enumerate(scenario.assertions):
         try:
             parse_assertion(raw)
@@ -158,7 +159,7 @@ def find_scenarios(paths: Iterable[Path]) -> list[Scenario]:
     scenarios: list[Scenario] = []
     for path in _expand(paths):
         scenario = read_scenario(path)
-        name = slug(scenario.name)  # reports are named like this
+        name = slug(scenario.name)  # the file name of its reports: compared instead of the name
         if name in paths_by_slug:
             raise FormatError(
                 f"duplicate scenario name {scenario.name!r}",
@@ -180,6 +181,7 @@ def _expand(paths: Iterable[Path]) -> Iterable[Path]:
             for file in path.rglob("*")
             if file.suffix in SUFFIXES and not DATA_FOLDERS & set(file.relative_to(path).parts[:-1])
         )
+        # An empty folder would be a run without failures.
         if not files:
             raise UsageError("no scenario file in this folder", where=str(path))
         yield from files

@@ -114,6 +114,7 @@ async def run_scenarios(
 
     With `recording`, scenarios with a cassette run their real agent and record it.
     """
+    # Threads would not help: a scenario waits for processes, or is over in a few milliseconds.
     slots = asyncio.Semaphore(jobs or os.cpu_count() or 1)
 
     async def run_in_slot(scenario: Scenario) -> ScenarioResult:
@@ -181,6 +182,7 @@ async def _run_attempt(
     scenario: Scenario, folder: Path, history: tuple[Attempt, ...], *, recording: bool = False
 ) -> tuple[_Attempt, AttemptFailure | None]:
     """Run all steps of a scenario in a new workspace, and copy out what is kept."""
+    # A random part: the same scenario may run in several processes at once.
     workspace_id = f"{slug(scenario.name)}-{uuid.uuid4().hex[:8]}"
     attempt = _Attempt()
     try:
@@ -204,6 +206,7 @@ async def _run_attempt(
             attempt.evaluated = await evaluate(workspace_id, **options)
         failure = find_failure(outcome, attempt.checked, attempt.evaluated)
         session = Path(outcome.session_file)
+        # The workspace is removed, so a failure needs a copy of its session.
         if failure or any(step.include_traces for step in scenario.report):
             copy = folder / f"{slug(scenario.name)}.jsonl"
             attempt.session = str(copy_atomic(session, copy))
@@ -256,6 +259,7 @@ async def _run_loop(scenario: Scenario, workspace: Workspace, *, recording: bool
             raise UsageError(
                 "missing agent to record", hint="run.backend names it, and run.cassette the file"
             )
+        # Recorded in the workspace first: a failed recording leaves the old cassette.
         recorded = await record(workspace.id, cassette.stem, **options)
         copy_atomic(inside, cassette)
         return recorded
@@ -302,6 +306,7 @@ def find_failure(
             messages.append(f"{score.criterion} {score.target}: {why}")
     if not messages and not outcome.error:
         return None
+    # The kind decides about a retry. An error of the run matters more than failed assertions.
     kind: FailureKind = "error" if outcome.error else "assertion_failure"
     if outcome.termination_reason == "MaxRuntime":
         kind = "timeout"

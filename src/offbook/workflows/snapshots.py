@@ -62,6 +62,7 @@ def snapshot(
     while not snapshot_id and _snapshot_file(workspace, name).exists():
         number += 1
         name = f"snap_{workspace.id}_{number:03}"
+    # Both would be ambiguous: `current` in a diff, `X.pending` as the proposal for X.
     if name == CURRENT or name.endswith(".pending") or not NAME_PATTERN.match(name):
         raise UsageError(
             f"invalid snapshot name {name!r}", hint="expected: letters, digits, '-', '_'"
@@ -101,7 +102,9 @@ def _snapshot_file(workspace: Workspace, name: str) -> Path:
 
 def store_snapshot(workspace: Workspace, name: str, content: Snapshot) -> None:
     """Write a snapshot to the workspace."""
+    # Indented, since approved snapshots are committed and reviewed.
     data = msgspec.json.format(msgspec.json.encode(content))
+    # Not synced to disk, which takes longer than a small run; a workspace is temporary.
     write_atomic(_snapshot_file(workspace, name), data, durable=False)
 
 

@@ -129,6 +129,7 @@ def review_snapshots(
     """Accept or reject pending snapshots, interactively or by name."""
     from offbook.workflows.snapshots import in_ci, list_pending, review
 
+    # A script that has a terminal by chance must not wait for an answer in CI.
     if not accept and not reject and not as_json and sys.stdin.isatty() and not in_ci():
         return _review_interactively(list_pending(locations))
     result = review(locations, accept=accept, reject=reject)
@@ -154,6 +155,7 @@ def _review_interactively(pending: list[PendingSnapshot]) -> int:
     for snapshot in pending:
         click.echo(f"{snapshot.path} ({'new' if snapshot.new else 'changed'})")
         _print_difference(snapshot.difference)
+        # Decisions apply at once, so that `q` keeps those made before it.
         answer = click.prompt("accept, reject, skip or quit", type=click.Choice(list("arsq")))
         if answer == "q":
             break

@@ -25,10 +25,10 @@ from offbook.reports.json_report import JsonReport
 from offbook.reports.junit import JUnitReport
 from offbook.reports.report import Attempt, Report, collect_suite
 from offbook.reports.tap import TapReport
-from offbook.runs.run_files import record_trace
 from offbook.trace.events import Verdict
 from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize
 from offbook.trace.reader import Trace, raise_if_corrupt
+from offbook.trace.recorder import record_trace
 from offbook.workflows.presets import read_preset
 from offbook.workflows.snapshots import INITIAL, propose_snapshot, store_snapshot
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
@@ -64,10 +64,11 @@ def setup(
         raise UsageError("config must be an object", hint='{"event_loop": {"max_iterations": 3}}')
     read_preset(config)  # reports an invalid configuration now, not when the loop runs
     workspaces = Workspaces()
-    workspaces.remove_stale()
+    workspaces.remove_stale()  # no other moment is certain to come: there is no daemon
     workspace, files = workspaces.create(
         workspace_id, fixtures=fixtures, config=config, scratchpad=scratchpad
     )
+    # Without files, `initial` is empty, and nothing has to be stored.
     if files:
         store_snapshot(workspace, INITIAL, capture_snapshot(workspace.path))
     return SetupResult(str(workspace.path), workspace_id, files)
@@ -107,6 +108,7 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
     session = workspace.recorded_session
     context = CheckContext(Trace(session), workspace.path)
     verdicts = evaluate_all(assertions, context)
+    # An unreadable line may be the event that an assertion is about.
     raise_if_corrupt(context.faults, session)
     location = approved or workspace.id
     verdicts = [

@@ -91,6 +91,7 @@ def run_scenario_files(
     from offbook.workflows.scenario import find_scenarios
     from offbook.workflows.scenario_runner import run_scenarios, write_reports
 
+    # All files are read before the first scenario runs: a mistake in the last one costs no time.
     scenarios = find_scenarios(files)
     finished = 0
 
@@ -121,7 +122,7 @@ def run_scenario_files(
     if as_json:
         rows = [msgspec.structs.asdict(result) for result in results]
         for row in rows:
-            row.pop("suite")
+            row.pop("suite")  # the reports have it; the JSON has results and evaluations
         print_json({"passed": passed, "failed": failed, "flaky": flaky, "scenarios": rows})
     else:
         click.echo(f"{passed} passed, {failed} failed, {flaky} flaky")
@@ -167,6 +168,7 @@ def setup_workspace(
     """Create a workspace with files, configuration and scratchpad."""
     from offbook.workflows.tools import setup
 
+    # --fixture wins over a file of the same path in --fixtures.
     files = (read_object(fixtures, "fixtures") or {}) | read_pairs(fixture, "fixture")
     result = setup(
         workspace_id,
@@ -230,17 +232,19 @@ def run_in_workspace(
     result = run(
         workspace_id,
         task,
+        # An option that only one backend has selects it.
         backend=backend or ("command" if command_line else "replay" if cassette else "mock"),
         command=shlex.split(command_line),
         cassette=cassette,
         env=read_env(env),
         mock_responses=read_list(mock_responses, "mock_responses"),
-        progress=print_progress if sys.stderr.isatty() else None,
+        progress=print_progress if sys.stderr.isatty() else None,  # not into the logs of CI
         **options,
     )
     if as_json:
         print_json(result)
     else:
+        # The agent's output first, then a summary of two lines for people.
         click.echo(result.stdout, nl=not result.stdout.endswith("\n"))
         for line in filter(None, (*result.warnings, result.error)):
             click.echo(f"offbook: {line}", err=True)
@@ -301,6 +305,7 @@ def record_in_workspace(
         backend=backend or ("command" if command else ""),
         command=command,
         env=read_env(env),
+        # The output of known clients has ids and dates that differ in each run.
         redactions=read_redactions(redact, preset or preset_for_command(command)),
         **options,
     )
@@ -415,6 +420,7 @@ def assert_in_workspace(workspace_id: str, assertions: tuple[str, ...], *, as_js
     else:
         for result in checked.results:
             line = f"{STATUS_SIGNS[result.status]} {result.name}"
+            # A message may quote a file or the output, and with it a secret.
             print_redacted(line if result.passed else f"{line}: {result.message}")
         holding = len(checked.results) - checked.failed_count
         click.echo(f"{holding} of {len(checked.results)} hold")
@@ -456,6 +462,7 @@ def inspect_workspace(
     """Show records, a summary or a timeline of the last run."""
     from offbook.workflows.tools import inspect
 
+    # --event and --topic replace the same fields of --filter.
     event_filter = read_object(filter_, "filter") or {}
     if events:
         event_filter["event_types"] = list(events)
@@ -489,7 +496,7 @@ Example:
 \b
 Exit codes:
   0  the report is written, also when it contains failures
-  1  there are no verdicts to report
+  1  the run has no verdicts
   2  wrong usage
 """,
 )

@@ -74,7 +74,7 @@ PARAMETERS = {
     "max_iterations": "The maximum number of iterations.",
     "max_runtime_secs": "The maximum duration of the run in seconds.",
     "mock_responses": "Scripted answers; each iteration uses the first unused one that matches.",
-    "orchestrator": "An external loop to run instead of ours: `ralph`, if it is installed.",
+    "orchestrator": "Run the loop of another program: `ralph`, if it is installed.",
     "output_path": "The path of the report in the workspace.",
     "playbook": "The model of the agent: the path of a playbook, mocks or a cassette.",
     "preserve_session": "Keep session.jsonl and nothing else.",
@@ -109,6 +109,7 @@ class McpTool:
         hints = get_type_hints(function)
         self._result_type = hints.pop("return")
         self._arguments = _arguments_struct(name, function, hints)
+        # Two structs: the tool receives raw values, while the schema shows their fields.
         self._schema_struct = _arguments_struct(name, function, hints | SCHEMA_TYPES)
 
     def describe(self) -> dict[str, Any]:
@@ -120,9 +121,10 @@ class McpTool:
             "annotations": {
                 "readOnlyHint": self.name in READ_ONLY,
                 "destructiveHint": self.name in DESTRUCTIVE,
-                "openWorldHint": False,
+                "openWorldHint": False,  # no request leaves the machine unasked
             },
         }
+        # `test_inspect` returns a dict of three formats and has no schema.
         if isinstance(self._result_type, type) and issubclass(self._result_type, msgspec.Struct):
             description["outputSchema"] = _json_schema(self._result_type)
         return description
@@ -140,6 +142,7 @@ class McpTool:
             if signatures.iscoroutinefunction(signatures.unwrap(self._function)):
                 result = await self._function(**values)
             else:
+                # In a thread: a snapshot of a large workspace must not block other calls.
                 result = await asyncio.to_thread(self._function, **values)
             content = msgspec.to_builtins(result, enc_hook=repr)
         except OffbookError as error:

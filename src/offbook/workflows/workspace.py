@@ -34,7 +34,7 @@ STALE_SECONDS = 24 * 3600
 
 
 class WorkspaceInfo(msgspec.Struct, frozen=True):
-    """The content of the marker file: it identifies a folder as a workspace of ours."""
+    """The content of the marker file: it identifies a folder as a workspace."""
 
     workspace_id: str
     pid: int
@@ -61,7 +61,7 @@ class Workspace:
 
     @property
     def recorded_session(self) -> Path:
-        """The path of the last run's trace, or a UsageError if there was no run."""
+        """The path of the last run's trace, or a UsageError before the first run."""
         if not self.session.is_file():
             raise UsageError(
                 f"the workspace {self.id!r} has no session yet",
@@ -109,6 +109,7 @@ class Workspaces:
         files = _validate_fixtures(fixtures)
         if scratchpad is not None:
             files |= _validate_fixtures({".agent/scratchpad.md": scratchpad})
+        # Private: fixtures and sessions of other users are not readable here.
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.root / workspace_id
         exists = UsageError(
@@ -127,6 +128,7 @@ class Workspaces:
             for name, text in files.items():
                 file = workspace.resolve(name)
                 file.parent.mkdir(parents=True, exist_ok=True)
+                # newline="" keeps the line endings of the fixture.
                 file.write_text(text, encoding="utf-8", newline="")
             (hidden / MARKER).write_bytes(msgspec.json.encode(info))
             if _has_only_sessions(path):
@@ -147,6 +149,7 @@ class Workspaces:
         _validate_id(workspace_id)
         path = self.root / workspace_id
         marker = path / MARKER
+        # A link with the name of a workspace could lead anywhere.
         if path.is_symlink() or not marker.is_file():
             names = self.ids()
             raise UsageError(
@@ -201,6 +204,7 @@ def remove_tree(path: Path) -> None:
         else:
             Path(name).unlink(missing_ok=True)
 
+    # `onexc` would be the new name, but Python 3.11 does not have it.
     shutil.rmtree(path, onerror=unlock_and_retry)
 
 
@@ -228,6 +232,7 @@ def _validate_fixtures(fixtures: Mapping[str, str] | None) -> dict[str, str]:
         if name == MARKER or name.endswith(("/", "\\")) or PurePath(name) == PurePath():
             raise UsageError(f"the path {name!r} is not a file", where="fixtures")
         files[name] = text
+    # "a" and "a/b": one path would have to be a file and a folder.
     folders = {str(folder) for name in files for folder in PurePath(name).parents}
     for name in files:
         if str(PurePath(name)) in folders:
@@ -241,5 +246,5 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        return True  # it exists and belongs to another user
     return True
