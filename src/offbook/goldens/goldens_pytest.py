@@ -111,7 +111,7 @@ def limit_test(
     """Forbid network, processes and files outside of `allowed`, and limit the time."""
     from offbook.determinism.guard import guard_replay, time_budget
     from offbook.errors import CheckFailed
-    from offbook.runs.run_files import make_temp_folder, remove_temp_folder
+    from offbook.files import make_temp_folder, remove_temp_folder
 
     folder = make_temp_folder()
     default = tempfile.tempdir

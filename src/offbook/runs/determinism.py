@@ -21,7 +21,6 @@ import msgspec
 from offbook.determinism.clock import EPOCH, frozen_environment
 from offbook.errors import UsageError
 from offbook.runs.commands import DEADLINE, run_with_source
-from offbook.runs.run_files import record_trace
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.normalize import Normalizer, collapse_whitespace, merge_rules
 from offbook.sources.cassette.recording import Recording
@@ -30,7 +29,7 @@ from offbook.sources.mocks.mock_file import read_mocks
 from offbook.sources.mocks.mocks import Mocks
 from offbook.trace.events import ERROR, PROCESS_OUTPUT, REPLY, REQUEST
 from offbook.trace.reader import read_trace
-from offbook.trace.recorder import COLLECT_TRACES
+from offbook.trace.recorder import COLLECT_TRACES, record_trace
 from offbook.trace.redaction import RedactionRules
 
 if TYPE_CHECKING:

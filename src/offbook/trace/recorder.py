@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from offbook.determinism.clock import SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.secrets import hide_bytes, known_secrets
 from offbook.trace.events import Event, trace_header
+from offbook.trace.hub import Hub
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
 COLLECT_TRACES = "OFFBOOK_COLLECT_TRACES"
@@ -137,3 +141,22 @@ def to_json_value(value: object, depth: int = 40) -> Any:
         case _:
             converted = to_json_value(encode_unknown(value), depth - 1)
     return converted
+
+
+@contextmanager
+def record_trace(path: Path | None, **options: Any) -> Generator[Hub]:
+    """Yield a hub whose events are recorded in a file, if there is a path.
+
+    The options are those of `Recorder`.
+    """
+    clock = SystemClock()
+    hub = Hub(clock)
+    if path is None:
+        yield hub
+        return
+    recorder = Recorder(path, ts=clock.millis(), **options)
+    hub.subscribe(recorder.record)
+    try:
+        yield hub
+    finally:
+        recorder.close()

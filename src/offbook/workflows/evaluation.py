@@ -26,7 +26,6 @@ from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.exchange.model import ModelSource
 from offbook.files import convert
 from offbook.runs.judge_factory import JudgeConfig
-from offbook.runs.run_files import record_trace
 from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets
 from offbook.sources.cassette.recording import Recording
@@ -35,6 +34,7 @@ from offbook.trace.events import PUBLISH, REQUEST, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import TracedSource
 from offbook.trace.reader import Trace
+from offbook.trace.recorder import record_trace
 from offbook.workflows.cassette_backends import WORKSPACE_ROOT, cassette_path
 from offbook.workflows.loop_run import Progress
 from offbook.workflows.presets import read_preset

@@ -25,10 +25,10 @@ from offbook.reports.json_report import JsonReport
 from offbook.reports.junit import JUnitReport
 from offbook.reports.report import Attempt, Report, collect_suite
 from offbook.reports.tap import TapReport
-from offbook.runs.run_files import record_trace
 from offbook.trace.events import Verdict
 from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize
 from offbook.trace.reader import Trace, raise_if_corrupt
+from offbook.trace.recorder import record_trace
 from offbook.workflows.presets import read_preset
 from offbook.workflows.snapshots import INITIAL, propose_snapshot, store_snapshot
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces

@@ -77,8 +77,8 @@ def run(
 ) -> int:
     """Run a command against a scripted model. The command must play the script to its end."""
     from offbook.runs.commands import Service, raise_failures
-    from offbook.runs.run_files import record_trace
     from offbook.sources.loading import open_source
+    from offbook.trace.recorder import record_trace
 
     if not command:
         raise UsageError("missing command", hint="offbook run --playbook FILE -- COMMAND")
