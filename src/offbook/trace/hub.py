@@ -2,7 +2,7 @@
 
     hub = Hub()
     stop = hub.subscribe(print, "tool.*")
-    hub.emit("tool.call", {"tool": "bash"})
+    hub.emit("order.shipped", {"id": 7})
     stop()
 
 Every run has one. The trace on disk is written by one of its listeners, a viewer can be another.

@@ -114,6 +114,16 @@ def test_an_exception_is_raised_and_the_next_coroutine_completes(bridge: SyncBri
     assert bridge.run(later()) == 7
 
 
+def test_an_interrupted_coroutine_does_not_affect_the_next(bridge: SyncBridge):
+    async def interrupt() -> None:
+        await asyncio.sleep(0)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bridge.run(interrupt())
+    assert bridge.run(later()) == 7
+
+
 def test_a_coroutine_may_use_the_bridge_itself(bridge: SyncBridge):
     async def outer() -> int:
         await asyncio.sleep(0)
