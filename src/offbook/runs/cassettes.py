@@ -52,6 +52,7 @@ class Cassettes:
         """Return the cassette of this name as a source; the default is the name of the test."""
         name = name or self._test
         path = self._folder / (name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
+        # Names come from tests, and a test id may contain `..` and slashes.
         if not path.resolve().is_relative_to(self._folder.resolve()):
             raise UsageError(
                 f"the cassette {name!r} is outside of its folder", where=str(self._folder)
