@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -107,18 +106,17 @@ class Anthropic:
 
     def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
         """Decode a request; raise `ModelError` where Anthropic would reject it."""
-        decode = partial(self._decode, http_request, conversations)
-        return self._cache.decode(http_request.body, decode)
+        return self._cache.decode(http_request.body, self._decode, http_request, conversations)
 
     def _decode(
         self,
-        http_request: HttpRequest,
-        conversations: ConversationStore,
         text: bytes,
         cached: CachedPrefix[wire.AnthropicState] | None,
+        http_request: HttpRequest,
+        conversations: ConversationStore,
     ) -> Request:
         body, unknown_options = decode_body(text)
-        state = cached.state if cached else wire.AnthropicState()
+        state = cached.state if cached else wire.EMPTY_STATE
         model = body.model or _vertex_model(http_request.path)
         self._require_fields(body, state, model)
         before, reply = self._previous_exchange(body.thread, conversations)

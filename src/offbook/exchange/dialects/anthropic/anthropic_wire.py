@@ -1,6 +1,6 @@
 """Wire structs of Anthropic's Messages API, and the signatures of thinking blocks.
 
-Scripted thinking has no signature of the provider. It is sent with a signature of ours that
+Scripted thinking has no signature of the provider. It is sent with an Offbook signature that
 contains the thinking itself. So an altered block is detected, one without its text is restored,
 and a conversation with both kinds works: signatures of the provider are kept unchanged.
 """
@@ -152,6 +152,9 @@ class AnthropicState(msgspec.Struct, frozen=True):
 
     history: History = msgspec.field(default_factory=History)
     tool_names: dict[str, str] = {}
+
+
+EMPTY_STATE = AnthropicState()  # shared: a history is immutable
 
 
 class _AnthropicMessagesOnly(msgspec.Struct):

@@ -8,7 +8,7 @@ reasoning and before its calls; and a tool result does not say whether it is an 
 from __future__ import annotations
 
 from base64 import b64encode
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from offbook.determinism.clock import EPOCH
@@ -104,15 +104,14 @@ class Chat:
 
     def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
         """Decode a request."""
-        decode = partial(self._decode, http_request, conversations)
-        return self._cache.decode(http_request.body, decode)
+        return self._cache.decode(http_request.body, self._decode, http_request, conversations)
 
     def _decode(
         self,
-        http_request: HttpRequest,
-        conversations: ConversationStore,
         text: bytes,
         cached: CachedPrefix[wire.ChatState] | None,
+        http_request: HttpRequest,
+        conversations: ConversationStore,
     ) -> Request:
         body, unknown_options = openai.decode_body(wire.body_decoder, text)
         if body.model is None:
@@ -121,7 +120,7 @@ class Chat:
             body.model = rest.partition("/")[0] if found else None
         if "missing_field" in self._rules:
             require_fields(body, is_continuation=cached is not None)
-        before = state = cached.state if cached else wire.ChatState()
+        before = state = cached.state if cached else wire.EMPTY_STATE
         if body.messages:
             raw = RawBody(text, wire.NAME)
             state = decode_messages(body.messages, before, self._rules, raw, conversations)
@@ -131,8 +130,7 @@ class Chat:
                 violation = validation.find_unpaired_call(messages, self._rules)
                 if violation is not None:
                     raise pairing_error(violation, len(state.system))
-            # The ids of function calls belong to one run, so such a body cannot be cached.
-            if b'"function_call"' not in text:
+            if state.is_cacheable:
                 self._cache.add(http_request.body, text, state, cached)
         tools = self._tools(bytes(body.tools)) if body.tools else ()
         if body.functions:
@@ -219,7 +217,7 @@ def _embeddings(body: wire.ChatEmbeddingBody) -> JSON:
     for index, text in enumerate(texts):
         vector: list[float] | str = embed(text, size)
         if body.encoding_format == "base64":
-            vector = b64encode(pack_floats(cast("list[float]", vector))).decode()
+            vector = b64encode(pack_floats(vector)).decode()
         data.append({"object": "embedding", "index": index, "embedding": vector})
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": body.model, "usage": usage}

@@ -129,13 +129,14 @@ class ChatReply:
         self.thinking = "\n".join(thinking)
         self.text = "\n".join(texts)
         self.refused = reply.stop == "refusal" and bool(self.text)
-        self.functions = bool(self.calls) and uses_functions(tools)
+        has_functions = uses_functions(tools)
+        self.functions = bool(self.calls) and has_functions
         self.finish = FINISH_REASONS[reply.stop]
         if self.calls and reply.stop == "stop":
             self.finish = TOOL_CALLS
         elif reply.stop == "refusal" and not self.text:
             self.finish = b"content_filter"
-        if self.finish == TOOL_CALLS and uses_functions(tools):
+        if self.finish == TOOL_CALLS and has_functions:
             self.finish = b"function_call"
 
 

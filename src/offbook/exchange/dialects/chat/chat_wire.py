@@ -169,13 +169,18 @@ class ChatState(msgspec.Struct, frozen=True):
     """The decoded messages of a conversation, as the prefix cache keeps them.
 
     `tool_names` has the tool name of every call by its id; `has_tools` is whether there are calls
-    or results to be paired.
+    or results to be paired. A conversation with function calls is not cacheable: their ids belong
+    to one run.
     """
 
     system: tuple[str, ...] = ()
     history: History = msgspec.field(default_factory=History)
     tool_names: dict[str, str] = {}
     has_tools: bool = False
+    is_cacheable: bool = True
+
+
+EMPTY_STATE = ChatState()  # shared: a history is immutable
 
 
 class _ChatCachedTokens(msgspec.Struct, gc=False):

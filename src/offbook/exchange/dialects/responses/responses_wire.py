@@ -103,6 +103,9 @@ class ResponsesState(msgspec.Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
 
 
+EMPTY_STATE = ResponsesState()  # shared: a history is immutable
+
+
 class _ResponsesInputDetails(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
