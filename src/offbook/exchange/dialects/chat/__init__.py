@@ -29,9 +29,8 @@ from offbook.exchange.dialects.chat.chat_messages import (
     require_fields,
 )
 from offbook.exchange.dialects.chat.chat_stream import (
-    chunks_template,
-    completion_template,
     count_choices,
+    encode_template,
     repeat_choice,
     repeat_chunks,
 )
@@ -113,7 +112,7 @@ class Chat:
         http_request: HttpRequest,
         conversations: ConversationStore,
     ) -> Request:
-        body, unknown_options = openai.decode_body(wire.body_decoder, text)
+        body, options = openai.decode_body(wire.body_decoder, text)
         if body.model is None:
             # Azure has the model in the path: `/openai/deployments/MODEL/chat/completions`.
             _, found, rest = http_request.path.partition("/deployments/")
@@ -136,13 +135,12 @@ class Chat:
         if body.functions:
             functions = decode_functions(body.functions)
             tools += openai.check_tools(functions, self._rules, "parameters")
-        options = wire.options.pick(body)
         return Request(
             state.history,
             "\n\n".join(state.system),
             tools,
             body.model or "",
-            options | unknown_options if unknown_options else options,
+            options,
             request_metadata(http_request, wire.NAME),
             body.stream is True,
         )
@@ -161,13 +159,13 @@ class Chat:
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
         if request.stream:
             headers["content-type"] = EVENT_STREAM
-            chunks = FilledTemplate(chunks_template(reply, request), to_json(id_))
+            chunks = FilledTemplate(encode_template(reply, request), to_json(id_))
             if count > 1:
                 return HttpResponse(200, headers, b"", tuple(repeat_chunks(chunks, count)))
             return HttpResponse(200, headers, b"", chunks)
         if reply.stop == "error":
             return self.encode_error(ModelError(openai.SERVER_ERROR, status=500))
-        (body,) = completion_template(reply, request).chunks
+        (body,) = encode_template(reply, request).chunks
         body = body.replace(PLACEHOLDER, to_json(id_))
         return HttpResponse(200, headers, repeat_choice(body, count) if count > 1 else body)
 

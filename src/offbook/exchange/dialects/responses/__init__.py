@@ -7,7 +7,7 @@ response (`previous_response_id`) or a conversation by its id.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -125,8 +125,8 @@ class Responses:
         http_request: HttpRequest,
         conversations: ConversationStore,
     ) -> Request:
-        body, unknown_options = openai.decode_body(wire.body_decoder, text)
-        conversation = cast("Any", body).conversation
+        body, options = openai.decode_body(wire.body_decoder, text)
+        conversation = options.get("conversation")
         if isinstance(conversation, dict):
             conversation = cast("JSON", conversation).get("id")
         conversation = conversation if isinstance(conversation, str) else ""
@@ -135,7 +135,7 @@ class Responses:
             # The items continue a stored conversation, so the cached state does not apply.
             return self._decode(http_request.body, None, http_request, conversations)
         if "missing_field" in self._rules:
-            require_fields(body)
+            require_fields(body, options)
         raw = RawBody(text, wire.NAME)
         before = cached.state if cached else wire.EMPTY_STATE
         reader = ItemReader(self._rules, conversations, before, raw)
@@ -181,7 +181,7 @@ class Responses:
             "\n\n".join(filter(None, (instructions, *state.system))),
             tools,
             body.model or "",
-            wire.options.pick(body) | unknown_options,
+            options,
             metadata,
             body.stream is True,
         )
