@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from offbook.workflows.loop_run import run
+from offbook.workflows.loop_tools import run
 from offbook.workflows.tools import check, cleanup, setup
 
 PYTHON = sys.executable

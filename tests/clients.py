@@ -1,4 +1,4 @@
-"""The clients of others that the tests drive, each with its own shell tool."""
+"""The third-party clients that the tests drive, each with its own shell tool."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from offbook.subjects.clis.pi import Pi
 
 @dataclass(frozen=True)
 class Shell:
-    """A client, and how its model has it run a command in the shell."""
+    """A client, and the call with which its model runs a shell command."""
 
     make: type[CliAgent]
     tool: str
@@ -46,7 +46,7 @@ PI = Shell(Pi, "bash", "command", slow=True)
 
 
 def needs(shell: Shell) -> Callable[[Any], Any]:
-    """Marks a test that is skipped, with the reason, where this client is not installed."""
+    """Skip a test, with the reason, if this client is not installed."""
 
     def mark(test: Any) -> Any:
         for mark in marks_of(shell):
@@ -57,12 +57,12 @@ def needs(shell: Shell) -> Callable[[Any], Any]:
 
 
 def installed(shell: Shell) -> Any:
-    """A parameter that is skipped where its client is not installed."""
+    """Return a parameter that is skipped if its client is not installed."""
     return pytest.param(shell, id=str(shell), marks=marks_of(shell))
 
 
 def marks_of(shell: Shell) -> list[pytest.MarkDecorator]:
-    """Skipped, with the reason, where this client is not installed."""
+    """Return the marks that skip a test if this client is not installed."""
     reason = f"{shell.client.title} is not installed: run ./dev clients"
     found = shell.client.find() is not None
     marks = [pytest.mark.clients, pytest.mark.skipif(not found, reason=reason)]
@@ -70,9 +70,9 @@ def marks_of(shell: Shell) -> list[pytest.MarkDecorator]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process still does something: one that waits to be buried does not."""
+    """Return True if a process exists and is not a zombie."""
     try:
-        told = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return told.rpartition(") ")[2][:1] not in {"Z", "X"}
+    return stat.rpartition(") ")[2][:1] not in {"Z", "X"}

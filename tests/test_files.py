@@ -1,4 +1,4 @@
-"""Files that people write are understood strictly and written whole."""
+"""Files are decoded strictly and written atomically."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pack(msgspec.Struct, forbid_unknown_fields=True):
         ("cases: []\n", None, "missing required field `title`"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_line_and_the_nearest_name(
+def test_a_wrong_field_is_reported_with_its_line_and_the_nearest_name(
     tmp_path: Path, text: str, line: int | None, message: str
 ):
     path = tmp_path / "pack.yaml"
@@ -40,7 +40,7 @@ def test_what_does_not_fit_is_told_with_its_line_and_the_nearest_name(
     assert caught.value.line == line
 
 
-def test_a_file_that_is_not_there_is_an_error_of_ours(tmp_path: Path):
+def test_a_missing_file_is_a_format_error(tmp_path: Path):
     with pytest.raises(FormatError, match=r"nope\.yaml: cannot be read: No such file"):
         read_document(tmp_path / "nope.yaml", Pack)
 
@@ -61,7 +61,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     assert [p.name for p in tmp_path.iterdir()] == ["golden.txt"]
 
 
-def test_a_copy_has_the_text_and_the_rights_of_its_source(tmp_path: Path):
+def test_a_copy_has_the_content_and_the_permissions_of_its_source(tmp_path: Path):
     source = tmp_path / "private.yaml"
     source.write_text("one")
     source.chmod(0o600)

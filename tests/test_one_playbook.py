@@ -1,4 +1,4 @@
-"""One playbook file, unchanged, plays the model of every agent, and each runs a tool of its own."""
+"""One playbook file scripts the model of every agent; each runs its own tool."""
 
 import subprocess
 from collections.abc import Callable, Mapping
@@ -62,59 +62,61 @@ def build_langgraph(run: Run) -> object:
 
 
 @dataclass(frozen=True)
-class Part:
-    """An agent, and what it calls the tool of the script, unless it is known to say so itself."""
+class AgentCase:
+    """An agent, and its tool aliases if the subject does not define them."""
 
     build: Callable[[Run], object]
-    names: Mapping[str, str | ToolAlias] = field(default_factory=dict[str, "str | ToolAlias"])
+    tool_aliases: Mapping[str, str | ToolAlias] = field(
+        default_factory=dict[str, "str | ToolAlias"]
+    )
 
 
-def of_client(shell: Shell) -> Any:
-    part = Part(lambda _run: shell.make())
-    return pytest.param(part, id=str(shell), marks=marks_of(shell))
+def client_case(shell: Shell) -> Any:
+    case = AgentCase(lambda _run: shell.make())
+    return pytest.param(case, id=str(shell), marks=marks_of(shell))
 
 
-PARTS = [
-    pytest.param(Part(lambda _run: AgentSession()), id="session"),
+CASES = [
+    pytest.param(AgentCase(lambda _run: AgentSession()), id="session"),
     pytest.param(
-        Part(build_pydantic, {"shell": ToolAlias("terminal", {"command": "line"})}),
+        AgentCase(build_pydantic, {"shell": ToolAlias("terminal", {"command": "line"})}),
         id="pydantic-ai",
     ),
-    pytest.param(Part(build_agents, {"shell": "run_command"}), id="openai-agents"),
-    pytest.param(Part(build_langgraph), id="langgraph"),
-    of_client(CODEX),
-    of_client(CLAUDE),
+    pytest.param(AgentCase(build_agents, {"shell": "run_command"}), id="openai-agents"),
+    pytest.param(AgentCase(build_langgraph), id="langgraph"),
+    client_case(CODEX),
+    client_case(CLAUDE),
 ]
 
 
-def tell(rehearsal: Rehearsal) -> list[tuple[str, str]]:
-    """What happened."""
-    told: list[tuple[str, str]] = []
+def list_steps(rehearsal: Rehearsal) -> list[tuple[str, str]]:
+    """Return the calls, results and texts of the run."""
+    steps: list[tuple[str, str]] = []
     for event in rehearsal.events.all:
         if event.event == TOOL_CALL:
-            told.append((f"call {event.data['tool']}", event.data["input"]["command"]))
+            steps.append((f"call {event.data['tool']}", event.data["input"]["command"]))
         elif event.event == TOOL_RESULT:
             assert not event.data["is_error"]
             text = event.data["content"][0]["text"]
-            told.append((f"result of {event.data['tool']}", "noted" if "noted" in text else text))
+            steps.append((f"result of {event.data['tool']}", "noted" if "noted" in text else text))
         elif event.event == REPLY:
-            told += [("say", b["text"]) for b in event.data["blocks"] if b["type"] == "text"]
-    return told
+            steps += [("say", b["text"]) for b in event.data["blocks"] if b["type"] == "text"]
+    return steps
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_one_playbook_plays_the_model_of_every_agent(part: Part, tmp_path: Path):
+@pytest.mark.parametrize("case", CASES)
+def test_one_playbook_scripts_every_agent(case: AgentCase, tmp_path: Path):
     def run(command: str) -> str:
-        """The tool of the frameworks' agents; the others have their own."""
+        """Run the tool of the framework agents; the others have their own."""
         words = ["/bin/sh", "-c", f"{command} 2>&1"]
         return subprocess.run(
             words, cwd=tmp_path, capture_output=True, text=True, check=True
         ).stdout
 
-    with drive(part.build(run), tool_aliases=part.names, cwd=tmp_path) as rehearsal:
+    with drive(case.build(run), tool_aliases=case.tool_aliases, cwd=tmp_path) as rehearsal:
         rehearsal.run(*read_script(PLAYBOOK))
         assert (tmp_path / "note.txt").read_text() == "noted\n"
-        assert tell(rehearsal) == [
+        assert list_steps(rehearsal) == [
             ("call shell", "echo noted > note.txt; cat note.txt"),
             ("result of shell", "noted"),
             ("say", "Noted."),

@@ -1,4 +1,4 @@
-"""No secret survives, whatever it looks like and wherever it stands."""
+"""No secret is left in a text, whatever its format and context."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ KEYS = {
         f"-----BEGIN PRIVATE KEY-----\n{LETTERS}\n".encode()
     ).decode(),
 }
-PLACES = {
+CONTEXTS = {
     "alone": "{}",
     "in a sentence": "the key is {}, keep it",
     "in JSON": '{{"content": "use {} now"}}',
@@ -188,24 +188,24 @@ QUOTED_ONCE = (
 )
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=list(PLACES))
+@pytest.mark.parametrize("context", CONTEXTS.values(), ids=list(CONTEXTS))
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_a_key_is_known_by_its_shape_in_every_place(key: str, place: str):
-    hidden = hide_secrets(place.format(key))
+def test_a_key_is_found_by_its_format_in_every_context(key: str, context: str):
+    hidden = hide_secrets(context.format(key))
     assert key not in hidden
     assert MASK in hidden
 
 
-@pytest.mark.parametrize("place", NAMED.values(), ids=list(NAMED))
-def test_a_secret_of_no_shape_is_known_by_the_name_before_it(place: str):
-    hidden = hide_secrets(place.format("hunter2butlonger"))
+@pytest.mark.parametrize("context", NAMED.values(), ids=list(NAMED))
+def test_a_secret_is_found_by_the_name_in_front_of_it(context: str):
+    hidden = hide_secrets(context.format("hunter2butlonger"))
     assert "hunter2" not in hidden
     assert MASK in hidden
 
 
-@pytest.mark.parametrize("place", [*NAMED.values(), *QUOTED_ONCE], ids=str)
-def test_a_secret_is_known_however_deep_its_text_is_quoted(place: str):
-    text = f"first\n{place.format('hunter2butlonger')}\nlast"
+@pytest.mark.parametrize("context", [*NAMED.values(), *QUOTED_ONCE], ids=str)
+def test_a_secret_is_found_in_json_nested_in_json(context: str):
+    text = f"first\n{context.format('hunter2butlonger')}\nlast"
     for _ in range(3):
         text = msgspec.json.encode({"arguments": text, "n": 1}).decode()
         hidden = hide_secrets(text)
@@ -213,7 +213,7 @@ def test_a_secret_is_known_however_deep_its_text_is_quoted(place: str):
         assert msgspec.json.decode(hidden)["n"] == 1
 
 
-def test_a_private_key_is_hidden_whole_even_when_it_is_torn():
+def test_a_private_key_is_hidden_completely_even_if_it_is_cut_off():
     block = "-----BEGIN RSA PRIVATE KEY-----\nMIIabc\ndef\n"
     assert hide_secrets(f"{block}-----END RSA PRIVATE KEY-----\nrest") == f"{MASK}\nrest"
     assert hide_secrets(block) == MASK
@@ -242,7 +242,7 @@ def test_a_private_key_is_hidden_whole_even_when_it_is_torn():
         "git clone https://git@github.com/o/r.git",
     ],
 )
-def test_ordinary_text_stays_as_it_is(text: str):
+def test_ordinary_text_is_not_changed(text: str):
     assert hide_secrets(text) == text
 
 
@@ -279,14 +279,14 @@ def test_ordinary_text_stays_as_it_is(text: str):
         'OPENAI_API_KEY="..." python agent.py',
     ],
 )
-def test_a_program_that_deals_with_secrets_stays_as_it_is(code: str):
+def test_code_that_handles_secrets_is_not_changed(code: str):
     assert hide_secrets(code) == code
     escaped = msgspec.json.encode({"content": f"first\n{code}\nlast"})
     assert hide_bytes(escaped) == escaped
 
 
 @given(st.text())
-def test_hiding_twice_is_hiding_once(text: str):
+def test_hiding_is_idempotent(text: str):
     once = hide_secrets(text)
     assert hide_secrets(once) == once
 
@@ -297,8 +297,8 @@ def test_hiding_twice_is_hiding_once(text: str):
         st.characters(exclude_categories=["Cs", "L", "N"], exclude_characters="_-"), max_size=9
     ),
 )
-def test_a_key_between_any_signs_is_hidden(key: str, signs: str):
-    assert key not in hide_secrets(f"{signs}{key}{signs}")
+def test_a_key_between_any_punctuation_is_hidden(key: str, punctuation: str):
+    assert key not in hide_secrets(f"{punctuation}{key}{punctuation}")
 
 
 @given(st.dictionaries(st.sampled_from(["a", "password", "n"]), st.text(max_size=20)))
@@ -309,11 +309,11 @@ def test_hidden_json_is_still_json(value: dict[str, str]):
 
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIab{}"
-PLANTS = st.sampled_from([*KEYS.values(), *(n.format(LETTERS) for n in NAMED.values()), PEM])
+SECRETS = st.sampled_from([*KEYS.values(), *(n.format(LETTERS) for n in NAMED.values()), PEM])
 
 
-@given(st.lists(PLANTS | st.sampled_from(["\n", '"', "'", "\\", "{", "é", " and "]), max_size=9))
-def test_json_in_json_in_json_is_still_json_and_has_no_secret(parts: list[str]):
+@given(st.lists(SECRETS | st.sampled_from(["\n", '"', "'", "\\", "{", "é", " and "]), max_size=9))
+def test_nested_json_stays_valid_json(parts: list[str]):
     text = "".join(parts)
     inner = msgspec.json.encode({"said": text, "more": 1}).decode()
     value = {"arguments": msgspec.json.encode({"deep": inner}).decode(), "text": text, "end": [1]}
@@ -324,19 +324,19 @@ def test_json_in_json_in_json_is_still_json_and_has_no_secret(parts: list[str]):
     assert deep["more"] == 1
 
 
-def test_the_folder_of_the_shell_is_no_password():
-    assert known_secrets({"PWD": "/home/somebody", "OLDPWD": "/home/nobody"}) == ()
+def test_the_working_folder_is_not_a_password():
+    assert known_secrets({"PWD": "/home/me", "OLDPWD": "/home/other"}) == ()
 
 
-def test_secrets_of_the_environment_are_hidden_in_every_spelling():
-    assert known_secrets({"PWD": "/home/somebody", "OLDPWD": "/home/somebody/else"}) == ()
-    known = known_secrets({"MY_TOKEN": "plain-looking-word", "HOME": "/home/somebody"})
-    wrapped = base64.b64encode(b"plain-looking-word").decode()
-    text = f"plain-looking-word {wrapped} {b'plain-looking-word'.hex()} /home/somebody"
+def test_known_secrets_are_hidden_in_every_encoding():
+    assert known_secrets({"PWD": "/home/me", "OLDPWD": "/home/me/other"}) == ()
+    known = known_secrets({"MY_TOKEN": "plain-looking-word", "HOME": "/home/me"})
+    encoded = base64.b64encode(b"plain-looking-word").decode()
+    text = f"plain-looking-word {encoded} {b'plain-looking-word'.hex()} /home/me"
     hidden = hide_secrets(text, known)
     assert "plain-looking" not in hidden
-    assert wrapped.rstrip("=") not in hidden
-    assert "/home/somebody" in hidden
+    assert encoded.rstrip("=") not in hidden
+    assert "/home/me" in hidden
 
 
 @pytest.mark.parametrize(
@@ -353,5 +353,5 @@ def test_secrets_of_the_environment_are_hidden_in_every_spelling():
         ("keyboard", False),
     ],
 )
-def test_names_tell_secrets(name: str, secret: bool):  # noqa: FBT001 - a column of the table
+def test_fields_are_known_by_their_names(name: str, secret: bool):  # noqa: FBT001 - a column of the table
     assert is_secret_name(name) is secret

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offbook import yaml_files
 from offbook.errors import FormatError, UsageError
 from offbook.yaml_files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml
 
@@ -165,9 +166,8 @@ VALUES = [
 def test_both_readers_give_the_value(text: str, value: Any):
     parsed = parse_yaml(text)
     assert parsed == value
-    assert repr(type(parsed)) == repr(type(value))
-    if isinstance(value, list):  # True == 1 == 1.0, but they are not the same
-        assert [type(item) for item in parsed] == [type(item) for item in value]
+    if not isinstance(value, (set, frozenset)):  # True == 1 == 1.0, but their texts differ
+        assert repr(parsed) == repr(value)
 
 
 @pytest.mark.usefixtures("reader")
@@ -254,6 +254,9 @@ def test_changing_the_value_of_an_alias_does_not_change_its_anchor():
 def test_ruamel_is_used_where_yaml_rs_is_not_installed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OFFBOOK_YAML", raising=False)
     monkeypatch.setitem(sys.modules, "yaml_rs", None)
+    # the choice is cached
+    uncached = yaml_files.choose_reader.__wrapped__
+    monkeypatch.setattr(yaml_files, "choose_reader", uncached)
     with pytest.raises(FormatError, match="'a' contains itself"):
         parse_yaml("&a [*a]")
 

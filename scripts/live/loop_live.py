@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from offbook.goldens import Component, scenario, step
-from offbook.runs.backends import MockBackend
 from offbook.runs.run_files import make_temp_folder, remove_temp_folder
 from offbook.sources.playbook import Playbook
 from offbook.subjects.subject import RunContext
 from offbook.workflows.hat_loop import HatLoop
+from offbook.workflows.mock_backend import MockBackend
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -47,9 +47,12 @@ _MODULES = {
     "trace.reader": "Trace",
 }
 
-__all__ = sorted([name for names in _MODULES.values() for name in names.split()] + ["__version__"])
+__all__ = [  # noqa: PLE0604 - computed; public_names.txt lists it
+    "__version__",
+    *sorted(name for names in _MODULES.values() for name in names.split()),
+]
 __getattr__ = lazy_names(_MODULES, __name__)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(__all__)

@@ -1,24 +1,24 @@
-"""Every exception of Offbook, in one place.
+"""Every exception of Offbook, in one file.
 
 OffbookError
 ├── UsageError            a call or an option of the API is wrong (exit code 2)
-│   ├── PlaybookError     a playbook that could never run as written
+│   ├── PlaybookError     a playbook that can never run as written
 │   ├── ExtensionError    an extension that cannot be loaded
-│   └── FormatError       a file that cannot be read: path, line, the mend
+│   └── FormatError       a file that cannot be read: path, line and fix
 │       └── FutureVersion a file written by a newer Offbook
-├── RunError              the run went wrong; also an AssertionError, so a test fails
+├── RunError              the run failed; also an AssertionError, so a test fails
 │   ├── ScriptError       the script and the agent disagree
-│   │   ├── ScriptExhausted   the agent asked for more than was scripted
-│   │   ├── ScriptUnfinished  the agent stopped before the script did
-│   │   └── ScriptMismatch    the agent asked something the script does not answer
-│   │       └── ReplayMismatch    … or something else than was recorded
+│   │   ├── ScriptExhausted   the agent sent more requests than the script has replies
+│   │   ├── ScriptUnfinished  the agent stopped before the script ended
+│   │   └── ScriptMismatch    a request matches nothing in the script
+│   │       └── ReplayMismatch    … or nothing in the recording
 │   ├── ToolFailed        a real tool or hook raised
-│   ├── DeadlineExceeded  the run took longer than it may
-│   ├── CheckFailed       a check on the trace did not hold
-│   └── JudgeError        a judge gave no answer that counts
-├── ModelError            what a provider answers instead of a reply
+│   ├── DeadlineExceeded  the run took too long
+│   ├── CheckFailed       a check on the trace failed
+│   └── JudgeError        the answer of a judge is unusable
+├── ModelError            the error response of a provider
 ├── ToolBlocked           raised by a hook to block a tool call
-└── IsolationError        something tried to leave the machine
+└── IsolationError        something tried to reach the network or to write elsewhere
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ T = TypeVar("T")
 
 
 class OffbookError(Exception):
-    """What happened, where, and what to do about it. As a text, it tells no secret."""
+    """An error with the fact (`what`), its location (`where`) and a fix (`hint`).
+
+    As a text it contains no secret.
+    """
 
     def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
         self.what = what
@@ -45,6 +48,7 @@ class OffbookError(Exception):
         super().__init__("\n".join(filter(None, (f"{where}: {what}" if where else what, hint))))
 
     def __str__(self) -> str:
+        # imported late: most runs raise no error, and the patterns take time to load
         from offbook.secrets import hide_secrets, known_secrets
 
         return hide_secrets(super().__str__(), known_secrets())
@@ -55,7 +59,7 @@ class UsageError(OffbookError):
 
 
 class PlaybookError(UsageError):
-    """A playbook that could never run as written."""
+    """A playbook that can never run as written."""
 
 
 class ExtensionError(UsageError):
@@ -63,7 +67,7 @@ class ExtensionError(UsageError):
 
 
 class FormatError(UsageError):
-    """A file that cannot be read as what it claims to be."""
+    """A file that does not have the format that it should have."""
 
     def __init__(
         self, what: str, *, path: Path | str = "", line: int | None = None, hint: str = ""
@@ -79,7 +83,7 @@ class FutureVersion(FormatError):
 
 
 class RunError(OffbookError, AssertionError):
-    """The run went wrong: a test that sees it has failed."""
+    """The run failed: pytest reports it as a failure of the test, not as an error."""
 
 
 class ScriptError(RunError):
@@ -87,42 +91,42 @@ class ScriptError(RunError):
 
 
 class ScriptExhausted(ScriptError):
-    """The agent asked for more than was scripted."""
+    """The agent sent more requests than the script has replies."""
 
 
 class ScriptUnfinished(ScriptError):
-    """The agent stopped before the script did."""
+    """The agent stopped before the script ended."""
 
 
 class ScriptMismatch(ScriptError):
-    """The agent asked something that the script does not answer."""
+    """A request matches nothing in the script."""
 
 
 class ReplayMismatch(ScriptMismatch):
-    """The agent asked something else than was recorded."""
+    """A request matches nothing in the recording."""
 
 
 class ToolFailed(RunError):
-    """A real tool or hook raised while errors are propagated."""
+    """A real tool or hook raised, and errors are propagated."""
 
 
 class DeadlineExceeded(RunError):
-    """The run took longer than it may."""
+    """The run took too long."""
 
 
 class CheckFailed(RunError):
-    """A check on the trace did not hold."""
+    """A check on the trace failed."""
 
 
 class JudgeError(RunError):
-    """A judge gave no answer that counts."""
+    """The answer of a judge is unusable."""
 
 
 class ModelError(OffbookError):
-    """What a provider answers instead of a reply.
+    """The error response of a provider.
 
-    `details` are the further fields of its body (`param`, `code`, …); `rule` there is the name of
-    the rule that refused the request.
+    `details` are further fields of its body (`param`, `code`, …); the detail `rule` is the name
+    of the validation rule that rejected the request.
     """
 
     def __init__(
@@ -153,7 +157,7 @@ class ToolBlocked(OffbookError):
 
 
 class IsolationError(OffbookError):
-    """Something tried to leave the machine, or to write where it may not."""
+    """Something tried to reach the network, or to write outside of its folder."""
 
 
 CATEGORIES = {
@@ -171,31 +175,38 @@ CATEGORIES = {
     504: "timeout",
     529: "overloaded",
 }
+MAX_SUGGESTIONS = 12  # about what fits on a screen
 
 
 def categorize(status: int) -> str:
-    """The category of a provider error that tells only its status."""
+    """Return the category of a provider error that has only a status."""
     return CATEGORIES.get(
         status, "server_error" if status in range(500, 600) else "invalid_request"
     )
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """A clause that names what was probably meant, or all there is."""
+    """Return a hint with the options nearest to the word, or with all of them.
+
+    >>> did_you_mean("bsh", ["bash", "read"])
+    "did you mean 'bash'?"
+    >>> did_you_mean("x", ["bash", "read"])
+    "available: 'bash', 'read'"
+    """
     from difflib import get_close_matches
 
-    known = sorted(set(options))
-    close = get_close_matches(word, known, n=3, cutoff=0.5)
+    names = sorted(set(options))
+    close = get_close_matches(word, names, n=3, cutoff=0.5)
     if close:
-        return f"did you mean {', '.join(repr(name) for name in close)}?"
-    if not known:
-        return "there is none"
-    shown = ", ".join(repr(name) for name in known[:12])
-    return f"there is {shown}{' …' if len(known) > 12 else ''}"  # noqa: PLR2004 - a screenful
+        return f"did you mean {', '.join(map(repr, close))}?"
+    if not names:
+        return "none are available"
+    more = " …" if len(names) > MAX_SUGGESTIONS else ""
+    return f"available: {', '.join(map(repr, names[:MAX_SUGGESTIONS]))}{more}"
 
 
 def explain_call(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, which tells whoever calls it with what it does not take."""
+    """Return the function with a UsageError and a suggestion for an unknown or missing argument."""
 
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> T:
@@ -203,20 +214,20 @@ def explain_call(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **options)
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # it was called, and the error is one of its own
-            raise _explain(function, options, str(error)) from None
+                raise  # raised inside of the function: the call itself was right
+            from inspect import signature
+
+            known = [
+                name
+                for name, parameter in signature(function).parameters.items()
+                if parameter.kind != parameter.VAR_KEYWORD
+            ]
+            name = getattr(function, "__name__", "it")
+            for option in options:
+                if option not in known:
+                    raise UsageError(
+                        f"{name}() has no option {option!r}", hint=did_you_mean(option, known)
+                    ) from None
+            raise UsageError(str(error), hint=f"{name}() takes {', '.join(known)}") from None
 
     return call
-
-
-def _explain(function: Callable[..., object], given: Iterable[str], what: str) -> UsageError:
-    from inspect import signature
-
-    known = [
-        name for name, one in signature(function).parameters.items() if one.kind != one.VAR_KEYWORD
-    ]
-    odd = next((name for name in given if name not in known), None)
-    name = getattr(function, "__name__", "it")
-    if odd is None:
-        return UsageError(what, hint=f"{name}() takes {', '.join(known)}")
-    return UsageError(f"{name}() has no option {odd!r}", hint=did_you_mean(odd, known))

@@ -8,6 +8,7 @@ An error names the file and the line; an unknown key suggests the nearest right 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -209,3 +210,23 @@ def _replacement(path: Path, mode: int) -> Generator[BinaryIO]:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+# --- temporary folders
+
+# The folder is gone, or another process uses it: a mount point, a shell that is still in it.
+IGNORED_ERRORS = {errno.EPERM, errno.EBUSY, errno.ENOENT}
+
+
+def make_temp_folder() -> Path:
+    """Create an empty folder for one run."""
+    return Path(tempfile.mkdtemp(prefix="offbook-")).resolve()
+
+
+def remove_temp_folder(path: Path) -> None:
+    """Remove a folder, unless it is gone already or in use."""
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        if error.errno not in IGNORED_ERRORS:
+            raise

@@ -13,9 +13,11 @@ _MODULES = {
     "subjects.subject": "RunContext Subject",
 }
 
-__all__ = sorted(name for names in _MODULES.values() for name in names.split())
+__all__ = [  # noqa: PLE0604 - computed from the table above
+    *sorted(name for names in _MODULES.values() for name in names.split()),
+]
 __getattr__ = lazy_names(_MODULES, "offbook")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(__all__)

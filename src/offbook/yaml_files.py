@@ -19,6 +19,7 @@ import os
 import re
 from collections import Counter
 from copy import deepcopy
+from functools import cache
 from io import StringIO
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,7 +41,7 @@ def parse_yaml(text: str, path: Path | str = "") -> Any:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise FormatError("the file contains a NUL byte", path=path, line=line, hint='write "\\0"')
-    documents = _choose_reader()(text, path)
+    documents = choose_reader(os.environ.get(SETTING, ""))(text, path)
     filled = [document for document in documents if document.value is not None]
     if len(filled) > 1:  # to take the first would lose the others silently
         raise FormatError(
@@ -58,9 +59,10 @@ class _Document(msgspec.Struct):
     line: int | None
 
 
-def _choose_reader() -> Callable[[str, Path | str], list[_Document]]:
+@cache  # a cassette is parsed one interaction after the other: this halves the overhead of each
+def choose_reader(choice: str) -> Callable[[str, Path | str], list[_Document]]:
+    """Return the reader of this name; without a name, the fastest one that is installed."""
     readers = {"yaml-rs": _read_with_yaml_rs, "ruamel": _read_with_ruamel}
-    choice = os.environ.get(SETTING, "")
     if choice and choice not in readers:
         raise UsageError(
             f"unknown YAML reader {choice!r}", where=SETTING, hint=did_you_mean(choice, readers)
@@ -79,9 +81,8 @@ def _choose_reader() -> Callable[[str, Path | str], list[_Document]]:
 def _read_with_yaml_rs(text: str, path: Path | str) -> list[_Document]:
     import yaml_rs
 
-    limits = yaml_rs.AliasLimits(max_alias_expansions_per_anchor=MAX_ALIAS_EXPANSIONS)
     try:
-        value = yaml_rs.loads(text, alias_limits=limits, parse_datetime=False)
+        value = yaml_rs.loads(text, alias_limits=_alias_limits(), parse_datetime=False)
     except yaml_rs.YAMLDecodeError as error:
         message = str(error)
         match = re.search(r"line (\d+)", message)
@@ -97,6 +98,13 @@ def _read_with_yaml_rs(text: str, path: Path | str) -> list[_Document]:
     if second is None:
         return [_Document(value, 1)]
     return [_Document(document, second) for document in cast("list[Any]", value)]
+
+
+@cache
+def _alias_limits() -> Any:
+    import yaml_rs
+
+    return yaml_rs.AliasLimits(max_alias_expansions_per_anchor=MAX_ALIAS_EXPANSIONS)
 
 
 def _line_of_second_document(text: str) -> int | None:
@@ -138,31 +146,33 @@ def _line_of_duplicate(message: str, text: str) -> int | None:
 
 def _read_with_ruamel(text: str, path: Path | str) -> list[_Document]:
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import YAMLError
     from ruamel.yaml.events import DocumentStartEvent
 
     # Only the parser is ruamel's. Its constructors have other types (dates, YAML 1.1 booleans)
     # and no limit for aliases.
+    parser: Any = YAML(typ="safe", pure=True)
     # at the end of a file a block scalar ends with a line end, written or not
-    complete = text if text.endswith("\n") else f"{text}\n"
-    events: Iterator[Any] = YAML(typ="safe", pure=True).parse(complete)
+    events: Iterator[Any] = parser.parse(text if text.endswith("\n") else f"{text}\n")
+    documents: list[_Document] = []
     try:
-        return [
-            _Document(_EventReader(events, path).read_value(), event.start_mark.line + 1)
-            for event in events
-            if isinstance(event, DocumentStartEvent)
-        ]
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise FormatError(
-            f"invalid YAML: {error.problem or error.context}",
-            path=path,
-            line=None if mark is None else mark.line + 1,
-        ) from error
-    except (YAMLError, AssertionError) as error:  # a control character; an unknown %YAML version
-        raise FormatError(f"invalid YAML: {error}", path=path) from error
+        for event in events:
+            line: int = event.start_mark.line + 1
+            if isinstance(event, DocumentStartEvent):
+                documents.append(_Document(_EventReader(events, path).read_value(), line))
+    except (YAMLError, AssertionError) as error:  # an unknown %YAML version is an AssertionError
+        raise _ruamel_error(error, path) from error
     except RecursionError as error:
         raise FormatError("invalid YAML: nested too deeply", path=path) from error
+    return documents
+
+
+def _ruamel_error(error: Any, path: Path | str) -> FormatError:
+    """Return an error of ruamel.yaml as a FormatError; most have a mark with the line."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "context", None) or error
+    line = None if mark is None else mark.line + 1
+    return FormatError(f"invalid YAML: {problem}", path=path, line=line)
 
 
 class _EventReader:
@@ -302,16 +312,13 @@ def load_round_trip(text: str, path: Path | str = "") -> Any:
     Mappings and lists in it behave like dicts and lists; change them in place, then call
     `dump_round_trip`. It is slow: read with `parse_yaml` where nothing is written back.
     """
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import YAMLError
 
     parse_yaml(text, path)  # the same errors as everywhere; the editor itself is more lenient
     try:
         return _round_trip_editor(text).load(text)
-    except MarkedYAMLError as error:
-        line = None if error.problem_mark is None else error.problem_mark.line + 1
-        raise FormatError(f"invalid YAML: {error.problem}", path=path, line=line) from error
-    except YAMLError as error:  # a control character
-        raise FormatError(f"invalid YAML: {error}", path=path) from error
+    except YAMLError as error:  # a layout that yaml-rs reads and ruamel.yaml does not
+        raise _ruamel_error(error, path) from error
 
 
 def dump_round_trip(document: Any, text: str) -> str:

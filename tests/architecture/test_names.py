@@ -1,6 +1,7 @@
 """The public API is the list in public_names.txt: a change of it shows in review."""
 
 import ast
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -61,3 +62,22 @@ def test_every_exception_is_public():
         n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Exception)
     }
     assert not [name for name in errors if name.startswith("_")]
+
+
+SOURCE = Path(__file__).parents[2] / "src"
+MODULES = [path for path in SOURCE.rglob("*.py") if path.name != "__init__.py"]
+
+
+def test_no_file_name_occurs_more_than_three_times():
+    names = Counter(path.name for path in MODULES)
+    assert {name: count for name, count in names.items() if count > 3} == {}
+
+
+def test_no_public_class_name_is_defined_twice():
+    names = Counter(
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name: count for name, count in names.items() if count > 1} == {}

@@ -1,1 +1,1 @@
-"""The checks, checked."""
+"""Assertions, snapshots and judges return the right verdicts."""

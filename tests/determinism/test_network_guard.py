@@ -1,4 +1,4 @@
-"""Nothing leaves the machine from inside a closed border, and the line that tried is named."""
+"""No connection leaves the machine while the network is blocked; the error has the line."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ import pytest
 from offbook.determinism.network_guard import block_network, is_this_machine
 from offbook.errors import IsolationError
 
-FAR = ("192.0.2.1", 443)  # an address that is given to nobody
+FAR = ("192.0.2.1", 443)  # reserved for documentation: never assigned
 NAMED = ("offbook.invalid", 443)
 
 
@@ -27,7 +27,7 @@ def connect_by_name():
         sock.connect(NAMED)
 
 
-def connect_and_be_told():
+def connect_ex():
     with socket.socket() as sock:
         sock.connect_ex(NAMED)
 
@@ -36,7 +36,7 @@ def look_up():
     socket.getaddrinfo(*NAMED)
 
 
-def look_up_the_old_way():
+def look_up_with_gethostbyname():
     socket.gethostbyname(NAMED[0])
 
 
@@ -50,14 +50,14 @@ def send_a_message():
         sock.sendmsg([b"hello"], [], 0, FAR)
 
 
-def take_aim(address: tuple[str, int] = FAR) -> bool:
-    """Whether one may: for a datagram, to connect sends nothing yet."""
+def is_allowed(address: tuple[str, int] = FAR) -> bool:
+    """Return whether a connection is allowed; a datagram socket sends nothing when it connects."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             sock.connect(address)
         except IsolationError:
             return False
-        except OSError:  # no way there from this machine
+        except OSError:  # no route from this machine
             return True
     return True
 
@@ -66,54 +66,54 @@ def open_a_page():
     urlopen("http://offbook.invalid/")
 
 
-WAYS_OUT = [
+CONNECTIONS = [
     connect_by_number,
     connect_by_name,
-    connect_and_be_told,
+    connect_ex,
     look_up,
-    look_up_the_old_way,
+    look_up_with_gethostbyname,
     send_a_datagram,
     send_a_message,
     open_a_page,
 ]
 
 
-@pytest.mark.parametrize("leave", WAYS_OUT)
-def test_every_way_out_is_refused_with_the_line_that_took_it(leave: Callable[[], None]):
-    with block_network() as border, pytest.raises(IsolationError) as refusal:
-        leave()
+@pytest.mark.parametrize("connect", CONNECTIONS)
+def test_every_connection_is_refused_with_its_line(connect: Callable[[], None]):
+    with block_network() as guard, pytest.raises(IsolationError) as refusal:
+        connect()
     assert refusal.value.where.startswith(f"{__file__}:")
-    assert refusal.value.where.endswith(f" in {leave.__name__}")
+    assert refusal.value.where.endswith(f" in {connect.__name__}")
     assert "not this machine" in str(refusal.value)
-    assert refusal.value in border.refused
+    assert refusal.value in guard.refused
 
 
-def test_an_error_that_was_swallowed_is_still_known():
-    with block_network() as border, suppress(IsolationError):
+def test_an_error_that_was_swallowed_is_kept():
+    with block_network() as guard, suppress(IsolationError):
         look_up()
-    assert [error.what for error in border.refused] == [
+    assert [error.what for error in guard.refused] == [
         "tried to look up offbook.invalid:443, which is not this machine"
     ]
 
 
-def test_the_way_out_is_open_again_afterwards():
+def test_connections_are_allowed_after_the_block():
     with block_network():
-        assert not take_aim()
-    assert take_aim()
+        assert not is_allowed()
+    assert is_allowed()
 
 
-def test_this_machine_can_be_reached():
-    with block_network() as border, socket.create_server(("127.0.0.1", 0)) as server:
+def test_connections_to_this_machine_are_allowed():
+    with block_network() as guard, socket.create_server(("127.0.0.1", 0)) as server:
         with socket.create_connection(("localhost", server.getsockname()[1])):
             pass
         left, right = socket.socketpair()
         left.close()
         right.close()
-    assert not border.refused
+    assert not guard.refused
 
 
 @pytest.mark.parametrize(
-    "host,here",
+    "host,local",
     [
         ("127.0.0.1", True),
         ("127.8.9.10", True),
@@ -128,12 +128,12 @@ def test_this_machine_can_be_reached():
         ("127.0.0.1.example", False),
     ],
 )
-def test_what_counts_as_this_machine(host: str, *, here: bool):
-    assert is_this_machine(host) is here
+def test_names_and_addresses_of_this_machine(host: str, *, local: bool):
+    assert is_this_machine(host) is local
 
 
 @pytest.mark.parametrize(
-    "allow,passes",
+    "allow,allowed",
     [
         ("192.0.2.1", True),
         ("192.0.2.1:443", True),
@@ -141,29 +141,29 @@ def test_what_counts_as_this_machine(host: str, *, here: bool):
         ("192.0.2.2", False),
     ],
 )
-def test_only_what_was_allowed_may_be_reached(allow: str, *, passes: bool):
+def test_only_allowed_addresses_can_be_reached(allow: str, *, allowed: bool):
     with block_network(allow=(allow,)):
-        assert take_aim() is passes
+        assert is_allowed() is allowed
 
 
-def test_an_allowed_name_may_be_reached_at_its_address(monkeypatch: pytest.MonkeyPatch):
+def test_an_allowed_host_can_be_reached_at_its_address(monkeypatch: pytest.MonkeyPatch):
     def resolve(*_: object) -> list[object]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", FAR)]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with block_network(allow=("offbook.invalid:443",)):
-        assert not take_aim()
+        assert not is_allowed()
         look_up()
-        assert take_aim()
-        assert not take_aim(("192.0.2.1", 80))
+        assert is_allowed()
+        assert not is_allowed(("192.0.2.1", 80))
 
 
-def test_an_inner_border_opens_no_outer_one():
+def test_an_inner_guard_does_not_allow_what_the_outer_refuses():
     with block_network(), block_network(allow=("192.0.2.1",)):
-        assert not take_aim()
+        assert not is_allowed()
 
 
-def test_a_thread_of_the_run_is_inside_and_blames_whoever_started_it():
+def test_a_thread_started_in_the_block_is_guarded():
     caught: list[IsolationError] = []
 
     def escape() -> None:
@@ -179,55 +179,55 @@ def test_a_thread_of_the_run_is_inside_and_blames_whoever_started_it():
     assert [error.where.rpartition(" ")[2] for error in caught] == ["escape"]
 
 
-def test_a_thread_that_was_there_before_is_left_alone():
+def test_a_thread_started_before_the_block_is_not_guarded():
     begin = threading.Event()
-    passed: list[bool] = []
+    results: list[bool] = []
 
-    def bystander() -> None:
+    def older_thread() -> None:
         begin.wait()
-        passed.append(take_aim())
+        results.append(is_allowed())
 
-    thread = threading.Thread(target=bystander)
+    thread = threading.Thread(target=older_thread)
     thread.start()
-    with block_network() as border:
+    with block_network() as guard:
         begin.set()
         thread.join()
-    assert passed == [True]
-    assert not border.refused
+    assert results == [True]
+    assert not guard.refused
 
 
-def test_a_job_for_a_pool_that_was_there_before_is_inside():
+def test_a_job_for_an_older_thread_pool_is_guarded():
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(take_aim).result()
+        assert pool.submit(is_allowed).result()
         with block_network():
-            assert not pool.submit(take_aim).result()
-        assert pool.submit(take_aim).result()
+            assert not pool.submit(is_allowed).result()
+        assert pool.submit(is_allowed).result()
 
 
-async def test_asyncio_is_refused_with_the_line_that_awaited():
+async def test_an_asyncio_connection_is_refused_with_the_line_that_awaited():
     with block_network(), pytest.raises(IsolationError) as refusal:
         await asyncio.open_connection(*NAMED)
     assert refusal.value.where.startswith(f"{__file__}:")
 
 
-async def test_a_neighbour_task_is_left_alone_while_a_task_of_the_run_is_not():
+async def test_another_task_is_not_guarded_but_a_task_of_the_block_is():
     opened, tried = asyncio.Event(), asyncio.Event()
 
-    async def neighbour() -> bool:
+    async def other_task() -> bool:
         await opened.wait()
         tried.set()
-        return take_aim()
+        return is_allowed()
 
     async def run() -> bool:
         with block_network():
             opened.set()
             await tried.wait()
-            return await asyncio.create_task(asyncio.to_thread(take_aim))
+            return await asyncio.create_task(asyncio.to_thread(is_allowed))
 
-    assert await asyncio.gather(neighbour(), run()) == [True, False]
+    assert await asyncio.gather(other_task(), run()) == [True, False]
 
 
-def test_nothing_is_left_behind():
+def test_all_patches_are_undone():
     before = (threading.Thread.start, ThreadPoolExecutor.submit, vars(socket.socket).get("connect"))
     with block_network(), block_network(allow=("offbook.invalid",)):
         assert threading.Thread.start is not before[0]

@@ -1,4 +1,4 @@
-"""What is put around a function is shared by all who want it, and gone after the last."""
+"""A patch is shared by all its users, and undone by the last; audit handlers can be removed."""
 
 import sys
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def twice(self: Speaker, word: str) -> str:
     return word * 2
 
 
-def test_the_last_one_takes_it_away():
+def test_the_last_undo_restores_the_original():
     original = Speaker.speak
     first, second = apply_patch(Speaker, "speak", loudly), apply_patch(Speaker, "speak", loudly)
     assert Speaker().speak("hi") == "HI"
@@ -41,35 +41,35 @@ def test_the_last_one_takes_it_away():
     assert Speaker.speak is original
 
 
-def test_what_was_inherited_is_inherited_again():
-    lift = apply_patch(Child, "speak", loudly)
+def test_an_inherited_method_is_inherited_again():
+    undo = apply_patch(Child, "speak", loudly)
     assert (Child().speak("hi"), Speaker().speak("hi")) == ("HI", "hi")
-    lift()
+    undo()
     assert "speak" not in vars(Child)
 
 
-def test_a_patch_of_somebody_else_stays():
+def test_the_patch_of_another_library_stays():
     class Own(Speaker):
         pass
 
-    lift = apply_patch(Own, "speak", loudly)
+    undo = apply_patch(Own, "speak", loudly)
     Own.speak = twice
-    lift()
+    undo()
     assert Own().speak("hi") == "hihi"
 
 
 @pytest.mark.parametrize("order, left", [((0, 1), "please hi"), ((1, 0), "HI")])
-def test_two_kinds_go_in_any_order(order: tuple[int, int], left: str):
+def test_two_wrappers_can_be_undone_in_any_order(order: tuple[int, int], left: str):
     original = Speaker.speak
-    lifts = apply_patch(Speaker, "speak", loudly), apply_patch(Speaker, "speak", politely)
+    undos = apply_patch(Speaker, "speak", loudly), apply_patch(Speaker, "speak", politely)
     assert Speaker().speak("hi") == "please HI"
-    lifts[order[0]]()
+    undos[order[0]]()
     assert Speaker().speak("hi") == left
-    lifts[order[1]]()
+    undos[order[1]]()
     assert Speaker.speak is original
 
 
-def test_what_is_laid_over_the_patch_of_somebody_else_goes_back_to_theirs():
+def test_a_patch_over_that_of_another_library_restores_theirs():
     class Own(Speaker):
         pass
 
@@ -82,14 +82,14 @@ def test_what_is_laid_over_the_patch_of_somebody_else_goes_back_to_theirs():
     assert Own.speak is twice
 
 
-def test_a_watcher_that_has_stopped_is_not_asked():
-    heard: list[str] = []
-    stop = watch_audit_events(["offbook.test"], lambda event, _: heard.append(event))
-    again = watch_audit_events(["offbook.test"], lambda event, _: heard.append(event))
+def test_a_removed_audit_handler_is_not_called():
+    events: list[str] = []
+    stop = watch_audit_events(["offbook.test"], lambda event, _: events.append(event))
+    again = watch_audit_events(["offbook.test"], lambda event, _: events.append(event))
     sys.audit("offbook.test")
     stop()
     sys.audit("offbook.test")
     again()
     sys.audit("offbook.test")
     sys.audit("offbook.other")
-    assert heard == ["offbook.test"] * 3
+    assert events == ["offbook.test"] * 3

@@ -21,7 +21,7 @@ from offbook.reports.tap import TapReport
 from offbook.trace.events import Event
 from offbook.trace.reader import Trace
 from offbook.workflows.evaluation import evaluate_with_source
-from offbook.workflows.loop_run import run
+from offbook.workflows.loop_tools import run
 from offbook.workflows.tools import check, report, setup
 from tests.reports.test_formats import (
     CTRF_SCHEMA,

@@ -1,1 +1,1 @@
-"""Runs."""
+"""Rehearsals and commands run with a replaced model."""

@@ -114,5 +114,5 @@ async def test_each_provider_is_called_in_its_dialect(dialect: str, *, stream: b
 
 async def test_an_unknown_dialect_is_rejected():
     request = msgspec.structs.replace(ask("hi"), metadata={"dialect": "gemni"})
-    with pytest.raises(UsageError, match="only these can: openai-chat"):
+    with pytest.raises(UsageError, match="supported: openai-chat"):
         await Live(environment={}).reply(request)

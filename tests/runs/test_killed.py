@@ -71,5 +71,5 @@ def test_a_trace_with_a_truncated_last_line_is_shown_up_to_the_line_before(
     )
     assert shown.returncode == 0, shown.stderr
     assert "Turn 0" in shown.stdout
-    assert f"{path}:20: the line is not whole" in shown.stderr
+    assert f"{path}:20: the line is incomplete" in shown.stderr
     assert "before the end of the run" in shown.stdout

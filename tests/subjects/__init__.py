@@ -1,1 +1,1 @@
-"""What is tested."""
+"""Subjects."""

@@ -1,9 +1,8 @@
-"""A process has a home and a deadline of its own, and leaves no descendant behind."""
+"""The process supervisor: isolation, deadlines, output, and no descendants left."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from offbook.secrets import MASK, hide_secrets
 from offbook.subjects import process
 from offbook.subjects.process import OutputCollector, ProcessResult, isolated_env, run_process
 from offbook.trace.hub import Hub
+from tests.clients import is_alive
 
 LINGER = "import time,sys\nprint('up', flush=True)\ntime.sleep(60)\n"
 
@@ -27,50 +27,41 @@ async def run(tmp_path: Path, code: str, deadline: float = 20, stdin: bytes = b"
     return await run_process(command, cwd=tmp_path, env=env, deadline=deadline, stdin=stdin)
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
-    return state not in {"Z", "X"}
-
-
-async def test_it_tells_what_was_said_and_how_it_ended(tmp_path: Path):
+async def test_the_result_has_the_output_and_the_exit_code(tmp_path: Path):
     code = "import sys; print(input()); print('bad', file=sys.stderr); sys.exit(3)"
-    ended = await run(tmp_path, code, stdin=b"hello\n")
-    assert (ended.code, ended.stdout, ended.stderr) == (3, "hello\n", "bad\n")
-    assert not ended.timed_out
-    assert not ended.leaked
+    result = await run(tmp_path, code, stdin=b"hello\n")
+    assert (result.code, result.stdout, result.stderr) == (3, "hello\n", "bad\n")
+    assert not result.timed_out
+    assert not result.leaked
 
 
-async def test_a_sign_that_comes_in_two_pieces_is_told_as_one(tmp_path: Path):
+async def test_a_character_split_between_two_chunks_is_emitted_whole(tmp_path: Path):
     code = "import os; os.write(1, b'x' + 'é'.encode() * 100_000)"  # a pipe holds 64 kB
-    hub, told = Hub(), list[str]()
-    hub.subscribe(lambda event: told.append(event.data.get("text", "")))
+    hub, texts = Hub(), list[str]()
+    hub.subscribe(lambda event: texts.append(event.data.get("text", "")))
     command, env = [sys.executable, "-c", code], isolated_env(tmp_path / "home")
-    ended = await run_process(command, cwd=tmp_path, env=env, deadline=20, hub=hub)
-    assert "".join(told) == ended.stdout == "x" + "é" * 100_000
+    result = await run_process(command, cwd=tmp_path, env=env, deadline=20, hub=hub)
+    assert "".join(texts) == result.stdout == "x" + "é" * 100_000
 
 
-async def test_home_and_temporary_folder_are_its_own_and_our_secrets_are_not(
+async def test_the_environment_has_its_own_home_and_none_of_our_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-children")
     code = "import os; print(os.environ['HOME'], os.environ['TMPDIR'], sorted(os.environ))"
-    ended = await run(tmp_path, code)
-    assert str(tmp_path / "home") in ended.stdout
-    assert "OPENAI_API_KEY" not in ended.stdout
+    result = await run(tmp_path, code)
+    assert str(tmp_path / "home") in result.stdout
+    assert "OPENAI_API_KEY" not in result.stdout
 
 
-async def test_a_deadline_ends_it_with_what_it_had_said(tmp_path: Path):
-    ended = await run(tmp_path, LINGER, deadline=1.5)
-    assert ended.timed_out
-    assert ended.code < 0
-    assert ended.stdout == "up\n"
+async def test_the_deadline_kills_the_process_and_keeps_its_output(tmp_path: Path):
+    result = await run(tmp_path, LINGER, deadline=1.5)
+    assert result.timed_out
+    assert result.code < 0
+    assert result.stdout == "up\n"
 
 
-async def test_a_grandchild_that_ignores_the_end_is_ended(
+async def test_a_grandchild_that_ignores_sigterm_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "GRACE", 0.2)
@@ -81,12 +72,12 @@ async def test_a_grandchild_that_ignores_the_end_is_ended(
         " stdout=subprocess.PIPE)\n"
         "child.stdout.readline(); print(child.pid, flush=True); time.sleep(60)\n"
     )
-    ended = await run(tmp_path, code, deadline=3)
-    assert ended.timed_out
-    assert not alive(int(ended.stdout))
+    result = await run(tmp_path, code, deadline=3)
+    assert result.timed_out
+    assert not is_alive(int(result.stdout))
 
 
-async def test_a_child_that_left_the_group_is_ended_and_told_of(
+async def test_a_child_outside_the_group_is_killed_and_reported_as_leaked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "GRACE", 0.2)
@@ -96,40 +87,38 @@ async def test_a_child_that_left_the_group_is_ended_and_told_of(
         " start_new_session=True)\n"
         "print(child.pid, flush=True)\n"
     )
-    ended = await run(tmp_path, code)
-    pid = int(ended.stdout)
-    assert ended.code == 0
-    assert ended.leaked == (pid,)
-    assert not alive(pid)
+    result = await run(tmp_path, code)
+    pid = int(result.stdout)
+    assert result.code == 0
+    assert result.leaked == (pid,)
+    assert not is_alive(pid)
 
 
-async def test_more_than_there_is_room_for_is_cut_and_told(
+async def test_output_beyond_the_limit_is_dropped_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "MAX_OUTPUT", 1000)
-    ended = await run(tmp_path, "import sys; sys.stdout.buffer.write(b'\\xff\\x00' * 5000)")
-    assert ended.truncated
-    assert len(ended.stdout) == 1000
+    result = await run(tmp_path, "import sys; sys.stdout.buffer.write(b'\\xff\\x00' * 5000)")
+    assert result.truncated
+    assert len(result.stdout) == 1000
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.05])
-async def test_the_hub_hears_it_live_and_in_its_order_however_busy_the_loop_is(
-    tmp_path: Path, pause: float
-):
+async def test_events_are_emitted_in_order_even_if_the_loop_is_busy(tmp_path: Path, pause: float):
     hub = Hub()
-    heard: list[str] = []
-    hub.subscribe(lambda event: heard.append(event.event))
+    events: list[str] = []
+    hub.subscribe(lambda event: events.append(event.event))
 
-    def hinder() -> None:
+    def block_the_loop() -> None:
         time.sleep(pause)
-        if "process.exit" not in heard:
-            asyncio.get_running_loop().call_soon(hinder)
+        if "process.exit" not in events:
+            asyncio.get_running_loop().call_soon(block_the_loop)
 
     if pause:
-        hinder()
+        block_the_loop()
     env = isolated_env(tmp_path / "home")
     await run_process(["echo", "x"], cwd=tmp_path, env=env, deadline=20, hub=hub)
-    assert heard == ["process.start", "process.output", "process.exit"]
+    assert events == ["process.start", "process.output", "process.exit"]
 
 
 WORDS = (
@@ -140,19 +129,19 @@ WORDS = (
 
 
 @given(st.lists(st.integers(1, len(WORDS.encode()) - 1), max_size=12))
-def test_no_secret_is_told_in_pieces_however_it_comes(cuts: list[int]):
-    heard: list[str] = []
+def test_no_secret_is_emitted_in_pieces(cuts: list[int]):
+    events: list[str] = []
     hub = Hub()
-    hub.subscribe(lambda event: heard.append(event.data["text"]))
-    said, raw, places = OutputCollector(hub), WORDS.encode(), sorted({0, *cuts})
-    for begin, end in zip(places, [*places[1:], None], strict=True):
-        said.pipe_data_received(1, raw[begin:end])
-    said.flush()
-    assert "".join(heard) == said.text(1) == WORDS
-    hidden = "".join(hide_secrets(text) for text in heard)
+    hub.subscribe(lambda event: events.append(event.data["text"]))
+    output, raw, starts = OutputCollector(hub), WORDS.encode(), sorted({0, *cuts})
+    for begin, end in zip(starts, [*starts[1:], None], strict=True):
+        output.pipe_data_received(1, raw[begin:end])
+    output.flush()
+    assert "".join(events) == output.text(1) == WORDS
+    hidden = "".join(hide_secrets(text) for text in events)
     assert hidden == f"the key is {MASK}, keep it\n{MASK}\npassword: {MASK} é and no line end"
 
 
-async def test_a_command_that_is_not_there_is_told_at_once(tmp_path: Path):
+async def test_a_missing_command_is_an_error(tmp_path: Path):
     with pytest.raises(UsageError, match="command not found: 'claud-code-x'"):
         await run_process(["claud-code-x"], cwd=tmp_path, env=isolated_env(tmp_path), deadline=5)

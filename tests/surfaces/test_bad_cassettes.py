@@ -28,12 +28,12 @@ BAD = {
     "invalid pattern": (
         RULES.format('patterns: {user: "user_["}'),
         4,
-        "does not compile",
+        "invalid pattern",
     ),
     "catastrophic pattern": (
         RULES.format('patterns: {word: "(a|aa)+$"}').replace("hello", "a" * 60 + "b"),
         4,
-        "repeat no group that repeats",
+        "do not repeat a group that",
     ),
     "invalid path": (RULES.format('paths: ["$.["]'), 4, "paths look like"),
     "unknown preset": (RULES.format("presets: [codx]"), 4, "did you mean 'codex'"),
@@ -58,7 +58,7 @@ def test_an_invalid_cassette_is_refused_with_its_line_and_left_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.05)
+    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.05)
     monkeypatch.setenv("EDITOR", "true")
     text, line, message = BAD[kind]
     path = tmp_path / "shop.yaml"
@@ -88,9 +88,8 @@ def test_a_catastrophic_pattern_during_a_replay_is_reported_with_its_line(
     words = ["replay", "shop.yaml", "--", sys.executable, "-c", agent]
     done = offbook(*words, cwd=tmp_path)
     assert done.returncode == 2
-    assert (
-        "shop.yaml:4: redactions.patterns['word']: the pattern '(a|aa)+$' runs away" in done.stderr
-    )
+    message = "shop.yaml:4: redactions.patterns['word']: the pattern '(a|aa)+$' took longer"
+    assert message in done.stderr
 
 
 def test_a_second_recorder_in_another_process_is_refused(tmp_path: Path):

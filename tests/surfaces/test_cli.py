@@ -100,7 +100,7 @@ def test_show_gives_machines_a_summary(offbook_command: Offbook, trace: Path):
 
 BROKEN = {
     # what the file holds -> exit code, in stdout, in stderr
-    "a torn last line": (HEADER + EVENT + EVENT[:20], 0, "handoff", ":3: the line is not whole"),
+    "a torn last line": (HEADER + EVENT + EVENT[:20], 0, "handoff", ":3: the line is incomplete"),
     "a broken line in the middle": (HEADER + "{]\n" + EVENT, 1, "handoff", ":2: "),
     "nothing but broken lines": ("{]\n" * 30, 2, "", "… and 20 more unreadable lines"),
     "no event at all": (HEADER, 2, "", "no events in this trace"),

@@ -105,7 +105,7 @@ async def test_the_tools_are_told_as_over_stdio_and_errors_help(url: str):
         assert "did you mean 'test_run'" in await complain(client, "test_runn")
         wrong = {"workspace_id": "w", "task": "x", "mock_responses": [{"outptu": "x"}]}
         await ask(client, "test_setup", workspace_id="w")
-        assert "it takes output" in await complain(client, "test_run", **wrong)
+        assert "expected fields: output" in await complain(client, "test_run", **wrong)
 
 
 def test_a_port_that_is_taken_is_named_with_the_way_out(workspaces: Path):

@@ -10,9 +10,9 @@ import pytest
 
 from offbook.checks.judge import Evaluation
 from offbook.checks.registry import ASSERTIONS as KINDS
-from offbook.runs.backends import MockResponse
 from offbook.surfaces.mcp_server import describe_tools
 from offbook.trace.inspection import EventFilter, RecordPage, TimelineEntry, TraceSummary
+from offbook.workflows.mock_backend import MockResponse
 from offbook.workflows.workflows_mcp import FUNCTIONS
 
 NEEDED = object()

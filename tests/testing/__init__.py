@@ -1,1 +1,1 @@
-"""The conformance suites: our own kinds pass them, broken ones do not."""
+"""Our implementations pass the conformance suites, wrong ones do not."""

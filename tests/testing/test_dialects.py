@@ -1,4 +1,4 @@
-"""Every dialect keeps what dialects promise, and the suite would tell if one did not."""
+"""Every dialect passes the suite, and the suite detects wrong dialects."""
 
 from typing import Any
 
@@ -43,68 +43,68 @@ class TestBedrock(DialectConformance):
         return Bedrock()
 
 
-class Deaf(Bedrock):
-    def claims(self, wire: HttpRequest) -> bool:
-        return not wire.path
+class ClaimingNothing(Bedrock):
+    def claims(self, http_request: HttpRequest) -> bool:
+        return not http_request.path
 
 
-class Forgetful(Bedrock):
-    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
-        read = super().decode(wire, threads)
+class DroppingMessages(Bedrock):
+    def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
+        read = super().decode(http_request, conversations)
         return msgspec.structs.replace(read, system="", messages=read.messages[:1])  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
 
 
-class Mute(Bedrock):
-    def parse_response(self, answer: HttpResponse, request: Request) -> Reply:
-        read = super().parse_response(answer, request)
+class DroppingBlocks(Bedrock):
+    def parse_response(self, response: HttpResponse, request: Request) -> Reply:
+        read = super().parse_response(response, request)
         return msgspec.structs.replace(read, blocks=(), usage=Usage())
 
 
-class Restless(Bedrock):
+class ChangingIds(Bedrock):
     count = 0
 
     def reply_id(self, reply: Reply, request: Request) -> str:
-        Restless.count += 1
-        return f"{super().reply_id(reply, request)}-{Restless.count}"
+        ChangingIds.count += 1
+        return f"{super().reply_id(reply, request)}-{ChangingIds.count}"
 
 
-class Polite(Bedrock):
+class OneStatus(Bedrock):
     def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:
         return msgspec.structs.replace(super().encode_error(error, request), status=400)
 
 
-class Trusting(Bedrock):
-    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:
+class NotValidating(Bedrock):
+    def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
         try:
-            return super().decode(wire, threads)
+            return super().decode(http_request, conversations)
         except ModelError:
             return Request()
 
 
 BROKEN: list[tuple[Any, str]] = [
-    (Deaf, "it_claims_what_it_asks"),
-    (Forgetful, "a_request_is_read_as_it_was_asked"),
-    (Forgetful, "the_conversation_is_read_as_it_was_told"),
-    (Mute, "a_reply_is_understood_whole_and_streamed"),
-    (Mute, "tokens_are_told"),
-    (Restless, "the_same_exchange_has_the_same_bytes"),
-    (Polite, "a_refusal_is_the_providers"),
-    (Trusting, "what_is_no_request_is_refused_in_words"),
-    (Trusting, "a_result_without_its_call_is_refused"),
-    (lambda: Bedrock(ALL_RULES - {"orphan_result"}), "a_result_without_its_call_is_refused"),
+    (ClaimingNothing, "it_claims_its_own_requests"),
+    (DroppingMessages, "a_request_is_decoded_as_it_was_built"),
+    (DroppingMessages, "a_conversation_is_decoded_as_it_was_built"),
+    (DroppingBlocks, "a_reply_is_parsed_as_it_was_encoded"),
+    (DroppingBlocks, "usage_is_reported"),
+    (ChangingIds, "the_same_reply_has_the_same_bytes"),
+    (OneStatus, "an_error_keeps_its_status_and_message"),
+    (NotValidating, "an_invalid_request_is_rejected_with_a_message"),
+    (NotValidating, "a_result_without_its_call_is_rejected"),
+    (lambda: Bedrock(ALL_RULES - {"orphan_result"}), "a_result_without_its_call_is_rejected"),
 ]
 
 
-@pytest.mark.parametrize("make, promise", BROKEN)
-def test_a_broken_promise_is_found(make: Any, promise: str):
+@pytest.mark.parametrize("make, rule", BROKEN)
+def test_a_wrong_dialect_fails(make: Any, rule: str):
     class Suite(DialectConformance):
         def dialect(self) -> Dialect:
             return make()
 
     with pytest.raises(CheckFailed):
-        getattr(Suite(), f"test_{promise}")()
+        getattr(Suite(), f"test_{rule}")()
 
 
-def test_every_promise_is_broken_once():
-    promises = {name for name in vars(DialectConformance) if name.startswith("test_")}
-    assert promises == {f"test_{promise}" for _, promise in BROKEN}
+def test_every_rule_is_violated_once():
+    rules = {name for name in vars(DialectConformance) if name.startswith("test_")}
+    assert rules == {f"test_{rule}" for _, rule in BROKEN}

@@ -1,4 +1,4 @@
-"""Scoped context: it follows the work, and never the neighbour."""
+"""The context of events: it follows awaits and tasks, and never leaks to other tasks."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ def hub() -> Hub:
     return Hub(session_id="s1")
 
 
-def test_outside_any_scope_there_is_the_session_alone(hub: Hub):
+def test_outside_any_scope_the_context_has_only_the_session(hub: Hub):
     assert hub.current() == {"sessionId": "s1"}
     assert hub.emit("one").context == {"sessionId": "s1"}
     assert Hub().emit("one").context == {}
@@ -33,14 +33,14 @@ def test_outside_any_scope_there_is_the_session_alone(hub: Hub):
         ({"sessionId": "s2"}, {"sessionId": "s2"}),
     ],
 )
-def test_emit_lays_its_own_context_over_that_of_here(
+def test_the_context_of_emit_overrides_the_current_one(
     hub: Hub, override: dict[str, Any] | None, context: dict[str, Any]
 ):
     assert hub.emit("phase:start", context=override).context == context
     assert hub.current() == {"sessionId": "s1"}
 
 
-def test_scopes_nest_shallowly_and_come_back(hub: Hub):
+def test_nested_scopes_merge_shallowly(hub: Hub):
     with hub.scoped(phase={"name": "Plan", "number": 1}, task={"id": "t"}):
         with hub.scoped(phase={"name": "Act"}):
             assert hub.emit("one").context == {
@@ -74,7 +74,7 @@ async def test_coroutines_in_different_scopes_never_mix(hub: Hub):
     assert all(name == context for name, context in seen)
 
 
-async def test_a_task_made_inside_keeps_its_scope_after_the_block(hub: Hub):
+async def test_a_task_started_in_a_scope_keeps_it_after_the_block(hub: Hub):
     go = asyncio.Event()
 
     async def work() -> Event:
@@ -87,15 +87,15 @@ async def test_a_task_made_inside_keeps_its_scope_after_the_block(hub: Hub):
     assert (await task).context == {"sessionId": "s1", "agent": "a"}
 
 
-async def test_threads_of_ours_carry_the_scope_and_others_see_the_session_alone(hub: Hub):
+async def test_bind_context_carries_the_scope_into_threads(hub: Hub):
     with hub.scoped(agent="a"):
         loop = asyncio.get_running_loop()
         assert await asyncio.to_thread(hub.current) == {"sessionId": "s1", "agent": "a"}
         assert await loop.run_in_executor(None, hub.current) == {"sessionId": "s1"}
-        carried = bind_context(hub.current)
-        assert await loop.run_in_executor(None, carried) == {"sessionId": "s1", "agent": "a"}
+        bound = bind_context(hub.current)
+        assert await loop.run_in_executor(None, bound) == {"sessionId": "s1", "agent": "a"}
     seen: list[dict[str, Any]] = []
-    threads = [threading.Thread(target=lambda: seen.append(carried())) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: seen.append(bound())) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -110,7 +110,7 @@ async def numbers(hub: Hub) -> AsyncGenerator[tuple[int, dict[str, Any]]]:
             yield number, hub.current()
 
 
-async def test_a_scope_in_an_async_generator_does_not_reach_its_consumer(hub: Hub):
+async def test_a_scope_in_an_async_generator_does_not_leak_to_its_consumer(hub: Hub):
     with hub.scoped(agent="consumer"):
         async for _, inside in numbers(hub):
             assert inside == {"sessionId": "s1", "agent": "generator"}
@@ -135,7 +135,7 @@ async def test_a_task_of_an_async_generator_keeps_its_scope(hub: Hub):
         assert "agent" not in hub.current()
 
 
-async def test_a_generator_that_another_task_closes_leaves_no_scope_behind(hub: Hub):
+async def test_a_generator_closed_by_another_task_leaves_no_scope(hub: Hub):
     generator = numbers(hub)
     await anext(generator)
     await asyncio.create_task(aclose(generator))
@@ -146,7 +146,7 @@ async def aclose(generator: Any) -> None:
     await generator.aclose()
 
 
-async def test_an_async_context_manager_may_hold_a_scope_for_its_block(hub: Hub):
+async def test_an_async_context_manager_can_open_a_scope_for_its_block(hub: Hub):
     @asynccontextmanager
     async def phase() -> AsyncGenerator[None]:
         with hub.scoped(phase="Plan"):

@@ -1,4 +1,4 @@
-"""Iterating over a hub: from its making, each iteration all events, until the hub closes."""
+"""Iterating over a hub: each stream gets all events from its creation until the hub closes."""
 
 import asyncio
 import threading
@@ -9,14 +9,14 @@ from offbook.errors import DeadlineExceeded, RunError
 from offbook.trace.hub import Hub
 
 
-async def test_what_is_emitted_before_the_first_await_is_not_lost():
+async def test_events_emitted_before_the_first_await_are_not_lost():
     hub = Hub()
     events = hub.listen()
     hub.emit("one")
     assert (await anext(events)).event == "one"
 
 
-async def test_two_iterations_both_see_all_in_order():
+async def test_two_streams_both_get_all_events_in_order():
     hub = Hub()
     first, second = hub.listen(), hub.listen("t*")
     for name in ("one", "two", "three"):
@@ -26,7 +26,7 @@ async def test_two_iterations_both_see_all_in_order():
     assert [event.event async for event in second] == ["two", "three"]
 
 
-async def test_closing_the_hub_ends_an_iteration_that_waits():
+async def test_closing_the_hub_ends_a_waiting_stream():
     hub = Hub()
 
     async def collect() -> list[str]:
@@ -56,7 +56,7 @@ async def test_breaking_out_ends_the_subscription():
     assert hub.listener_count == 0
 
 
-async def test_leaving_the_block_of_an_iteration_ends_it():
+async def test_leaving_the_block_of_a_stream_ends_it():
     hub = Hub()
     with hub.listen() as events:
         hub.emit("one")
@@ -64,14 +64,14 @@ async def test_leaving_the_block_of_an_iteration_ends_it():
     assert [event.event async for event in events] == ["one"]
 
 
-async def test_an_iteration_hears_another_thread():
+async def test_a_stream_gets_the_events_of_another_thread():
     hub = Hub()
     waiting = hub.wait_for("far", timeout=5)
     threading.Thread(target=hub.emit, args=("far",)).start()
     assert (await waiting).event == "far"
 
 
-async def test_waiting_has_a_deadline():
+async def test_waiting_has_a_timeout():
     hub = Hub()
     with pytest.raises(DeadlineExceeded, match=r"no event matched 'agent:\*' within 0.01 s"):
         await hub.wait_for("agent:*", timeout=0.01)
@@ -80,7 +80,7 @@ async def test_waiting_has_a_deadline():
     assert hub.listener_count == 0
 
 
-async def test_waiting_starts_when_it_is_asked_for_not_when_it_is_awaited():
+async def test_wait_for_counts_from_its_call_and_not_from_its_await():
     hub = Hub()
     waiting = hub.wait_for("one")
     hub.emit("zero")
@@ -88,7 +88,7 @@ async def test_waiting_starts_when_it_is_asked_for_not_when_it_is_awaited():
     assert (await waiting).seq == 2
 
 
-async def test_waiting_on_a_hub_that_closes_is_an_error():
+async def test_waiting_on_a_hub_that_is_closed_is_an_error():
     hub = Hub()
     waiting = hub.wait_for("one")
     hub.close()
@@ -96,7 +96,7 @@ async def test_waiting_on_a_hub_that_closes_is_an_error():
         await waiting
 
 
-async def test_a_waiter_that_was_cancelled_harms_nobody():
+async def test_a_cancelled_waiter_causes_no_error():
     hub = Hub()
     task = asyncio.create_task(hub.wait_for("one"))
     await asyncio.sleep(0)

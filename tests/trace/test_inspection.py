@@ -1,4 +1,4 @@
-"""Sessions of others read as they are, and come out as they should."""
+"""Summaries, timelines and outputs of sessions, those of Ralph included."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_every_recording_of_ralph_reads_as_expected(shared_data: Path):
         if wanted["kind"] == "events":
             assert [event.data["topic"] for event in events] == wanted["topics"], name
             continue
-        found = summarize(events)
+        result = summarize(events)
         summary = wanted["summary"]
-        assert found.total_events == summary["records"], name
+        assert result.total_events == summary["records"], name
         for field in ("by_type", "by_topic", "iterations", "hats_used", "hat_sequence"):
-            assert getattr(found, field) == summary[field], (name, field)
-        assert found.duration_secs == pytest.approx(summary["duration_secs"]), name
-        assert found.termination == summary["termination"], name
+            assert getattr(result, field) == summary[field], (name, field)
+        assert result.duration_secs == pytest.approx(summary["duration_secs"]), name
+        assert result.termination == summary["termination"], name
         text = join_output(events)
         assert text == wanted["terminal_text"], name
         assert has_completion_promise(text, "LOOP_COMPLETE") is wanted["text_promise"], name
@@ -51,20 +51,20 @@ def test_every_recording_of_ralph_reads_as_expected(shared_data: Path):
 
 
 def smoke(events: list[Event]) -> dict[str, Any]:
-    """The recording as Ralph's own smoke test goes through it: chunk by chunk, to the promise."""
-    told: dict[str, Any] = {"termination": "FixtureExhausted", "iterations": 0, "bytes": 0}
+    """Return what Ralph's own smoke test reports: it reads chunk by chunk, up to the promise."""
+    report: dict[str, Any] = {"termination": "FixtureExhausted", "iterations": 0, "bytes": 0}
     topics: list[str] = []
-    for part in filter(None, map(output_text, events)):
-        told["bytes"] += len(part[1].encode())
-        topics += [tag.topic for tag in parse_event_tags(part[1])]
+    for output in filter(None, map(output_text, events)):
+        report["bytes"] += len(output[1].encode())
+        topics += [tag.topic for tag in parse_event_tags(output[1])]
         if "LOOP_COMPLETE" in topics:
-            told["termination"] = "Completed"
+            report["termination"] = "Completed"
             break
-        told["iterations"] += 1
-    return {**told, "events": len(topics), "topics": topics}
+        report["iterations"] += 1
+    return {**report, "events": len(topics), "topics": topics}
 
 
-def test_nested_and_flat_terminal_records_say_the_same(tmp_path: Path):
+def test_nested_and_flat_terminal_events_give_the_same_output(tmp_path: Path):
     inner = '{"bytes":"aGk=","stdout":true,"offset_ms":0}'
     flat = f'{{"ts":1,"event":"ux.terminal.write","data":{inner}}}\n'
     nested = f'{{"ts":1,"event":"ux.terminal.write","data":{{"data":{inner},"event":"x"}}}}\n'
@@ -73,7 +73,7 @@ def test_nested_and_flat_terminal_records_say_the_same(tmp_path: Path):
     assert join_output(Trace(path)) == "hihi"
 
 
-def test_an_iteration_without_events_is_told_too(tmp_path: Path):
+def test_the_timeline_includes_iterations_without_events(tmp_path: Path):
     path = tmp_path / "session.jsonl"
     rows: list[dict[str, Any]] = [
         {"ts": 0, "event": "bus.publish", "data": {"topic": "task.start"}},
@@ -84,9 +84,9 @@ def test_an_iteration_without_events_is_told_too(tmp_path: Path):
         {"ts": 900, "event": "check.verdict", "data": {}},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told = build_timeline(Trace(path), EventFilter())
-    assert [(m.iteration, m.hat, m.topics, m.duration_ms) for m in told] == [
+    timeline = build_timeline(Trace(path), EventFilter())
+    assert [(e.iteration, e.hat, e.topics, e.duration_ms) for e in timeline] == [
         (1, "a", ["x.y"], 30),
         (2, "b", [], 20),
     ]
-    assert [m.events for m in told] == [["task.start → x.y"], []]
+    assert [entry.events for entry in timeline] == [["task.start → x.y"], []]

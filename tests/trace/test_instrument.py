@@ -1,4 +1,4 @@
-"""A trace tells each message once, and gives every request back whole."""
+"""A trace has each message once, and every request can be rebuilt from it."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.exchange.strategies import conversations, json_objects, messages, too
 
 
 class Echo:
-    """Answers with what it is given to answer."""
+    """Answers with the given replies, then with "ok"."""
 
     def __init__(self, *replies: Reply) -> None:
         self._replies = list(replies)
@@ -72,24 +72,24 @@ heads = st.builds(
 
 @st.composite
 def request_lists(draw: st.DrawFn) -> list[Request]:
-    """Several conversations side by side that grow, are compacted, and change their heads."""
+    """Return requests of several conversations that grow, are compacted, and change their heads."""
     talks = [History(draw(conversations)) for _ in range(draw(st.integers(1, 3)))]
-    asked: list[Request] = []
+    requests: list[Request] = []
     for _ in range(draw(st.integers(1, 6))):
-        at = draw(st.integers(0, len(talks) - 1))
+        index = draw(st.integers(0, len(talks) - 1))
         match draw(st.sampled_from(["grow", "grow", "compact", "replace", "repeat"])):
             case "grow":
-                talks[at] = talks[at].plus(*draw(conversations))
+                talks[index] = talks[index].plus(*draw(conversations))
             case "compact":
-                talks[at] = History([user("summary"), *talks[at][-2:]])
+                talks[index] = History([user("summary"), *talks[index][-2:]])
             case "replace":
-                talks[at] = History([*talks[at][:-1], draw(messages)])
+                talks[index] = History([*talks[index][:-1], draw(messages)])
             case _:
                 pass
         head = draw(heads)
-        asked.append(
+        requests.append(
             Request(
-                talks[at],
+                talks[index],
                 head.system,
                 head.tools,
                 head.model,
@@ -98,33 +98,33 @@ def request_lists(draw: st.DrawFn) -> list[Request]:
                 head.stream,
             )
         )
-    return asked
+    return requests
 
 
 @settings(max_examples=40)  # each writes a file
 @given(request_lists(), st.sampled_from([1, 1024]))
-def test_every_request_of_a_trace_comes_back_whole(
-    tmp_path_factory: pytest.TempPathFactory, asked: list[Request], remembered: int
+def test_every_request_is_rebuilt(
+    tmp_path_factory: pytest.TempPathFactory, requests: list[Request], remembered: int
 ):
     path = tmp_path_factory.mktemp("trace") / "t.jsonl"
     recorded = Recorded(path, Echo())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(instrument, "REMEMBERED", remembered)
-        events = recorded.ask(*asked)
+        patch.setattr(instrument, "MAX_DIGESTS", remembered)
+        events = recorded.ask(*requests)
     recorded.close()
-    assert list(rebuild_requests(events)) == asked
+    assert list(rebuild_requests(events)) == requests
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=12))
-def test_conversations_at_the_same_time_come_back_each_as_it_was(order: list[int]):
+def test_concurrent_conversations_are_rebuilt(order: list[int]):
     hub = Hub()
-    heard: list[Event] = []
-    hub.subscribe(heard.append)
+    emitted: list[Event] = []
+    hub.subscribe(emitted.append)
     gates: list[asyncio.Future[None]] = []
     arrivals: asyncio.Queue[None] = asyncio.Queue()
 
     class Slow:
-        """Answers when told, so that requests overlap."""
+        """Answers when its gate opens, so that requests overlap."""
 
         async def reply(self, request: Request, /) -> Reply:
             gate = asyncio.get_running_loop().create_future()
@@ -133,23 +133,23 @@ def test_conversations_at_the_same_time_come_back_each_as_it_was(order: list[int
             await gate
             return Reply((Text(f"to {request.prompt}"),))
 
-    asked: list[Request] = []
+    requests: list[Request] = []
 
     async def talk() -> None:
         source = TracedSource(Slow(), hub)
         talks = {who: History([user(f"I am {who}")]) for who in range(3)}
         pending: list[tuple[int, asyncio.Task[Reply]]] = []
-        for at, who in enumerate(order):
-            request = Request(talks[who].plus(user(f"{who} says {at}")), system=f"{who % 2}")
-            asked.append(request)
+        for index, who in enumerate(order):
+            request = Request(talks[who].plus(user(f"{who} says {index}")), system=f"{who % 2}")
+            requests.append(request)
             talks[who] = request.messages
             pending.append((who, asyncio.ensure_future(source.reply(request))))
             await arrivals.get()
-            if at % 2:  # let the one before the last go on, out of order
-                gates[at - 1].set_result(None)
+            if index % 2:  # answer the one before the last, out of order
+                gates[index - 1].set_result(None)
                 earlier, task = pending[-2]
                 reply = await task
-                if talks[earlier] is asked[at - 1].messages:
+                if talks[earlier] is requests[index - 1].messages:
                     talks[earlier] = talks[earlier].plus(reply.message)
         for gate in gates:
             if not gate.done():
@@ -157,27 +157,27 @@ def test_conversations_at_the_same_time_come_back_each_as_it_was(order: list[int
         await asyncio.gather(*(task for _, task in pending))
 
     asyncio.run(talk())
-    assert list(rebuild_requests(heard)) == asked
+    assert list(rebuild_requests(emitted)) == requests
 
 
 def long_talk(path: Path, turns: int) -> int:
     recorded = Recorded(path, Echo())
     history = History()
-    for at in range(turns):
-        history = history.plus(user(f"question {at:06}"))
+    for index in range(turns):
+        history = history.plus(user(f"question {index:06}"))
         recorded.ask(Request(history, system="s" * 1000, tools=(Tool("t", "d" * 1000),)))
         history = history.plus(Message("assistant", (Text("ok"),)))
     recorded.close()
     return path.stat().st_size
 
 
-def test_a_trace_grows_with_what_happened_not_with_its_square(tmp_path: Path):
+def test_a_trace_grows_linearly(tmp_path: Path):
     sizes = [long_talk(tmp_path / f"{turns}.jsonl", turns) for turns in (20, 40, 80)]
     first, second = sizes[1] - sizes[0], sizes[2] - sizes[1]
     assert second == pytest.approx(2 * first, rel=0.05)
 
 
-def test_only_what_is_new_is_told_and_the_head_once(tmp_path: Path):
+def test_a_request_has_only_the_new_messages_and_the_head_once(tmp_path: Path):
     recorded = Recorded(tmp_path / "t.jsonl", Echo())
     history = History([user("one")])
     recorded.ask(Request(history, system="S"))
@@ -194,30 +194,30 @@ def test_only_what_is_new_is_told_and_the_head_once(tmp_path: Path):
 @pytest.mark.parametrize(
     "details", [{1: 2}, {(1, 2)}, {"a": {3, 1, 2}}, float("nan"), 1e400, object(), 2**70]
 )
-def test_details_that_are_no_json_do_not_harm_the_requests_after_them(tmp_path: Path, details: Any):
+def test_details_that_are_not_json_do_not_break_later_requests(tmp_path: Path, details: Any):
     recorded = Recorded(tmp_path / "t.jsonl", Echo())
     result = Message("tool", (ToolResult("1", (Text("done"),), details=details),))
     history = History([user("go"), result])
     recorded.ask(Request(history), Request(history.plus(user("on"))))
     recorded.close()
-    asked = list(rebuild_requests(recorded.events()))
-    assert [[message.text for message in request.messages] for request in asked] == [
+    requests = list(rebuild_requests(recorded.events()))
+    assert [[message.text for message in request.messages] for request in requests] == [
         ["go", ""],
         ["go", "", "on"],
     ]
-    assert asked[1].messages[1].results[0].text == "done"
+    assert requests[1].messages[1].results[0].text == "done"
 
 
-def test_a_trace_that_lost_its_beginning_says_so(tmp_path: Path):
+def test_a_trace_without_its_beginning_is_an_error(tmp_path: Path):
     recorded = Recorded(tmp_path / "t.jsonl", Echo())
     history = History([user("one")])
     events = recorded.ask(Request(history), Request(history.plus(user("two"))))
     recorded.close()
-    with pytest.raises(FormatError, match="goes on from something that is not in the trace"):
+    with pytest.raises(FormatError, match="continues a conversation missing from the trace"):
         list(rebuild_requests(events[1:]))
 
 
-def test_a_request_that_is_damaged_is_named_by_its_number():
+def test_a_damaged_request_is_an_error_with_its_number():
     event = Event(1, "model.request", {"exchange": "x1"}, seq=7)
     with pytest.raises(FormatError, match=r"event 7, model\.request, cannot be read"):
         list(rebuild_requests([event]))
@@ -228,7 +228,7 @@ class Failing:
         raise ModelError("slow down", status=429, retry_after=2.5)
 
 
-def test_a_providers_error_is_told_and_raised(tmp_path: Path):
+def test_an_error_of_the_provider_is_emitted_and_raised(tmp_path: Path):
     recorded = Recorded(tmp_path / "t.jsonl", Failing())
     with pytest.raises(ModelError):
         recorded.ask(Request(History([user("hi")])))
@@ -242,22 +242,22 @@ def test_a_providers_error_is_told_and_raised(tmp_path: Path):
     }
 
 
-def test_a_reply_is_told_with_its_usage_model_id_role_and_step(tmp_path: Path):
+def test_a_reply_has_its_usage_model_id_role_and_step(tmp_path: Path):
     reply = Reply((Text("hi"),), usage=Usage(1, 2), model="m", id="r1", step=3, role="helper")
     recorded = Recorded(tmp_path / "t.jsonl", Echo(reply))
     events = recorded.ask(Request(History([user("hi")])))
     recorded.close()
-    told = events[-1].data
-    assert {key: told[key] for key in ("model", "id", "role", "step")} == {
+    data = events[-1].data
+    assert {key: data[key] for key in ("model", "id", "role", "step")} == {
         "model": "m",
         "id": "r1",
         "role": "helper",
         "step": 3,
     }
-    assert told["usage"] == {"input": 1, "output": 2}
+    assert data["usage"] == {"input": 1, "output": 2}
 
 
-def test_tool_calls_are_read_off_the_exchanges_of_an_agent_that_does_not_tell(tmp_path: Path):
+def test_tool_calls_are_taken_from_the_messages_of_an_agent_that_emits_none(tmp_path: Path):
     call = ToolCall("c1", "bash", {"command": "ls"})
     reply = Reply((call,), "tool_use", step=1)
     recorded = Recorded(tmp_path / "t.jsonl", Echo(reply), tools=True)

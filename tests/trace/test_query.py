@@ -1,4 +1,4 @@
-"""Questions to a trace, answered from its events alone."""
+"""Queries of a trace, answered from its events alone."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def blocked(call_id: str, reason: str) -> Event:
     return Event(1, "tool.blocked", {"call_id": call_id, "reason": reason})
 
 
-STORY = [
+EVENTS = [
     tool_call("1", "bash", 1),
     blocked("1", "nope"),
     tool_call("2", "read", 2),
@@ -34,7 +34,7 @@ STORY = [
 
 
 def test_calls_are_listed_in_order_blocked_or_not():
-    events = Events(STORY)
+    events = Events(EVENTS)
     assert events.tool_sequence() == ["bash", "read", "bash"]
     assert [(c.blocked, c.block_reason) for c in events.tool_calls_for("bash")] == [
         (True, "nope"),
@@ -43,8 +43,8 @@ def test_calls_are_listed_in_order_blocked_or_not():
     assert [call.tool_call_id for call in events.blocked_calls()] == ["1"]
 
 
-def test_results_know_their_call_their_step_and_whether_a_mock_answered():
-    events = Events(STORY)
+def test_results_have_their_call_their_step_and_whether_they_are_mocked():
+    events = Events(EVENTS)
     assert [(r.tool_call_id, r.step, r.mocked) for r in events.tool_results] == [
         ("2", 2, True),
         ("3", 3, False),
@@ -52,22 +52,22 @@ def test_results_know_their_call_their_step_and_whether_a_mock_answered():
     assert [r.text for r in events.tool_results_for("read")] == ["one\ntwo"]
 
 
-def test_messages_are_what_was_new_in_each_request_and_each_reply():
-    asked = {"new": [{"role": "user", "blocks": [{"type": "text", "text": "hi"}]}]}
-    replied = {"blocks": [{"type": "tool_call", "id": "1", "name": "bash"}]}
-    story = [Event(1, "model.request", asked), Event(2, "model.reply", replied)]
-    assert Events(story).messages == [
+def test_messages_are_the_new_ones_of_each_request_and_each_reply():
+    request = {"new": [{"role": "user", "blocks": [{"type": "text", "text": "hi"}]}]}
+    reply = {"blocks": [{"type": "tool_call", "id": "1", "name": "bash"}]}
+    recorded = [Event(1, "model.request", request), Event(2, "model.reply", reply)]
+    assert Events(recorded).messages == [
         user("hi"),
         Message("assistant", (ToolCall("1", "bash"),)),
     ]
 
 
-def test_ui_calls_have_what_was_asked_and_answered():
-    story = [
+def test_ui_calls_have_their_arguments_and_answers():
+    recorded = [
         Event(1, "ui.confirm", {"method": "confirm", "args": ["Sure?", ""], "answer": False}),
         Event(2, "ui.notify", {"method": "notify", "args": ["hi", "info"]}),
     ]
-    events = Events(story)
+    events = Events(recorded)
     assert events.ui_calls_for("confirm") == [UICallRecord("confirm", ["Sure?", ""], False)]
     assert [(call.method, call.return_value) for call in events.ui] == [
         ("confirm", False),
@@ -76,12 +76,12 @@ def test_ui_calls_have_what_was_asked_and_answered():
 
 
 def test_verdicts_are_read_from_the_trace():
-    story = [Event(1, "check.verdict", {"check": "c", "status": "no_data"})]
-    assert Events(story).verdicts == [Verdict("c", "no_data")]
+    recorded = [Event(1, "check.verdict", {"check": "c", "status": "no_data"})]
+    assert Events(recorded).verdicts == [Verdict("c", "no_data")]
 
 
-def test_a_live_trace_is_read_on_at_each_question():
-    incoming = iter([[STORY[0]], [STORY[2]], []])
+def test_each_query_of_a_live_trace_reads_the_new_events():
+    incoming = iter([[EVENTS[0]], [EVENTS[2]], []])
 
     class Live:
         def __iter__(self) -> Iterator[Event]:
@@ -93,15 +93,15 @@ def test_a_live_trace_is_read_on_at_each_question():
     assert events.tool_sequence() == ["bash", "read"]
 
 
-def test_what_was_asked_cannot_be_changed_by_who_asks():
-    events = Events(STORY)
+def test_the_returned_list_is_a_copy():
+    events = Events(EVENTS)
     events.all.clear()
-    assert len(events.all) == len(STORY)
+    assert len(events.all) == len(EVENTS)
 
 
-def test_text_of_a_result_that_is_a_picture_is_empty():
-    picture = {"type": "image", "data": "eA==", "media_type": "image/png"}
-    data = {**tool_result("1", "read", 1).data, "content": [picture]}
+def test_the_text_of_an_image_result_is_empty():
+    image = {"type": "image", "data": "eA==", "media_type": "image/png"}
+    data = {**tool_result("1", "read", 1).data, "content": [image]}
     (result,) = Events([Event(1, "tool.result", data)]).tool_results
     assert result.text == ""
     assert not isinstance(result.content[0], Text)

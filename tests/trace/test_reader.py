@@ -1,4 +1,4 @@
-"""A trace is read to its last whole line; what is not whole is told by its number."""
+"""All complete lines of a trace are read; damaged ones are reported with their number."""
 
 from pathlib import Path
 
@@ -14,14 +14,14 @@ from offbook.trace.recorder import Recorder
 
 def write(path: Path, count: int) -> bytes:
     recorder = Recorder(path, ts=1)
-    for at in range(1, count + 1):
-        recorder.record(Event(at, "x", {"text": "ü" * at}, at))
+    for seq in range(1, count + 1):
+        recorder.record(Event(seq, "x", {"text": "ü" * seq}, seq))
     recorder.close()
     return path.read_bytes()
 
 
 @given(st.data())
-def test_wherever_a_trace_is_torn_all_whole_lines_are_read_and_the_torn_one_is_numbered(
+def test_a_trace_cut_anywhere_gives_its_complete_lines_and_the_number_of_the_torn_one(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ):
     path = tmp_path_factory.mktemp("torn") / "t.jsonl"
@@ -34,7 +34,7 @@ def test_wherever_a_trace_is_torn_all_whole_lines_are_read_and_the_torn_one_is_n
     complete = bool(rest) and raw[cut : cut + 1] == b"\n"  # only its line end is missing
     assert [event.seq for event in events] == list(range(1, whole + complete))
     torn = LineFault(
-        whole + 1, "the line is not whole", torn=True, text=rest[:100].decode("utf-8", "replace")
+        whole + 1, "the line is incomplete", torn=True, text=rest[:100].decode("utf-8", "replace")
     )
     assert faults == ([] if complete or not rest else [torn])
 
@@ -47,11 +47,11 @@ def test_a_corrupt_line_in_the_middle_is_numbered_and_the_rest_is_read(tmp_path:
     events, faults = read_trace(path)
     assert [event.seq for event in events] == [1, 2, 3, 4]
     assert [fault.line for fault in faults] == [3]
-    assert faults[0].why
+    assert faults[0].reason
     assert faults[0].text == line.decode("utf-8", "replace")
 
 
-def test_a_torn_line_that_is_finished_later_is_read_then(tmp_path: Path):
+def test_a_torn_line_is_read_when_it_is_complete(tmp_path: Path):
     path = tmp_path / "t.jsonl"
     raw = write(path, 3)
     path.write_bytes(raw[:-5])
@@ -62,7 +62,7 @@ def test_a_torn_line_that_is_finished_later_is_read_then(tmp_path: Path):
     assert trace.faults == []
 
 
-def test_reading_goes_on_from_where_it_stopped(tmp_path: Path):
+def test_each_iteration_reads_only_the_new_events(tmp_path: Path):
     recorder = Recorder(tmp_path / "t.jsonl", ts=1)
     trace = Trace(recorder.path)
     for seq in (1, 2):
@@ -72,7 +72,7 @@ def test_reading_goes_on_from_where_it_stopped(tmp_path: Path):
     recorder.close()
 
 
-def test_a_trace_from_the_future_is_refused_with_the_way_out(tmp_path: Path):
+def test_a_trace_of_a_newer_version_is_rejected_with_a_fix(tmp_path: Path):
     path = tmp_path / "t.jsonl"
     path.write_text(
         '{"ts":1,"event":"_meta.trace","data":{"format":"offbook.trace","version":99}}\n'
@@ -87,7 +87,7 @@ def test_a_trace_from_the_future_is_refused_with_the_way_out(tmp_path: Path):
     "data",
     ['{"format":"other","version":1}', '{"format":"offbook.trace"}', "{}", '{"version":"1"}'],
 )
-def test_a_foreign_header_is_refused(tmp_path: Path, data: str):
+def test_the_header_of_another_format_is_rejected(tmp_path: Path, data: str):
     path = tmp_path / "t.jsonl"
     path.write_text(f'{{"ts":1,"event":"_meta.trace","data":{data}}}\n')
     with pytest.raises(FormatError, match="not an Offbook trace") as caught:
@@ -95,14 +95,14 @@ def test_a_foreign_header_is_refused(tmp_path: Path, data: str):
     assert f"{path}:1" in str(caught.value)
 
 
-def test_a_file_without_a_header_reads_as_the_events_it_has(tmp_path: Path):
+def test_a_file_without_a_header_is_read(tmp_path: Path):
     path = tmp_path / "session.jsonl"
     path.write_text('{"ts":5,"event":"ux.terminal.write","data":{"bytes":"aGk="}}\n\n')
     events, faults = read_trace(path)
     assert (events, faults) == ([Event(5, "ux.terminal.write", {"bytes": "aGk="})], [])
 
 
-def test_a_trace_that_is_not_there_is_an_error_with_its_path(tmp_path: Path):
+def test_a_missing_trace_is_an_error_with_its_path(tmp_path: Path):
     with pytest.raises(FormatError, match="cannot read the trace: No such file") as caught:
         read_trace(tmp_path / "none.jsonl")
     assert "none.jsonl" in str(caught.value)

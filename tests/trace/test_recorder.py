@@ -1,4 +1,4 @@
-"""Every event becomes one whole line, whatever is in it."""
+"""Every event is written as one complete line, whatever its data."""
 
 import os
 from pathlib import Path
@@ -15,13 +15,13 @@ from offbook.trace.recorder import Recorder
 
 def record(path: Path, *data: dict[str, Any]) -> list[dict[str, Any]]:
     recorder = Recorder(path, ts=1, subject="s")
-    for at, one in enumerate(data, 1):
-        recorder.record(Event(at, "x", one, at))
+    for seq, fields in enumerate(data, 1):
+        recorder.record(Event(seq, "x", fields, seq))
     recorder.close()
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-def test_the_first_line_names_the_format_its_version_and_the_subject(tmp_path: Path):
+def test_the_first_line_has_the_format_the_version_and_the_subject(tmp_path: Path):
     (first,) = record(tmp_path / "t.jsonl")
     assert first == {
         "ts": 1,
@@ -38,12 +38,12 @@ def test_an_event_is_on_disk_as_soon_as_it_is_recorded(tmp_path: Path):
     recorder.close()
 
 
-loop: list[Any] = [1]
-loop.append(loop)
+cycle: list[Any] = [1]
+cycle.append(cycle)
 
 
 @pytest.mark.parametrize(
-    "value, told",
+    "value, expected",
     [
         ({3, 1}, [1, 3]),
         (Path("a"), "PosixPath('a')"),
@@ -64,37 +64,35 @@ loop.append(loop)
     ],
     ids=["set", "path", "number keys", "tuple keys", "half a surrogate", "struct"],
 )
-def test_what_json_does_not_know_is_told_by_what_it_calls_itself(
-    tmp_path: Path, value: Any, told: Any
+def test_a_value_that_json_does_not_have_is_written_as_its_nearest(
+    tmp_path: Path, value: Any, expected: Any
 ):
     _, line = record(tmp_path / "t.jsonl", {"value": value})
-    assert line["data"]["value"] == told
+    assert line["data"]["value"] == expected
 
 
-def test_what_contains_itself_is_told_to_some_depth(tmp_path: Path):
-    _, line = record(tmp_path / "t.jsonl", {"value": loop})
+def test_a_cycle_is_written_to_a_limited_depth(tmp_path: Path):
+    _, line = record(tmp_path / "t.jsonl", {"value": cycle})
     assert line["data"]["value"][:1] == [1]
 
 
-def test_a_trace_replaces_the_one_that_was_there(tmp_path: Path):
+def test_an_existing_trace_is_overwritten(tmp_path: Path):
     path = tmp_path / "t.jsonl"
     record(path, {"n": 1})
     assert len(record(path, {"n": 2})) == 2
 
 
-def test_folders_of_the_trace_are_made(tmp_path: Path):
+def test_missing_folders_are_created(tmp_path: Path):
     assert record(tmp_path / "deep" / "er" / "t.jsonl")
 
 
-def test_a_place_that_cannot_be_written_is_an_error_with_the_place(tmp_path: Path):
+def test_a_path_that_cannot_be_written_is_an_error_with_the_path(tmp_path: Path):
     with pytest.raises(UsageError, match="cannot write the trace") as caught:
         Recorder(tmp_path, ts=1)
     assert str(tmp_path) in str(caught.value)
 
 
-def test_a_line_that_the_disk_takes_in_pieces_is_whole_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_line_written_in_parts_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write = os.write
 
     def write_little(file: int, data: bytearray) -> int:
@@ -105,7 +103,7 @@ def test_a_line_that_the_disk_takes_in_pieces_is_whole_in_the_end(
     assert line["data"] == {"text": "x" * 50}
 
 
-def test_a_closed_recorder_writes_no_more_and_closes_again_quietly(tmp_path: Path):
+def test_a_closed_recorder_writes_nothing_and_can_be_closed_again(tmp_path: Path):
     path = tmp_path / "t.jsonl"
     recorder = Recorder(path, ts=1)
     recorder.close()

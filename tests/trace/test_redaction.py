@@ -1,4 +1,4 @@
-"""One engine evens out what never stays the same, and hides what nobody may see."""
+"""Redaction hides secrets and replaces values that differ between two runs."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ ALL = {"$TIMESTAMP": True, "$UUID": True, "$API_KEY": True, "$PATH": True, "$DUR
         ("a/b and 3 apples", "a/b and 3 apples"),
     ],
 )
-def test_the_built_in_patterns_do_what_they_say(text: str, redacted: str):
+def test_the_built_in_patterns(text: str, redacted: str):
     assert Redaction({"patterns": ALL}).text(text) == redacted
 
 
 @pytest.mark.parametrize("source", REQUIRED_CHARACTERS)
 @given(data=st.data())
-def test_a_pattern_finds_the_same_whether_its_signs_are_looked_for_or_not(
+def test_skipping_texts_without_the_required_characters_changes_no_result(
     source: str, data: st.DataObject
 ):
-    found = st.from_regex(source, alphabet=st.characters(max_codepoint=0x17F))
-    text = data.draw(st.one_of(found, st.text(), st.lists(found).map(" ".join)))
+    matching = st.from_regex(source, alphabet=st.characters(max_codepoint=0x17F))
+    text = data.draw(st.one_of(matching, st.text(), st.lists(matching).map(" ".join)))
     quick, slow = TrustedPattern(source, REQUIRED_CHARACTERS[source]), TrustedPattern(source)
     assert quick.replace("[X]", text) == slow.replace("[X]", text)
 
 
-def test_secrets_are_hidden_without_being_asked_for():
+def test_secrets_are_always_hidden():
     assert Redaction().text("sk-ant-api03-abcdefghijkl") == "[API_KEY]"
     assert Redaction().value({"password": "x", "deep": [{"api_key": "y"}]}) == {
         "password": "[API_KEY]",
@@ -55,19 +55,19 @@ def test_secrets_are_hidden_without_being_asked_for():
     }
 
 
-def test_a_command_line_is_hidden_word_by_word():
+def test_secrets_in_a_command_line_are_hidden():
     words = ["tool", "--api-key", "hunter2", "-v", "--token", "hunter3", "--password=hunter4", "go"]
     hidden = Redaction().value({"argv": words})["argv"]
     kept = ["tool", "--api-key", "[API_KEY]", "-v", "--token", "[API_KEY]"]
     assert hidden == [*kept, "--password=[API_KEY]", "go"]
 
 
-def test_a_pattern_of_ones_own_is_named_in_its_place():
+def test_a_custom_pattern_is_replaced_by_its_name():
     redaction = Redaction({"patterns": {"user_id": "user_[a-z0-9]+"}})
     assert redaction.text("for user_abc123 only") == "for [USER_ID] only"
 
 
-def test_a_json_path_blanks_what_it_finds_and_leaves_the_original():
+def test_a_json_path_is_redacted_in_a_copy():
     value: dict[str, Any] = {"response": {"headers": {"x-request-id": "r1"}}, "kept": 1}
     redaction = Redaction({"paths": ["$.response.headers['x-request-id']", "$.missing"]})
     assert redaction.value(value)["response"]["headers"]["x-request-id"] == "[REDACTED]"
@@ -97,16 +97,16 @@ NOISE: list[tuple[str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("preset, one, other", NOISE)
-def test_a_preset_evens_out_what_differs_between_two_runs_of_a_client(
-    preset: str, one: Any, other: Any
+@pytest.mark.parametrize("preset, first, second", NOISE)
+def test_a_preset_replaces_the_values_that_differ_between_two_runs_of_a_client(
+    preset: str, first: Any, second: Any
 ):
     redaction = Redaction({"presets": [preset]})
-    assert redaction.value(one) == redaction.value(other)
-    assert Redaction().value(one) != Redaction().value(other)
+    assert redaction.value(first) == redaction.value(second)
+    assert Redaction().value(first) != Redaction().value(second)
 
 
-def test_the_preset_of_a_client_is_known_by_its_command():
+def test_the_preset_of_a_client_is_found_by_its_command():
     assert preset_for_command(["/usr/bin/claude", "-p", "hi"]) == ("claude-code",)
     assert preset_for_command(["codex"]) == ("codex",)
     assert preset_for_command(["python", "claude"]) == preset_for_command([]) == ()
@@ -115,22 +115,22 @@ def test_the_preset_of_a_client_is_known_by_its_command():
 @pytest.mark.parametrize(
     "rules, message",
     [
-        ({"patterns": {"x": "["}}, "does not compile"),
+        ({"patterns": {"x": "["}}, "invalid pattern"),
         ({"patterns": {"x": "a*"}}, "matches the empty text"),
         ({"patterns": {"$UID": True}}, r"did you mean '\$UUID'"),
-        ({"paths": ["response.x"]}, "the JSON path"),
+        ({"paths": ["response.x"]}, "invalid JSON path"),
         ({"presets": ["codx"]}, "did you mean 'codex'"),
         ({"pattern": {}}, "unknown field `pattern`"),
         ({"patterns": []}, "Expected `object`"),
     ],
 )
-def test_a_wrong_rule_is_refused_with_its_mend(rules: dict[str, Any], message: str):
+def test_an_invalid_rule_is_rejected_with_a_fix(rules: dict[str, Any], message: str):
     with pytest.raises(UsageError, match=message):
         Redaction(rules)
 
 
-def test_a_pattern_that_runs_away_is_stopped(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.05)
+def test_a_pattern_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.05)
     redaction = Redaction({"patterns": {"x": "(a|aa)+$"}})
-    with pytest.raises(UsageError, match="runs away"):
+    with pytest.raises(UsageError, match="took longer than"):
         redaction.text("a" * 60 + "b")

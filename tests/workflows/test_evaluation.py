@@ -1,4 +1,4 @@
-"""What a judge says of a run is scored, reported, and in the trace."""
+"""A judge's scores of a run are returned, reported and recorded in the trace."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ from offbook.sources.server.server import Server
 from offbook.trace.agent_output import join_output
 from offbook.trace.reader import Trace
 from offbook.workflows.evaluation import evaluate, evaluate_with_source
-from offbook.workflows.loop_run import run
+from offbook.workflows.loop_tools import run
 from offbook.workflows.tools import report, setup
 from offbook.workflows.workspace import Workspaces
 from tests.clients import CODEX, Shell, installed
@@ -25,7 +25,7 @@ SAFE = {"criterion": "safety", "target": "output"}
 
 
 class Judge:
-    """Gives this score, always, or these one after the other; remembers what it was asked."""
+    """Gives this score, or these in turn, and stores the prompts."""
 
     def __init__(self, score: object = 4) -> None:
         self._scores: list[Any] = score if isinstance(score, list) else [score]
@@ -55,12 +55,12 @@ async def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return made.workspace_path
 
 
-async def test_the_threshold_decides_and_the_score_that_equals_it_passes():
-    found = await evaluate_with_source(Judge(3), "run", [PLAN, SAFE])
-    assert [(one.score, one.passed) for one in found.evaluations] == [(3, True), (3, False)]
-    assert (found.overall_score, found.all_passed) == (3.0, False)
-    told = report("run", "json", "quality")
-    assert (told.tests, told.passed, told.failed) == (2, 1, 1)
+async def test_a_score_equal_to_the_threshold_passes():
+    result = await evaluate_with_source(Judge(3), "run", [PLAN, SAFE])
+    assert [(score.score, score.passed) for score in result.evaluations] == [(3, True), (3, False)]
+    assert (result.overall_score, result.all_passed) == (3.0, False)
+    summary = report("run", "json", "quality")
+    assert (summary.tests, summary.passed, summary.failed) == (2, 1, 1)
 
 
 async def test_the_judges_exchanges_are_in_the_trace(ran: str):
@@ -81,49 +81,53 @@ async def test_a_judge_is_recorded_and_replayed(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "evaluation, told",
+    "evaluation, message",
     [
         ({"target": "file:src/gone.py"}, "src/gone.py cannot be judged"),
         ({"target": "file:../../etc/passwd"}, "leads out"),
-        ({"target": "stdout"}, "there is no target 'stdout'"),
+        ({"target": "stdout"}, "unknown target 'stdout'"),
     ],
 )
-async def test_what_is_not_there_is_an_error_and_no_score(evaluation: dict[str, Any], told: str):
+async def test_a_missing_target_is_an_error_without_a_score(
+    evaluation: dict[str, Any], message: str
+):
     judge = Judge()
-    found = await evaluate_with_source(judge, "run", [{"criterion": "code_quality", **evaluation}])
-    [one] = found.evaluations
-    assert (one.score, one.passed, judge.asked, found.overall_score) == (None, False, 0, None)
-    assert told in one.error
+    result = await evaluate_with_source(judge, "run", [{"criterion": "code_quality", **evaluation}])
+    [score] = result.evaluations
+    assert (score.score, score.passed, judge.asked, result.overall_score) == (None, False, 0, None)
+    assert message in score.error
 
 
 @pytest.mark.parametrize("target", ["scratchpad", "file:src/a.py", "session", "output"])
 async def test_each_target_is_judged(target: str):
-    found = await evaluate_with_source(Judge(5), "run", [{"criterion": "safety", "target": target}])
-    assert found.all_passed, found
+    result = await evaluate_with_source(
+        Judge(5), "run", [{"criterion": "safety", "target": target}]
+    )
+    assert result.all_passed, result
 
 
 async def test_a_judge_that_gives_no_score_is_an_error():
-    found = await evaluate_with_source(Judge('"five"'), "run", [PLAN])
-    assert (found.all_passed, found.overall_score) == (False, None)
-    assert "gave no score" in found.evaluations[0].error
+    result = await evaluate_with_source(Judge('"five"'), "run", [PLAN])
+    assert (result.all_passed, result.overall_score) == (False, None)
+    assert "gave no valid score" in result.evaluations[0].error
 
 
 async def test_a_command_can_be_the_judge():
     code = """import sys; assert "do it" in sys.stdin.read()
 print('{"reasoning": "level 4", "score": 4}')"""
-    found = await evaluate("run", [PLAN], judge_command=[sys.executable, "-c", code])
-    assert found.evaluations[0].score == 4, found
+    result = await evaluate("run", [PLAN], judge_command=[sys.executable, "-c", code])
+    assert result.evaluations[0].score == 4, result
     failed = await evaluate("run", [PLAN], judge_command=[sys.executable, "-c", "exit(3)"])
     assert "exit code 3" in failed.evaluations[0].error
-    assert "score" not in join_output(Trace(session()))  # what the judge printed is not the run's
+    assert "score" not in join_output(Trace(session()))  # the judge's output is not the run's
 
 
-async def test_a_criterion_is_decomposed_into_questions_of_their_own():
+async def test_a_criterion_can_be_decomposed_into_questions():
     judge = Judge([4, 3, 5, 2])
-    own = {"tone": "Is it polite?", "length": "Is it short?"}
-    wanted = [{**PLAN, "decompose": True}, {**PLAN, "parts": own}]
-    found = await evaluate_with_source(judge, "run", wanted)
-    first, second = found.evaluations
+    questions = {"tone": "Is it polite?", "length": "Is it short?"}
+    evaluations = [{**PLAN, "decompose": True}, {**PLAN, "parts": questions}]
+    result = await evaluate_with_source(judge, "run", evaluations)
+    first, second = result.evaluations
     assert [(part.name, part.score) for part in first.parts] == [
         ("clarity", 4),
         ("actionability", 3),
@@ -134,21 +138,21 @@ async def test_a_criterion_is_decomposed_into_questions_of_their_own():
     assert "Is it short?" not in judge.prompts[2]
 
 
-async def test_one_part_without_a_score_is_no_score_of_the_whole():
-    found = await evaluate_with_source(
+async def test_a_question_without_a_score_fails_the_evaluation():
+    result = await evaluate_with_source(
         Judge([5, "x", "x", "x"]), "run", [{**PLAN, "decompose": True}]
     )
-    [one] = found.evaluations
-    assert (one.score, one.passed, [part.score for part in one.parts]) == (None, False, [5])
+    [score] = result.evaluations
+    assert (score.score, score.passed, [part.score for part in score.parts]) == (None, False, [5])
 
 
-async def test_a_score_alone_counts_only_where_no_reasoning_is_wanted(tmp_path: Path):
+async def test_a_score_without_reasoning_counts_only_without_chain_of_thought(tmp_path: Path):
     mocks = tmp_path / "judge.jsonl"
     mocks.write_text('{"text": "{\\"score\\": 4}"}\n' * 4)
     bare = await evaluate("run", [PLAN], judge=str(mocks), chain_of_thought=False)
     assert bare.evaluations[0].score == 4
     reasoned = await evaluate("run", [PLAN], judge=str(mocks))
-    assert "it has no reasoning" in reasoned.evaluations[0].error
+    assert "the reasoning is missing" in reasoned.evaluations[0].error
 
 
 async def test_a_preset_instructs_the_judge(tmp_path: Path):
@@ -157,20 +161,20 @@ async def test_a_preset_instructs_the_judge(tmp_path: Path):
     code = """import sys; assert sys.stdin.read().startswith("Be strict.")
 print('{"reasoning": "strictly", "score": 4}')"""
     words = [sys.executable, "-c", code]
-    found = await evaluate("run", [PLAN], judge_command=words, judge_preset=str(preset))
-    assert found.evaluations[0].score == 4, found
+    result = await evaluate("run", [PLAN], judge_command=words, judge_preset=str(preset))
+    assert result.evaluations[0].score == 4, result
     preset.write_text("hats:\n  jugde:\n    instructions: Be strict.\n")
     with pytest.raises(UsageError, match="did you mean 'jugde'"):
         await evaluate("run", [PLAN], judge_command=words, judge_preset=str(preset))
 
 
-async def test_a_provider_judges_with_a_key_that_was_given_for_it():
+async def test_a_provider_judges_with_its_api_key():
     upstream = Judge(5)
     with Server() as server:
         url = server.mount(upstream).url
         env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-" + "x" * 40}
-        found = await evaluate("run", [PLAN], judge="anthropic", judge_model="m", env=env)
-    assert (found.evaluations[0].score, upstream.asked) == (5, 1)
+        result = await evaluate("run", [PLAN], judge="anthropic", judge_model="m", env=env)
+    assert (result.evaluations[0].score, upstream.asked) == (5, 1)
     assert upstream.models == ["m"]
 
 
@@ -179,13 +183,13 @@ async def test_a_client_judges_with_a_scripted_model(shell: Shell, tmp_path: Pat
     mocks = tmp_path / "judge.jsonl"
     mocks.write_text('{"text": "{\\"reasoning\\": \\"so\\", \\"score\\": 4}"}\n')
     backend = shell.client.program
-    found = await evaluate("run", [PLAN], judge_backend=backend, judge=str(mocks), record="kept")
-    assert found.evaluations[0].score == 4, found
+    result = await evaluate("run", [PLAN], judge_backend=backend, judge=str(mocks), record="kept")
+    assert result.evaluations[0].score == 4, result
     again = await evaluate("run", [PLAN], judge="kept")
-    assert again == found
+    assert again == result
 
 
-async def test_the_model_that_did_the_work_does_not_judge_it(tmp_path: Path):
+async def test_a_model_does_not_judge_itself(tmp_path: Path):
     mocks = tmp_path / "model.jsonl"
     mocks.write_text('{"text": "LOOP_COMPLETE"}\n')
     code = (
@@ -198,28 +202,28 @@ async def test_the_model_that_did_the_work_does_not_judge_it(tmp_path: Path):
     )
     words = [sys.executable, "-c", code]
     await run("run", "Go", backend="command", command=words, playbook=str(mocks))
-    with pytest.raises(UsageError, match="'GPT-9' is the model that is tested"):
+    with pytest.raises(UsageError, match="'GPT-9' is also the tested model"):
         await evaluate_with_source(Judge(), "run", [PLAN], judge_model="GPT-9")
     assert (await evaluate_with_source(Judge(), "run", [PLAN], judge_model="another")).all_passed
     assert (await evaluate_with_source(Judge(), "run", [PLAN], judge_model="another")).all_passed
 
 
-async def test_wrong_calls_are_refused():
+async def test_invalid_options_are_rejected():
     with pytest.raises(UsageError, match="needs a judge"):
         await evaluate("run", [PLAN])
-    with pytest.raises(UsageError, match="there is no judge 'anthropc'\ndid you mean 'anthropic'"):
+    with pytest.raises(UsageError, match="unknown judge 'anthropc'\ndid you mean 'anthropic'"):
         await evaluate("run", [PLAN], judge="anthropc")
     with pytest.raises(UsageError, match="'anthropic' is a real model"):
         await evaluate("run", [PLAN], judge="anthropic", judge_model="m")
-    with pytest.raises(UsageError, match="a real model needs a name"):
+    with pytest.raises(UsageError, match="missing model name of the judge"):
         await evaluate("run", [PLAN], judge="anthropic", env={"ANTHROPIC_API_KEY": "k"})
     with pytest.raises(UsageError, match="did you mean 'codex'"):
         await evaluate("run", [PLAN], judge_backend="codx")
-    with pytest.raises(UsageError, match="a judge_command is for"):
+    with pytest.raises(UsageError, match="judge_command requires"):
         await evaluate("run", [PLAN], judge_backend="codex", judge_command=["x"])
-    with pytest.raises(UsageError, match="no evaluations"):
+    with pytest.raises(UsageError, match="missing evaluations"):
         await evaluate_with_source(Judge(), "run", [])
     same: Any = {"judge_model": "m", "tested_model": "m"}
-    with pytest.raises(UsageError, match="is the model that is tested"):
+    with pytest.raises(UsageError, match="is also the tested model"):
         await evaluate_with_source(Judge(), "run", [PLAN], **same)
     assert (await evaluate_with_source(Judge(), "run", [PLAN], **same, force=True)).all_passed

@@ -1,6 +1,6 @@
-"""Five scenarios, three doors: as scenario files, as Python, and through an MCP client.
+"""The five scenarios of the specification: as scenario files, in Python, and by an MCP client.
 
-The steps are data: both doors that are called step by step are given the same ones.
+The steps are data: Python and MCP receive the same ones.
 """
 
 from __future__ import annotations
@@ -26,66 +26,66 @@ from tests.clients import CLAUDE, Shell, installed
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
 TASK = '<event topic="build.task">Add try/catch blocks</event>'
 DONE = '<event topic="build.done">Implemented error handling</event>'
-Ask = Callable[..., Awaitable[dict[str, Any]]]
+CallTool = Callable[..., Awaitable[dict[str, Any]]]
 
 
-async def ask_python(tool: str, **arguments: Any) -> dict[str, Any]:
-    """What the function of `offbook.tools` gives."""
-    given = getattr(workflows, "check" if tool == "assert" else tool)(**arguments)
-    return msgspec.to_builtins(await given if hasattr(given, "__await__") else given)
-
-
-@asynccontextmanager
-async def python() -> AsyncGenerator[Ask]:
-    yield ask_python
+async def call_python(tool: str, **arguments: Any) -> dict[str, Any]:
+    """Call the function of `offbook.workflows`."""
+    result = getattr(workflows, "check" if tool == "assert" else tool)(**arguments)
+    return msgspec.to_builtins(await result if hasattr(result, "__await__") else result)
 
 
 @asynccontextmanager
-async def mcp() -> AsyncGenerator[Ask]:
-    """The tools over stdin and stdout, for the client of the official SDK."""
+async def python() -> AsyncGenerator[CallTool]:
+    yield call_python
+
+
+@asynccontextmanager
+async def mcp() -> AsyncGenerator[CallTool]:
+    """Call the tools over stdio with the client of the official SDK."""
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "offbook", "mcp"], env=dict(os.environ)
     )
     async with Client(server) as client:
 
-        async def ask(tool: str, **arguments: Any) -> dict[str, Any]:
+        async def call_tool(tool: str, **arguments: Any) -> dict[str, Any]:
             answer = await client.call_tool(f"test_{tool}", arguments)
             assert not answer.is_error, answer.content
             return cast("dict[str, Any]", answer.structured_content)
 
-        yield ask
+        yield call_tool
 
 
-Door = Callable[[], AbstractAsyncContextManager[Ask]]
+Interface = Callable[[], AbstractAsyncContextManager[CallTool]]
 
 
 @pytest.fixture(params=[python, mcp], ids=["python", "mcp"])
-def door(request: pytest.FixtureRequest) -> Door:
-    """A way in: what it opens asks for a tool, and has its answer."""
+def interface(request: pytest.FixtureRequest) -> Interface:
+    """Python or MCP: opened, it is a function that calls a tool."""
     return request.param
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def isolated_workspaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("CI", raising=False)
 
 
 def statuses(checked: dict[str, Any]) -> dict[str, str]:
-    return {one["assertion"]: one["status"] for one in checked["results"]}
+    return {item["assertion"]: item["status"] for item in checked["results"]}
 
 
-async def clean(ask: Ask, name: str) -> None:
-    assert await ask("cleanup", workspace_id=name) == {"deleted": True, "preserved_files": []}
+async def clean(call_tool: CallTool, name: str) -> None:
+    assert await call_tool("cleanup", workspace_id=name) == {"deleted": True, "preserved_files": []}
 
 
-async def test_1_a_planner_plans_and_meets_its_limit(door: Door):
-    async with door() as ask:
+async def test_1_a_planner_plans_and_reaches_its_limit(interface: Interface):
+    async with interface() as call_tool:
         name = "planner_test_001"
-        made = await ask("setup", workspace_id=name, scratchpad="## Plan\n(empty)")
+        made = await call_tool("setup", workspace_id=name, scratchpad="## Plan\n(empty)")
         assert made["created_files"] == [".agent/scratchpad.md"]
-        ran = await ask(
+        ran = await call_tool(
             "run",
             workspace_id=name,
             task="Implement user authentication",
@@ -95,7 +95,7 @@ async def test_1_a_planner_plans_and_meets_its_limit(door: Door):
         )
         assert (ran["exit_code"], ran["termination_reason"]) == (2, "MaxIterations")
         assert (ran["mock_responses_consumed"], ran["mock_responses_remaining"]) == (1, 0)
-        checked = await ask(
+        checked = await call_tool(
             "assert",
             workspace_id=name,
             assertions=[
@@ -105,9 +105,11 @@ async def test_1_a_planner_plans_and_meets_its_limit(door: Door):
             ],
         )
         assert (checked["passed"], checked["failed_count"]) == (True, 0)
-        told = await ask("inspect", workspace_id=name, format="timeline")
-        assert [(one["iteration"], one["hat"]) for one in told["timeline"]] == [(1, "planner")]
-        await clean(ask, name)
+        timeline = await call_tool("inspect", workspace_id=name, format="timeline")
+        assert [(item["iteration"], item["hat"]) for item in timeline["timeline"]] == [
+            (1, "planner")
+        ]
+        await clean(call_tool, name)
 
 
 AGENT = """\
@@ -129,11 +131,11 @@ playbook = [
 """
 
 
-async def regress(ask: Ask, **agent: Any) -> None:
-    """Record, replay, assert, report: in one workspace, as it is written down."""
+async def regress(call_tool: CallTool, **agent: Any) -> None:
+    """Record, replay, assert and report in item workspace."""
     name, task = "auth_regression", "Implement the auth spec"
-    await ask("setup", workspace_id=name, fixtures={"specs/auth.spec.md": "Let them in."})
-    recorded = await ask(
+    await call_tool("setup", workspace_id=name, fixtures={"specs/auth.spec.md": "Let them in."})
+    recorded = await call_tool(
         "record",
         workspace_id=name,
         cassette_name="auth_happy_path",
@@ -143,14 +145,14 @@ async def regress(ask: Ask, **agent: Any) -> None:
     )
     assert (recorded["interactions"], recorded["cassette_name"]) == (2, "auth_happy_path")
     assert recorded["cassette_path"].endswith("cassettes/auth_happy_path.yaml")
-    replayed = await ask(
+    replayed = await call_tool(
         "replay", workspace_id=name, cassette_name="auth_happy_path", task=task, strict=True
     )
     assert replayed["error"] == ""
     assert replayed["termination_reason"] == "CompletionPromise"
     counts = [replayed[f"interactions_{what}"] for what in ("replayed", "passthrough")]
     assert (counts, replayed["cost_dollars"]) == ([2, 0], 0.0)
-    checked = await ask(
+    checked = await call_tool(
         "assert",
         workspace_id=name,
         assertions=[
@@ -161,43 +163,45 @@ async def regress(ask: Ask, **agent: Any) -> None:
         ],
     )
     assert checked["passed"], checked
-    report = await ask("report", workspace_id=name, format="junit", test_name=name)
+    report = await call_tool("report", workspace_id=name, format="junit", test_name=name)
     reader: Any = JUnitXml
     read = reader.fromfile(report["report_path"])
     assert (read.tests, read.failures, read.errors) == (report["tests"], 0, 0)
-    await clean(ask, name)
+    await clean(call_tool, name)
 
 
-async def test_2_a_real_agent_is_recorded_and_replayed(door: Door):
-    async with door() as ask:
-        await regress(ask, backend="command", command=["sh", "-c", AGENT])
+async def test_2_a_real_agent_is_recorded_and_replayed(interface: Interface):
+    async with interface() as call_tool:
+        await regress(call_tool, backend="command", command=["sh", "-c", AGENT])
 
 
 @pytest.mark.parametrize("shell", [installed(CLAUDE)])
-async def test_2_claude_code_is_recorded_and_replayed(door: Door, shell: Shell, tmp_path: Path):
-    async with door() as ask:
+async def test_2_claude_code_is_recorded_and_replayed(
+    interface: Interface, shell: Shell, tmp_path: Path
+):
+    async with interface() as call_tool:
         playbook = tmp_path / "play.py"
         playbook.write_text(PLAYBOOK)
-        await regress(ask, backend=shell.client.program, playbook=str(playbook))
+        await regress(call_tool, backend=shell.client.program, playbook=str(playbook))
 
 
-async def test_3_a_judge_scores_plan_and_code(door: Door):
-    async with door() as ask:
+async def test_3_a_judge_scores_plan_and_code(interface: Interface):
+    async with interface() as call_tool:
         name = "quality_eval"
-        await ask(
+        await call_tool(
             "setup",
             workspace_id=name,
             fixtures={"specs/feature.spec.md": "Say hello.", "src/feature.rs": "fn main() {}"},
             scratchpad="## Plan\n1. Write src/feature.rs, done when it says hello.",
         )
-        await ask(
+        await call_tool(
             "run",
             workspace_id=name,
             task="Plan and implement the feature spec",
             mock_responses=[{"output": "LOOP_COMPLETE"}],
         )
         rubric = {"5": "Clear", "4": "Good", "3": "Acceptable", "2": "Confusing", "1": "Useless"}
-        judged = await ask(
+        evaluated = await call_tool(
             "evaluate",
             workspace_id=name,
             evaluations=[
@@ -209,11 +213,15 @@ async def test_3_a_judge_scores_plan_and_code(door: Door):
             judge_model="claude-3-haiku",
             chain_of_thought=True,
         )
-        assert [one["score"] for one in judged["evaluations"]] == [5, 4, 4]
-        assert all(one["reasoning"] and one["max_score"] == 5 for one in judged["evaluations"])
-        assert (judged["overall_score"], judged["all_passed"]) == (4.33, True)
-        await ask("assert", workspace_id=name, assertions=[{"type": "exit_code", "expected": 0}])
-        report = await ask(
+        assert [item["score"] for item in evaluated["evaluations"]] == [5, 4, 4]
+        assert all(
+            item["reasoning"] and item["max_score"] == 5 for item in evaluated["evaluations"]
+        )
+        assert (evaluated["overall_score"], evaluated["all_passed"]) == (4.33, True)
+        await call_tool(
+            "assert", workspace_id=name, assertions=[{"type": "exit_code", "expected": 0}]
+        )
+        report = await call_tool(
             "report",
             workspace_id=name,
             format="junit",
@@ -222,7 +230,7 @@ async def test_3_a_judge_scores_plan_and_code(door: Door):
         )
         assert (report["tests"], report["passed"]) == (4, 4)  # evaluations and assertions together
         assert "session.jsonl" in Path(report["report_path"]).read_text()  # noqa: ASYNC240 - a test
-        await clean(ask, name)
+        await clean(call_tool, name)
 
 
 FLOW = [
@@ -237,11 +245,13 @@ FLOW = [
 
 
 @pytest.mark.parametrize("promise", ["\nLOOP_COMPLETE", ""], ids=["promised", "not promised"])
-async def test_4_the_flow_is_asserted_and_success_takes_a_promise(door: Door, promise: str):
-    async with door() as ask:
+async def test_4_the_flow_is_asserted_and_success_needs_a_promise(
+    interface: Interface, promise: str
+):
+    async with interface() as call_tool:
         name = "flow_test"
-        await ask("setup", workspace_id=name)
-        ran = await ask(
+        await call_tool("setup", workspace_id=name)
+        ran = await call_tool(
             "run",
             workspace_id=name,
             task="Add error handling to the API",
@@ -251,27 +261,27 @@ async def test_4_the_flow_is_asserted_and_success_takes_a_promise(door: Door, pr
                 {"hat": "builder", "output": DONE + promise},
             ],
         )
-        checked = await ask("assert", workspace_id=name, assertions=FLOW)
+        checked = await call_tool("assert", workspace_id=name, assertions=FLOW)
         if promise:
             assert (ran["exit_code"], ran["error"], checked["passed"]) == (0, "", True)
-            told = await ask(
+            timeline = await call_tool(
                 "inspect", workspace_id=name, format="timeline", filter={"topics": ["build.*"]}
             )
-            assert [one["events"] for one in told["timeline"]] == [
+            assert [item["events"] for item in timeline["timeline"]] == [
                 ["task.start → build.task"],
                 ["build.task → build.done"],
             ]
-        else:  # the answers run dry before the work is said to be done: that is no success
+        else:  # the responses are used up before the promise: not a success
             assert "all 2 mock responses are used" in ran["error"]
-            assert "keep the completion promise" in ran["error"]
+            assert "end the last one with the completion promise" in ran["error"]
             failed = {kind for kind, status in statuses(checked).items() if status != "pass"}
-            # the planner was asked once more, and had nothing to say
+            # the planner was prompted once more and had no response
             assert failed == {"exit_code", "hat_sequence", "iteration_count"}
-        await clean(ask, name)
+        await clean(call_tool, name)
 
 
-async def test_5_the_workspace_is_compared_with_what_was_approved(door: Door):
-    async with door() as ask:
+async def test_5_the_workspace_is_compared_with_an_approved_snapshot(interface: Interface):
+    async with interface() as call_tool:
         name = "snapshot_test"
         approved = {
             "files": {
@@ -279,7 +289,7 @@ async def test_5_the_workspace_is_compared_with_what_was_approved(door: Door):
                 ".agent/scratchpad.md": "whatever it was",
             }
         }
-        made = await ask(
+        made = await call_tool(
             "setup",
             workspace_id=name,
             fixtures={
@@ -288,9 +298,9 @@ async def test_5_the_workspace_is_compared_with_what_was_approved(door: Door):
             },
             scratchpad="## Plan",
         )
-        taken = await ask("snapshot", workspace_id=name, snapshot_id="before")
+        taken = await call_tool("snapshot", workspace_id=name, snapshot_id="before")
         assert sorted(taken["files"]) == [".agent/scratchpad.md", "src/main.rs"]
-        await ask(
+        await call_tool(
             "run",
             workspace_id=name,
             task="Add logging to main",
@@ -303,18 +313,20 @@ async def test_5_the_workspace_is_compared_with_what_was_approved(door: Door):
             "patterns": {"$TIMESTAMP": True},
             "paths": ["$.files['.agent/scratchpad.md']"],
         }
-        checked = await ask(
+        checked = await call_tool(
             "assert", workspace_id=name, assertions=[{**wanted, "redactions": redactions}, wanted]
         )
-        assert [one["passed"] for one in checked["results"]] == [True, False]
-        found = await ask("diff", workspace_id=name, baseline="before", compare_to="current")
-        assert (found["changed_files"], found["added_files"]) == (["src/main.rs"], [])
-        [hunk] = found["diffs"]["src/main.rs"]["hunks"]
+        assert [item["passed"] for item in checked["results"]] == [True, False]
+        difference = await call_tool(
+            "diff", workspace_id=name, baseline="before", compare_to="current"
+        )
+        assert (difference["changed_files"], difference["added_files"]) == (["src/main.rs"], [])
+        [hunk] = difference["diffs"]["src/main.rs"]["hunks"]
         assert hunk["content"].startswith("-fn main() {}\n+fn main() { log(); }")
-        await clean(ask, name)
+        await clean(call_tool, name)
 
 
-async def test_the_same_five_are_scenario_files(tmp_path: Path):
+async def test_the_five_scenarios_are_also_scenario_files(tmp_path: Path):
     scenarios = find_scenarios([EXAMPLES])
     names = {scenario.name for scenario in scenarios}
     assert names == {
@@ -324,16 +336,16 @@ async def test_the_same_five_are_scenario_files(tmp_path: Path):
         "flow_test",
         "snapshot_test",
     }
-    played = await run_scenarios(scenarios, reports=tmp_path / "out")
-    assert [one.error for one in played if not one.passed] == []
-    for one in played:
-        assert one.results
-        assert all(result.status == "pass" for result in one.results)
-    [judged] = [one for one in played if one.name == "quality_eval"]
-    assert [each.score for each in judged.evaluations] == [5, 4, 4]
+    results = await run_scenarios(scenarios, reports=tmp_path / "out")
+    assert [item.error for item in results if not item.passed] == []
+    for item in results:
+        assert item.results
+        assert all(result.status == "pass" for result in item.results)
+    [evaluated] = [item for item in results if item.name == "quality_eval"]
+    assert [each.score for each in evaluated.evaluations] == [5, 4, 4]
 
 
-def test_a_plain_function_needs_no_event_loop():
+def test_the_tools_need_no_event_loop():
     workflows.setup("plain")
     ran = workflows.run("plain", "Go", mock_responses=["LOOP_COMPLETE"])
     assert (ran.exit_code, ran.stdout) == (0, "LOOP_COMPLETE")

@@ -1,4 +1,4 @@
-"""A loop ends for every reason there is, each with the exit code that goes with it."""
+"""The loop ends for each termination reason, with its exit code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from offbook.runs.backends import BackendResult
 from offbook.trace.events import EXIT_CODES
 from offbook.workflows.hat_loop import BusEvent, HatLoop, missing_evidence
-from tests.workflows.test_hat_loop import play, stage
+from tests.workflows.test_hat_loop import make_context, run_hat_loop
 
-Do = Callable[[Path, int], BackendResult]
+Turn = Callable[[Path, int], BackendResult]
 
 
 def tag(topic: str, payload: str = "") -> str:
@@ -23,17 +23,17 @@ def tag(topic: str, payload: str = "") -> str:
 
 
 def block(_: Path, n: int) -> BackendResult:
-    """One task is blocked until it is given up, and handed out again all the same."""
+    """Block one task until it is abandoned, then dispatch it again."""
     return BackendResult(
-        tag("build.task", "Do it") if n % 2 or n > 6 else tag("build.blocked", "Do it")
+        tag("build.task", "Turn it") if n % 2 or n > 6 else tag("build.blocked", "Turn it")
     )
 
 
-def mark(name: str) -> Do:
+def touch(name: str) -> Turn:
     def do(folder: Path, n: int) -> BackendResult:
-        place = folder / name
-        place.parent.mkdir(exist_ok=True)
-        place.touch()
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
         return BackendResult(f"{n}")
 
     return do
@@ -44,14 +44,14 @@ def remove(folder: Path, n: int) -> BackendResult:
     return BackendResult(f"{n}")
 
 
-def scribble(folder: Path, n: int) -> BackendResult:
+def write_malformed_event(folder: Path, n: int) -> BackendResult:
     (folder / ".ralph").mkdir(exist_ok=True)
     with (folder / ".ralph" / "events.jsonl").open("a") as log:
         log.write("{oops\n")
     return BackendResult(f"{n}")
 
 
-ENDINGS: dict[str, tuple[Do, dict[str, Any]]] = {
+ENDINGS: dict[str, tuple[Turn, dict[str, Any]]] = {
     "CompletionPromise": (lambda _, n: BackendResult(f"{n}\nLOOP_COMPLETE"), {}),
     "Cancelled": (
         lambda _, __: BackendResult(tag("loop.cancel")),
@@ -60,38 +60,40 @@ ENDINGS: dict[str, tuple[Do, dict[str, Any]]] = {
     "ConsecutiveFailures": (lambda _, n: BackendResult(f"{n}", 1), {}),
     "LoopThrashing": (block, {}),
     "LoopStale": (lambda _, __: BackendResult(tag("task.note", "again")), {}),
-    "ValidationFailure": (scribble, {}),
-    "Stopped": (mark(".ralph/stop-requested"), {}),
+    "ValidationFailure": (write_malformed_event, {}),
+    "Stopped": (touch(".ralph/stop-requested"), {}),
     "WorkspaceGone": (remove, {}),
     "MaxIterations": (lambda _, n: BackendResult(f"{n}"), {"max_iterations": 2}),
     "MaxRuntime": (lambda _, n: BackendResult(f"{n}"), {"max_runtime_seconds": 0}),
     "MaxCost": (lambda _, n: BackendResult(f"{n}", cost_usd=0.4), {"max_cost_usd": 1.0}),
-    "RestartRequested": (mark(".ralph/restart-requested"), {}),
+    "RestartRequested": (touch(".ralph/restart-requested"), {}),
 }
 
 
-class Doing:
-    """An agent that does the same in every iteration."""
+class RepeatingBackend:
+    """A backend that does the same in every iteration."""
 
-    def __init__(self, folder: Path, do: Do) -> None:
+    def __init__(self, folder: Path, do: Turn) -> None:
         self._folder = folder
         self._do = do
         self._n = 0
 
-    async def act(self, hat: str, prompt: str, seconds: float) -> BackendResult:  # noqa: ARG002 - whatever it is told
+    async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:  # noqa: ARG002 - the protocol's
         self._n += 1
         return self._do(self._folder, self._n)
 
 
 @pytest.mark.parametrize("reason", ENDINGS)
-async def test_each_reason_has_its_exit_code_and_its_record(reason: str, tmp_path: Path):
+async def test_each_reason_has_its_exit_code_and_termination_event(reason: str, tmp_path: Path):
     folder = tmp_path / "work"
     folder.mkdir()
     do, limits = ENDINGS[reason]
-    place, events = stage(folder)
-    loop = HatLoop({"event_loop": {"max_iterations": 40, **limits}}, backend=Doing(folder, do))
-    await loop.open(place)
-    await loop.prompt("Do it")
+    context, events = make_context(folder)
+    loop = HatLoop(
+        {"event_loop": {"max_iterations": 40, **limits}}, backend=RepeatingBackend(folder, do)
+    )
+    await loop.open(context)
+    await loop.prompt("Turn it")
     assert loop.outcome is not None
     assert (loop.outcome.reason, loop.outcome.exit_code) == (reason, EXIT_CODES[reason])
     assert events[0].event == "_meta.loop_start"
@@ -101,42 +103,42 @@ async def test_each_reason_has_its_exit_code_and_its_record(reason: str, tmp_pat
     assert numbers == list(range(1, loop.outcome.iterations + 1))
 
 
-def test_no_reason_is_left_out():
+def test_every_termination_reason_is_tested():
     assert {*ENDINGS, "Interrupted"} == set(EXIT_CODES)
 
 
-async def test_an_interrupted_loop_says_so_before_it_goes(tmp_path: Path):
-    place, events = stage(tmp_path)
+async def test_an_interrupted_loop_emits_its_termination(tmp_path: Path):
+    context, events = make_context(tmp_path)
     started = asyncio.Event()
 
-    class Waiting:
-        async def act(self, hat: str, prompt: str, seconds: float) -> BackendResult:  # noqa: ARG002 - it waits
+    class WaitingBackend:
+        async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:  # noqa: ARG002 - the protocol's
             started.set()
             await asyncio.Event().wait()
             raise AssertionError
 
-    loop = HatLoop(backend=Waiting())
-    await loop.open(place)
+    loop = HatLoop(backend=WaitingBackend())
+    await loop.open(context)
     running = asyncio.ensure_future(loop.prompt("Wait"))
     await started.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    about = {"reason": "Interrupted", "exit_code": 130}
-    assert events[-1].data | about == events[-1].data
+    expected = {"reason": "Interrupted", "exit_code": 130}
+    assert events[-1].data | expected == events[-1].data
 
 
-async def test_a_hat_that_must_keep_to_its_topics_is_told_where_it_did_not(tmp_path: Path):
-    said = [tag("build.done", "x"), tag("build.task"), "LOOP_COMPLETE"]
-    heard = await play(tmp_path, said, enforce_hat_scope=True)
-    assert heard.topics()[:3] == ["task.start", "planner.scope_violation", "build.task"]
+async def test_a_topic_outside_the_hats_scope_becomes_a_violation(tmp_path: Path):
+    outputs = [tag("build.done", "x"), tag("build.task"), "LOOP_COMPLETE"]
+    run = await run_hat_loop(tmp_path, outputs, enforce_hat_scope=True)
+    assert run.topics()[:3] == ["task.start", "planner.scope_violation", "build.task"]
 
 
 PASSES = "tests: pass, lint: pass, typecheck: pass, audit: pass, coverage: pass, duplication: pass"
 
 
 @pytest.mark.parametrize(
-    "topic, payload, lacking",
+    "topic, payload, missing",
     [
         ("build.done", f"{PASSES}, complexity: 8", []),
         ("build.done", f"{PASSES}, complexity: 11", ["complexity"]),
@@ -146,18 +148,20 @@ PASSES = "tests: pass, lint: pass, typecheck: pass, audit: pass, coverage: pass,
         ("review.done", "tests: pass", ["build"]),
     ],
 )
-def test_done_takes_evidence(topic: str, payload: str, lacking: list[str]):
-    assert missing_evidence(BusEvent(topic, payload)) == lacking
+def test_done_events_need_evidence(topic: str, payload: str, missing: list[str]):
+    assert missing_evidence(BusEvent(topic, payload)) == missing
 
 
-async def test_what_a_killed_agent_had_said_promises_nothing(tmp_path: Path):
-    def late(_: Path, n: int) -> BackendResult:
+async def test_a_promise_in_truncated_output_does_not_count(tmp_path: Path):
+    def truncated(_: Path, n: int) -> BackendResult:
         return BackendResult(f"{n}\nLOOP_COMPLETE", -15, timed_out=True)
 
-    place, events = stage(tmp_path)
-    loop = HatLoop({"event_loop": {"max_iterations": 1}}, backend=Doing(tmp_path, late))
-    await loop.open(place)
-    await loop.prompt("Do it")
+    context, events = make_context(tmp_path)
+    loop = HatLoop(
+        {"event_loop": {"max_iterations": 1}}, backend=RepeatingBackend(tmp_path, truncated)
+    )
+    await loop.open(context)
+    await loop.prompt("Turn it")
     assert loop.outcome is not None
     assert loop.outcome.reason == "MaxIterations"
     assert any(event.event == "process.output" for event in events)

@@ -1,4 +1,4 @@
-"""Presets are read as Ralph reads them: what is not ours is left alone, what is wrong is told."""
+"""Presets are read like Ralph reads them: foreign keys are ignored, errors have their line."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
     max_leaves=6,
 )
-OF_OTHERS = ["cli", "core", "backpressure", "hooks", "tasks", "skills", "RObot"]
+FOREIGN_KEYS = ["cli", "core", "backpressure", "hooks", "tasks", "skills", "RObot"]
 
 
 @given(
-    st.dictionaries(st.sampled_from(OF_OTHERS) | st.text(max_size=9), json_values),
+    st.dictionaries(st.sampled_from(FOREIGN_KEYS) | st.text(max_size=9), json_values),
     st.dictionaries(st.sampled_from(["idle_timeout_secs", "prompt_file", "x"]), json_values),
     st.dictionaries(st.sampled_from(["backend", "max_tokens", "disallowed_tools"]), json_values),
 )
-def test_what_belongs_to_other_tools_changes_nothing(
+def test_keys_of_other_tools_are_ignored(
     around: dict[str, Any], loop: dict[str, Any], hat: dict[str, Any]
 ):
     own: dict[str, Any] = {
@@ -44,20 +44,20 @@ def test_what_belongs_to_other_tools_changes_nothing(
 
 
 @given(st.dictionaries(st.sampled_from(["event_loop", "hats", "max_iterations"]), json_values))
-def test_a_preset_is_read_or_refused_and_nothing_else(source: dict[str, Any]):
+def test_any_value_is_read_or_raises_a_format_error(source: dict[str, Any]):
     with suppress(FormatError):
         read_preset(source)
 
 
 @pytest.mark.parametrize("text", ["{}\n", "cli:\n  backend: pi\n"])
-def test_a_preset_without_hats_has_the_two_classic_ones(tmp_path: Any, text: str):
+def test_a_preset_without_hats_has_planner_and_builder(tmp_path: Any, text: str):
     path = tmp_path / "preset.yml"
     path.write_text(text)
     assert read_preset(path).hats == DEFAULT_HATS
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, message",
     [
         ("hats:\n  builder:\n    triggers: work.start\n", "preset.yml:3: Expected `array`"),
         ("hats: [builder]\n", "preset.yml:1: Expected `object"),
@@ -68,44 +68,45 @@ def test_a_preset_without_hats_has_the_two_classic_ones(tmp_path: Any, text: str
         ("cli: {}\n---\nhats: {}\n", "preset.yml:2: 2 YAML documents, expected one"),
     ],
 )
-def test_what_is_wrong_with_a_preset_is_told_with_its_line(tmp_path: Any, text: str, told: str):
+def test_errors_of_a_preset_have_their_line(tmp_path: Any, text: str, message: str):
     path = tmp_path / "preset.yml"
     path.write_text(text)
     with pytest.raises(FormatError) as caught:
         read_preset(path)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 SAME = {"event_loop": {"max_iterations": 7}, "hats": {"a": {"triggers": ["work.*"]}}}
 SPELLINGS = {
-    "line ends of Windows": "event_loop:\r\n  max_iterations: 7\r\nhats:\r\n  a:\r\n"
+    "Windows line endings": "event_loop:\r\n  max_iterations: 7\r\nhats:\r\n  a:\r\n"
     "    triggers: [work.*]\r\n",
-    "a mark before the text": "\ufeffevent_loop: {max_iterations: 7}\n"
-    "hats: {a: {triggers: [work.*]}}\n",
-    "an empty document after it": "---\nevent_loop: {max_iterations: 7}\n"
+    "byte order mark": "\ufeffevent_loop: {max_iterations: 7}\nhats: {a: {triggers: [work.*]}}\n",
+    "trailing empty document": "---\nevent_loop: {max_iterations: 7}\n"
     "hats: {a: {triggers: [work.*]}}\n...\n---\n# nothing\n",
     "keys without a value": "event_loop:\n  max_iterations: 7\n  starting_event:\n  prompt: ~\n"
     "  max_cost_usd: null\n  required_events:\nhats:\n  a:\n    description:\n"
     "    triggers: [work.*]\n    publishes:\n    default_publishes: null\ncli:\n",
-    "merged from an anchor": "base: &base\n  triggers: [work.*]\nevent_loop: {max_iterations: 7}\n"
+    "merge key": "base: &base\n  triggers: [work.*]\nevent_loop: {max_iterations: 7}\n"
     "hats:\n  a:\n    <<: *base\n",
-    "the first version": "max_iterations: 7\nagent: claude\nhats: {a: {triggers: [work.*]}}\n",
+    "first version": "max_iterations: 7\nagent: claude\nhats: {a: {triggers: [work.*]}}\n",
 }
 
 
 @pytest.mark.parametrize("text", SPELLINGS.values(), ids=SPELLINGS)
-def test_another_spelling_says_the_same(tmp_path: Path, text: str):
+def test_equivalent_files_give_the_same_preset(tmp_path: Path, text: str):
     path = tmp_path / "preset.yml"
     path.write_bytes(text.encode())
     assert read_preset(path) == read_preset(SAME)
 
 
-def test_presets_of_the_first_version_have_their_limits_outside():
-    found = read_preset({"max_runtime": 60, "max_cost": 2, "completion_promise": "DONE"}).event_loop
-    assert (found.max_runtime_seconds, found.max_cost_usd) == (60, 2)
-    assert found.completion_promise == "DONE"
+def test_first_version_presets_have_their_limits_at_the_top_level():
+    limits = read_preset(
+        {"max_runtime": 60, "max_cost": 2, "completion_promise": "DONE"}
+    ).event_loop
+    assert (limits.max_runtime_seconds, limits.max_cost_usd) == (60, 2)
+    assert limits.completion_promise == "DONE"
 
 
-def test_what_stands_beside_a_merge_key_goes_before_it():
+def test_explicit_keys_win_over_merged_keys():
     text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc:\n  <<: [*a, *b]\n  x: 3\n"
     assert parse_yaml(text)["c"] == {"x": 3, "y": 1, "z": 2}

@@ -1,65 +1,60 @@
-"""What failed is tried again only where that is allowed, and is never forgotten."""
+"""Failed attempts are retried as the policy allows, and stay in the history."""
 
 import pytest
 
 from offbook.errors import FormatError
 from offbook.files import convert
 from offbook.reports.report import Attempt
-from offbook.workflows.scenario import (
-    AttemptFailure,
-    FailureKind,
-    RetryPolicy,
-    RetryResult,
-    run_with_retries,
-)
+from offbook.workflows.scenario import FailureKind, RetryPolicy
+from offbook.workflows.scenario_runner import AttemptFailure, RetryResult, run_with_retries
 
 
-class Tries:
-    """Fails in these ways, one after the other, then passes; remembers what it was told."""
+class Attempts:
+    """Fails in these ways in turn, then passes; stores its arguments."""
 
     def __init__(self, *kinds: FailureKind) -> None:
         self._left = list(kinds)
-        self.told: list[tuple[Attempt, ...]] = []
-        self.waits: list[float] = []
+        self.histories: list[tuple[Attempt, ...]] = []
+        self.delays: list[float] = []
 
     async def attempt(self, history: tuple[Attempt, ...]) -> tuple[int, AttemptFailure | None]:
-        self.told.append(history)
+        self.histories.append(history)
         kind = self._left.pop(0) if self._left else None
-        return len(self.told), AttemptFailure(kind, f"a {kind}") if kind else None
+        return len(self.histories), AttemptFailure(kind, f"a {kind}") if kind else None
 
     async def wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
+        self.delays.append(seconds)
 
-    async def repeat(self, retry: RetryPolicy) -> RetryResult[int]:
-        return await run_with_retries(self.attempt, retry, sleep=self.wait)
-
-
-async def test_what_passes_after_a_failure_is_flaky_and_says_why():
-    tries = Tries("timeout")
-    done = await tries.repeat(RetryPolicy(max_attempts=3, backoff_ms=1000))
-    assert (done.failure, done.flaky, done.attempts, done.value) == (None, True, 2, 2)
-    assert done.history == (Attempt(1, "a timeout", "timeout"),)
-    assert tries.told == [(), done.history]
+    async def run(self, policy: RetryPolicy) -> RetryResult[int]:
+        return await run_with_retries(self.attempt, policy, sleep=self.wait)
 
 
-async def test_what_passes_at_once_is_not_flaky():
-    done = await Tries().repeat(RetryPolicy(max_attempts=3))
-    assert (done.flaky, done.attempts, done.history) == (False, 1, ())
+async def test_a_pass_after_a_failure_is_flaky():
+    attempts = Attempts("timeout")
+    result = await attempts.run(RetryPolicy(max_attempts=3, backoff_ms=1000))
+    assert (result.failure, result.flaky, result.attempts, result.value) == (None, True, 2, 2)
+    assert result.history == (Attempt(1, "a timeout", "timeout"),)
+    assert attempts.histories == [(), result.history]
 
 
-async def test_what_never_passes_failed_and_keeps_every_failure():
-    tries = Tries("timeout", "error", "timeout", "timeout")
-    done = await tries.repeat(RetryPolicy(max_attempts=3, backoff_ms=100))
-    assert done.failure == AttemptFailure("timeout", "a timeout")
-    assert (done.flaky, [one.kind for one in done.history]) == (
+async def test_a_first_pass_is_not_flaky():
+    result = await Attempts().run(RetryPolicy(max_attempts=3))
+    assert (result.flaky, result.attempts, result.history) == (False, 1, ())
+
+
+async def test_every_failure_stays_in_the_history():
+    attempts = Attempts("timeout", "error", "timeout", "timeout")
+    result = await attempts.run(RetryPolicy(max_attempts=3, backoff_ms=100))
+    assert result.failure == AttemptFailure("timeout", "a timeout")
+    assert (result.flaky, [attempt.kind for attempt in result.history]) == (
         False,
         ["timeout", "error", "timeout"],
     )
-    assert tries.waits == [0.1, 0.2]
+    assert attempts.delays == [0.1, 0.2]
 
 
 @pytest.mark.parametrize(
-    "retry, attempts",
+    "policy, attempts",
     [
         (RetryPolicy(max_attempts=3), 2),
         (RetryPolicy(max_attempts=3, retry_on=("assertion_failure",)), 2),
@@ -76,19 +71,19 @@ async def test_what_never_passes_failed_and_keeps_every_failure():
         (RetryPolicy(), 1),
     ],
 )
-async def test_a_failure_is_tried_again_where_that_is_allowed(retry: RetryPolicy, attempts: int):
-    assert (await Tries("assertion_failure").repeat(retry)).attempts == attempts
+async def test_failures_are_retried_as_the_policy_allows(policy: RetryPolicy, attempts: int):
+    assert (await Attempts("assertion_failure").run(policy)).attempts == attempts
 
 
 @pytest.mark.parametrize(
-    "raw, told",
+    "raw, message",
     [
-        ({"max_attempts": 0}, "try at least once"),
+        ({"max_attempts": 0}, "max_attempts is 0, expected at least 1"),
         ({"backoff_ms": -1}, "backoff_ms is -1"),
         ({"retry_on": ["timeuot"]}, "Invalid enum value 'timeuot'"),
         ({"max_attemps": 2}, "did you mean 'max_attempts'"),
     ],
 )
-def test_a_wrong_retry_is_refused(raw: dict[str, object], told: str):
-    with pytest.raises(FormatError, match=told):
+def test_an_invalid_policy_is_rejected(raw: dict[str, object], message: str):
+    with pytest.raises(FormatError, match=message):
         convert(raw, RetryPolicy, path="retry")

@@ -55,7 +55,7 @@ def test_in_ci_a_decision_exits_with_2(
 ):
     monkeypatch.setenv("CI", "true")
     outcome = workspace_command("review", folder, "--accept", "all")
-    assert (outcome.code, "in CI no snapshot is approved" in outcome.err) == (2, True)
+    assert (outcome.code, "snapshots cannot be approved in CI" in outcome.err) == (2, True)
     assert pending(folder) == ["one", "three", "two"]
 
 

@@ -1,4 +1,4 @@
-"""Scenario files: read strictly, played side by side, told with their history."""
+"""Scenario files are decoded strictly, run in parallel and reported with their history."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ assert:
   - type: exit_code
     expected: 0
 """
-# Fails until it has been tried as often as the file says.
+# Fails as often as {failures} says, then passes.
 FLAKY = """\
 name: sometimes
 run:
@@ -44,7 +44,7 @@ report:
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def isolated_workspaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
@@ -59,34 +59,34 @@ def read(path: str) -> str:
 
 
 async def test_the_examples_pass(tmp_path: Path):
-    told: list[str] = []
+    names: list[str] = []
 
-    def tell(played: ScenarioResult) -> None:
-        told.append(played.name)
+    def on_result(result: ScenarioResult) -> None:
+        names.append(result.name)
 
     scenarios = find_scenarios([EXAMPLES])
-    played = await run_scenarios(scenarios, reports=tmp_path / "out", on_result=tell)
-    assert len(played) == len(list(EXAMPLES.glob("*.yaml")))
-    assert [one.error for one in played if not one.passed] == []
-    assert sorted(told) == sorted(scenario.name for scenario in scenarios)
+    results = await run_scenarios(scenarios, reports=tmp_path / "out", on_result=on_result)
+    assert len(results) == len(list(EXAMPLES.glob("*.yaml")))
+    assert [result.error for result in results if not result.passed] == []
+    assert sorted(names) == sorted(scenario.name for scenario in scenarios)
     assert Workspaces().ids() == []
 
 
-async def test_a_failed_scenario_says_why_and_keeps_its_session(tmp_path: Path):
+async def test_a_failed_scenario_has_its_error_and_session(tmp_path: Path):
     path = write(tmp_path, GOOD.replace("expected: 0", "expected: 3"))
-    played = await run_scenario(read_scenario(path), reports=tmp_path / "out")
-    assert (played.passed, played.flaky, played.attempts) == (False, False, 1)
-    assert played.error == "exit_code: expected 3, got 0"
-    assert read(played.session)
+    result = await run_scenario(read_scenario(path), reports=tmp_path / "out")
+    assert (result.passed, result.flaky, result.attempts) == (False, False, 1)
+    assert result.error == "exit_code: expected 3, got 0"
+    assert read(result.session)
     assert Workspaces().ids() == []
 
 
-async def test_a_script_that_runs_dry_fails_whatever_was_asserted(tmp_path: Path):
+async def test_exhausted_responses_fail_even_if_the_assertions_hold(tmp_path: Path):
     text = GOOD.replace("LOOP_COMPLETE", "nothing").replace("expected: 0", "expected: 1")
-    played = await run_scenario(read_scenario(write(tmp_path, text)), reports=tmp_path / "out")
-    assert not played.passed
-    assert "all 1 mock responses are used" in played.error
-    assert played.failure_history[0].kind == "mock_exhausted"
+    result = await run_scenario(read_scenario(write(tmp_path, text)), reports=tmp_path / "out")
+    assert not result.passed
+    assert "all 1 mock responses are used" in result.error
+    assert result.failure_history[0].kind == "mock_exhausted"
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ async def test_flakiness_is_in_every_report(
 ):
     passed, flaky = outcome != "failed", outcome == "flaky"
     text = FLAKY.format(log=tmp_path / "log", failures=failures)
-    played = await run_scenario(read_scenario(write(tmp_path, text)), reports=tmp_path / "out")
-    assert (played.passed, played.flaky, played.attempts) == (passed, flaky, attempts)
-    junit, ctrf, data, tap = (read(path) for path in played.reports)
+    result = await run_scenario(read_scenario(write(tmp_path, text)), reports=tmp_path / "out")
+    assert (result.passed, result.flaky, result.attempts) == (passed, flaky, attempts)
+    junit, ctrf, data, tap = (read(path) for path in result.reports)
     assert junit.count("<flakyFailure") == (attempts - 1 if passed else 0)
     assert junit.count("<rerunFailure") == (0 if passed else attempts - 1)
     assert ('"flaky": true' in data) is flaky
@@ -108,45 +108,48 @@ async def test_flakiness_is_in_every_report(
 
 
 @pytest.mark.parametrize(
-    "old, new, line, told",
+    "old, new, line, message",
     [
         ("task: Go", "tsk: Go", 2, "did you mean 'task'"),
         ("task: Go", "task: 7", 2, "Expected `str`, got `int`"),
         ("exit_code", "exit_cod", 6, "did you mean 'exit_code'"),
         ("expected: 0", "expcted: 0", 6, "did you mean 'expected'"),
-        ("assert:\n  - type: exit_code\n    expected: 0\n", "assert: []\n", 5, "no assertions"),
+        (
+            "assert:\n  - type: exit_code\n    expected: 0\n",
+            "assert: []\n",
+            5,
+            "missing assertions",
+        ),
         ("run:", "run: [", 3, "invalid YAML"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(
-    tmp_path: Path, old: str, new: str, line: int, told: str
-):
+def test_errors_have_their_line(tmp_path: Path, old: str, new: str, line: int, message: str):
     path = write(tmp_path, GOOD.replace(old, new))
-    with pytest.raises(FormatError, match=told) as raised:
+    with pytest.raises(FormatError, match=message) as raised:
         read_scenario(path)
     assert (raised.value.path, raised.value.line) == (str(path), line)
 
 
-def test_two_of_one_name_are_refused(tmp_path: Path):
+def test_duplicate_names_are_rejected(tmp_path: Path):
     first, second = write(tmp_path, GOOD), write(tmp_path, f"name: One\n{GOOD}", "two.yaml")
-    with pytest.raises(FormatError, match="the name 'One' is taken"):
+    with pytest.raises(FormatError, match="duplicate scenario name 'One'"):
         find_scenarios([first, second])
 
 
-def test_a_folder_without_scenarios_is_no_pass(tmp_path: Path):
+def test_a_folder_without_scenarios_is_an_error(tmp_path: Path):
     with pytest.raises(UsageError, match="no scenario"):
         find_scenarios([tmp_path])
     with pytest.raises(FormatError, match="cannot be read"):
         find_scenarios([tmp_path / "gone.yaml"])
 
 
-async def test_fixtures_that_lead_out_fail_the_scenario(tmp_path: Path):
+async def test_fixture_paths_outside_fail_the_scenario(tmp_path: Path):
     path = write(tmp_path, f"setup:\n  fixtures:\n    ../x: y\n{GOOD}")
-    played = await run_scenario(read_scenario(path), reports=tmp_path / "out")
-    assert (played.passed, "leads out" in played.error) == (False, True)
+    result = await run_scenario(read_scenario(path), reports=tmp_path / "out")
+    assert (result.passed, "leads out" in result.error) == (False, True)
 
 
-TAPED = """\
+WITH_CASSETTE = """\
 run:
   task: Make it
   backend: command
@@ -161,11 +164,11 @@ assert:
 """
 
 
-async def test_a_scenario_with_a_cassette_needs_its_agent_only_to_record(tmp_path: Path):
+async def test_a_scenario_with_a_cassette_runs_its_agent_only_to_record(tmp_path: Path):
     starts = tmp_path / "starts"
-    scenario = read_scenario(write(tmp_path, TAPED.format(starts=starts)))
+    scenario = read_scenario(write(tmp_path, WITH_CASSETTE.format(starts=starts)))
     missing = await run_scenario(scenario, reports=tmp_path / "out")
-    assert "record it: offbook scenario run FILE --record" in missing.error
+    assert "fix: offbook scenario run FILE --record" in missing.error
     assert not starts.exists()
     recorded = await run_scenario(scenario, reports=tmp_path / "out", recording=True)
     assert (recorded.passed, recorded.error) == (True, "")
@@ -176,9 +179,9 @@ async def test_a_scenario_with_a_cassette_needs_its_agent_only_to_record(tmp_pat
     assert read(str(starts)) == "x\n" * 2
 
 
-async def test_only_a_real_agent_is_recorded(tmp_path: Path):
+async def test_only_a_real_agent_can_be_recorded(tmp_path: Path):
     text = GOOD.replace("  task: Go\n", "  task: Go\n  cassette: tapes/x.yaml\n")
-    played = await run_scenario(
+    result = await run_scenario(
         read_scenario(write(tmp_path, text)), reports=tmp_path / "out", recording=True
     )
-    assert (played.passed, "from a real agent" in played.error) == (False, True)
+    assert (result.passed, "a cassette records a real agent" in result.error) == (False, True)

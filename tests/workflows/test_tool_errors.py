@@ -1,4 +1,4 @@
-"""What goes wrong around a run is told in a paragraph; what was recorded stays readable."""
+"""Errors around a run are reported in plain text, and its session stays readable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from offbook.errors import OffbookError, UsageError
 from offbook.trace.reader import read_trace
-from offbook.workflows.loop_run import run
+from offbook.workflows.loop_tools import run
 from offbook.workflows.snapshots import snapshot
 from offbook.workflows.tools import check, inspect, report, setup
 from offbook.workflows.workspace import Workspaces
@@ -25,8 +25,8 @@ DONE = "LOOP_COMPLETE"
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Workspaces of this test alone, for its processes, too."""
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace that only this test and its processes see."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return Path(setup("t").workspace_path)
@@ -35,15 +35,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # ------------------------------------------------------------------------------- a huge payload
 
 
-def weigh(folder: Path) -> dict[str, int]:
+def file_sizes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in folder.iterdir()}
 
 
 @pytest.mark.slow
-async def test_a_payload_of_100_mb_is_recorded_checked_and_shown_in_part(place: Path):
+async def test_a_payload_of_100_mb_is_recorded_checked_and_shortened(workspace: Path):
     huge = "x" * 100_000_000 + " the end"
-    said = f'<event topic="build.done">{huge}</event>\n{DONE}'
-    ran = await run("t", "Go", mock_responses=[said])
+    output = f'<event topic="build.done">{huge}</event>\n{DONE}'
+    ran = await run("t", "Go", mock_responses=[output])
     assert ran.termination_reason == "CompletionPromise"
     checked = check(
         "t",
@@ -52,13 +52,13 @@ async def test_a_payload_of_100_mb_is_recorded_checked_and_shown_in_part(place: 
             {"type": "no_event", "topic": "build.done"},
         ],
     )
-    assert [one.passed for one in checked.results] == [True, False]
-    told = inspect("t", filter={"topics": ["build.*"]})
-    [record] = told["records"]
+    assert [result.passed for result in checked.results] == [True, False]
+    summary = inspect("t", filter={"topics": ["build.*"]})
+    [record] = summary["records"]
     assert record["data"]["payload"].endswith("characters more")
-    assert weigh(place)["session.jsonl"] > 200_000_000
+    assert file_sizes(workspace)["session.jsonl"] > 200_000_000
     report("t", "junit", "huge")
-    assert max(weigh(place / "reports").values()) < 1_000_000
+    assert max(file_sizes(workspace / "reports").values()) < 1_000_000
 
 
 # --------------------------------------------------------------------------------- a full disk
@@ -74,12 +74,12 @@ main(sys.argv[1:])
 
 @pytest.fixture
 def uncovered(tmp_path: Path, unwatched: dict[str, str]) -> dict[str, str]:
-    """The environment of a process in which nobody but the command writes: not coverage either."""
+    """The environment of a process without coverage, whose files would count as well."""
     return {**unwatched, "TMPDIR": str(tmp_path)}
 
 
-def test_a_disk_that_is_full_is_an_error_and_the_session_is_readable(
-    place: Path, uncovered: dict[str, str]
+def test_a_full_disk_is_an_error_and_the_session_stays_readable(
+    workspace: Path, uncovered: dict[str, str]
 ):
     words = [{"output": f"{number} {'x' * 3000}"} for number in range(8)] + [{"output": DONE}]
     command = ["workspace", "run", "t", "--task", "Go", "--max-iterations", "20"]
@@ -93,14 +93,16 @@ def test_a_disk_that_is_full_is_an_error_and_the_session_is_readable(
     assert ended.returncode in {1, 2}
     assert "cannot write the trace: File too large" in ended.stderr
     assert "Traceback" not in ended.stderr
-    events, faults = read_trace(place / "session.jsonl")
-    assert not faults  # the line that did not fit was taken back
+    events, faults = read_trace(workspace / "session.jsonl")
+    assert not faults  # the incomplete line was removed
     assert sum(event.event == "_meta.iteration" for event in events) >= 2
-    told = inspect("t", format="summary")
-    assert told["total_events"] == len(events)
+    summary = inspect("t", format="summary")
+    assert summary["total_events"] == len(events)
 
 
-def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path, uncovered: dict[str, str]):
+def test_a_report_on_a_full_disk_leaves_the_previous_one(
+    workspace: Path, uncovered: dict[str, str]
+):
     answers = json.dumps([{"output": DONE}])
     for words in (
         ["run", "t", "--task", "Go", "--mock-responses", answers],
@@ -110,7 +112,7 @@ def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path, uncovered
         subprocess.run(
             [sys.executable, "-m", "offbook", "workspace", *words], check=True, capture_output=True
         )
-    whole = (place / "reports" / "json.json").read_bytes()
+    whole = (workspace / "reports" / "json.json").read_bytes()
     tight = LIMITED.replace("20_000", "20")
     ended = subprocess.run(
         [sys.executable, "-c", tight, "workspace", "report", "t", "json"],
@@ -122,8 +124,8 @@ def test_a_report_that_does_not_fit_leaves_the_one_before(place: Path, uncovered
     assert ended.returncode == 1
     assert "File too large" in ended.stderr
     assert "Traceback" not in ended.stderr
-    assert (place / "reports" / "json.json").read_bytes() == whole
-    assert [path.name for path in (place / "reports").iterdir()] == ["json.json"]
+    assert (workspace / "reports" / "json.json").read_bytes() == whole
+    assert [path.name for path in (workspace / "reports").iterdir()] == ["json.json"]
 
 
 # ---------------------------------------------------------------------- Ctrl-C, and all children
@@ -141,17 +143,15 @@ time.sleep(600)
 """
 
 
-def wait_for(what: Callable[[], bool]) -> None:
-    """Wait until it is so."""
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until the condition is true."""
     deadline = time.monotonic() + 60
-    while not what():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def test_ctrl_c_leaves_no_child_a_readable_session_and_all_else_as_it_was(
-    place: Path, tmp_path: Path
-):
+def test_ctrl_c_stops_all_children_and_keeps_the_session(workspace: Path, tmp_path: Path):
     other = Path(setup("other", fixtures={"kept.txt": "kept"}).workspace_path)
     family, pids = tmp_path / "family.py", tmp_path / "pids"
     family.write_text(FAMILY)
@@ -162,20 +162,20 @@ def test_ctrl_c_leaves_no_child_a_readable_session_and_all_else_as_it_was(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    unrelated = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 3)
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=60)
         assert (running.returncode, err) == (130, b"offbook: interrupted\n")
         assert not [pid for pid in pids.read_text().split() if is_alive(int(pid))]
-        assert is_alive(stranger.pid)
+        assert is_alive(unrelated.pid)
     finally:
-        stranger.kill()
-        stranger.wait()
-    told = inspect("t", format="summary")
-    assert "faults" not in told
-    assert told["termination"][-1]["reason"] == "Interrupted"
+        unrelated.kill()
+        unrelated.wait()
+    summary = inspect("t", format="summary")
+    assert "faults" not in summary
+    assert summary["termination"][-1]["reason"] == "Interrupted"
     assert (other / "kept.txt").read_text() == "kept"
     assert Workspaces().ids() == ["other", "t"]
 
@@ -183,7 +183,7 @@ def test_ctrl_c_leaves_no_child_a_readable_session_and_all_else_as_it_was(
 # ----------------------------------------------------------------------------- bad expressions
 
 
-async def act(**answer: Any) -> Any:
+async def run_mock(**answer: Any) -> Any:
     ran = await run("t", "a" * 60 + "!", mock_responses=[{"output": DONE, **answer}])
     return ran.error
 
@@ -207,36 +207,36 @@ USES: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize(
-    "pattern, told", [("[", "does not compile"), ("(a|aa)+$", "runs away: no answer within")]
+    "pattern, message", [("[", "invalid pattern"), ("(a|aa)+$", "took longer than")]
 )
-async def test_an_expression_that_cannot_be_used_is_told_within_a_moment(
-    place: Path,
+async def test_unusable_patterns_are_reported_quickly(
+    workspace: Path,
     monkeypatch: pytest.MonkeyPatch,
     use: Callable[[str], Any],
     pattern: str,
-    told: str,
+    message: str,
 ):
-    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.02)
-    (place / "a.txt").write_text("a" * 60 + "!")
-    await act(output="a" * 60 + f"!\n{DONE}")
+    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.02)
+    (workspace / "a.txt").write_text("a" * 60 + "!")
+    await run_mock(output="a" * 60 + f"!\n{DONE}")
     try:
-        said = str(use(pattern))
+        output = str(use(pattern))
     except OffbookError as error:
-        said = str(error)
-    assert told in said
+        output = str(error)
+    assert message in output
 
 
-async def test_a_trigger_that_runs_away_ends_the_run_with_its_reason(
+async def test_a_trigger_pattern_that_runs_away_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("offbook.trace.text_patterns.SECONDS", 0.02)
-    assert "runs away: no answer within" in await act(trigger_pattern="(a|aa)+$")
+    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.02)
+    assert "took longer than" in await run_mock(trigger_pattern="(a|aa)+$")
 
 
-async def test_a_trigger_that_is_none_is_refused_before_anything_runs(place: Path):
-    with pytest.raises(UsageError, match=r"mock_responses\[1\]\.trigger_pattern.*does not compile"):
-        await act(trigger_pattern="[")
-    assert not (place / "session.jsonl").exists()
+async def test_an_invalid_trigger_pattern_is_rejected_before_the_run(workspace: Path):
+    with pytest.raises(UsageError, match=r"mock_responses\[1\]\.trigger_pattern.*invalid pattern"):
+        await run_mock(trigger_pattern="[")
+    assert not (workspace / "session.jsonl").exists()
 
 
 # --------------------------------------------------------------------------- a workspace is gone
@@ -252,11 +252,11 @@ async def test_a_trigger_that_is_none_is_refused_before_anything_runs(place: Pat
     ],
     ids=["assert", "inspect", "report", "snapshot"],
 )
-def test_a_workspace_that_somebody_removed_is_told_with_those_there_are(
-    place: Path, use: Callable[[], Any]
+def test_a_removed_workspace_is_reported_with_the_existing_ones(
+    workspace: Path, use: Callable[[], Any]
 ):
     setup("other")
-    place.rename(place.parent / ".gone")
-    with pytest.raises(UsageError, match="there is no workspace 't'") as caught:
+    workspace.rename(workspace.parent / ".gone")
+    with pytest.raises(UsageError, match="unknown workspace 't'") as caught:
         use()
     assert "available: other" in str(caught.value)

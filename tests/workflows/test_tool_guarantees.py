@@ -1,4 +1,4 @@
-"""What the test tools promise at their edges: limits, links, floods, strange files, bad input."""
+"""Edge cases of the test tools: limits, links, large and unusual files, bad input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from offbook.checks.registry import evaluate_all
 from offbook.errors import RunError, UsageError
 from offbook.files import write_atomic
 from offbook.trace.events import Event
-from offbook.workflows.loop_run import run
+from offbook.workflows.loop_tools import run
 from offbook.workflows.scenario import read_scenario
 from offbook.workflows.scenario_runner import run_scenario
 from offbook.workflows.snapshots import diff, snapshot
@@ -33,24 +33,24 @@ def tag(topic: str, payload: str = "") -> str:
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def isolated_workspaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.delenv("CI", raising=False)
 
 
 @pytest.fixture
-def place() -> Path:
+def workspace() -> Path:
     """A workspace."""
     return Path(setup("w", fixtures={"a.txt": "a\n"}).workspace_path)
 
 
-def write_session(place: Path, rows: list[tuple[str, dict[str, Any]]]) -> Path:
-    """A session of our own making, a second an event."""
+def write_session(workspace: Path, rows: list[tuple[str, dict[str, Any]]]) -> Path:
+    """Write a session with record event per second."""
     lines = [
         json.dumps({"ts": n * 1000, "event": name, "data": data})
         for n, (name, data) in enumerate(rows)
     ]
-    path = place / "session.jsonl"
+    path = workspace / "session.jsonl"
     write_atomic(path, "\n".join(lines) + "\n")
     return path
 
@@ -66,31 +66,31 @@ def iteration(n: int, hat: str = "a") -> tuple[str, dict[str, Any]]:
 # ------------------------------------------------------------------------------ running
 
 
-async def test_answers_are_used_in_their_order_and_all_events_are_kept(place: Path):
-    said = [tag("task.note", str(n)) for n in range(2)] + ["LOOP_COMPLETE"]
-    ran = await run("w", "Go", mock_responses=said)
+async def test_responses_are_used_in_order_and_all_events_are_recorded(workspace: Path):
+    outputs = [tag("task.note", str(n)) for n in range(2)] + ["LOOP_COMPLETE"]
+    ran = await run("w", "Go", mock_responses=outputs)
     assert (ran.mock_responses_consumed, ran.mock_responses_remaining) == (3, 0)
-    found = inspect("w", filter={"event_types": ["bus.publish"]})["records"]
-    assert [one["data"]["payload"] for one in found] == ["Go", "0", "1"]
+    records = inspect("w", filter={"event_types": ["bus.publish"]})["records"]
+    assert [record["data"]["payload"] for record in records] == ["Go", "0", "1"]
 
 
-@pytest.mark.usefixtures("place")
-async def test_what_fits_nobody_is_told_by_its_own_number():
+@pytest.mark.usefixtures("workspace")
+async def test_unmatched_responses_are_reported_with_their_numbers():
     responses = [{"output": "a"}, {"output": "b", "trigger_pattern": "no"}, {"output": "c"}]
-    ran = await run("w", "Go", mock_responses=[*responses[:2], {**responses[2], "hat": "nobody"}])
-    assert "2 left, numbers 2, 3 (hat nobody)" in ran.error
+    ran = await run("w", "Go", mock_responses=[*responses[:2], {**responses[2], "hat": "other"}])
+    assert "2 remaining, numbers 2, 3 (hat other)" in ran.error
     assert 'the prompt begins "## Task\nGo' in ran.error
     assert (ran.mock_responses_consumed, ran.mock_responses_remaining) == (1, 2)
 
 
-async def test_a_promise_in_the_task_is_none(place: Path):
+async def test_a_promise_in_the_task_does_not_count(workspace: Path):
     ran = await run("w", "Say\nLOOP_COMPLETE", mock_responses=["no"] * 2, max_iterations=2)
     assert ran.termination_reason == "MaxIterations"
 
 
-async def test_scripted_answers_reach_for_no_network(place: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_mocked_run_opens_no_connection(workspace: Path, monkeypatch: pytest.MonkeyPatch):
     def refuse(*args: object) -> None:
-        raise AssertionError(f"somebody wants to connect: {args}")
+        raise AssertionError(f"unexpected connection: {args}")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -99,7 +99,7 @@ async def test_scripted_answers_reach_for_no_network(place: Path, monkeypatch: p
     assert check("w", [{"type": "exit_code", "expected": 0}]).passed
 
 
-async def test_at_the_limit_the_process_is_gone_and_its_words_are_kept(place: Path):
+async def test_at_the_time_limit_the_process_is_killed_and_its_output_kept(workspace: Path):
     code = "import os, time; print('my pid', os.getpid(), flush=True); time.sleep(600)"
     ran = await run(
         "w", "Go", backend="command", command=[sys.executable, "-c", code], max_runtime_secs=2
@@ -109,23 +109,21 @@ async def test_at_the_limit_the_process_is_gone_and_its_words_are_kept(place: Pa
     assert not is_alive(int(ran.stdout.split()[-1]))
 
 
-async def test_a_workspace_that_its_agent_removes_is_an_error_and_no_crash(
-    place: Path, tmp_path: Path
-):
+async def test_an_agent_that_removes_its_workspace_is_an_error(workspace: Path, tmp_path: Path):
     words = ["sh", "-c", "rm -rf $PWD"]
-    with pytest.raises(RunError, match="w: the workspace was removed while the loop ran"):
+    with pytest.raises(RunError, match="w: the workspace was removed during the run"):
         await run("w", "Go", backend="command", command=words)
-    path = tmp_path / "one.yaml"
+    path = tmp_path / "record.yaml"
     path.write_text(
         "run:\n  task: Go\n  backend: command\n  command: [sh, -c, rm -rf $PWD]\n"
         "assert: [{type: exit_code, expected: 1}]\n"
     )
-    played = await run_scenario(read_scenario(path), reports=tmp_path / "out")
-    assert (played.passed, "was removed while the loop ran" in played.error) == (False, True)
+    result = await run_scenario(read_scenario(path), reports=tmp_path / "out")
+    assert (result.passed, "was removed during the run" in result.error) == (False, True)
 
 
-async def test_each_try_has_a_fresh_workspace(tmp_path: Path):
-    path = tmp_path / "one.yaml"
+async def test_each_attempt_has_a_new_workspace(tmp_path: Path):
+    path = tmp_path / "record.yaml"
     log = tmp_path / "log"
     script = f"test -e mine && exit 9; touch mine; pwd >> {log}; test $(wc -l < {log}) -gt 1"
     path.write_text(
@@ -133,35 +131,37 @@ async def test_each_try_has_a_fresh_workspace(tmp_path: Path):
         f"  command: [sh, -c, '{script} && echo LOOP_COMPLETE']\n"
         "assert: [{type: exit_code, expected: 0}]\nretry: {max_attempts: 2}\n"
     )
-    played = await run_scenario(read_scenario(path), reports=tmp_path / "out")
-    assert (played.passed, played.flaky, played.attempts) == (True, True, 2)
+    result = await run_scenario(read_scenario(path), reports=tmp_path / "out")
+    assert (result.passed, result.flaky, result.attempts) == (True, True, 2)
     assert len(set(log.read_text().split())) == 2
 
 
 # ---------------------------------------------------------------------------- inspecting
 
 
-def test_a_torn_last_line_is_told_and_all_before_it_is_read(place: Path):
-    path = write_session(place, [publish("x.y", str(n)) for n in range(20)])
+def test_a_torn_last_line_is_reported_and_the_rest_is_read(workspace: Path):
+    path = write_session(workspace, [publish("x.y", str(n)) for n in range(20)])
     write_atomic(path, path.read_bytes()[:-20])
-    told = inspect("w")
-    assert (len(told["records"]), told["truncated_tail"]) == (19, True)
-    assert told["faults"][0]["line"] == 20
+    result = inspect("w")
+    assert (len(result["records"]), result["truncated_tail"]) == (19, True)
+    assert result["faults"][0]["line"] == 20
     assert check("w", [{"type": "event_count", "topic": "x.y", "exact": 19}]).passed
 
 
-def test_a_limit_bounds_what_is_shown_and_not_what_is_counted(place: Path):
-    write_session(place, [publish("x.y", str(n)) for n in range(50)])
-    told = inspect("w", limit=10)
-    assert [one["data"]["payload"] for one in told["records"]] == [str(n) for n in range(10)]
-    assert (told["total_matched"], told["truncated"]) == (50, True)
+def test_a_limit_applies_to_records_not_to_counts(workspace: Path):
+    write_session(workspace, [publish("x.y", str(n)) for n in range(50)])
+    result = inspect("w", limit=10)
+    assert [record["data"]["payload"] for record in result["records"]] == [
+        str(n) for n in range(10)
+    ]
+    assert (result["total_matched"], result["truncated"]) == (50, True)
     assert not inspect("w", limit=50)["truncated"]
 
 
 ROWS = [
     publish("start.it"),
     iteration(1),
-    publish("one", {"n": 1}),
+    publish("record", {"n": 1}),
     iteration(2, "b"),
     publish("two", {"n": 2}),
     iteration(3),
@@ -176,28 +176,28 @@ ROWS = [
         ({"before_iteration": 1}, ["start.it"]),
         ({"payload_pattern": r'"n":2'}, ["two"]),
         ({"topics": ["*.it"]}, ["start.it"]),
-        ({"topics": ["*"]}, ["start.it", "one", "two"]),
+        ({"topics": ["*"]}, ["start.it", "record", "two"]),
     ],
 )
-def test_a_filter_chooses_events(place: Path, wanted: dict[str, Any], topics: list[str]):
-    write_session(place, ROWS)
+def test_a_filter_selects_events(workspace: Path, wanted: dict[str, Any], topics: list[str]):
+    write_session(workspace, ROWS)
     records = inspect("w", filter={"event_types": ["bus.publish"], **wanted})["records"]
-    assert [one["data"]["topic"] for one in records] == topics
+    assert [record["data"]["topic"] for record in records] == topics
 
 
-def test_a_timeline_has_every_iteration_and_its_time(place: Path):
-    write_session(place, ROWS)
-    told = inspect("w", format="timeline")["timeline"]
-    assert [(one["iteration"], one["hat"], one["topics"]) for one in told] == [
-        (1, "a", ["one"]),
+def test_a_timeline_has_every_iteration_and_its_duration(workspace: Path):
+    write_session(workspace, ROWS)
+    result = inspect("w", format="timeline")["timeline"]
+    assert [(record["iteration"], record["hat"], record["topics"]) for record in result] == [
+        (1, "a", ["record"]),
         (2, "b", ["two"]),
         (3, "a", []),
     ]
-    assert [one["duration_ms"] for one in told] == [2000, 2000, 1000]
+    assert [record["duration_ms"] for record in result] == [2000, 2000, 1000]
 
 
-def test_a_pattern_that_is_none_is_named(place: Path):
-    write_session(place, ROWS)
+def test_an_invalid_filter_pattern_is_reported_with_its_field(workspace: Path):
+    write_session(workspace, ROWS)
     with pytest.raises(UsageError, match=r"filter\.payload_pattern"):
         inspect("w", filter={"payload_pattern": "["})
 
@@ -205,9 +205,9 @@ def test_a_pattern_that_is_none_is_named(place: Path):
 # ----------------------------------------------------------------------------- asserting
 
 
-async def test_a_pattern_that_runs_away_is_an_error_and_stops_nobody(place: Path):
+async def test_a_pattern_that_runs_away_is_an_error_of_one_assertion(workspace: Path):
     await run("w", "Go", mock_responses=DONE)
-    (place / "long.txt").write_text("a" * 100_000 + "!")
+    (workspace / "long.txt").write_text("a" * 100_000 + "!")
     checked = check(
         "w",
         [
@@ -215,24 +215,24 @@ async def test_a_pattern_that_runs_away_is_an_error_and_stops_nobody(place: Path
             {"type": "exit_code", "expected": 0},
         ],
     )
-    assert [one.status for one in checked.results] == ["error", "pass"]
+    assert [record.status for record in checked.results] == ["error", "pass"]
 
 
-async def test_what_is_wrong_with_a_file_is_told_apart(place: Path):
+async def test_missing_binary_and_folder_have_different_messages(workspace: Path):
     await run("w", "Go", mock_responses=DONE)
-    (place / "raw").write_bytes(b"\xff\xfe\x00")
-    (place / "folder").mkdir()
-    asked = [
+    (workspace / "raw").write_bytes(b"\xff\xfe\x00")
+    (workspace / "folder").mkdir()
+    assertions = [
         {"type": kind, "path": path, "pattern": "x"}
         for path in ("gone", "raw", "folder")
         for kind in ("file_contains", "file_not_contains")
     ]
-    results = check("w", asked).results
-    assert not any(one.passed for one in results)
-    assert len({one.message for one in results}) == 3
+    results = check("w", assertions).results
+    assert not any(record.passed for record in results)
+    assert len({record.message for record in results}) == 3
 
 
-async def test_a_longer_sequence_of_hats_is_shown(place: Path):
+async def test_a_failed_hat_sequence_shows_the_actual_one(workspace: Path):
     await run("w", "Go", mock_responses=[tag("build.task"), tag("build.done"), "LOOP_COMPLETE"])
     [result] = check("w", [{"type": "hat_sequence", "hats": ["planner", "builder"]}]).results
     assert (result.passed, result.actual) == (False, ["planner", "builder", "planner"])
@@ -250,16 +250,16 @@ LONG = [Event(0, "a", {}), Event(1500, "b", {})]
         (LONG, {"type": "duration", "max_secs": 0}, "fail", 1.5),
     ],
 )
-def test_signals_and_zeros_have_a_meaning(
+def test_signals_and_zero_limits_are_valid(
     events: list[Event], raw: dict[str, Any], status: str, actual: object
 ):
     [verdict] = evaluate_all([raw], CheckContext(events))
     assert (verdict.status, verdict.actual) == (status, actual)
 
 
-def test_both_sides_of_a_failure_are_in_the_answer_and_in_every_report(place: Path):
+def test_expected_and_actual_are_in_the_result_and_in_every_report(workspace: Path):
     call = {"tool": "refund", "input": {"id": 8}, "call_id": "1", "step": 0}
-    write_session(place, [("tool.call", call)])
+    write_session(workspace, [("tool.call", call)])
     wanted = [{"tool": "refund", "input": {"id": 7}}]
     [result] = check("w", [{"type": "tool_sequence", "tools": wanted}]).results
     rows = [
@@ -283,11 +283,11 @@ def test_both_sides_of_a_failure_are_in_the_answer_and_in_every_report(place: Pa
 # ------------------------------------------------------------------- snapshots and reports
 
 
-async def test_a_hard_link_gives_nothing_away(place: Path, tmp_path: Path):
+async def test_a_hard_link_is_not_read(workspace: Path, tmp_path: Path):
     await run("w", "Go", mock_responses=DONE)
     outside = tmp_path / "outside"
     outside.write_text("their words")
-    os.link(outside, place / "hard")
+    os.link(outside, workspace / "hard")
     checked = check("w", [{"type": "file_contains", "path": "hard", "pattern": "words"}])
     assert (checked.results[0].status, checked.results[0].passed) == ("error", False)
     assert "hard link" in checked.results[0].message
@@ -296,30 +296,32 @@ async def test_a_hard_link_gives_nothing_away(place: Path, tmp_path: Path):
     assert diff("w", "snap_w_001").changed_files == ["hard"]
 
 
-async def test_no_report_leaves_through_a_link(place: Path, tmp_path: Path):
+async def test_a_report_is_not_written_through_a_link(workspace: Path, tmp_path: Path):
     await run("w", "Go", mock_responses=DONE)
     outside = tmp_path / "outside"
     outside.mkdir()
-    (place / "link").symlink_to(outside)
+    (workspace / "link").symlink_to(outside)
     with pytest.raises(UsageError, match="leads out"):
         report("w", "junit", "x", output_path="link/x.xml")
     assert list(outside.iterdir()) == []
 
 
-def test_every_kind_of_change_is_told_as_what_it_is(place: Path):
+def test_each_kind_of_change_is_classified(workspace: Path):
     for name, text in (("old", "o\n"), ("same", "s\n"), ("ends", "a\r\nb\r\n"), ("empty", "")):
-        (place / name).write_text(text, newline="")
-    (place / "bytes").write_bytes(b"\x00\xff")
+        (workspace / name).write_text(text, newline="")
+    (workspace / "bytes").write_bytes(b"\x00\xff")
     snapshot("w", snapshot_id="before")
-    (place / "old").rename(place / "renamed")
-    (place / "same").chmod(0o755)
-    (place / "ends").write_text("a\nb\n")
-    (place / "bytes").write_bytes(b"\x00\xfe")
-    (place / "more").touch()
-    found = diff("w", "before")
-    assert found.changed_files == ["bytes", "ends"]
-    assert (found.added_files, found.deleted_files) == (["more", "renamed"], ["old"])
-    counts = {name: (one.additions, one.deletions) for name, one in found.diffs.items()}
+    (workspace / "old").rename(workspace / "renamed")
+    (workspace / "same").chmod(0o755)
+    (workspace / "ends").write_text("a\nb\n")
+    (workspace / "bytes").write_bytes(b"\x00\xfe")
+    (workspace / "more").touch()
+    difference = diff("w", "before")
+    assert difference.changed_files == ["bytes", "ends"]
+    assert (difference.added_files, difference.deleted_files) == (["more", "renamed"], ["old"])
+    counts = {
+        name: (record.additions, record.deletions) for name, record in difference.diffs.items()
+    }
     assert counts == {
         "bytes": (1, 1),
         "ends": (2, 2),
@@ -329,11 +331,11 @@ def test_every_kind_of_change_is_told_as_what_it_is(place: Path):
     }
 
 
-def test_a_huge_file_and_a_repository_do_not_flood_a_snapshot(place: Path):
-    with (place / "huge").open("wb") as file:
+def test_huge_files_and_git_folders_are_not_in_a_snapshot(workspace: Path):
+    with (workspace / "huge").open("wb") as file:
         os.truncate(file.fileno(), 100 * 1024 * 1024)
-    (place / ".git").mkdir()
-    (place / ".git" / "HEAD").write_text("ref: x\n")
-    taken = snapshot("w")
-    assert sorted(taken.files) == ["a.txt", "huge"]
-    assert taken.total_bytes < 200
+    (workspace / ".git").mkdir()
+    (workspace / ".git" / "HEAD").write_text("ref: x\n")
+    result = snapshot("w")
+    assert sorted(result.files) == ["a.txt", "huge"]
+    assert result.total_bytes < 200

@@ -1,4 +1,4 @@
-"""The test tools, one after the other, as an agent would use them."""
+"""The test tools in sequence, as an agent uses them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from offbook.errors import UsageError
 from offbook.files import write_atomic
 from offbook.trace.reader import Trace
-from offbook.workflows.loop_run import run
+from offbook.workflows.loop_tools import run
 from offbook.workflows.tools import check, inspect, report, setup
 from offbook.workflows.workspace import Workspaces
 
@@ -23,7 +23,7 @@ FLOW = [{"hat": "planner", "output": TASK}, {"hat": "builder", "output": DONE}]
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def isolated_workspaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
@@ -31,25 +31,25 @@ def read_file(path: str) -> str:
     return Path(path).read_text()
 
 
-async def play(**options: Any) -> Any:
-    given: dict[str, Any] = {"mock_responses": FLOW, **options}
-    return await run("here", "x", **given)
+async def run_here(**options: Any) -> Any:
+    arguments: dict[str, Any] = {"mock_responses": FLOW, **options}
+    return await run("here", "x", **arguments)
 
 
 async def test_verdicts_are_reported_to_ci():
     setup("ci")
     await run("ci", "Go", mock_responses=FLOW)
     check("ci", [{"type": "exit_code", "expected": 0}, {"type": "exit_code", "expected": 1}])
-    told = report("ci", "junit", "auth flow", include_traces=True)
-    assert (told.tests, told.passed, told.failed) == (2, 1, 1)
-    written = read_file(told.report_path)
+    result = report("ci", "junit", "auth flow", include_traces=True)
+    assert (result.tests, result.passed, result.failed) == (2, 1, 1)
+    written = read_file(result.report_path)
     assert 'tests="2" failures="1"' in written
     assert "session.jsonl" in written
     with pytest.raises(UsageError, match="leads out"):
         report("ci", "tap", "x", output_path="../x.tap")
 
 
-async def test_exhausted_answers_are_told_with_their_count():
+async def test_exhausted_responses_are_reported_with_their_count():
     setup("dry")
     ran = await run("dry", "Go", mock_responses=[{"output": TASK}])
     assert "all 1 mock responses are used" in ran.error
@@ -57,7 +57,7 @@ async def test_exhausted_answers_are_told_with_their_count():
     assert ran.mock_responses_consumed == 1
 
 
-async def test_an_earlier_session_is_set_aside_with_a_warning():
+async def test_an_earlier_session_is_archived_with_a_warning():
     setup("twice")
     await run("twice", "Go", mock_responses=FLOW)
     second = await run("twice", "Go", mock_responses=FLOW)
@@ -67,7 +67,7 @@ async def test_an_earlier_session_is_set_aside_with_a_warning():
     assert len(list(Trace(second.session_file))) == second.events_count
 
 
-async def test_many_runs_at_once_do_not_disturb_each_other():
+async def test_parallel_runs_are_independent():
     names = [f"w{n}" for n in range(8)]
     for name in names:
         setup(name)
@@ -77,7 +77,7 @@ async def test_many_runs_at_once_do_not_disturb_each_other():
     assert {ran.events_count for ran in runs} == {runs[0].events_count}
 
 
-async def test_a_command_is_ended_at_the_wall_clocks_limit():
+async def test_a_command_is_stopped_at_the_time_limit():
     setup("slow")
     code = "import time; print('working', flush=True); time.sleep(60)"
     ran = await run(
@@ -91,33 +91,33 @@ async def test_a_command_is_ended_at_the_wall_clocks_limit():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: run("gone", "x", mock_responses=FLOW), "there is no workspace 'gone'"),
+        (lambda: run("gone", "x", mock_responses=FLOW), "unknown workspace 'gone'"),
         (lambda: run("here", "x"), "needs mock_responses"),
         (lambda: run("here", "x", backend="mok"), "did you mean 'mock'"),
         (lambda: run("here", "x", mock_responses=[{"outptu": "x"}]), "outptu"),
-        (lambda: play(mock_responses={"output": "x"}), "mock_responses is a list"),
-        (lambda: play(mock_responses="LOOP_COMPLETE"), "mock_responses is a list"),
-        (lambda: play(mock_responses=[{"output": "x", "delay_ms": -1}]), "delay_ms"),
-        (lambda: play(max_iterations=0), "max_iterations is 0"),
-        (lambda: play(max_iterations="5"), "max_iterations is '5'"),
-        (lambda: play(max_runtime_secs=0), "max_runtime_secs is 0"),
+        (lambda: run_here(mock_responses={"output": "x"}), "mock_responses is a list"),
+        (lambda: run_here(mock_responses="LOOP_COMPLETE"), "mock_responses is a list"),
+        (lambda: run_here(mock_responses=[{"output": "x", "delay_ms": -1}]), "delay_ms"),
+        (lambda: run_here(max_iterations=0), "max_iterations is 0"),
+        (lambda: run_here(max_iterations="5"), "max_iterations is '5'"),
+        (lambda: run_here(max_runtime_secs=0), "max_runtime_secs is 0"),
     ],
 )
-async def test_wrong_calls_are_told_before_anything_runs(call: Any, message: str):
+async def test_invalid_options_are_rejected_before_the_run(call: Any, message: str):
     setup("here")
     with pytest.raises(UsageError, match=message):
         await call()
 
 
-def test_nothing_asserted_is_not_a_pass():
+def test_a_check_without_assertions_is_an_error():
     setup("empty")
-    with pytest.raises(UsageError, match="no assertions"):
+    with pytest.raises(UsageError, match="missing assertions"):
         check("empty", [])
     with pytest.raises(UsageError, match="no session yet"):
         check("empty", [{"type": "exit_code", "expected": 0}])
 
 
-async def test_inspecting_is_bounded_and_says_so():
+async def test_inspect_is_limited_and_reports_truncation():
     setup("many")
     await run("many", "Go", mock_responses=FLOW)
     some = inspect("many", limit=2)
@@ -133,17 +133,17 @@ async def test_inspecting_is_bounded_and_says_so():
         inspect("many", filter={"topic": []})
 
 
-async def test_a_corrupt_session_names_its_line():
+async def test_a_corrupt_session_is_reported_with_its_line():
     setup("broken")
     ran = await run("broken", "Go", mock_responses=FLOW)
     lines = read_file(ran.session_file).splitlines(keepends=True)
     write_atomic(Path(ran.session_file), "".join([*lines[:6], "{oops\n", *lines[6:]]))
     assert inspect("broken")["faults"][0]["line"] == 7
     assert inspect("broken")["faults"][0]["text"] == "{oops"
-    for ask in (lambda: check("broken", HOLDS), lambda: report("broken", "junit", "x")):
-        with pytest.raises(UsageError, match=r"session\.jsonl:7: the session is corrupt") as told:
-            ask()
-        assert "the line begins: {oops" in str(told.value)
+    for call in (lambda: check("broken", HOLDS), lambda: report("broken", "junit", "x")):
+        with pytest.raises(UsageError, match=r"session\.jsonl:7: the session is corrupt") as raised:
+            call()
+        assert "the line begins: {oops" in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ async def test_a_corrupt_session_names_its_line():
     [
         (setup, {"config": {"hats": 5}}, "config: Expected `object"),
         (setup, {"config": {"event_loop": {"max_iterations": -1}}}, "Expected `int` >= 0"),
-        (setup, {"config": [1]}, "config is an object"),
-        (setup, {"scratchpad": 5}, "are texts by their paths"),
+        (setup, {"config": [1]}, "config must be an object"),
+        (setup, {"scratchpad": 5}, "must map paths to texts"),
         (inspect, {"limit": 0}, "limit is 0"),
         (inspect, {"limit": -1, "format": "summary"}, "limit is -1"),
         (inspect, {"limit": "5"}, "limit is '5'"),
@@ -160,7 +160,7 @@ async def test_a_corrupt_session_names_its_line():
         (inspect, {"filter": {"topcs": []}}, "did you mean 'topics'"),
     ],
 )
-def test_wrong_words_are_told_and_nothing_is_left_behind(
+def test_invalid_arguments_are_rejected_without_side_effects(
     tool: Any, options: dict[str, Any], message: str
 ):
     setup("here")

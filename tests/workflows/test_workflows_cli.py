@@ -108,17 +108,17 @@ def test_workspaces_are_listed_and_removed_by_name(flow: Path, workspace_command
     [
         (("run", "gone", "--task", "x", "--mock-responses", "[{}]"), "available: flow"),
         (("run", "flow", "--task", "x"), "needs mock_responses"),
-        (("diff", "flow", "befor"), "there is no snapshot 'befor'"),
-        (("snapshot", "flow", "--id", "../x"), "no name for a snapshot"),
+        (("diff", "flow", "befor"), "unknown snapshot 'befor'"),
+        (("snapshot", "flow", "--id", "../x"), "invalid snapshot name"),
         (("assert", "flow", "{oops"), "assertions: invalid JSON"),
         (("assert", "flow", "no-such.yaml"), "no-such.yaml: cannot be read"),
         (("inspect", "flow", "--filter", '{"topic": []}'), "did you mean 'topics'"),
-        (("inspect", "flow", "--filter", "[]"), "filter is an object, not list"),
+        (("inspect", "flow", "--filter", "[]"), "filter must be an object, got list"),
         (("inspect", "flow", "--limit", "0"), "limit is 0"),
         (("report", "flow", "junit", "--output", "../x"), "leads out"),
-        (("cleanup", "../x"), "no name for a workspace"),
+        (("cleanup", "../x"), "invalid workspace name"),
         (("setup", "flow"), "exists already"),
-        (("setup", "two", "--fixture", "x"), "is not NAME=VALUE"),
+        (("setup", "two", "--fixture", "x"), "write NAME=VALUE"),
         (("setup", "two", "--fixture", "../x=y"), "leads out"),
     ],
 )
@@ -175,7 +175,7 @@ def test_only_named_variables_reach_the_agent(
     outcome = workspace_command(*words, "--env", "MINE", "--env", "YOURS=a=b")
     assert outcome.out.startswith("here, , a=b\n")
     wrong = workspace_command(*words, "--env", "NOWHERE")
-    assert (wrong.code, "env 'NOWHERE' is not set here" in wrong.err) == (2, True)
+    assert (wrong.code, "environment variable 'NOWHERE' is not set" in wrong.err) == (2, True)
 
 
 def test_the_loop_is_recorded_and_replayed(workspaces: Path, workspace_command: Offbook):
@@ -192,7 +192,7 @@ def test_the_loop_is_recorded_and_replayed(workspaces: Path, workspace_command: 
     for words in (("record", "one"), ("replay", "one")):
         assert workspace_command(*words).code == 2
     no_agent = workspace_command("record", "one", "x", *options)
-    assert "no backend that can be recorded" in no_agent.err
+    assert "cannot be recorded" in no_agent.err
 
 
 def test_ctrl_c_stops_the_agent_and_keeps_the_session(workspaces: Path, workspace_command: Offbook):

@@ -1,4 +1,4 @@
-"""A workspace is a folder of its own, and nothing leads out of it."""
+"""A workspace is an isolated folder: no path or link leads out of it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def workspaces(tmp_path: Path) -> Workspaces:
     return Workspaces(tmp_path / "workspaces")
 
 
-def test_setting_up_writes_exactly_the_files_asked_for(workspaces: Workspaces):
-    made, files = workspaces.create(
+def test_create_writes_exactly_the_fixtures(workspaces: Workspaces):
+    workspace, files = workspaces.create(
         "t1", fixtures={"src/main.py": "x = 1\n"}, scratchpad="## Plan\n"
     )
     assert files == ["src/main.py", ".agent/scratchpad.md"]
-    found = {str(p.relative_to(made.path)) for p in made.path.rglob("*") if p.is_file()}
-    assert found == {*files, MARKER}
+    paths = {str(p.relative_to(workspace.path)) for p in workspace.path.rglob("*") if p.is_file()}
+    assert paths == {*files, MARKER}
     assert workspaces.ids() == ["t1"]
 
 
-def test_a_name_is_given_once_whatever_its_case(workspaces: Workspaces):
+def test_names_are_unique_without_case(workspaces: Workspaces):
     workspaces.create("t1", fixtures={"a": "first"})
     for name in ("t1", "T1"):
         with pytest.raises(UsageError, match="exists already"):
@@ -40,8 +40,8 @@ def test_a_name_is_given_once_whatever_its_case(workspaces: Workspaces):
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "/abs", "a/b", "a\0b", "x" * 300, "a..b"])
-def test_a_wrong_name_is_refused_before_anything_is_written(workspaces: Workspaces, name: str):
-    with pytest.raises(UsageError, match="no name for a workspace"):
+def test_an_invalid_name_is_rejected_before_anything_is_written(workspaces: Workspaces, name: str):
+    with pytest.raises(UsageError, match="invalid workspace name"):
         workspaces.create(name)
     assert not workspaces.root.exists()
 
@@ -49,59 +49,57 @@ def test_a_wrong_name_is_refused_before_anything_is_written(workspaces: Workspac
 @pytest.mark.parametrize(
     "path", ["../../evil", "/etc/x", "a/../../x", "", "a\0", "..\\x", "C:\\x", "a/.."]
 )
-def test_a_fixture_that_leads_out_leaves_nothing_behind(workspaces: Workspaces, path: str):
-    with pytest.raises(UsageError, match=r"leads out|names a drive"):
+def test_a_fixture_path_outside_creates_nothing(workspaces: Workspaces, path: str):
+    with pytest.raises(UsageError, match=r"leads out|has a drive"):
         workspaces.create("t1", fixtures={"fine": "x", path: "evil"})
     assert workspaces.ids() == []
     assert not workspaces.root.exists() or not list(workspaces.root.iterdir())
 
 
-def test_no_link_leads_out(workspaces: Workspaces, tmp_path: Path):
+def test_links_to_the_outside_are_rejected(workspaces: Workspaces, tmp_path: Path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("s")
-    made, _ = workspaces.create("t1")
-    (made.path / "link").symlink_to(outside)
-    os.link(outside / "secret", made.path / "hard")
+    workspace, _ = workspaces.create("t1")
+    (workspace.path / "link").symlink_to(outside)
+    os.link(outside / "secret", workspace.path / "hard")
     for path in ("link/secret", "link", "hard"):
         with pytest.raises(UsageError, match=r"leads out|hard link"):
-            made.place(path)
+            workspace.resolve(path)
 
 
-def test_cleaning_up_removes_links_and_not_what_they_point_to(
-    workspaces: Workspaces, tmp_path: Path
-):
+def test_remove_does_not_follow_links(workspaces: Workspaces, tmp_path: Path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("s")
-    made, _ = workspaces.create("t1", fixtures={"locked/file": "x"})
-    (made.path / "link").symlink_to(outside)
-    (made.path / "locked").chmod(0)
+    workspace, _ = workspaces.create("t1", fixtures={"locked/file": "x"})
+    (workspace.path / "link").symlink_to(outside)
+    (workspace.path / "locked").chmod(0)
     workspaces.remove("t1")
-    assert not made.path.exists()
+    assert not workspace.path.exists()
     assert (outside / "kept").read_text() == "s"
 
 
-def test_cleaning_up_may_keep_the_session_and_nothing_else(workspaces: Workspaces):
-    made, _ = workspaces.create("t1", fixtures={"a/b": "x"})
-    made.session.write_text("{}\n")
+def test_remove_can_preserve_the_session_only(workspaces: Workspaces):
+    workspace, _ = workspaces.create("t1", fixtures={"a/b": "x"})
+    workspace.session.write_text("{}\n")
     assert workspaces.remove("t1", preserve_session=True) == ["session.jsonl"]
-    assert [p.name for p in made.path.iterdir()] == ["session.jsonl"]
+    assert [p.name for p in workspace.path.iterdir()] == ["session.jsonl"]
     assert workspaces.ids() == []
 
 
-def test_a_name_whose_session_was_kept_can_be_given_again(workspaces: Workspaces):
+def test_a_name_with_a_preserved_session_can_be_used_again(workspaces: Workspaces):
     for number in (1, 2):
-        made, _ = workspaces.create("t1", fixtures={"a": str(number)})
-        made.session.write_text(f"{number}\n")
+        workspace, _ = workspaces.create("t1", fixtures={"a": str(number)})
+        workspace.session.write_text(f"{number}\n")
         assert workspaces.remove("t1", preserve_session=True)
-        assert {p.name for p in made.path.iterdir()} == {"session.jsonl"}
-    made, _ = workspaces.create("t1")
-    assert (made.path / "session-1.jsonl").read_text() == "2\n"
-    assert not made.session.exists()
+        assert {p.name for p in workspace.path.iterdir()} == {"session.jsonl"}
+    workspace, _ = workspaces.create("t1")
+    assert (workspace.path / "session-1.jsonl").read_text() == "2\n"
+    assert not workspace.session.exists()
 
 
-def test_a_folder_that_is_no_workspace_is_not_taken_over(workspaces: Workspaces):
+def test_a_foreign_folder_is_not_replaced(workspaces: Workspaces):
     foreign = workspaces.root / "t1"
     foreign.mkdir(parents=True)
     (foreign / "notes.txt").write_text("mine")
@@ -114,25 +112,25 @@ def test_a_folder_that_is_no_workspace_is_not_taken_over(workspaces: Workspaces)
     "fixtures",
     [{"a": "x", "a/b": "y"}, {"d/": "x"}, {".": "x"}, {"": "x"}, {"a": 5}, {5: "a"}, ["a"], "a"],
 )
-def test_what_is_no_set_of_files_is_refused(workspaces: Workspaces, fixtures: Any):
+def test_invalid_fixtures_are_rejected(workspaces: Workspaces, fixtures: Any):
     with pytest.raises(UsageError, match=r"fixtures"):
         workspaces.create("t1", fixtures=fixtures)
     assert workspaces.ids() == []
     assert not workspaces.root.exists()
 
 
-def test_an_unknown_name_is_answered_with_those_there_are(workspaces: Workspaces):
+def test_an_unknown_name_is_reported_with_the_existing_ones(workspaces: Workspaces):
     with pytest.raises(UsageError, match="available: none"):
         workspaces.find("t1")
     workspaces.create("t1")
     with pytest.raises(UsageError, match="available: t1"):
         workspaces.remove("t2")
     workspaces.remove("t1")
-    with pytest.raises(UsageError, match="there is no workspace 't1'"):
+    with pytest.raises(UsageError, match="unknown workspace 't1'"):
         workspaces.remove("t1")
 
 
-def test_only_what_dead_processes_left_long_ago_is_swept(
+def test_only_old_workspaces_of_ended_processes_are_stale(
     workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
 ):
     for name in ("old-dead", "old-alive", "new-dead"):
@@ -140,8 +138,8 @@ def test_only_what_dead_processes_left_long_ago_is_swept(
     (workspaces.root / "foreign").mkdir()
 
     def age(name: str, pid: int, seconds: float) -> None:
-        card = WorkspaceInfo(name, pid, time.time() - seconds)
-        (workspaces.root / name / MARKER).write_bytes(msgspec.json.encode(card))
+        info = WorkspaceInfo(name, pid, time.time() - seconds)
+        (workspaces.root / name / MARKER).write_bytes(msgspec.json.encode(info))
 
     age("old-dead", 4_000_001, 2 * module.STALE_SECONDS)
     age("old-alive", os.getpid(), 2 * module.STALE_SECONDS)
@@ -152,7 +150,7 @@ def test_only_what_dead_processes_left_long_ago_is_swept(
     monkeypatch.undo()
 
 
-def test_of_many_who_want_one_name_one_gets_it_whole(workspaces: Workspaces):
+def test_one_of_many_concurrent_creations_wins(workspaces: Workspaces):
     def make(number: int) -> str:
         try:
             workspaces.create("same", fixtures={f"{n}.txt": str(number) for n in range(20)})
@@ -161,8 +159,8 @@ def test_of_many_who_want_one_name_one_gets_it_whole(workspaces: Workspaces):
             return ""
         return str(number)
 
-    with ThreadPoolExecutor(8) as crowd:
-        [winner] = filter(None, crowd.map(make, range(40)))
-    made = workspaces.find("same").path
-    assert {path.read_text() for path in made.glob("*.txt")} == {winner}
+    with ThreadPoolExecutor(8) as executor:
+        [winner] = filter(None, executor.map(make, range(40)))
+    folder = workspaces.find("same").path
+    assert {path.read_text() for path in folder.glob("*.txt")} == {winner}
     assert [path.name for path in workspaces.root.iterdir()] == ["same"]

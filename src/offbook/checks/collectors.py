@@ -220,7 +220,7 @@ class OutputMatch(Collector):
         try:
             pattern = compile_pattern(self._pattern, f"{self._stream}_contains.pattern")
             text = self._remainder + text
-            end, keep_from = (len(text), 0) if final else pattern.reach(text)
+            end, keep_from = (len(text), 0) if final else pattern.stream_bounds(text)
             self._matched = end > 0 and pattern.search(text[:end]) is not None
             self._remainder = "" if self._matched else text[keep_from:]
             # The next block is at least as long as the remainder: each character is searched a

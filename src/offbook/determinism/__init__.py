@@ -1,1 +1,1 @@
-"""The doors through which time, names and chance come in."""
+"""Time, ids, threads and the network, under control: two runs of a test are the same."""

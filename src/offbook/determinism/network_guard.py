@@ -1,9 +1,12 @@
-"""What this process does to the world outside, told before it happens.
+"""No request leaves the machine unless the test allows it.
 
-Python announces every connection, look-up and opened file as an audit event. A hook for these can
-never be taken out again, so there is one for the process, put in when it is first needed; whoever
-wants to watch some events is asked about those alone, and may leave again. A handler that raises
-keeps the thing from happening.
+    with block_network(allow=("registry.example:443",)) as guard:
+        ...                     # a connection raises IsolationError with the user's line
+    guard.refused               # the same errors, also if the agent swallowed them
+
+The guard applies to the task that opened it: to what it awaits, and to the tasks and threads that
+it starts. It sees Python's own sockets. A library that opens connections in native code (gRPC,
+uvloop, curl) must be answered at its transport.
 """
 
 from __future__ import annotations
@@ -20,108 +23,104 @@ from offbook.determinism.patch import apply_patch
 from offbook.determinism.thread_context import call_origin, propagate_to_threads, thread_variable
 from offbook.errors import IsolationError
 
-# --- What this process does to the world outside, told before it happens.
+# --- Audit events: Python announces connections, look-ups and opened files before they happen
 
 AuditHandler = Callable[[str, tuple[Any, ...]], None]
 
 
 class AuditHook:
-    """The hook, and who watches which events."""
+    """The one audit hook of this process, and the handlers of each event.
+
+    Python can never remove a hook. So there is a single one, installed when it is first needed,
+    and handlers come and go. A handler that raises prevents the operation.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._installed = False
-        # replaced, never changed: the hook reads it in any thread, without the lock
-        self._watchers: dict[str, tuple[AuditHandler, ...]] = {}
+        # replaced, never changed in place: the hook reads it in any thread, without the lock
+        self._handlers: dict[str, tuple[AuditHandler, ...]] = {}
 
     def watch(self, events: Iterable[str], handler: AuditHandler) -> Callable[[], None]:
-        """Ask `handler` before each of these events; call the answer to stop."""
+        """Call `handler` before each of these events; return a function that stops it."""
         names = frozenset(events)
         with self._lock:
-            self._watchers = self._watchers | {
-                name: (*self._watchers.get(name, ()), handler) for name in names
+            self._handlers = self._handlers | {
+                name: (*self._handlers.get(name, ()), handler) for name in names
             }
             if not self._installed:
                 self._installed = True
-                sys.addaudithook(self._make_hook())
+
+                # A function, since a method takes twice as long: Python checks each time whether
+                # the hook may be traced, which a method answers with an exception.
+                def hook(event: str, args: tuple[Any, ...]) -> None:
+                    for watcher in self._handlers.get(event, ()):
+                        watcher(event, args)
+
+                sys.addaudithook(hook)
 
         def stop() -> None:
             with self._lock:
-                self._watchers = {
-                    name: left
-                    for name, handlers in self._watchers.items()
-                    if (left := _without(handlers, handler) if name in names else handlers)
-                }
+                remaining: dict[str, tuple[AuditHandler, ...]] = {}
+                for name, handlers in self._handlers.items():
+                    left = list(handlers)
+                    if name in names and handler in left:
+                        left.remove(handler)  # once: a handler can be added twice
+                    if left:
+                        remaining[name] = tuple(left)
+                self._handlers = remaining
 
         return stop
-
-    def _make_hook(self) -> AuditHandler:
-        """The hook. It is called for much that nobody watches: a method would take twice as long.
-
-        Python asks it each time whether it may be traced, which a method denies by an exception.
-        """
-
-        def hear(event: str, args: tuple[Any, ...]) -> None:
-            for handler in self._watchers.get(event, ()):
-                handler(event, args)
-
-        return hear
-
-
-def _without(handlers: tuple[AuditHandler, ...], handler: AuditHandler) -> tuple[AuditHandler, ...]:
-    """All but one of these: whoever watches twice, stops twice."""
-    at = handlers.index(handler) if handler in handlers else len(handlers)
-    return handlers[:at] + handlers[at + 1 :]
 
 
 watch_audit_events = AuditHook().watch
 
-
-# --- Nothing leaves the machine unless the test said so.
+# --- The guard
 
 LOOKUPS = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
 SENDINGS = {"socket.connect", "socket.sendto", "socket.sendmsg"}
 INTERNET = {socket.AF_INET, socket.AF_INET6}
-LOCAL_NAMES = {"", "localhost", "0.0.0.0", "::"}  # noqa: S104 - to connect to these is to stay here
+LOCAL_NAMES = {"", "localhost", "0.0.0.0", "::"}  # noqa: S104 - a connection to these is local
 
 _current_guard = thread_variable("offbook_border")
 
 
 class NetworkGuard:
-    """What may pass, and what was refused."""
+    """The allowed addresses, and the connections that were refused."""
 
     def __init__(self, allow: tuple[str, ...] = (), outer: NetworkGuard | None = None) -> None:
-        self._allow = {_split(address) for address in allow}
+        self._allow = {_split_address(address) for address in allow}
         self._outer = outer
         self.refused: list[IsolationError] = []
 
-    def admits(self, host: str, port: int | None) -> bool:
-        """Whether this address may be reached: it was allowed, by everybody around us."""
+    def allows(self, host: str, port: int | None) -> bool:
+        """Return whether an address is allowed here and in all guards around this one."""
         named = any(h == host and (port is None or p in {None, port}) for h, p in self._allow)
-        return named and (self._outer is None or self._outer.admits(host, port))
+        return named and (self._outer is None or self._outer.allows(host, port))
 
-    def learn(self, host: str, port: int | None, addresses: Iterable[str]) -> None:
-        """Remember that an allowed host is to be found at these addresses."""
-        if self.admits(host, port):
+    def add_addresses(self, host: str, port: int | None, addresses: Iterable[str]) -> None:
+        """Allow the IP addresses of an allowed host: a connection has only these."""
+        if self.allows(host, port):
             self._allow |= {(address, port) for address in addresses}
             if self._outer is not None:
-                self._outer.learn(host, port, addresses)
+                self._outer.add_addresses(host, port, addresses)
 
-    def check(self, host: str, port: int | None, doing: str) -> None:
-        """Refuse what may not pass."""
-        if is_this_machine(host) or self.admits(host, port):
+    def check(self, host: str, port: int | None, action: str) -> None:
+        """Raise IsolationError unless the address is this machine or allowed."""
+        if is_this_machine(host) or self.allows(host, port):
             return
-        shown = host if port is None else f"{host}:{port}"
+        address = host if port is None else f"{host}:{port}"
         error = IsolationError(
-            f"{doing} {shown}, which is not this machine",
+            f"{action} {address}, which is not this machine",
             where=call_origin(),
-            hint=f"let the source answer it, or allow it: allow=({shown!r},)",
+            hint=f"let the source answer it, or allow it: allow=({address!r},)",
         )
         self.refused.append(error)
         raise error
 
 
-def _split(address: str) -> tuple[str, int | None]:
+def _split_address(address: str) -> tuple[str, int | None]:
+    """Return the host and the port of `example.org:443`, `[::1]:80` or `example.org`."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or (":" in host and not host.endswith("]")):
         return address.strip("[]"), None
@@ -130,26 +129,26 @@ def _split(address: str) -> tuple[str, int | None]:
 
 @contextmanager
 def block_network(*, allow: tuple[str, ...] = ()) -> Generator[NetworkGuard]:
-    """Refuse everything from in here that would leave the machine, but for `allow`ed addresses.
+    """Refuse every connection from this block to another machine, except to `allow`ed addresses.
 
     An address is a host, or a host and a port: `"example.org"`, `"example.org:443"`.
     """
-    border = NetworkGuard(allow, _current_guard.get())
+    guard = NetworkGuard(allow, _current_guard.get())
     with ExitStack() as stack:
-        stack.callback(watch_audit_events(LOOKUPS, _look_up))
-        stack.callback(watch_audit_events(SENDINGS, _send))
+        stack.callback(watch_audit_events(LOOKUPS, _on_lookup))
+        stack.callback(watch_audit_events(SENDINGS, _on_send))
         for name in ("connect", "connect_ex", "sendto"):
-            # Python looks up the name in an address before it announces the connection
-            stack.callback(apply_patch(socket.socket, name, _resolve))
+            # Python looks up the host of an address before it announces the connection
+            stack.callback(apply_patch(socket.socket, name, _check_before))
         if allow:
-            stack.callback(apply_patch(socket, "getaddrinfo", _find))
+            stack.callback(apply_patch(socket, "getaddrinfo", _note_addresses))
         stack.enter_context(propagate_to_threads())
-        stack.callback(_current_guard.reset, _current_guard.set(border))
-        yield border
+        stack.callback(_current_guard.reset, _current_guard.set(guard))
+        yield guard
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether this is an address, or a name, of this very machine."""
+    """Return whether a name or an address is this machine's."""
     name = host.rstrip(".").lower()
     if name in LOCAL_NAMES or name.endswith(".localhost"):
         return True
@@ -159,47 +158,8 @@ def is_this_machine(host: str) -> bool:
         return False
 
 
-def _look_up(event: str, args: tuple[Any, ...]) -> None:
-    border: NetworkGuard | None = _current_guard.get()
-    if border is None:
-        return
-    host = _text(args[0])
-    if not is_ip_address(host):  # which needs no look-up, and so goes nowhere
-        port = args[1] if event == "socket.getaddrinfo" else None
-        border.check(host, _number(port), "tried to look up")
-
-
-def _find(
-    original: Callable[..., Any], host: object, port: object, *args: Any, **named: Any
-) -> Any:
-    found = original(host, port, *args, **named)
-    border: NetworkGuard | None = _current_guard.get()
-    if border is not None:
-        border.learn(_text(host), _number(port), [entry[4][0] for entry in found])
-    return found
-
-
-def _send(_event: str, args: tuple[Any, ...]) -> None:
-    border: NetworkGuard | None = _current_guard.get()
-    if border is not None:
-        _check_address(border, args[0], args[1])
-
-
-def _resolve(original: Callable[..., Any], sock: socket.socket, *args: Any) -> Any:
-    border: NetworkGuard | None = _current_guard.get()
-    if border is not None and args:
-        _check_address(border, sock, args[-1])
-    return original(sock, *args)
-
-
-def _check_address(border: NetworkGuard, sock: socket.socket, address: object) -> None:
-    if sock.family in INTERNET and isinstance(address, tuple):
-        host, port = cast("tuple[object, object]", address[:2])
-        border.check(_text(host), _number(port), "tried to reach")
-
-
 def is_ip_address(host: str) -> bool:
-    """Whether this is an address already."""
+    """Return whether this is an IP address and not a name."""
     try:
         ip_address(host.partition("%")[0])
     except ValueError:
@@ -207,13 +167,53 @@ def is_ip_address(host: str) -> bool:
     return True
 
 
-def _text(host: object) -> str:
+def _on_lookup(event: str, args: tuple[Any, ...]) -> None:
+    guard: NetworkGuard | None = _current_guard.get()
+    if guard is None:
+        return
+    host = _host_text(args[0])
+    if not is_ip_address(host):  # an IP address needs no request to a name server
+        port = args[1] if event == "socket.getaddrinfo" else None
+        guard.check(host, _port_number(port), "tried to look up")
+
+
+def _on_send(_event: str, args: tuple[Any, ...]) -> None:
+    guard: NetworkGuard | None = _current_guard.get()
+    if guard is not None:
+        _check_address(guard, args[0], args[1])
+
+
+def _check_before(original: Callable[..., Any], sock: socket.socket, *args: Any) -> Any:
+    guard: NetworkGuard | None = _current_guard.get()
+    if guard is not None and args:
+        _check_address(guard, sock, args[-1])
+    return original(sock, *args)
+
+
+def _note_addresses(
+    original: Callable[..., Any], host: object, port: object, *args: Any, **named: Any
+) -> Any:
+    entries = original(host, port, *args, **named)
+    guard: NetworkGuard | None = _current_guard.get()
+    if guard is not None:
+        addresses = [entry[4][0] for entry in entries]
+        guard.add_addresses(_host_text(host), _port_number(port), addresses)
+    return entries
+
+
+def _check_address(guard: NetworkGuard, sock: socket.socket, address: object) -> None:
+    if sock.family in INTERNET and isinstance(address, tuple):
+        host, port = cast("tuple[object, object]", address[:2])
+        guard.check(_host_text(host), _port_number(port), "tried to reach")
+
+
+def _host_text(host: object) -> str:
     if isinstance(host, (bytes, bytearray)):
         return host.decode("ascii", "replace")
     return "" if host is None else str(host)
 
 
-def _number(port: object) -> int | None:
+def _port_number(port: object) -> int | None:
     if isinstance(port, (str, bytes)):
         return int(port) if port.isdigit() else None
     return port if isinstance(port, int) else None

@@ -1,4 +1,9 @@
-"""Functions put around those of others, once for however many want it, and taken away again."""
+"""Wrappers around functions of other libraries: shared by all users, removed by the last.
+
+undo = apply_patch(socket.socket, "connect", wrapper)   # wrapper(original, *args)
+...
+undo()
+"""
 
 from __future__ import annotations
 
@@ -8,85 +13,85 @@ from threading import Lock
 from typing import Any
 
 Wrapper = Callable[..., Any]
-"""Called with the original function first, then with what that would have been called with."""
+"""Called with the original function first, then with the arguments of the call."""
 
 
 class PatchRegistry:
-    """Which functions have something around them, and for how many.
+    """The patched functions of this process.
 
-    The one who wants it last takes it away. Two runs at once, or one inside the other, share a
-    patch: so what is put around must find out itself for whom it works, from a `ContextVar`.
+    Two runs at once, or one inside the other, share a patch, and the last to undo removes it. So
+    a wrapper must find out from a `ContextVar` which run it works for.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._laid: dict[tuple[object, str], _Patch] = {}
+        self._patches: dict[tuple[object, str], _Patch] = {}
 
-    def lay(self, owner: object, name: str, around: Wrapper) -> Callable[[], None]:
-        """Put `around` around the function of this name; call the answer to take it away."""
+    def apply(self, owner: object, name: str, wrapper: Wrapper) -> Callable[[], None]:
+        """Wrap the function of this name; return a function that undoes it."""
         with self._lock:
-            patch = self._laid.get((owner, name))
-            if patch is None or not patch.stands:
-                patch = self._laid[owner, name] = _Patch(owner, name)
-            patch.add(around)
-        return partial(self._lift, patch, around)
+            patch = self._patches.get((owner, name))
+            if patch is None or not patch.in_effect:
+                patch = self._patches[owner, name] = _Patch(owner, name)
+            patch.add(wrapper)
+        return partial(self._undo, patch, wrapper)
 
-    def _lift(self, patch: _Patch, around: Wrapper) -> None:
+    def _undo(self, patch: _Patch, wrapper: Wrapper) -> None:
         with self._lock:
-            patch.drop(around)
-            if patch.wanted:
+            patch.discard(wrapper)
+            if patch.users:
                 return
-            patch.remove()
-            if self._laid.get(patch.place) is patch:
-                del self._laid[patch.place]
+            patch.restore()
+            if self._patches.get(patch.target) is patch:
+                del self._patches[patch.target]
 
 
 class _Patch:
-    """One function, replaced: whatever is wanted around it is called, the latest first."""
+    """One replaced function. Its wrappers are called from the latest to the first."""
 
     def __init__(self, owner: object, name: str) -> None:
-        self.place = owner, name
-        self.wanted: dict[Wrapper, int] = {}
+        self.target = owner, name
+        self.users: dict[Wrapper, int] = {}
         self._inherited = name not in vars(owner)
         self._original = self._call = getattr(owner, name)
 
         @wraps(self._original)
-        def replaced(*args: Any, **named: Any) -> Any:
+        def replacement(*args: Any, **named: Any) -> Any:
             return self._call(*args, **named)
 
-        self._replaced = replaced
-        setattr(owner, name, replaced)
+        self._replacement = replacement
+        setattr(owner, name, replacement)
 
     @property
-    def stands(self) -> bool:
-        """Whether nobody else has put theirs in its place since."""
-        owner, name = self.place
-        return vars(owner).get(name) is self._replaced
+    def in_effect(self) -> bool:
+        """True unless another library has patched the function since."""
+        owner, name = self.target
+        return vars(owner).get(name) is self._replacement
 
-    def add(self, around: Wrapper) -> None:
-        self.wanted[around] = self.wanted.get(around, 0) + 1
+    def add(self, wrapper: Wrapper) -> None:
+        self.users[wrapper] = self.users.get(wrapper, 0) + 1
         self._chain()
 
-    def drop(self, around: Wrapper) -> None:
-        self.wanted[around] -= 1
-        if not self.wanted[around]:
-            del self.wanted[around]
+    def discard(self, wrapper: Wrapper) -> None:
+        self.users[wrapper] -= 1
+        if not self.users[wrapper]:
+            del self.users[wrapper]
         self._chain()
 
     def _chain(self) -> None:
         call = self._original
-        for around in self.wanted:
-            call = partial(around, call)
+        for wrapper in self.users:
+            call = partial(wrapper, call)
         self._call = call
 
-    def remove(self) -> None:
-        if not self.stands:
-            return  # what somebody has put around ours stays, and ours lets all pass
-        owner, name = self.place
+    def restore(self) -> None:
+        if not self.in_effect:
+            return  # the patch of another library calls ours, which now calls the original only
+        owner, name = self.target
         if self._inherited:
             delattr(owner, name)
         else:
             setattr(owner, name, self._original)
 
 
-apply_patch = PatchRegistry().lay
+apply_patch = PatchRegistry().apply

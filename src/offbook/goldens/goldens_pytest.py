@@ -111,7 +111,7 @@ def limit_test(
     """Forbid network, processes and files outside of `allowed`, and limit the time."""
     from offbook.determinism.guard import guard_replay, time_budget
     from offbook.errors import CheckFailed
-    from offbook.runs.run_files import make_temp_folder, remove_temp_folder
+    from offbook.files import make_temp_folder, remove_temp_folder
 
     folder = make_temp_folder()
     default = tempfile.tempdir
@@ -125,8 +125,8 @@ def limit_test(
         tempfile.tempdir = default
         remove_temp_folder(folder)
     # the test may have caught the error, but it still broke the limit
-    if guard.broken:
-        raise guard.broken[0]
+    if guard.violations:
+        raise guard.violations[0]
     if stopwatch.over:
         raise CheckFailed(
             f"the {category} test took {stopwatch.spent:.2f} s, more than {stopwatch.seconds:g} s",

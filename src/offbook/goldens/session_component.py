@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import UsageError
+from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.goldens.components import Component, step
 from offbook.goldens.session_hub import SessionHub
-from offbook.runs.run_files import make_temp_folder, remove_temp_folder
 from offbook.sources.playbook import Playbook, call, say, when
 from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import RunContext

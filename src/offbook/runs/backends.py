@@ -1,4 +1,13 @@
-"""Who does the work of an iteration: a script, the model of the stage, or a real command."""
+"""Backends: a prompt in, an answer out. The agents that a loop or a judge calls by name.
+
+    config = BackendConfig("claude", playbook="shop.yaml")
+    factory = BackendFactory(config, folder)
+    backend = factory(context)                               # for one run
+    result = await backend.run_turn("planner", "Plan the work.", 300.0)
+
+The model of a client is always a `ModelSource` behind its own URL: a playbook, a cassette or the
+real provider. So the trace contains every request, and API keys do not reach the client.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +16,11 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from offbook.errors import (
-    DeadlineExceeded,
-    ScriptExhausted,
-    ScriptMismatch,
-    UsageError,
-    did_you_mean,
-)
+from offbook.errors import DeadlineExceeded, UsageError, did_you_mean
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
 from offbook.exchange.providers import client_env
@@ -25,139 +28,70 @@ from offbook.exchange.tool_aliases import AliasedSource, ToolAliases
 from offbook.runs.wiring import serve_source
 from offbook.subjects.clis.cli import CliAgent
 from offbook.subjects.process import isolated_env, run_process
-from offbook.subjects.subject import RunContext
 from offbook.trace.events import Verdict
 from offbook.trace.instrument import TracedSource
-from offbook.trace.text_patterns import LiteralPattern, UserPattern, compile_pattern
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
+    from offbook.subjects.subject import RunContext
     from offbook.trace.hub import Hub
 
-
-# --- Who does the work of an iteration: a script, the model of the stage, or a real command.
-
-PROMPT_PREVIEW = 80
+# Clients by the name of their backend; their modules are imported when they are used.
+CLIENTS = {
+    "claude": "claude_code:ClaudeCode",
+    "codex": "codex:Codex",
+    "gemini": "gemini:GeminiCli",
+    "kiro": "command:Kiro",
+    "pi": "pi:Pi",
+}
+HOSTED_CLIENTS = {"kiro"}  # their model cannot be replaced: it is behind the vendor's service
+BACKENDS = ("command", "playbook", *CLIENTS)
+ANY_EXIT_CODE = range(-64, 256)  # a failed turn is a result of the loop, not an error of the run
+PLAYBOOK_CONSUMED = "playbook consumed"
 
 
 class BackendResult(msgspec.Struct, frozen=True):
-    """What an agent said in one iteration, and how it ended."""
+    """The answer of an agent to one prompt.
+
+    `emitted` names what the backend has already emitted to the hub itself: `output`, `cost`.
+    """
 
     output: str
     exit_code: int = 0
     stderr: str = ""
     cost_usd: float | None = None
     tokens: int = 0
-    told: frozenset[str] = frozenset()
+    emitted: frozenset[str] = frozenset()
     timed_out: bool = False
 
 
 class Backend(Protocol):
-    """Does the work of an iteration."""
+    """An agent that answers prompts."""
 
-    async def act(self, hat: str, prompt: str, seconds: float) -> BackendResult:
-        """What comes of this prompt, under this hat; a TimeoutError after these seconds.
+    async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
+        """Return the answer to this prompt under this hat.
 
-        What the backend told the hub itself it names in `told`: `output`, `cost`. An agent that was
-        ended because its time was over has `timed_out`, and what it had said until then.
+        After `deadline` seconds a backend raises TimeoutError, or stops its agent and returns the
+        output until then with `timed_out` set.
         """
         ...
 
 
-class MockResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One scripted answer, for any iteration or only for those that fit."""
-
-    output: str
-    hat: str | None = None
-    trigger_pattern: str | None = None
-    exit_code: int = 0
-    delay_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
-
-
-class MockBackend:
-    """Scripted answers: each iteration takes the first that fits and is not used."""
-
-    def __init__(self, responses: Sequence[MockResponse | Mapping[str, Any] | str]) -> None:
-        self._left = {
-            at: _read_response(raw, at) for at, raw in enumerate(_require_list(responses), 1)
-        }
-        self._patterns: dict[str, UserPattern | LiteralPattern] = {}
-        for at, response in self._left.items():
-            if response.trigger_pattern is not None:
-                source = response.trigger_pattern
-                where = f"mock_responses[{at}].trigger_pattern"
-                self._patterns[source] = compile_pattern(source, where)
-        self.consumed = 0
-
-    @property
-    def remaining(self) -> int:
-        """How many were not used."""
-        return len(self._left)
-
-    async def act(self, hat: str, prompt: str, seconds: float) -> BackendResult:
-        """The next answer that fits."""
-        for at, response in self._left.items():
-            if self._fits(response, hat, prompt):
-                del self._left[at]
-                self.consumed += 1
-                if response.delay_ms:
-                    await asyncio.wait_for(asyncio.sleep(response.delay_ms / 1000), seconds)
-                return BackendResult(response.output, response.exit_code)
-        if not self._left:
-            raise ScriptExhausted(
-                f"mock_exhausted: all {self.consumed} mock responses are used",
-                where=f"hat {hat!r}",
-                hint="add a response, or let the last one keep the completion promise",
-            )
-        numbers = ", ".join(
-            f"{at}{f' (hat {r.hat})' if r.hat else ''}" for at, r in self._left.items()
-        )
-        raise ScriptMismatch(
-            f"no mock response fits: {len(self._left)} left, numbers {numbers}",
-            where=f"hat {hat!r}",
-            hint=f'the prompt begins "{prompt[:PROMPT_PREVIEW]}"',
-        )
-
-    def _fits(self, response: MockResponse, hat: str, prompt: str) -> bool:
-        if response.hat is not None and response.hat != hat:
-            return False
-        source = response.trigger_pattern
-        return source is None or self._patterns[source].search(prompt) is not None
-
-
-def _require_list(responses: Any) -> Sequence[Any]:
-    if isinstance(responses, (str, Mapping)) or not isinstance(responses, Sequence):
-        raise UsageError("mock_responses is a list", hint='[{"output": "…\\nLOOP_COMPLETE"}]')
-    return cast("Sequence[Any]", responses)
-
-
-def _read_response(raw: MockResponse | Mapping[str, Any] | str, number: int) -> MockResponse:
-    if isinstance(raw, str):
-        return MockResponse(raw)
-    if isinstance(raw, MockResponse):
-        return raw
-    try:
-        return msgspec.convert(raw, MockResponse)
-    except msgspec.ValidationError as error:
-        known = ", ".join(MockResponse.__struct_fields__)
-        raise UsageError(f"mock_responses[{number}]: {error}", hint=f"it takes {known}") from error
-
-
 class SourceBackend:
-    """The stage's own model: a playbook, mocks, a cassette, a live provider."""
+    """A model without an agent: a playbook, mocks, a cassette or a live provider."""
 
     def __init__(self, source: ModelSource) -> None:
         self._source = source
 
-    async def act(self, hat: str, prompt: str, seconds: float) -> BackendResult:
-        """What the model answers."""
+    async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
+        """Return the model's reply."""
         request = Request(History([user(prompt)]), metadata={"hat": hat})
-        reply = await asyncio.wait_for(self._source.reply(request), seconds)
+        reply = await asyncio.wait_for(self._source.reply(request), deadline)
         return BackendResult(reply.text, tokens=reply.usage.input + reply.usage.output)
 
 
 class CommandBackend:
-    """A real command: the prompt comes in at its standard input, or where `{prompt}` stands."""
+    """A command that reads the prompt from stdin, or as the argument `{prompt}`."""
 
     def __init__(
         self, command: Sequence[str], cwd: Path, home: Path, env: Mapping[str, str], hub: Hub
@@ -167,40 +101,130 @@ class CommandBackend:
         self._env = isolated_env(home, env)
         self._hub = hub
 
-    async def act(self, hat: str, prompt: str, seconds: float) -> BackendResult:
-        """What the command prints."""
-        command = [part.replace("{prompt}", prompt) for part in self._command]
+    async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
+        """Return the command's output."""
+        command = [word.replace("{prompt}", prompt) for word in self._command]
         stdin = b"" if command != self._command else prompt.encode()
         env = {**self._env, "OFFBOOK_HAT": hat}
-        ended = await run_process(
-            command, cwd=self._cwd, env=env, deadline=seconds, stdin=stdin, hub=self._hub
+        process = await run_process(
+            command, cwd=self._cwd, env=env, deadline=deadline, stdin=stdin, hub=self._hub
         )
-        told = frozenset({"output"})
         return BackendResult(
-            ended.stdout, ended.code, ended.stderr, told=told, timed_out=ended.timed_out
+            process.stdout,
+            process.code,
+            process.stderr,
+            emitted=frozenset({"output"}),
+            timed_out=process.timed_out,
         )
 
 
-# --- Who does the work of a loop: a command, a client of others, or a source of replies itself.
+class _ClientBackend:
+    """A command-line client such as Claude Code: a new process and a new home for each turn."""
 
-CLIENTS = {
-    "claude": "claude_code:ClaudeCode",
-    "codex": "codex:Codex",
-    "gemini": "gemini:GeminiCli",
-    "kiro": "command:Kiro",
-    "pi": "pi:Pi",
-}
-HOSTED_CLIENTS = {"kiro"}  # whose model is at a service of its own
-BACKENDS = ("command", "playbook", *CLIENTS)
-ANY_EXIT_CODE = range(-64, 256)
-PLAYBOOK_CONSUMED = "playbook consumed"
+    def __init__(self, client: type[CliAgent], context: RunContext, env: dict[str, str]) -> None:
+        self._client = client
+        self._context = context
+        self._env = env
+
+    async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
+        env = {**self._env, "OFFBOOK_HAT": hat}
+        cli = self._client(env=env, deadline=deadline, codes=ANY_EXIT_CODE)
+        try:
+            await cli.open(self._context)
+            await cli.prompt(prompt)
+        except DeadlineExceeded:
+            pass  # the output until then is emitted, and `process_result.timed_out` is set
+        finally:
+            await cli.close()
+        process = cli.process_result
+        if process is None:
+            raise UsageError(f"{cli.name} was not run")
+        emitted: set[str] = set()
+        if type(cli).parse_output is CliAgent.parse_output:
+            emitted.add("output")  # without a parser for JSON, the raw output is in the trace
+        cost = _find_cost(process.stdout)
+        if cost is not None:
+            emitted.add("cost")
+        return BackendResult(
+            cli.output.text,
+            process.code,
+            cost_usd=cost,
+            emitted=frozenset(emitted),
+            timed_out=process.timed_out,
+        )
+
+
+class _CostLine(msgspec.Struct, frozen=True):
+    total_cost_usd: float | None = None
+
+
+def _find_cost(stdout: str) -> float | None:
+    """Return the cost that a client reports in the last JSON line that has one."""
+    for line in reversed(stdout.split("\n")):
+        if line.startswith("{") and '"total_cost_usd"' in line:
+            try:
+                return msgspec.json.decode(line, type=_CostLine).total_cost_usd
+            except msgspec.DecodeError:
+                continue
+    return None
+
+
+class _HatSource:
+    """Adds the current hat to the metadata of requests, and counts tokens."""
+
+    def __init__(self, source: ModelSource, hat: str) -> None:
+        self._source = source
+        self._hat = hat
+        self.tokens = 0
+
+    async def reply(self, request: Request, /) -> Reply:
+        metadata = {**request.metadata, "hat": self._hat}
+        reply = await self._source.reply(msgspec.structs.replace(request, metadata=metadata))
+        self.tokens += reply.usage.input + reply.usage.output
+        return reply
+
+
+class _ServedBackend:
+    """A command or client whose model is a source, served under a new URL for each turn."""
+
+    def __init__(
+        self,
+        source: ModelSource,
+        context: RunContext,
+        start: Callable[[RunContext], Backend],
+        tool_aliases: ToolAliases,
+    ) -> None:
+        self._source = source
+        self._context = context
+        self._start = start
+        self._tool_aliases = tool_aliases
+        # One for all turns, so that exchange ids do not repeat in the trace.
+        self._traced = TracedSource(source, context.hub, tools=True)
+        self._called: set[str] = getattr(source, "called", set[str]())
+
+    async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
+        endpoint = serve_source(self._source, self._context.hub, tools=True)
+        hat_source = _HatSource(self._traced, hat)
+        endpoint.source = aliased = AliasedSource(hat_source, given={}, known=self._tool_aliases)
+        aliased.activate(self._called)
+        try:
+            context = msgspec.structs.replace(
+                self._context, endpoint=endpoint.url, to_script_call=aliased.original_call
+            )
+            result = await self._start(context).run_turn(hat, prompt, deadline)
+        finally:
+            endpoint.close()
+        # The client has seen an HTTP error and may have gone on; the run fails with its cause.
+        if endpoint.failure is not None:
+            raise endpoint.failure
+        return msgspec.structs.replace(result, tokens=hat_source.tokens)
 
 
 class BackendConfig(msgspec.Struct, frozen=True):
-    """An agent by name, and what it is given.
+    """A backend by name, with its options.
 
-    `playbook` is the file in which its model is: a playbook, mocks or a cassette. Without one the
-    real model is meant, and its keys are in `env`, which has to be given for that.
+    `playbook` is the file of its model: a playbook, mocks or a cassette. Without one the backend
+    calls its real model; `env` must then contain the API key.
     """
 
     backend: str
@@ -210,200 +234,90 @@ class BackendConfig(msgspec.Struct, frozen=True):
 
 
 class BackendFactory:
-    """An agent that is chosen; the stage makes a backend of it."""
+    """Validates a config at once, and makes the backend when the run has a context."""
 
-    def __init__(self, choice: BackendConfig, folder: Path) -> None:
-        _validate_config(choice, folder)
-        self._choice = choice
+    def __init__(self, config: BackendConfig, folder: Path) -> None:
+        _validate_config(config, folder)
+        self._config = config
         self._home = folder / ".agent" / "home"
-        self._source = _open_source(choice)
+        self._source: ModelSource | None = None
+        # Both imports are late: a command without a model needs neither, and `live` loads HTTP.
+        if config.playbook:
+            from offbook.sources.loading import open_source
 
-    def __call__(self, stage: RunContext) -> Backend:
-        """The backend, on its stage."""
+            self._source = open_source(Path(config.playbook))()
+        elif config.backend in CLIENTS and config.backend not in HOSTED_CLIENTS:
+            from offbook.sources.live import Live
+
+            self._source = Live(environment=config.env)
+
+    def __call__(self, context: RunContext) -> Backend:
+        """Return the backend for this run."""
         if self._source is None:
-            return self._start(stage)
-        if self._choice.backend == "playbook":
-            return SourceBackend(TracedSource(self._source, stage.hub))
-        return _ServedBackend(self._source, stage, self._start, self._names())
+            return self._start(context)
+        name = self._config.backend
+        if name == "playbook":
+            return SourceBackend(TracedSource(self._source, context.hub))
+        tool_aliases = getattr(find_client(name), "tool_aliases", {}) if name in CLIENTS else {}
+        return _ServedBackend(self._source, context, self._start, tool_aliases)
 
-    def _names(self) -> ToolAliases:
-        """What a client calls the tools that every script may call."""
-        name = self._choice.backend
-        return getattr(find_client(name), "tool_aliases", {}) if name in CLIENTS else {}
-
-    def _start(self, stage: RunContext) -> Backend:
-        found = client_env(stage.endpoint) if stage.endpoint else {}
-        own = {name: value for name, value in self._choice.env.items() if name not in found}
-        if self._choice.backend == "command":
-            env = {**found, **own}
-            return CommandBackend(self._choice.command, stage.cwd, self._home, env, stage.hub)
-        return _ClientBackend(find_client(self._choice.backend), stage, own)
+    def _start(self, context: RunContext) -> Backend:
+        """Return the backend that starts a process for each turn."""
+        model_env = client_env(context.endpoint) if context.endpoint else {}
+        # The real key and base URL stay here: they belong to `Live`, which calls the provider.
+        own = {name: value for name, value in self._config.env.items() if name not in model_env}
+        if self._config.backend == "command":
+            env = {**model_env, **own}
+            return CommandBackend(self._config.command, context.cwd, self._home, env, context.hub)
+        return _ClientBackend(find_client(self._config.backend), context, own)
 
     def verdict(self) -> Verdict | None:
-        """Whether the script was played to its end, where there is one that can be."""
+        """Return a failed verdict if the playbook was not played to its end."""
         unfinished = getattr(self._source, "unfinished", None)
-        left = unfinished() if unfinished is not None else None
-        return None if left is None else Verdict(PLAYBOOK_CONSUMED, "fail", str(left))
-
-
-class _HatSource:
-    """A source that hears which hat is worn, and counts what its replies took."""
-
-    def __init__(self, source: ModelSource, hat: str) -> None:
-        self._source = source
-        self._hat = hat
-        self.tokens = 0
-
-    async def reply(self, request: Request, /) -> Reply:
-        known = msgspec.structs.replace(request, metadata={**request.metadata, "hat": self._hat})
-        reply = await self._source.reply(known)
-        self.tokens += reply.usage.input + reply.usage.output
-        return reply
-
-
-class _ServedBackend:
-    """A backend whose agent finds its model at an address, in every iteration another."""
-
-    def __init__(
-        self,
-        source: ModelSource,
-        stage: RunContext,
-        start: Callable[[RunContext], Backend],
-        names: ToolAliases,
-    ) -> None:
-        self._source = source
-        self._stage = stage
-        self._start = start
-        self._names = names
-        self._told = TracedSource(
-            source, stage.hub, tools=True
-        )  # one for all, so that names differ
-        self._called: set[str] = getattr(source, "called", set[str]())
-
-    async def act(self, hat: str, prompt: str, seconds: float) -> BackendResult:
-        endpoint = serve_source(self._source, self._stage.hub, tools=True)
-        worn = _HatSource(self._told, hat)
-        endpoint.source = words = AliasedSource(worn, given={}, known=self._names)
-        words.activate(self._called)
-        try:
-            stage = msgspec.structs.replace(
-                self._stage, endpoint=endpoint.url, to_script_call=words.original_call
-            )
-            acted = await self._start(stage).act(hat, prompt, seconds)
-        finally:
-            endpoint.close()
-        if endpoint.failure is not None:
-            raise endpoint.failure
-        return msgspec.structs.replace(acted, tokens=worn.tokens)
-
-
-class _ClientBackend:
-    """A client of others, started anew for every iteration, with a new home."""
-
-    def __init__(self, client: type[CliAgent], stage: RunContext, env: dict[str, str]) -> None:
-        self._client = client
-        self._stage = stage
-        self._env = env
-
-    async def act(self, hat: str, prompt: str, seconds: float) -> BackendResult:
-        env = {**self._env, "OFFBOOK_HAT": hat}
-        cli = self._client(env=env, deadline=seconds, codes=ANY_EXIT_CODE)
-        try:
-            await cli.open(self._stage)
-            await cli.prompt(prompt)
-        except DeadlineExceeded:
-            pass  # what it had said until then is told, and `ended` knows
-        finally:
-            await cli.close()
-        if cli.process_result is None:
-            raise UsageError(f"{cli.name} was not run")
-        printed = (
-            type(cli).parse_output is CliAgent.parse_output
-        )  # one that prints no JSON has told its words already
-        cost = _find_cost(cli.process_result.stdout)
-        told = [*(["output"] if printed else []), *(["cost"] if cost is not None else [])]
-        return BackendResult(
-            cli.output.text,
-            cli.process_result.code,
-            cost_usd=cost,
-            told=frozenset(told),
-            timed_out=cli.process_result.timed_out,
-        )
+        remaining = unfinished() if unfinished is not None else None
+        return None if remaining is None else Verdict(PLAYBOOK_CONSUMED, "fail", str(remaining))
 
 
 def find_client(name: str) -> type[CliAgent]:
-    """The recipe of a client."""
-    module, _, kind = CLIENTS[name].partition(":")
-    return getattr(import_module(f"offbook.subjects.clis.{module}"), kind)
+    """Return the class of a client."""
+    module, _, class_name = CLIENTS[name].partition(":")
+    return getattr(import_module(f"offbook.subjects.clis.{module}"), class_name)
 
 
-def _validate_config(choice: BackendConfig, folder: Path) -> None:
-    name = choice.backend
+def _validate_config(config: BackendConfig, folder: Path) -> None:
+    """Reject a config that cannot work, before anything is started."""
+    name = config.backend
     if name not in BACKENDS:
         raise UsageError(
-            f"there is no backend {name!r}", hint=did_you_mean(name, ["mock", "replay", *BACKENDS])
+            f"unknown backend {name!r}", hint=did_you_mean(name, ["mock", "replay", *BACKENDS])
         )
-    if name == "command" and not choice.command:
-        raise UsageError("the backend 'command' needs a command", hint='command=["my-agent"]')
-    if name == "command" and _find_program(choice.command[0], folder) is None:
-        raise UsageError(
-            f"backend_not_found: there is no command {choice.command[0]!r}",
-            hint="install it, or give its whole path",
-        )
-    if name == "playbook" and not choice.playbook:
+    if name == "command":
+        if not config.command:
+            raise UsageError("the backend 'command' needs a command", hint='command=["my-agent"]')
+        program = config.command[0]
+        if shutil.which(program) is None and shutil.which(str(folder / program)) is None:
+            raise UsageError(
+                f"backend_not_found: command {program!r} not found",
+                hint="fix: install it, or use its full path",
+            )
+    if name == "playbook" and not config.playbook:
         raise UsageError("the backend 'playbook' needs a playbook", hint='playbook="shop.yaml"')
-    if name in CLIENTS:
-        _validate_client(choice)
-
-
-def _validate_client(choice: BackendConfig) -> None:
-    name = choice.backend
+    if name not in CLIENTS:
+        return
     client = find_client(name).client
     if client is not None and client.find() is None:
         raise UsageError(
             f"backend_not_found: {client.title} is not installed: "
-            f"there is no {client.program!r} on the PATH",
-            hint=f"do: {client.install_command}",
+            f"{client.program!r} is not on the PATH",
+            hint=f"fix: {client.install_command}",
         )
-    if choice.playbook and name in HOSTED_CLIENTS:
+    if config.playbook and name in HOSTED_CLIENTS:
         raise UsageError(
-            f"the backend {name!r} has a model of its own, and no playbook can be it",
+            f"the backend {name!r} cannot use a playbook: its model is a hosted service",
             hint=f"use one of {', '.join(sorted(CLIENTS.keys() - HOSTED_CLIENTS))}",
         )
-    if not choice.playbook and not choice.env:
+    if not config.playbook and not config.env:
         raise UsageError(
-            f"the backend {name!r} would ask a real model",
-            hint='script it: playbook="shop.yaml"; or allow it, with its key: env={"…_API_KEY": …}',
+            f"the backend {name!r} would call a real model",
+            hint='script it: playbook="shop.yaml"; or allow it with its key: env={"…_API_KEY": …}',
         )
-
-
-def _find_program(program: str, folder: Path) -> str | None:
-    return shutil.which(program) or shutil.which(str(folder / program))
-
-
-def _open_source(choice: BackendConfig) -> ModelSource | None:
-    if choice.playbook:
-        from offbook.sources.loading import open_source
-
-        return open_source(Path(choice.playbook))()
-    if choice.backend in CLIENTS and choice.backend not in HOSTED_CLIENTS:
-        from offbook.sources.live import Live  # and the HTTP of the standard library with it
-
-        return Live(environment=choice.env)
-    return None
-
-
-def _find_cost(stdout: str) -> float | None:
-    """What a client says that it cost, in the last line that says so."""
-    for line in reversed(stdout.split("\n")):
-        if line.startswith("{") and '"total_cost_usd"' in line:
-            try:
-                found = msgspec.json.decode(line, type=_CostLine)
-            except msgspec.DecodeError:
-                continue
-            return found.total_cost_usd
-    return None
-
-
-class _CostLine(msgspec.Struct, frozen=True):
-    total_cost_usd: float | None = None

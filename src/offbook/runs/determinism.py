@@ -21,7 +21,6 @@ import msgspec
 from offbook.determinism.clock import EPOCH, frozen_environment
 from offbook.errors import UsageError
 from offbook.runs.commands import DEADLINE, run_with_source
-from offbook.runs.run_files import record_trace
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.normalize import Normalizer, collapse_whitespace, merge_rules
 from offbook.sources.cassette.recording import Recording
@@ -30,7 +29,7 @@ from offbook.sources.mocks.mock_file import read_mocks
 from offbook.sources.mocks.mocks import Mocks
 from offbook.trace.events import ERROR, PROCESS_OUTPUT, REPLY, REQUEST
 from offbook.trace.reader import read_trace
-from offbook.trace.recorder import COLLECT_TRACES
+from offbook.trace.recorder import COLLECT_TRACES, record_trace
 from offbook.trace.redaction import RedactionRules
 
 if TYPE_CHECKING:
@@ -176,6 +175,7 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
         source = _NoModel()  # the first pass made no request
     else:
         source = Cassette(cassette, strict=False, roots=roots, redactions=trial.redactions)
+    # Python orders sets of strings by their hash, which the seed changes.
     seed = HASH_SEEDS[(number - 1) % len(HASH_SEEDS)] if trial.shuffle else 0
     environment = {
         **os.environ,
@@ -194,8 +194,10 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
             cwd=cwd,
             max_output=sys.maxsize,
         )
+    # A recording is written when it is closed; the next pass replays it.
     if isinstance(source, (Recording, Cassette)):
         source.close()
+    # Other failures are part of the comparison: a target may be expected to fail.
     if result.failures and isinstance(result.failures[0], UsageError):
         raise result.failures[0]
     events = Normalizer(trial.redactions, roots=roots)
@@ -223,6 +225,7 @@ def _render_event(normalizer: Normalizer, event: Event) -> str:
 
 
 def _compare(first: PassResult, other: PassResult) -> Divergence | None:
+    # Events first: a different output is often the consequence of a different event.
     for what, expected, actual in (
         ("event", first.events, other.events),
         ("line of stdout", first.stdout, other.stdout),

@@ -21,7 +21,7 @@ from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import PlaybookError, ScriptError, UsageError
 from offbook.exchange.model import ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
-from offbook.runs.run_files import make_temp_folder, remove_temp_folder
+from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.sources.playbook import Playbook, Role, Turn, list_called_tools, validate

@@ -1,8 +1,13 @@
-"""Secrets, known by their shape and by the names of their fields. None may reach a disk.
+"""Secrets: found by their format, by the name in front of them, and by known values.
 
-The tables err on the side of hiding: a text that only looks like a key is hidden too; what is
-plainly a program's is not. Every rule has a word that must be there for it to apply; all words are
-looked for in one pass, so that a text without any costs next to nothing.
+    hide_secrets("Authorization: Bearer abc123def456ghi")   # "Authorization: [API_KEY]"
+
+No secret may reach a disk. In doubt a value is hidden: a text that only looks like a key, too. But
+program code that deals with secrets (`password: str`) stays, since agents write programs, and
+these must come out of a cassette unchanged.
+
+Speed: every rule has a word that its matches contain. One pass finds all these words, so a text
+without any costs next to nothing.
 """
 
 from __future__ import annotations
@@ -29,149 +34,149 @@ from offbook.secrets.secret_shapes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
-
-
-# --- Looks for many words in a text at once, in one pass. The door of ahocorasick-rs.
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     WordFinder = Callable[[bytes], list[tuple[int, int, int]]]
-
-
-def word_finder(words: Iterable[bytes]) -> WordFinder:
-    """A function that tells which of these words stand in a text, from where, and to where."""
-    from ahocorasick_rs import BytesAhoCorasick
-
-    return partial(BytesAhoCorasick(words).find_matches_as_indexes, overlapping=True)
-
-
-# --- Secrets, known by their shape and by the names of their fields. None may reach a disk.
 
 MASK = "[API_KEY]"
 _MASK = MASK.encode()
 MIN_SECRET_LENGTH = 8
-SHELL_FOLDERS = {"PWD", "OLDPWD"}  # of the shell, not passwords
+SHELL_FOLDERS = {"PWD", "OLDPWD"}  # variables of the shell that look like passwords
 
 
 class _Rule(NamedTuple):
-    """Around `word`, `pattern` finds what to hide: its last group, or all of it.
+    """A pattern whose last group, or whole match, is a secret.
 
-    It begins at the word, or up to `back` bytes before; `folded` patterns read lower case. What
-    is `named` has no shape of its own, so it may be a program's words that only deal with one.
+    It is matched at each occurrence of `word`, or up to `lookbehind` bytes before it. A pattern
+    with `ignore_case` reads the text in lower case. One that is `by_name` finds a value by the
+    name in front of it, so the value may be program code.
     """
 
     word: bytes
     pattern: re.Pattern[bytes]
-    folded: bool = True
-    back: int = 0
-    named: bool = False
+    ignore_case: bool = True
+    lookbehind: int = 0
+    by_name: bool = False
 
 
-OPEN = r"\s*(?::=|=>|[:=])\s*(?:\[\s*)?"
-QUOTED = (
-    rf"[\"']?{OPEN}\"((?:[^\"\\]|\\.)+)",
-    rf"[\"']?{OPEN}'([^'\n]+)",
-    # in JSON in JSON, however deep: it ends where a quote has as many backslashes as the first
-    rf"(?:\\*[\"'])?{OPEN}(\\+)\"((?:[^\"\\]|\\+[^\"\\]|\1\\+\")+)",
-    r"%22(?:%20)*(?:%3a|:)(?:%20)*%22((?:[^%\"&\s]|%(?!22)[0-9a-f]{2})+)",  # in JSON in a URL
+# Between a name and its value, and the value itself, in JSON, YAML, code, XML and command lines.
+_ASSIGN = r"\s*(?::=|=>|[:=])\s*(?:\[\s*)?"
+_QUOTED = (
+    rf"[\"']?{_ASSIGN}\"((?:[^\"\\]|\\.)+)",
+    rf"[\"']?{_ASSIGN}'([^'\n]+)",
+    # JSON in JSON, however deep: ends at a quote with as many backslashes as the first one
+    rf"(?:\\*[\"'])?{_ASSIGN}(\\+)\"((?:[^\"\\]|\\+[^\"\\]|\1\\+\")+)",
+    r"%22(?:%20)*(?:%3a|:)(?:%20)*%22((?:[^%\"&\s]|%(?!22)[0-9a-f]{2})+)",  # JSON in a URL
 )
-BARE = r"(?:\s*=\s*|:[ \t]+)([^\s\"'\\&,;}\])]{3,})"
-BLOCK = r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)"  # of YAML
-ELEMENT = r">([^<\s]{3,})</"
-FLAG = r"(?:[ \t]+|\\*\",[ \t]*\\*\")([^\s\"'\\,]{3,})"
-
-
-def _named(name: str) -> Iterator[_Rule]:
-    word = name.encode()
-    other = (
-        b"".join(rb"(?<!%b)" % one.encode() for one in PLAIN_TOKENS) if name == "_token" else b""
-    )
-    for spelling in dict.fromkeys((word, word.replace(b"_", b"-"))):
-        for tail in (*QUOTED, BARE, BLOCK, ELEMENT):
-            pattern = re.compile(other + spelling + tail.encode(), re.DOTALL)
-            yield _Rule(spelling, pattern, named=True)
-    flag = b"--" + word.strip(b"_").replace(b"_", b"-")
-    yield _Rule(flag, re.compile(flag + FLAG.encode()), named=True)
+_BARE = r"(?:\s*=\s*|:[ \t]+)([^\s\"'\\&,;}\])]{3,})"
+# a block of YAML, also escaped in JSON
+_BLOCK = r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)"
+_ELEMENT = r">([^<\s]{3,})</"
+_OPTION = r"(?:[ \t]+|\\*\",[ \t]*\\*\")([^\s\"'\\,]{3,})"
 
 
 def _rules() -> Iterator[_Rule]:
     for word, shape in SHAPES.items():
         pattern = re.compile(shape.encode(), re.DOTALL)
-        yield _Rule(word.encode(), pattern, folded=False, back=LOOKBEHIND.get(word, 0))
+        yield _Rule(word.encode(), pattern, ignore_case=False, lookbehind=LOOKBEHIND.get(word, 0))
     for name in SECRET_NAMES:
-        yield from _named(name)
+        word = name.encode()
+        # a `next_token` is the position in a list
+        exceptions = PLAIN_TOKENS if name == "_token" else ()
+        unless = b"".join(rb"(?<!%b)" % prefix.encode() for prefix in exceptions)
+        for spelling in dict.fromkeys((word, word.replace(b"_", b"-"))):
+            for value in (*_QUOTED, _BARE, _BLOCK, _ELEMENT):
+                pattern = re.compile(unless + spelling + value.encode(), re.DOTALL)
+                yield _Rule(spelling, pattern, by_name=True)
+        option = b"--" + word.strip(b"_").replace(b"_", b"-")
+        yield _Rule(option, re.compile(option + _OPTION.encode()), by_name=True)
     for name in WHOLE_VALUE_NAMES:
         word = name.encode()
-        for tail in (*QUOTED, r":[ \t]+([^\r\n\"'\\]+)"):
-            yield _Rule(word, re.compile(word + tail.encode()), named=True)
+        for value in (*_QUOTED, r":[ \t]+([^\r\n\"'\\]+)"):
+            yield _Rule(word, re.compile(word + value.encode()), by_name=True)
     for name in QUERY_NAMES:
         word = f"{name}=".encode()
-        sign = rb"(?=[^&\s]*[0-9])" if name == "code" else b""
-        value = sign + rb"([^&\s\"'\\<>#;]{6,})"
-        yield _Rule(word, re.compile(rb"[?&;]" + word + value), back=1, named=True)
+        # `code=` is also a word of ordinary URLs: there the value must have a digit
+        digit = rb"(?=[^&\s]*[0-9])" if name == "code" else b""
+        value = digit + rb"([^&\s\"'\\<>#;]{6,})"
+        yield _Rule(word, re.compile(rb"[?&;]" + word + value), lookbehind=1, by_name=True)
     for name in LONG_VALUE_NAMES:
         word = f'"{name}'.encode()
-        long = rb"\\*\"\s*[:=]\s*\\*\"([A-Za-z0-9._~+/=-]{16,})"
-        yield _Rule(word, re.compile(word + long))
-    kept = rb"token:[ \t]+(?=[A-Za-z._-]*[0-9])([A-Za-z0-9._~+/=-]{20,})"
-    yield _Rule(b"token: ", re.compile(kept))
-    for flag in (f"--{name}".encode() for name in SECRET_FLAGS):
-        yield _Rule(flag, re.compile(flag + FLAG.encode()), named=True)
+        long_value = rb"\\*\"\s*[:=]\s*\\*\"([A-Za-z0-9._~+/=-]{16,})"
+        yield _Rule(word, re.compile(word + long_value))
+    token = rb"token:[ \t]+(?=[A-Za-z._-]*[0-9])([A-Za-z0-9._~+/=-]{20,})"
+    yield _Rule(b"token: ", re.compile(token))
+    for option in (f"--{name}".encode() for name in SECRET_FLAGS):
+        yield _Rule(option, re.compile(option + _OPTION.encode()), by_name=True)
 
 
 @lru_cache(maxsize=1)
-def _table() -> tuple[WordFinder, tuple[tuple[_Rule, ...], ...]]:
+def _rules_by_word() -> tuple[WordFinder, tuple[tuple[_Rule, ...], ...]]:
+    """Return a finder of all words, and the rules of each word; compiled when first needed."""
     by_word: dict[bytes, list[_Rule]] = {}
     for rule in _rules():
         by_word.setdefault(rule.word, []).append(rule)
     return word_finder(by_word), tuple(tuple(rules) for rules in by_word.values())
 
 
+def word_finder(words: Iterable[bytes]) -> WordFinder:
+    """Return a function that finds many words in one pass: (index of the word, start, end).
+
+    Only this module imports ahocorasick-rs.
+    """
+    from ahocorasick_rs import BytesAhoCorasick
+
+    return partial(BytesAhoCorasick(words).find_matches_as_indexes, overlapping=True)
+
+
 def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
-    """The bytes without anything that looks like a secret, or is one of those known."""
+    """Return the bytes without known secrets and without anything that looks like one."""
     for value in known:
         if value in raw:
             raw = raw.replace(value, _MASK)
-    low = raw.lower()
-    find, rules = _table()
+    lower = raw.lower()
+    find_words, rules = _rules_by_word()
     spans: list[tuple[int, int]] = []
-    for word, start, _ in find(low):
+    for word, start, _ in find_words(lower):
         for rule in rules[word]:
-            match = _apply(rule, low if rule.folded else raw, start)
-            if match is not None:
-                first, last = match.span(rule.pattern.groups)
-                if not (
-                    is_placeholder(raw[first:last]) or (rule.named and _is_code(raw, first, last))
-                ):
-                    spans.append((first, last))
-    return _cut(raw, spans) if spans else raw
+            match = _match(rule, lower if rule.ignore_case else raw, start)
+            if match is None:
+                continue
+            first, last = match.span(rule.pattern.groups)
+            if is_placeholder(raw[first:last]):
+                continue
+            if not (rule.by_name and _is_code(raw, first, last)):
+                spans.append((first, last))
+    if not spans:
+        return raw  # the same object: callers notice that nothing was hidden
+    parts: list[bytes] = []
+    position = 0
+    for start, end in sorted(spans):
+        if end <= position:  # within the span before it
+            continue
+        parts.append(raw[position : max(start, position)])
+        if start >= position:  # spans that overlap get one mask
+            parts.append(_MASK)
+        position = end
+    parts.append(raw[position:])
+    return b"".join(parts)
 
 
-def _apply(rule: _Rule, text: bytes, at: int) -> re.Match[bytes] | None:
-    if not rule.back:
-        return rule.pattern.match(text, at)
-    for start in range(max(0, at - rule.back), at):
+def _match(rule: _Rule, text: bytes, position: int) -> re.Match[bytes] | None:
+    if not rule.lookbehind:
+        return rule.pattern.match(text, position)
+    for start in range(max(0, position - rule.lookbehind), position):
         match = rule.pattern.match(text, start)
         if match is not None:
             return match
     return None
 
 
-def _cut(raw: bytes, spans: list[tuple[int, int]]) -> bytes:
-    parts: list[bytes] = []
-    at = 0
-    for start, end in sorted(spans):
-        if end <= at:
-            continue
-        first = max(start, at)
-        parts.append(raw[at:first])
-        if start >= at:
-            parts.append(_MASK)
-        at = end
-    parts.append(raw[at:])
-    return b"".join(parts)
+def hide_secrets(text: str, known: Iterable[str] = ()) -> str:
+    """Return the text without known secrets and without anything that looks like one."""
+    raw = text.encode("utf-8", "surrogatepass")
+    hidden = hide_bytes(raw, [value.encode("utf-8", "surrogateescape") for value in known])
+    return text if hidden is raw else hidden.decode("utf-8", "surrogatepass")
 
 
 _BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
@@ -179,20 +184,18 @@ _END = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY")
 
 
 def safe_split_index(raw: bytes) -> int:
-    """Where what has come so far can be cut without cutting a secret: behind whole lines."""
+    """Return the index at which a growing output can be split without splitting a secret.
+
+    That is after the last complete line, or before a private key that has not ended yet.
+    """
     end = raw.rfind(b"\n") + 1
-    for begun in _BEGIN.finditer(raw, 0, end):
-        if _END.search(raw, begun.start(), end) is None:
-            return begun.start()
+    for begin in _BEGIN.finditer(raw, 0, end):
+        if _END.search(raw, begin.start(), end) is None:
+            return begin.start()
     return end
 
 
-def hide_secrets(text: str, known: Iterable[str] = ()) -> str:
-    """The text without anything that looks like a secret, or is one of those known."""
-    raw = text.encode("utf-8", "surrogatepass")
-    hidden = hide_bytes(raw, [value.encode("utf-8", "surrogateescape") for value in known])
-    return text if hidden is raw else hidden.decode("utf-8", "surrogatepass")
-
+# --- Names
 
 _SECRET_NAME = re.compile(
     "(?:"
@@ -201,27 +204,35 @@ _SECRET_NAME = re.compile(
         for name in (*SECRET_NAMES, *WHOLE_VALUE_NAMES)
         if name != "_token"
     )
-    + f"|(?:^|{''.join(f'(?<!{one})' for one in PLAIN_TOKENS)}[-_])token|^bearer|^jwt)$"
+    + f"|(?:^|{''.join(f'(?<!{prefix})' for prefix in PLAIN_TOKENS)}[-_])token|^bearer|^jwt)$"
     + r"|(?:^|[-_])(?:secret|password|api[-_]?key)(?:$|[-_])",
     re.IGNORECASE,
 )
 
 
-# What stands behind the name of a secret in code, in schemas and in prose, and is none.
-_WORDS = frozenset(
+@lru_cache(maxsize=4096)
+def is_secret_name(field: str) -> bool:
+    """Return whether the value of a field with this name is a secret, whatever it looks like."""
+    return _SECRET_NAME.search(field) is not None
+
+
+# --- Program code: values that follow the name of a secret without being one
+
+# words after such a name in code, in schemas and in prose
+_CODE_WORDS = frozenset(
     b"str string bytes int integer float number bool boolean any object none null nil true false "
     b"undefined unknown void never optional union list dict tuple set callable awaitable secretstr "
     b"annotated literal field text char varchar self cls this pass required default value values "
     b"must should cannot can is was not may will incorrect invalid wrong missing empty "
     b"expired".split()
 )
-_NOUNS = frozenset((b"password", b"passwd", b"secret", b"token", b"key"))
-_TEMPLATE = re.compile(
+_SECRET_WORDS = frozenset((b"password", b"passwd", b"secret", b"token", b"key"))
+_PLACEHOLDER = re.compile(
     rb"`?(?:[A-Za-z]+ )?(?:\$\{.*|\$\(.*|\$[A-Z_][A-Z0-9_]*|\{\{.*|\{[A-Za-z_][\w.]*\}?|"
     rb"<[\w .-]+>|%\(\w+\)?s?|%s|[*x.]{3,}|\[[A-Z_]+\].*)`?",
     re.DOTALL,
 )
-_KIND = re.compile(rb"[A-Za-z]+(?=[\[(<:.]|\Z)")  # with what it holds, or at the end
+_TYPE = re.compile(rb"[A-Za-z]+(?=[\[(<:.]|\Z)")  # str, list[str], Optional(…)
 _CALL = re.compile(rb"[A-Za-z_][\w.]*[\[(<].*", re.DOTALL)
 _PATH = re.compile(rb"[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40})+")
 _WORD = re.compile(rb"[A-Za-z_]+")
@@ -231,91 +242,93 @@ MAX_NAME_LENGTH = 60
 
 
 def _is_code(raw: bytes, first: int, last: int) -> bool:
-    """Whether what stands behind a name is no secret: a type, a variable, a call, a template.
-
-    Agents write programs, and those must come out of a cassette as they went in.
-    """
+    """Return whether the value after a name is code: a type, a variable, a call, a placeholder."""
     value = raw[first:last]
     words = [word.strip(b"`,;") for word in value.split(b" ", 2)[:2]]
-    kind = _KIND.match(words[0])
-    if (kind and kind[0].lower() in _WORDS) or is_placeholder(b" ".join(words)):
+    kind = _TYPE.match(words[0])
+    if kind and kind[0].lower() in _CODE_WORDS:  # password: str
         return True
-    if value.lower() in _NOUNS or raw[first - 1 : first] in {b'"', b"'"}:
-        return value.lower() in _NOUNS
+    if is_placeholder(b" ".join(words)):
+        return True
+    if value.lower() in _SECRET_WORDS:  # {"password": "password"}
+        return True
+    if raw[first - 1 : first] in {b'"', b"'"}:  # any other quoted text is a secret
+        return False
     if value[0] in b"=>[" or _PATH.fullmatch(value) or _CONSTANT.fullmatch(value):
-        return True
+        return True  # password == x, password = config.password, password = DB_PASSWORD
     if _WORD.fullmatch(value):
         return _is_variable(raw, first, last)
+    # a call: os.getenv("X"), also if it is cut at its bracket
     ended = value[-1:] in b"[(<>" or raw[last : last + 1] in {b")", b"]", b'"', b"'", b","}
     return ended and _CALL.fullmatch(value) is not None
 
 
 def _is_variable(raw: bytes, first: int, last: int) -> bool:
-    """Whether a word of nothing but letters is a program's, by what is around it."""
+    """Return whether a word of letters is a variable, judged by the text around it."""
     before, after = raw[max(0, first - MAX_NAME_LENGTH) : first], raw[last : last + 2]
     if before.endswith(b" = ") or after[:1] == b")" or after in {b", ", b",\n", b",\\"}:
-        return True
+        return True  # an assignment in code, or an argument
     if before.endswith(b": ") and after[:1] == b" " and after != b" #":
         return True  # an annotation, or prose
+    # the value repeats the name, as in connect(password=password)
     value = raw[first:last].replace(b"_", b"").lower()
-    name = _NAME.search(before)
-    named = name[1].lower() if name else b""
-    return value == named.replace(b"_", b"") or (
-        b"_" in named.strip(b"_") and named.replace(b"_", b"") in value
+    match = _NAME.search(before)
+    name = match[1].lower() if match else b""
+    return value == name.replace(b"_", b"") or (
+        b"_" in name.strip(b"_") and name.replace(b"_", b"") in value
     )
 
 
 def is_placeholder(value: bytes | str) -> bool:
-    """Whether a secret is yet to be filled in there."""
+    """Return whether the value is a placeholder: `${TOKEN}`, `<your key>`, `{{ key }}`, `***`."""
     raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-    return _TEMPLATE.fullmatch(raw) is not None
+    return _PLACEHOLDER.fullmatch(raw) is not None
 
 
-@lru_cache(maxsize=4096)
-def is_secret_name(field: str) -> bool:
-    """Whether a field of this name holds a secret, whatever it looks like."""
-    return _SECRET_NAME.search(field) is not None
+# --- Known values
+
+_EXTRA: ContextVar[Mapping[str, str]] = ContextVar("offbook_given", default={})  # noqa: B039 - never changed
 
 
 def known_secrets(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The secrets of an environment, this process's by default; plain, in base64 and in hex.
+    """Return the secrets of an environment, by default of this process with `extra_secrets`.
 
-    Those that `keep_secret` was told belong to this process's.
+    Each is in plain text, in base64 and in hex, and escaped as in JSON and in URLs.
     """
-    own = {**os.environ, **_GIVEN.get()} if _GIVEN.get() else os.environ
+    own = {**os.environ, **_EXTRA.get()} if _EXTRA.get() else os.environ
     variables = own if environment is None else environment
     names = [name for name in variables if is_secret_name(name) and name not in SHELL_FOLDERS]
     values = (variables[name] for name in names if len(variables[name]) >= MIN_SECRET_LENGTH)
     return _spellings(frozenset(values))
 
 
-_GIVEN: ContextVar[Mapping[str, str]] = ContextVar("offbook_given", default={})  # noqa: B039 - never changed
-
-
 @contextmanager
 def extra_secrets(environment: Mapping[str, str]) -> Generator[None]:
-    """Inside, what this environment holds for an agent is secret, too."""
-    token = _GIVEN.set({**_GIVEN.get(), **environment})
+    """Treat the secrets of an agent's environment as known in this block."""
+    token = _EXTRA.set({**_EXTRA.get(), **environment})
     try:
         yield
     finally:
-        _GIVEN.reset(token)
+        _EXTRA.reset(token)
 
 
 @lru_cache(maxsize=64)
 def _spellings(values: frozenset[str]) -> tuple[str, ...]:
-    found: set[str] = set()
+    spellings: set[str] = set()
     for value in values:
         raw = value.encode("utf-8", "surrogateescape")
         once = json.dumps(value, ensure_ascii=False)[1:-1]
-        twice = json.dumps(once, ensure_ascii=False)[1:-1]
-        found |= {value, once, twice, quote(value, errors="surrogateescape"), raw.hex()}
-        found |= {_inside(raw, before) for before in range(3)}
-    return tuple(sorted(found, key=len, reverse=True))
+        twice = json.dumps(once, ensure_ascii=False)[1:-1]  # JSON in JSON
+        spellings |= {value, once, twice, quote(value, errors="surrogateescape"), raw.hex()}
+        spellings |= {_base64_part(raw, offset) for offset in range(3)}
+    return tuple(sorted(spellings, key=len, reverse=True))  # the longest first: others are in it
 
 
-def _inside(raw: bytes, before: int) -> str:
-    """What base64 makes of it after this many other bytes, without what others have a part in."""
-    made = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
-    whole = (before + len(raw)) % 3 == 0
-    return made[-(-before * 4 // 3) : None if whole else -1]
+def _base64_part(raw: bytes, offset: int) -> str:
+    """Return the characters that base64 has for these bytes after `offset` other bytes.
+
+    Without the first and last character, if other bytes have a share in them.
+    """
+    encoded = base64.b64encode(b"\0" * offset + raw).decode().rstrip("=")
+    aligned = (offset + len(raw)) % 3 == 0
+    return encoded[-(-offset * 4 // 3) : None if aligned else -1]

@@ -1,18 +1,18 @@
-"""What secrets look like, and the names that they stand behind: tables, and nothing else.
+"""Tables: the formats of secrets, and the names in front of them.
 
-The key of a shape is a word that is in every such secret, in lower case; its pattern begins at the
-word, or up to `BACK` bytes before. What is to be hidden is the last group, or all of it.
+The key of a format is a word that every such secret contains, in lower case. Its pattern is matched
+at the word, or up to `LOOKBEHIND` bytes before it. The last group is hidden, or the whole match.
 """
 
 from __future__ import annotations
 
-# No letter and no digit stands before it, but for the end of an escape: "\n" or "%3D".
+# No letter or digit before it, except the end of an escape: "\n" or "%3D".
 EDGE = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))"
-DIGIT = r"(?=[A-Za-z_-]*[0-9])"  # words have none
+DIGIT = r"(?=[A-Za-z_-]*[0-9])"  # a word has none
 TAIL = r"[A-Za-z0-9_-]"
 HALF = r"[A-Za-z0-9/+]"
 
-# The prefixes that the makers of keys publish so that keys can be found.
+# The prefixes that providers publish so that their keys can be found.
 SHAPES = {
     # models and their tools
     "sk-": rf"(?:{EDGE}sk-{TAIL}{{12,}}|sk-(?:[a-z0-9]+-)*{DIGIT}[A-Za-z0-9_]{{20,}})",
@@ -45,7 +45,7 @@ SHAPES = {
     "ak-": rf"{EDGE}ak-{DIGIT}[A-Za-z0-9]{{22}}(?![A-Za-z0-9_-])",
     "key_": r"key_[0-9a-f]{64}",  # Cursor
     # clouds
-    **{  # AWS, with the other half of a pair
+    **{  # AWS, with the secret half of a pair
         kind.lower(): rf"{kind}[0-9A-Z]{{12,}}(?:[,:;\s]{{1,3}}{HALF}{{40}}(?!{HALF}))?"
         for kind in ("AKIA", "ASIA")
     },
@@ -95,7 +95,7 @@ SHAPES = {
     "pat.": rf"{EDGE}pat\.{TAIL}{{22}}\.[0-9a-f]{{24}}\.[A-Za-z0-9]{{20}}",  # Harness
     "pul-": r"pul-[0-9a-f]{40}",  # Pulumi
     ".atlasv1.": rf"[A-Za-z0-9]{{14}}\.atlasv1\.{TAIL}{{50,}}",  # Terraform
-    # stores of secrets, and watchers
+    # secret stores and monitoring
     "hvs.": rf"hvs\.{TAIL}{{16,}}",  # Vault
     "hvb.": rf"hvb\.{TAIL}{{16,}}",
     "hvr.": rf"hvr\.{TAIL}{{16,}}",
@@ -114,7 +114,7 @@ SHAPES = {
     "pscale_": r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.-]{16,}",
     "sbp_": r"sbp_[A-Za-z0-9]{16,}",  # Supabase
     "sb_secret_": rf"sb_secret_{TAIL}{{16,}}",
-    # messages and money
+    # messages and payments
     "xox": r"xox[abcdeoprs](?:-|\.xox[bp]-)[A-Za-z0-9%-]{8,}",  # Slack
     "xapp-": r"xapp-[A-Za-z0-9-]{8,}",
     "hooks.slack.com/": r"hooks\.slack\.com/[a-z]+/([A-Za-z0-9/_-]{8,})",
@@ -139,15 +139,16 @@ SHAPES = {
     "ntn_": r"ntn_[A-Za-z0-9]{16,}",  # Notion
     "secret_": r"secret_[A-Za-z0-9]{43}(?![A-Za-z0-9])",
     "pmak-": r"PMAK-[A-Za-z0-9-]{16,}",  # Postman
-    # what any service may give
+    # formats of any service
     "eyj": rf"eyJ{TAIL}{{8,}}\.(?:eyJ{TAIL}{{6,}}|{TAIL}*\.{TAIL}{{8,}}\.{TAIL}+)\.{TAIL}{{6,}}",
     **{
         f"private key{kind}-----": r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----[^\"]*?"
         r"(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|(?=\\*\")|\Z)"
         for kind in ("", " block")
     },
-    "ls0tls1crudjti": r"LS0tLS1CRUdJTi(?!BD)[A-Za-z0-9+/=_-]{20,}",  # "-----BEGIN ", no certificate
-    # a password in a URL, or a key that stands alone there
+    # "-----BEGIN " in base64, but not of a certificate
+    "ls0tls1crudjti": r"LS0tLS1CRUdJTi(?!BD)[A-Za-z0-9+/=_-]{20,}",
+    # a password in a URL, or a key without a user
     "://": rf"://(?:[^\s:/@\"'\\]*:|(?={DIGIT}{TAIL}{{20,}}@))([^\s/\"'\\]+)@",
     "bearer": r"(?i:bearer)[ \t]+(?=\S*[0-9]|[A-Za-z._~+/=-]{20})([A-Za-z0-9._~+/=-]{8,})",
     "signature=": r"(?i:signature)=(?=[A-Za-z%+/=_~-]*[0-9])([A-Za-z0-9%+/=_~-]{16,})",
@@ -174,7 +175,7 @@ LOOKBEHIND = {
     **{f"-us{one}": 32 for one in range(1, 10)},
 }
 
-# Names that a secret stands behind, in lower case; with a hyphen for the underscore, too.
+# Names in front of a secret, in lower case; also with hyphens for underscores.
 SECRET_NAMES = (
     *("api_key", "apikey", "access_key", "accesskey", "account_key", "accountkey"),
     *("private_key", "privatekey", "signing_key", "encryption_key", "subscription_key"),
@@ -184,13 +185,13 @@ SECRET_NAMES = (
     *("sessiontoken", "securitytoken", "bottoken", "apitoken", "usertoken", "bearertoken"),
     *("_token", "webhook_url"),
 )
-# Whose `_token` is none.
+# Words before `_token` that make it harmless.
 PLAIN_TOKENS = (
     *("page", "next", "continuation", "sync", "eos", "bos", "pad", "unk", "sep", "cls", "mask"),
     *("special", "per", "first", "last", "stop", "start", "end", "num", "prev", "previous"),
 )
-WHOLE_VALUE_NAMES = ("authorization", "cookie")  # everything behind them is secret, spaces and all
-LONG_VALUE_NAMES = ("token", "auth", "jwt", "bearer")  # secret where it is long, or it is a word
+WHOLE_VALUE_NAMES = ("authorization", "cookie")  # the whole line is secret
+LONG_VALUE_NAMES = ("token", "auth", "jwt", "bearer")  # secret only if it is long: else a word
 SECRET_FLAGS = (
     "token",
     "pass",

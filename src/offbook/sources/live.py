@@ -1,11 +1,11 @@
-"""The real model: asks a provider, or anything that speaks like one, over HTTP.
+"""The real model: sends requests to a provider, or to any compatible server, over HTTP.
 
-    Live()                                              # keys from the caller's environment
+    Live()                                              # keys from the environment
     Live({"openai-chat": "http://127.0.0.1:8080/v1"})   # any compatible base URL
 
-Each request goes out in the dialect in which it came. Keys are read when they are needed and are
-written nowhere. Whoever makes a `Live` has said that requests may leave the machine: it goes
-through the border that is closed to everything else.
+A request goes out in the dialect in which it came in. Keys are read when they are needed and are
+never written. A `Live` is an explicit permission to send requests: the network guard, which blocks
+everything else, lets it through.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ from offbook.exchange.model import current_listener
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from offbook.exchange.dialects.dialect import Dialect, HttpRequest
+    from offbook.exchange.dialects.dialect import HttpRequest
     from offbook.exchange.model import Reply, Request
 
 DEADLINE = 600.0
 FIRST_ERROR = 400
-PART = 64 * 1024
-_ENDS = re.compile(rb"((?<=\n)\r?\n|(?<=\r)\r)")
-_USAGE = re.compile(rb'"choices": ?\[\]')
+READ_SIZE = 64 * 1024
+DEFAULT_DIALECT = "openai-chat"
+_EVENT_END = re.compile(rb"((?<=\n)\r?\n|(?<=\r)\r)")
+_NO_CHOICES = re.compile(rb'"choices": ?\[\]')
 
 
 class Provider(msgspec.Struct, frozen=True):
-    """Where a dialect is spoken, and the variables that name another place and the key."""
+    """The base URL of a dialect, and the variables that override it or have the key."""
 
     url: str
-    place: tuple[str, ...]
-    key: tuple[str, ...]
+    url_variables: tuple[str, ...]
+    key_variables: tuple[str, ...]
 
 
 PROVIDERS = {
@@ -66,14 +67,13 @@ PROVIDERS = {
         ("AWS_BEARER_TOKEN_BEDROCK",),
     ),
 }
-DEFAULT = "openai-chat"
 
 
 class Live:
-    """Asks the real provider of the dialect in which a request came.
+    """A source that calls the real provider.
 
-    `urls` are base URLs by dialect; one under "" is for all. `environment` has the keys, and may
-    name base URLs as the providers' own clients read them.
+    `urls` are base URLs by dialect, or one for all dialects. `environment` has the keys, and may
+    have base URLs under the names that the providers' own clients read.
     """
 
     relays = True
@@ -90,84 +90,78 @@ class Live:
         self._deadline = deadline
         for name in self._urls:
             if name and name not in PROVIDERS:
-                raise UsageError(
-                    f"there is no dialect {name!r}", hint=did_you_mean(name, PROVIDERS)
-                )
+                raise UsageError(f"unknown dialect {name!r}", hint=did_you_mean(name, PROVIDERS))
         for url in self._urls.values():
             if urlsplit(url).scheme not in {"http", "https"}:
                 raise UsageError(f"{url!r} is not a base URL", hint="write https://host/v1")
 
     async def reply(self, request: Request, /) -> Reply:
-        """The provider's reply."""
-        dialect = _dialect(str(request.metadata.get("dialect", DEFAULT)))
-        wire = dialect.build_request(request, self._place(dialect.name), self._key(dialect.name))
-        # An empty context: what answers or refuses the requests of this process is not meant here.
+        """Return the reply of the provider; a stream is relayed while it arrives."""
+        from offbook.exchange.providers import all_dialects  # all wire formats: only when needed
+
+        name = str(request.metadata.get("dialect", DEFAULT_DIALECT))
+        dialects = {d.name: d for d in all_dialects() if d.name in PROVIDERS}
+        if name not in dialects:
+            raise UsageError(
+                f"cannot send a request in the dialect {name!r} to a provider",
+                hint=f"supported: {', '.join(dialects)}; write a playbook or mocks for it",
+            )
+        dialect = dialects[name]
+        url, key = self._find_endpoint(name)
+        http_request = dialect.build_request(request, url, key)
+        # An empty context: interception and the network guard of this run do not apply here.
         context = contextvars.Context()
         loop = asyncio.get_running_loop()
         listener = current_listener()
+        options: dict[str, object] = request.parameters.get("stream_options") or {}
+        usage_wanted = bool(options.get("include_usage"))
 
-        def hear(event: bytes) -> None:
-            if listener is not None and not _is_ours(request, event):
+        def on_event(event: bytes) -> None:
+            # The dialect always asks for the usage, in a last chunk without choices. A client
+            # that did not ask for it may not expect such a chunk.
+            if listener is not None and (usage_wanted or not _NO_CHOICES.search(event)):
                 loop.call_soon_threadsafe(listener, event)
 
         def send() -> tuple[HttpResponse, tuple[float, ...]]:
-            return context.run(_send, wire, self._deadline, hear)
+            return context.run(_send, http_request, self._deadline, on_event)
 
-        answer, times = await loop.run_in_executor(None, send)
-        return add_chunk_delays(dialect.parse_response(answer, request), answer, times)
+        response, times = await loop.run_in_executor(None, send)
+        return add_chunk_delays(dialect.parse_response(response, request), response, times)
 
-    def _place(self, dialect: str) -> str:
-        given = self._urls.get(dialect) or self._urls.get("")
+    def _find_endpoint(self, dialect: str) -> tuple[str, str]:
+        """Return the base URL and the key."""
         provider = PROVIDERS[dialect]
-        named = (self._environment.get(name) for name in provider.place)
-        return given or next(filter(None, named), provider.url)
-
-    def _key(self, dialect: str) -> str:
-        names = PROVIDERS[dialect].key
-        key = next(filter(None, (self._environment.get(name) for name in names)), None)
-        if key is None:
-            if self._place(dialect) != PROVIDERS[dialect].url:
-                return "none"  # one's own server may well want none
-            raise UsageError(
-                f"no key for {PROVIDERS[dialect].url}",
-                hint=f"set {' or '.join(names)}, or name another base URL",
-            )
-        return key
-
-
-def _dialect(name: str) -> Dialect:
-    from offbook.exchange.providers import all_dialects
-
-    known = {dialect.name: dialect for dialect in all_dialects() if dialect.name in PROVIDERS}
-    if name not in known:
+        variables = (self._environment.get(name) for name in provider.url_variables)
+        configured = self._urls.get(dialect) or self._urls.get("")
+        url = configured or next(filter(None, variables), provider.url)
+        keys = (self._environment.get(name) for name in provider.key_variables)
+        key = next(filter(None, keys), None)
+        if key is not None:
+            return url, key
+        if url != provider.url:
+            return url, "none"  # a local server may need no key
         raise UsageError(
-            f"a request in the dialect {name!r} cannot be passed on",
-            hint=f"only these can: {', '.join(known)}; write a playbook or mocks for it",
+            f"missing API key for {provider.url}",
+            hint=f"set {' or '.join(provider.key_variables)}, or use another base URL",
         )
-    return known[name]
-
-
-def _is_ours(request: Request, event: bytes) -> bool:
-    """Whether an event has nothing but the usage, which was asked for on our own account."""
-    asked: dict[str, object] = request.parameters.get("stream_options") or {}
-    return not asked.get("include_usage") and _USAGE.search(event) is not None
 
 
 def _send(
-    wire: HttpRequest, deadline: float, hear: Callable[[bytes], None]
+    request: HttpRequest, deadline: float, on_event: Callable[[bytes], None]
 ) -> tuple[HttpResponse, tuple[float, ...]]:
-    """The answer, and when each event of a stream came, in milliseconds from the request."""
-    parts = urlsplit(wire.path)
-    host = parts.hostname or ""
+    """Return the response, and the arrival of each event of a stream in milliseconds."""
+    url = urlsplit(request.path)
+    host = url.hostname or ""
     connection = (
-        HTTPSConnection(host, parts.port, timeout=deadline, context=ssl.create_default_context())
-        if parts.scheme == "https"
-        else HTTPConnection(host, parts.port, timeout=deadline)
+        HTTPSConnection(host, url.port, timeout=deadline, context=ssl.create_default_context())
+        if url.scheme == "https"
+        else HTTPConnection(host, url.port, timeout=deadline)
     )
-    query = f"?{wire.query}" if wire.query else f"?{parts.query}" if parts.query else ""
-    began = time.perf_counter()
+    query = request.query or url.query
+    target = f"{url.path}?{query}" if query else url.path
+    start = time.perf_counter()
     try:
-        connection.request(wire.method, f"{parts.path}{query}", wire.body, wire.headers)
+        connection.request(request.method, target, request.body, request.headers)
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
         streamed = headers.get("content-type", "").startswith("text/event-stream")
@@ -175,44 +169,46 @@ def _send(
             return HttpResponse(response.status, headers, response.read()), ()
         events: list[bytes] = []
         times: list[float] = []
-        for event in _events(response):
-            times.append((time.perf_counter() - began) * 1000)
+        for event in _read_events(response):
+            times.append((time.perf_counter() - start) * 1000)
             events.append(event)
-            hear(event)
+            on_event(event)
         return HttpResponse(response.status, headers, chunks=tuple(events)), tuple(times)
     except TimeoutError as error:
-        raise ModelError(f"no answer within {deadline:g} s", status=504) from error
+        raise ModelError(f"no response within {deadline:g} s", status=504) from error
     except (OSError, HTTPException) as error:
         raise RunError(
-            f"cannot reach {parts.scheme}://{parts.netloc}: {error}",
-            hint="is the base URL right, and is the provider there?",
+            f"cannot connect to {url.scheme}://{url.netloc}: {error}",
+            hint="check the base URL and that the provider is available",
         ) from error
     finally:
         connection.close()
 
 
-def _events(response: HTTPResponse) -> Iterator[bytes]:
-    """The events of a stream, each whole, with the empty line that ends it."""
+def _read_events(response: HTTPResponse) -> Iterator[bytes]:
+    """Yield the events of a stream, each with the empty line that ends it."""
     event = b""
-    while part := response.read1(PART):  # its lines would hide where a stream broke off
-        *whole, event = _ENDS.split(event + part)
-        yield from (begun + end for begun, end in zip(whole[::2], whole[1::2], strict=True))
+    # Not by lines: http.client hides that a stream broke off inside one.
+    while part := response.read1(READ_SIZE):
+        *complete, event = _EVENT_END.split(event + part)
+        yield from (text + end for text, end in zip(complete[::2], complete[1::2], strict=True))
     if event:
         yield event
 
 
-def add_chunk_delays(reply: Reply, answer: HttpResponse, times: tuple[float, ...]) -> Reply:
-    """The reply with the wait before each of its pieces, read off the events that brought them."""
+def add_chunk_delays(reply: Reply, response: HttpResponse, times: tuple[float, ...]) -> Reply:
+    """Return the reply with the delay before each chunk, from the event that contains it."""
     if not reply.chunks or not times:
         return reply
     arrivals: list[float] = []
-    at = 0
-    for piece in reply.chunks:
-        needle = msgspec.json.encode(piece)[1:-1]
-        found = next((n for n in range(at, len(times)) if needle in answer.chunks[n]), None)
-        at = min(at, len(times) - 1) if found is None else found
-        arrivals.append(times[at])
-        at = at if found is None else found + 1
-    waits = [now - before for before, now in zip([0.0, *arrivals], arrivals, strict=False)]
-    delays = tuple(round(max(0.0, wait), 1) for wait in waits)
+    index = 0
+    for chunk in reply.chunks:
+        encoded = msgspec.json.encode(chunk)[1:-1]
+        candidates = range(index, len(times))
+        match = next((n for n in candidates if encoded in response.chunks[n]), None)
+        index = min(index, len(times) - 1) if match is None else match
+        arrivals.append(times[index])
+        index = index if match is None else match + 1
+    pairs = zip([0.0, *arrivals], arrivals, strict=False)
+    delays = tuple(round(max(0.0, after - before), 1) for before, after in pairs)
     return msgspec.structs.replace(reply, delays=delays)

@@ -1,4 +1,4 @@
-"""The source in a file: mocks, a cassette or a playbook."""
+"""Opens the source in a file by its type: mocks, a cassette or a playbook."""
 
 from __future__ import annotations
 
@@ -20,39 +20,33 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import ModelSource
 
-PLAYBOOKS = {".py", ".yaml", ".yml", ".json"}
-INTERACTIONS = re.compile(r"^(?:\{\s*)?[\"']?interactions[\"']?:", re.MULTILINE)
+SCRIPT_SUFFIXES = {".py", ".yaml", ".yml", ".json"}
+_INTERACTIONS_KEY = re.compile(r"^(?:\{\s*)?[\"']?interactions[\"']?:", re.MULTILINE)
 
 
 def open_source(path: Path) -> Callable[[], ModelSource]:
-    """Makes the source in a file, as often as it is needed: mocks, a cassette or a playbook."""
+    """Read a file, and return a function that makes its source, once for each run.
+
+    The file is read and checked now, so that an error appears before a run starts.
+    """
     if path.suffix == ".jsonl":
         mocks = read_mocks(path)
         return lambda: Mocks(mocks)
-    if path.suffix in PLAYBOOKS:
-        return _open_cassette(path) if _is_cassette(path) else _open_playbook(path)
-    raise FormatError(
-        f"what is a {path.suffix or 'file without an ending'}?",
-        path=path,
-        hint="mocks are a .jsonl file, a cassette a .yaml, a playbook a .py, .yaml or .json",
-    )
-
-
-def _is_cassette(path: Path) -> bool:
-    return path.suffix != ".py" and INTERACTIONS.search(read_text(path)) is not None
-
-
-def _open_cassette(path: Path) -> Callable[[], ModelSource]:
-    tape = load_cassette(path)
-    return lambda: Cassette(tape)
-
-
-def _open_playbook(path: Path) -> Callable[[], ModelSource]:
+    if path.suffix not in SCRIPT_SUFFIXES:
+        raise FormatError(
+            f"unsupported file type {path.suffix!r}" if path.suffix else "file without a suffix",
+            path=path,
+            hint="mocks are a .jsonl file, a cassette a .yaml, a playbook a .py, .yaml or .json",
+        )
+    # A cassette and a playbook may both be YAML: only a cassette has interactions.
+    if path.suffix != ".py" and _INTERACTIONS_KEY.search(read_text(path)):
+        file = load_cassette(path)
+        return lambda: Cassette(file)
     script = read_script(path)
 
-    def make() -> Playbook:
+    def make_playbook() -> Playbook:
         playbook = Playbook(follow_prompts=True)
         playbook.load(*script)
         return playbook
 
-    return make
+    return make_playbook

@@ -1,1 +1,1 @@
-"""What is tested."""
+"""Subjects: the agents under test, and how they are prompted."""

@@ -35,11 +35,14 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 PROCESS_MARK = "OFFBOOK_PROCESS"
+# Bounded, because an agent in an endless loop would fill our memory.
 MAX_OUTPUT = 8 * 1024 * 1024
 GRACE = 2.0  # seconds between a polite signal and SIGKILL
 DRAIN = 0.5  # seconds to read what is left in the pipes of a tree that was killed
-KILL_ATTEMPTS = 500
+KILL_ATTEMPTS = 500  # 10 ms apart: a process in uninterruptible sleep may take seconds
 INTERRUPTED = 130
+# Everything else of our environment is left out: keys, tokens, and settings of the user's own
+# clients, which would make a test depend on the machine.
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "SYSTEMROOT", "SSL_CERT_FILE")
 STREAMS = {1: "stdout", 2: "stderr"}
 
@@ -312,6 +315,7 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
             hint=f"chmod +x {command[0]}" if isinstance(error, PermissionError) else "",
         ) from error
     leader = transport.get_pid()
+    # Standard input is closed after the prompt, because many clients read it to the end.
     writer = transport.get_pipe_transport(0)
     if isinstance(writer, asyncio.WriteTransport):
         if stdin:
@@ -325,6 +329,7 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(output.closed.wait(), grace)
     except TimeoutError:
+        # SIGTERM first: a client may have to write its session file, or stop its own children.
         timed_out = True
         _signal_group(leader, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
@@ -378,7 +383,7 @@ def _signal_group(leader: int, number: int) -> None:
 
 def _find_marked(mark: str) -> list[tuple[int, int]]:
     """Return the running processes with this mark in their environment, each with its group."""
-    if not mark or not Path("/proc").is_dir():  # only Linux shows the environment of others
+    if not mark or not Path("/proc").is_dir():  # only Linux shows the environment of a process
         return []
     wanted = f"{PROCESS_MARK}={mark}".encode()
     marked: list[tuple[int, int]] = []

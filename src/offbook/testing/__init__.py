@@ -1,10 +1,12 @@
-"""The suites that every source, subject and dialect must pass, for those who write one.
+"""Conformance suites for authors of sources, subjects and dialects.
 
-from offbook.testing import SourceConformance
+Subclass a suite in a test file; pytest collects its tests:
 
-class TestMine(SourceConformance):
-    def source(self):
-        return Mine()
+    from offbook.testing import SourceConformance
+
+    class TestMySource(SourceConformance):
+        def source(self):
+            return MySource()
 """
 
 from offbook.testing.dialect_conformance import DialectConformance

@@ -1,4 +1,4 @@
-"""What every dialect promises."""
+"""The rules for every dialect, as a test suite."""
 
 from __future__ import annotations
 
@@ -18,129 +18,144 @@ if TYPE_CHECKING:
 
     from offbook.exchange.dialects.dialect import Dialect, HttpResponse
 
-NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
-FIND = Tool("find_order", "Find an order.", NUMBER)
+SCHEMA = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+TOOL = Tool("find_order", "Find an order.", SCHEMA)
 CALLS = (ToolCall("call_1", "find_order", {"number": 7}), ToolCall("call_2", "find_order", {}))
 RESULTS = tuple(
     Message("tool", (ToolResult(call.id, (Text(f"for {call.id}"),), name=call.name),))
     for call in CALLS
 )
-ASKED = History((user("Find order 7"),))
-ANSWERED = ASKED.plus(Message("assistant", (Text("Let me see."), *CALLS)), *RESULTS)
-SAID = Reply((Text("It is one lamp, and two more words."),), usage=Usage(11, 7))
-CALLED = Reply((Text("Let me see."), *CALLS), "tool_use", Usage(11, 7))
-ODD = (b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b'{"messages": 7, "contents": 7}')
-BASE = "http://127.0.0.1:1"
+PROMPT = History((user("Find order 7"),))
+CONVERSATION = PROMPT.plus(Message("assistant", (Text("Let me see."), *CALLS)), *RESULTS)
+TEXT_REPLY = Reply((Text("It is one lamp, and two more words."),), usage=Usage(11, 7))
+CALL_REPLY = Reply((Text("Let me see."), *CALLS), "tool_use", Usage(11, 7))
+INVALID_BODIES = (
+    *(b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe"),
+    b'{"messages": 7, "contents": 7}',
+)
+BASE_URL = "http://127.0.0.1:1"
 
 
 class DialectConformance:
-    """Subclass it in a test file, and let `dialect` make the dialect.
+    """Subclass it in a test file and implement `dialect`.
 
-    Requests are written with its own `ask` and read with its `decode`; answers are written with
-    `encode` and `refuse`, and read with `parse`. So a dialect is held to its word both ways; that
-    it is the provider's word, too, is for tests with the provider's own client.
+    Requests are written with `build_request` and read with `decode`; responses are written with
+    `encode` and `encode_error` and read with `parse_response`. So both sides of a dialect must
+    agree; that they agree with the provider is tested with the provider's own client.
     """
 
     def dialect(self) -> Dialect:
-        """A fresh dialect, with all rules."""
-        raise NotImplementedError("let dialect() return what is to be tested")
+        """Return a new dialect with all validation rules."""
+        raise NotImplementedError("implement dialect(): return the dialect to test")
 
-    def test_it_claims_what_it_asks(self) -> None:
+    def test_it_claims_its_own_requests(self) -> None:
         for stream in (False, True):
-            wire = self._ask(ASKED, stream=stream)
-            expect(self.dialect().claims(wire), "a dialect claims its own requests", wire.path)
-            beside = self.dialect().side_response(wire, ConversationStore())
-            expect(beside is None, "a model call is nothing beside", beside)
+            http_request = self._build_request(PROMPT, stream=stream)
+            expect(
+                self.dialect().claims(http_request),
+                "a dialect must claim its requests",
+                http_request.path,
+            )
+            response = self.dialect().side_response(http_request, ConversationStore())
+            expect(response is None, "a model call must not be a side request", response)
 
-    def test_a_request_is_read_as_it_was_asked(self) -> None:
+    def test_a_request_is_decoded_as_it_was_built(self) -> None:
         for stream in (False, True):
-            read = self._decode(self._ask(ANSWERED, stream=stream))
-            expect(read.stream == stream, "a stream is asked for, or is not", read.stream)
-            expect(read.model == "model-1", "the model is named", read.model)
-            expect(read.system == "You are a shop.", "the system prompt is kept", read.system)
-            expect(read.tool_names == ("find_order",), "the tools are offered", read.tools)
-            expect(read.tools[0].schema == NUMBER, "a tool keeps its schema", read.tools[0].schema)
+            request = self._decode(self._build_request(CONVERSATION, stream=stream))
+            expect(request.stream == stream, "`stream` must be kept", request.stream)
+            expect(request.model == "model-1", "the model must be kept", request.model)
+            system = request.system
+            expect(system == "You are a shop.", "the system prompt must be kept", system)
+            names = request.tool_names
+            expect(names == ("find_order",), "the tools must be kept", request.tools)
+            schema = request.tools[0].schema
+            expect(schema == SCHEMA, "the schema of a tool must be kept", schema)
 
-    def test_the_conversation_is_read_as_it_was_told(self) -> None:
-        read = self._decode(self._ask(ANSWERED)).messages
-        roles = [message.role for message in read if message.role != "system"]
-        expect(roles[0] == "user", "a prompt is a user's message", roles)
-        calls = [call for message in read for call in message.calls]
-        expect(_bare(calls) == _bare(CALLS), "calls keep their tool and arguments", calls)
-        results = [result for message in read for result in message.results]
-        answered = [(result.call_id, result.text) for result in results]
-        meant = [(call.id, f"for {before.id}") for call, before in zip(calls, CALLS, strict=True)]
-        expect(answered == meant, "results stand by the calls that they answer", answered)
+    def test_a_conversation_is_decoded_as_it_was_built(self) -> None:
+        messages = self._decode(self._build_request(CONVERSATION)).messages
+        roles = [message.role for message in messages if message.role != "system"]
+        expect(roles[0] == "user", "a prompt must be a user message", roles)
+        calls = [call for message in messages for call in message.calls]
+        expect(_comparable(calls) == _comparable(CALLS), "calls must be kept", calls)
+        results = [result for message in messages for result in message.results]
+        actual = [(result.call_id, result.text) for result in results]
+        # Some dialects have no ids of calls and create new ones.
+        pairs = zip(calls, CALLS, strict=True)
+        expected = [(call.id, f"for {original.id}") for call, original in pairs]
+        expect(actual == expected, "each result must belong to its call", actual)
 
-    def test_a_reply_is_understood_whole_and_streamed(self) -> None:
-        for reply in (SAID, CALLED):
+    def test_a_reply_is_parsed_as_it_was_encoded(self) -> None:
+        for reply in (TEXT_REPLY, CALL_REPLY):
             for stream in (False, True):
-                request, answer = self._answer(reply, stream=stream)
-                way = "streamed" if stream else "whole"
-                expect(answer.status == 200, f"a {way} reply is no error", answer.status)  # noqa: PLR2004 - all is well
-                expect(bool(answer.chunks) == stream, f"a {way} reply is that", len(answer.chunks))
-                read = self.dialect().parse_response(answer, request)
-                expect(read.text == reply.text, f"a {way} reply keeps its text", read.text)
-                expect(_bare(read.calls) == _bare(reply.calls), f"a {way} reply its calls", read)
-                expect(read.stop == reply.stop, f"a {way} reply its stop reason", read.stop)
+                request, response = self._respond(reply, stream=stream)
+                kind = "streamed" if stream else "whole"
+                expect(response.status == 200, f"a {kind} reply must be ok", response.status)  # noqa: PLR2004 - HTTP
+                chunks = len(response.chunks)
+                expect(bool(chunks) == stream, f"a {kind} reply must be {kind}", chunks)
+                parsed = self.dialect().parse_response(response, request)
+                expect(parsed.text == reply.text, f"a {kind} text must be kept", parsed.text)
+                same_calls = _comparable(parsed.calls) == _comparable(reply.calls)
+                expect(same_calls, f"{kind} calls must be kept", parsed)
+                expect(parsed.stop == reply.stop, "the stop reason must be kept", parsed.stop)
 
-    def test_tokens_are_told(self) -> None:
-        request, answer = self._answer(SAID, stream=False)
-        read = self.dialect().parse_response(answer, request).usage
-        expect((read.input, read.output) == (11, 7), "usage is told", read)
+    def test_usage_is_reported(self) -> None:
+        request, response = self._respond(TEXT_REPLY, stream=False)
+        usage = self.dialect().parse_response(response, request).usage
+        expect((usage.input, usage.output) == (11, 7), "usage must be kept", usage)
 
-    def test_the_same_exchange_has_the_same_bytes(self) -> None:
+    def test_the_same_reply_has_the_same_bytes(self) -> None:
         for stream in (False, True):
-            answers = [self._answer(CALLED, stream=stream)[1] for _ in range(2)]
-            expect(answers[0] == answers[1], "ids and times are made of what was asked")
+            first, second = (self._respond(CALL_REPLY, stream=stream)[1] for _ in range(2))
+            expect(first == second, "ids and times must be derived from the request")
 
-    def test_a_refusal_is_the_providers(self) -> None:
+    def test_an_error_keeps_its_status_and_message(self) -> None:
         for status in (400, 403, 429, 500, 503):
-            answer = self.dialect().encode_error(ModelError("so it is", status=status), None)
-            expect(answer.status == status, "an error keeps its status", answer.status)
+            error = ModelError("out of lamps", status=status)
+            response = self.dialect().encode_error(error, None)
+            expect(response.status == status, "an error must keep its status", response.status)
             try:
-                self.dialect().parse_response(answer, Request(model="model-1"))
-            except ModelError as error:
-                expect(error.status == status, "a refusal is read with its status", error.status)
-                expect("so it is" in error.message, "and with its words", error.message)
+                self.dialect().parse_response(response, Request(model="model-1"))
+            except ModelError as parsed:
+                expect(parsed.status == status, "the status must be parsed", parsed.status)
+                kept = "out of lamps" in parsed.message
+                expect(kept, "the message must be parsed", parsed.message)
             else:
-                expect(kept=False, promise="a refusal is no reply")
+                expect(ok=False, rule="parsing an error must raise ModelError")
 
-    def test_what_is_no_request_is_refused_in_words(self) -> None:
-        wire = self._ask(ASKED)
-        for body in ODD:
+    def test_an_invalid_request_is_rejected_with_a_message(self) -> None:
+        http_request = self._build_request(PROMPT)
+        for body in INVALID_BODIES:
             try:
-                self._decode(msgspec.structs.replace(wire, body=body))
+                self._decode(msgspec.structs.replace(http_request, body=body))
             except ModelError as error:
-                expect(400 <= error.status < 500, "what is no request is the asker's fault", error)  # noqa: PLR2004 - as it says
-                expect(error.message, "an error has words", error)
+                client_error = 400 <= error.status < 500  # noqa: PLR2004 - HTTP
+                expect(client_error, "an invalid request must be a client error", error)
+                expect(error.message, "an error must have a message", error)
             else:
-                expect(kept=False, promise="what is no request is refused", came=body)
+                expect(ok=False, rule="an invalid request must be rejected", got=body)
 
-    def test_a_result_without_its_call_is_refused(self) -> None:
-        orphaned = ASKED.plus(RESULTS[0])
+    def test_a_result_without_its_call_is_rejected(self) -> None:
         try:
-            self._decode(self._ask(orphaned))
+            self._decode(self._build_request(PROMPT.plus(RESULTS[0])))
         except ModelError as error:
             rule = error.details.get("rule")
-            expect(rule == "orphan_result", "a refusal names the rule that was broken", rule)
+            expect(rule == "orphan_result", "the error must name its rule", rule)
         else:
-            expect(kept=False, promise="a result without its call is refused")
+            expect(ok=False, rule="a result without its call must be rejected")
 
-    def _ask(self, messages: History, *, stream: bool = False) -> HttpRequest:
-        request = Request(messages, "You are a shop.", (FIND,), "model-1", stream=stream)
-        asked = self.dialect().build_request(request, BASE, "key")
-        path, _, query = asked.path.removeprefix(BASE).partition("?")
-        return msgspec.structs.replace(asked, path=path, query=query or asked.query)
+    def _build_request(self, messages: History, *, stream: bool = False) -> HttpRequest:
+        request = Request(messages, "You are a shop.", (TOOL,), "model-1", stream=stream)
+        http_request = self.dialect().build_request(request, BASE_URL, "key")
+        path, _, query = http_request.path.removeprefix(BASE_URL).partition("?")
+        return msgspec.structs.replace(http_request, path=path, query=query or http_request.query)
 
-    def _decode(self, wire: HttpRequest) -> Request:
-        return self.dialect().decode(wire, ConversationStore())
+    def _decode(self, http_request: HttpRequest) -> Request:
+        return self.dialect().decode(http_request, ConversationStore())
 
-    def _answer(self, reply: Reply, *, stream: bool) -> tuple[Request, HttpResponse]:
-        request = self._decode(self._ask(ASKED, stream=stream))
+    def _respond(self, reply: Reply, *, stream: bool) -> tuple[Request, HttpResponse]:
+        request = self._decode(self._build_request(PROMPT, stream=stream))
         return request, self.dialect().encode(reply, request)
 
 
-def _bare(calls: Sequence[ToolCall]) -> list[tuple[str, object]]:
-    """What of calls every dialect keeps: some have no ids."""
+def _comparable(calls: Sequence[ToolCall]) -> list[tuple[str, object]]:
     return [(call.name, call.arguments) for call in calls]

@@ -1,4 +1,4 @@
-"""What a suite says when a promise is not kept."""
+"""The expectations of the suites: rules with a message, and the search for leaked resources."""
 
 from __future__ import annotations
 
@@ -18,56 +18,51 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 
-# --- What a suite says when a promise is not kept.
+def expect(ok: object, rule: str, got: object = "") -> None:
+    """Fail with the rule and the actual value, unless `ok` is true."""
+    if not ok:
+        raise CheckFailed(f"{rule}{f', got {got!r}' if got != '' else ''}")
 
 
-def expect(kept: object, promise: str, came: object = "") -> None:
-    """Fail with the promise, and with what came instead."""
-    if not kept:
-        raise CheckFailed(f"{promise}{f', but got: {came!r}' if came != '' else ''}")
-
-
-def skip(why: str) -> NoReturn:
-    """Leave a promise out that this kind does not make; pytest shows it as skipped."""
-    raise SkipTest(why)
-
-
-# --- Sees what somebody leaves behind in this process: tasks, threads, processes, files, settings.
+def skip(reason: str) -> NoReturn:
+    """Skip a rule that does not apply; pytest and unittest report it as skipped."""
+    raise SkipTest(reason)
 
 
 @contextmanager
 def no_leftovers() -> Generator[None]:
-    """Fail when there is more afterwards than there was before."""
-    with tempfile.TemporaryDirectory(prefix="offbook-testing-") as folder, _temporary(folder):
+    """Fail if threads, processes, files or changed settings of this process remain."""
+    # An empty folder for temporary files: whatever is in it afterwards was left behind.
+    with tempfile.TemporaryDirectory(prefix="offbook-testing-") as folder, _use_temp(folder):
         before = _settings()
         threads, children = _threads(), _children()
         yield
-        expect(_threads() <= threads, "no thread is left running", _threads() - threads)
-        expect(_children() <= children, "no process is left running", _children() - children)
+        expect(_threads() <= threads, "no thread must be left running", _threads() - threads)
+        expect(_children() <= children, "no process must be left running", _children() - children)
         files = sorted(str(file.relative_to(folder)) for file in Path(folder).rglob("*"))
-        expect(not files, "no temporary file is left", files)
+        expect(not files, "no temporary file must be left", files)
         for name, value in _settings().items():
-            expect(value == before[name], f"{name} is as it was", value)
+            expect(value == before[name], f"{name} must be restored", value)
 
 
 @contextmanager
 def no_task_leaks() -> Generator[None]:
-    """Fail when tasks of the running event loop outlive what is done inside."""
+    """Fail if tasks that were started inside are still running at the end."""
     before = asyncio.all_tasks()
     yield
-    left = [task.get_name() for task in asyncio.all_tasks() - before if not task.done()]
-    expect(not left, "no task is left running", left)
+    running = [task.get_name() for task in asyncio.all_tasks() - before if not task.done()]
+    expect(not running, "no task must be left running", running)
 
 
 @contextmanager
-def _temporary(folder: str) -> Generator[None]:
-    """Let all temporary files be made here, by this process and its children."""
-    was, variable = tempfile.tempdir, os.environ.get("TMPDIR")
+def _use_temp(folder: str) -> Generator[None]:
+    """Create all temporary files here, in this process and its children."""
+    previous, variable = tempfile.tempdir, os.environ.get("TMPDIR")
     tempfile.tempdir, os.environ["TMPDIR"] = folder, folder
     try:
         yield
     finally:
-        tempfile.tempdir = was
+        tempfile.tempdir = previous
         if variable is None:
             os.environ.pop("TMPDIR", None)
         else:
@@ -83,12 +78,11 @@ def _settings() -> dict[str, object]:
 
 
 def _threads() -> set[str]:
+    # Daemon threads may belong to the interpreter or to a library; they end with the process.
     return {thread.name for thread in threading.enumerate() if not thread.daemon}
 
 
 def _children() -> set[int]:
-    """The processes that this one has started; none where the system does not tell."""
-    found: set[int] = set()
-    for file in Path("/proc/self/task").glob("*/children"):
-        found.update(int(pid) for pid in file.read_text().split())
-    return found
+    # Linux only; on other systems leaked processes are not detected.
+    files = Path("/proc/self/task").glob("*/children")
+    return {int(pid) for file in files for pid in file.read_text().split()}

@@ -2,7 +2,7 @@
 
     hub = Hub()
     stop = hub.subscribe(print, "tool.*")
-    hub.emit("tool.call", {"tool": "bash"})
+    hub.emit("order.shipped", {"id": 7})
     stop()
 
 Every run has one. The trace on disk is written by one of its listeners, a viewer can be another.
@@ -84,8 +84,7 @@ class Hub:
         with self._lock:
             self._seq = seq = self._seq + 1
             emitted = Event(self._clock.millis(), event, data or EMPTY, seq, "", merged, parent)
-            # a cached route is two thirds of the speed: matching ten filters costs more than
-            # calling ten listeners
+            # the cache makes an event for ten listeners three times as fast
             route = self._routes.get(event)
             if route is None:
                 if len(self._routes) >= MAX_ROUTES:

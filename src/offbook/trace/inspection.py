@@ -1,4 +1,4 @@
-"""Looks into a trace: some of its events, a summary of all, or what each iteration brought."""
+"""Views of a trace: selected events, a summary in numbers, or a timeline of iterations."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from offbook.errors import UsageError
 from offbook.trace.agent_output import payload_text, text_field, truncate_texts
 from offbook.trace.events import ITERATION, PUBLISH, TERMINATION, VERDICT, topic_matches
 from offbook.trace.reader import Trace, elapsed_seconds
-from offbook.trace.text_patterns import LiteralPattern, UserPattern, compile_pattern
+from offbook.trace.text_patterns import compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from offbook.trace.events import Event
 
-LONGEST = 100_000
-TOLD = (PUBLISH, ITERATION, TERMINATION)
+MAX_TEXT = 100_000
+LOOP_EVENTS = (PUBLISH, ITERATION, TERMINATION)
 
 
 class EventFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which events are wanted; what is not said does not matter."""
+    """Conditions that an event must meet; None means any."""
 
     event_types: tuple[str, ...] | None = None
     topics: tuple[str, ...] | None = None
@@ -33,62 +33,54 @@ class EventFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     payload_pattern: str | None = None
 
     def select(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events that are wanted. Those before the first iteration belong to number 0."""
-        wants = self.begin()
-        return (event for event in self._candidates(events) if wants(event))
+        """Yield the matching events. Those before the first iteration belong to number 0."""
+        matches = self.matcher()
+        if isinstance(events, Trace) and (self.event_types, self.topics) != (None, None):
+            # a trace decodes only the events that can match, and those that the matcher counts
+            counted = (self.after_iteration, self.before_iteration) != (None, None)
+            names = {*(self.event_types or ()), *([ITERATION] if counted else [])}
+            events = events.select(names, fields=() if self.event_types is not None else ("topic",))
+        return (event for event in events if matches(event))
 
-    def begin(self) -> Callable[[Event], bool]:
-        """A judge of events, who is shown them in their order."""
-        pattern = self._pattern()
+    def matcher(self) -> Callable[[Event], bool]:
+        """Return a predicate that must be called with all events in order: it counts iterations."""
+        source = self.payload_pattern
+        pattern = None if source is None else compile_pattern(source, "filter.payload_pattern")
         types = None if self.event_types is None else set(self.event_types)
         after = -math.inf if self.after_iteration is None else self.after_iteration
         before = math.inf if self.before_iteration is None else self.before_iteration
         iteration = 0
 
-        def wants(event: Event) -> bool:
+        def matches(event: Event) -> bool:
             nonlocal iteration
             if event.event == ITERATION:
-                iteration = _number(event, iteration + 1)
-            return (
-                (types is None or event.event in types)
-                and after < iteration < before
-                and (self.topics is None or self._is_about(event))
-                and (pattern is None or _mentions(pattern, event))
-            )
+                iteration = _iteration_number(event, iteration + 1)
+            if types is not None and event.event not in types:
+                return False
+            if not after < iteration < before:
+                return False
+            if self.topics is not None:
+                topic = event.data.get("topic")
+                if not isinstance(topic, str) or not any(
+                    topic_matches(wanted, topic) for wanted in self.topics
+                ):
+                    return False
+            if pattern is None:
+                return True
+            payload = payload_text(event.data.get("payload", event.data))
+            return pattern.search(payload) is not None
 
-        return wants
-
-    def _candidates(self, events: Iterable[Event]) -> Iterable[Event]:
-        """Of a trace, only the events that can be wanted, and those that the judge needs."""
-        if not isinstance(events, Trace) or (self.event_types is None and self.topics is None):
-            return events
-        counted = (self.after_iteration, self.before_iteration) != (None, None)
-        names = {*(self.event_types or ()), *([ITERATION] if counted else [])}
-        return events.pick(names, marks=() if self.event_types is not None else ("topic",))
-
-    def _pattern(self) -> UserPattern | LiteralPattern | None:
-        source = self.payload_pattern
-        return None if source is None else compile_pattern(source, "filter.payload_pattern")
-
-    def _is_about(self, event: Event) -> bool:
-        topic = event.data.get("topic")
-        return isinstance(topic, str) and any(
-            topic_matches(one, topic) for one in self.topics or ()
-        )
+        return matches
 
 
-def _number(event: Event, otherwise: int) -> int:
-    """Which iteration this is, as it says itself, or by count."""
-    told = event.data.get("n")
-    return told if isinstance(told, int) else otherwise
-
-
-def _mentions(pattern: UserPattern | LiteralPattern, event: Event) -> bool:
-    return pattern.search(payload_text(event.data.get("payload", event.data))) is not None
+def _iteration_number(event: Event, default: int) -> int:
+    """Return the number that an iteration's event has, or the counted one."""
+    number = event.data.get("n")
+    return number if isinstance(number, int) else default
 
 
 class RecordPage(msgspec.Struct, frozen=True):
-    """Some events, and whether there were more."""
+    """The first events of a selection, and whether there are more."""
 
     records: list[Any]
     total_matched: int
@@ -96,18 +88,18 @@ class RecordPage(msgspec.Struct, frozen=True):
     truncated_tail: bool = False
 
 
-def list_records(events: Iterable[Event], wanted: EventFilter, limit: int) -> RecordPage:
-    """The first events that are wanted, at most so many."""
+def list_records(events: Iterable[Event], event_filter: EventFilter, limit: int) -> RecordPage:
+    """Return the first `limit` matching events."""
     if limit < 1:
-        raise UsageError(f"limit is {limit}", hint="ask for at least one record")
-    found: list[Any] = []
+        raise UsageError(f"limit is {limit}", hint="the limit must be at least 1")
+    records: list[Any] = []
     total = 0
-    for event in wanted.select(events):
+    for event in event_filter.select(events):
         total += 1
         if total <= limit:
-            data = truncate_texts(event.data, LONGEST)
-            found.append({"ts": event.ts, "event": event.event, "data": data})
-    return RecordPage(found, total, total > limit)
+            data = truncate_texts(event.data, MAX_TEXT)
+            records.append({"ts": event.ts, "event": event.event, "data": data})
+    return RecordPage(records, total, total > limit)
 
 
 class TraceSummary(msgspec.Struct, frozen=True):
@@ -124,14 +116,15 @@ class TraceSummary(msgspec.Struct, frozen=True):
 
 
 def summarize(events: Iterable[Event]) -> TraceSummary:
-    """All events, counted."""
+    """Return the numbers of all events."""
     types: Counter[str] = Counter()
     topics: Counter[str] = Counter()
     hats: list[str] = []
-    ends: list[dict[str, Any]] = []
+    terminations: list[dict[str, Any]] = []
     first = last = None
-    counted = events if isinstance(events, Trace) and events.tally is not None else None
-    for event in events if counted is None else counted.pick(TOLD):
+    # a trace that counts needs to decode only the events of the loop
+    counted = events if isinstance(events, Trace) and events.counts is not None else None
+    for event in events if counted is None else counted.select(LOOP_EVENTS):
         types[event.event] += 1
         first = event.ts if first is None else first
         last = last if event.event == VERDICT else event.ts
@@ -140,20 +133,26 @@ def summarize(events: Iterable[Event]) -> TraceSummary:
         elif event.event == ITERATION:
             hats.append(text_field(event, "hat"))
         elif event.event == TERMINATION:
-            ends.append(event.data)
+            terminations.append(event.data)
     if counted is not None:
-        types, first, last = counted.tally or types, counted.first, counted.last
+        types, first, last = counted.counts or types, counted.first, counted.last
     seconds = 0.0 if first is None or last is None else elapsed_seconds(first, last) or 0.0
-    worn = list(dict.fromkeys(hats))
     return TraceSummary(
-        types.total(), dict(types), dict(topics), len(hats), worn, hats, seconds, ends
+        total_events=types.total(),
+        by_type=dict(types),
+        by_topic=dict(topics),
+        iterations=len(hats),
+        hats_used=list(dict.fromkeys(hats)),
+        hat_sequence=hats,
+        duration_secs=seconds,
+        termination=terminations,
     )
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):
-    """One iteration: who acted, what was published, how long it took.
+    """One iteration: its hat, the topics published in it, and its duration.
 
-    `events` tells each topic with the one that had come before the iteration.
+    `events` has each topic with the one published last before the iteration: `build → done`.
     """
 
     iteration: int
@@ -163,40 +162,42 @@ class TimelineEntry(msgspec.Struct, frozen=True):
     topics: list[str] = []
 
 
-def build_timeline(events: Iterable[Event], wanted: EventFilter) -> list[TimelineEntry]:
-    """What each wanted iteration brought; one without events is told, too."""
-    moments: list[TimelineEntry] = []
-    wants = wanted.begin()
-    places = msgspec.structs.replace(wanted, event_types=None, topics=None, payload_pattern=None)
-    lies_within = places.begin()
-    begun: tuple[int, str, int] | None = None
-    heard: list[str] = []
+def build_timeline(events: Iterable[Event], event_filter: EventFilter) -> list[TimelineEntry]:
+    """Return the matching iterations, also those in which nothing matching was published."""
+    entries: list[TimelineEntry] = []
+    matches = event_filter.matcher()
+    # types, topics and patterns select the published events; only the numbers the iterations
+    in_range = msgspec.structs.replace(
+        event_filter, event_types=None, topics=None, payload_pattern=None
+    ).matcher()
+    current: tuple[int, str, int] | None = None  # number, hat and start of the open iteration
+    topics: list[str] = []
     number = last = 0
     latest = cause = ""
     ended = False
 
-    def close(ts: int) -> None:
-        if begun is not None:
-            told = [f"{cause} → {topic}" if cause else topic for topic in heard]
-            moments.append(TimelineEntry(*begun[:2], told, ts - begun[2], heard))
+    def close_iteration(ts: int) -> None:
+        if current is not None:
+            shown = [f"{cause} → {topic}" if cause else topic for topic in topics]
+            entries.append(TimelineEntry(*current[:2], shown, ts - current[2], topics))
 
-    for event in events.pick(TOLD) if isinstance(events, Trace) else events:
-        fits, inside = wants(event), lies_within(event)
+    for event in events.select(LOOP_EVENTS) if isinstance(events, Trace) else events:
+        is_match, is_in_range = matches(event), in_range(event)
         if ended or event.event == VERDICT:
-            continue  # what comes later took no iteration's time
+            continue  # later events do not count for the duration of an iteration
         if event.event == ITERATION:
-            close(event.ts)
-            number = _number(event, number + 1)
-            begun = (number, text_field(event, "hat"), event.ts) if inside else None
-            heard = []
+            close_iteration(event.ts)
+            number = _iteration_number(event, number + 1)
+            current = (number, text_field(event, "hat"), event.ts) if is_in_range else None
+            topics = []
             cause = latest
         elif event.event == PUBLISH:
             latest = text_field(event, "topic")
-            if begun is not None and fits:
-                heard.append(latest)
+            if current is not None and is_match:
+                topics.append(latest)
         last = event.ts
         ended = event.event == TERMINATION
     if isinstance(events, Trace) and not ended:
-        last = events.last or last
-    close(last)
-    return moments
+        last = events.last or last  # of an event that was not decoded
+    close_iteration(last)
+    return entries

@@ -1,10 +1,14 @@
-"""Tells every exchange with a model to the hub, and puts whole requests together again.
+"""Emits every exchange with a model as events, and rebuilds the requests from them.
 
-Each request repeats the conversation so far. The trace does not: a `model.request` has the
-digest of what was there before (`before`), and only what is new (`new`); the same goes for the
-head (system prompt, tools, parameters), which is told once and then named. `after` names what
-the conversation is then, in a request and in its reply: a later `before` refers to it. `rebuild`
-reverses it by these names alone, so it works on redacted traces, too.
+Each request repeats the whole conversation. The trace does not, or it would grow with the square
+of its length. A `model.request` has
+
+- `before`, the digest of the messages that the trace already has, and `new`, the others;
+- `after`, the digest of all of them; a reply has one, too, and a later `before` refers to either;
+- `head`, the digest of the system prompt, tools and parameters; the first event with a digest
+  has these fields as well.
+
+`rebuild_requests` needs only these digests, so it also works on a redacted trace.
 """
 
 from __future__ import annotations
@@ -23,22 +27,21 @@ from offbook.trace.events import ERROR, REPLY, REQUEST, TOOL_CALL, TOOL_RESULT, 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
-    from offbook.exchange.messages import ToolCall, ToolResult
+    from offbook.exchange.messages import ToolResult
     from offbook.exchange.model import ModelSource
     from offbook.trace.hub import Hub
 
 T = TypeVar("T")
-REMEMBERED = 1024
+MAX_DIGESTS = 1024  # conversations that a later request can continue without repeating them
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
-_HEAD = ("system", "tools", "model", "parameters", "stream")
+_HEAD_FIELDS = ("system", "tools", "model", "parameters", "stream")
 
 
 class TracedSource:
-    """A source whose exchanges are told to the hub.
+    """A source whose exchanges are emitted as events.
 
-    With `tools=True` it also tells the tool calls and results that pass by: for agents that
-    cannot tell themselves because they live in another process or framework; `mocked` are those
-    of their tools that somebody stands in for.
+    With `tools=True` it also emits the tool calls and results in the messages: for agents in
+    another process or framework, which emit none. `mocked` are the names of mocked tools.
     """
 
     def __init__(
@@ -53,20 +56,20 @@ class TracedSource:
         self._hub = hub
         self._tools = tools
         self._mocked = mocked
-        self._tips: OrderedDict[str, None] = OrderedDict()
-        self._told: set[str] = set()
-        self._head: tuple[tuple[Any, ...], str] = ((), "")
-        self._calls: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._digests: OrderedDict[str, None] = OrderedDict()  # the most recently used last
+        self._emitted_heads: set[str] = set()
+        self._last_head: tuple[tuple[Any, ...], str] = ((), "")
+        self._calls: dict[str, tuple[str, int]] = {}
         self._count = 0
 
     async def reply(self, request: Request, /) -> Reply:
-        """The source's reply, told on its way in and out."""
+        """Return the reply of the source; emit the request and the reply."""
         self._count += 1
         exchange = f"x{self._count}"
         if self._calls:
-            self._tell_results(request)
+            self._emit_results(request)
         digest = request.messages.digest()
-        self._hub.emit(REQUEST, self._describe(request, exchange, digest))
+        self._hub.emit(REQUEST, self._request_data(request, exchange, digest))
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
@@ -75,15 +78,19 @@ class TracedSource:
         after = extend_digest(digest, reply.message)
         self._remember(after)
         self._hub.emit(REPLY, reply_data(reply, exchange, after))
-        if self._tools and (calls := reply.calls):
-            self._tell_calls(calls, reply.step)
+        if self._tools:
+            for call in reply.calls:
+                self._calls[call.id] = (call.name, reply.step)
+                data = {"call_id": call.id, "tool": call.name, "input": call.arguments}
+                self._hub.emit(TOOL_CALL, {**data, "step": reply.step})
         return reply
 
-    def _describe(self, request: Request, exchange: str, after: str) -> dict[str, Any]:
+    def _request_data(self, request: Request, exchange: str, after: str) -> dict[str, Any]:
         messages = request.messages
+        # the longest prefix of the conversation that the trace already has
         known = count = len(messages)
         before = after
-        while known and before not in self._tips:
+        while known and before not in self._digests:
             known -= 1
             before = messages.digest(known)
         self._remember(after)
@@ -96,54 +103,38 @@ class TracedSource:
         }
         if request.metadata:
             data["metadata"] = request.metadata
-        self._add_head(data, request)
+        head = (request.system, request.tools, request.model, request.parameters, request.stream)
+        last, digest = self._last_head
+        # equal, not identical: a head that came over a wire is decoded for each request
+        if head != last:
+            digest = blake2b(_encode(head), digest_size=8).hexdigest()
+            self._last_head = (head, digest)
+        data["head"] = digest
+        if digest not in self._emitted_heads:
+            self._emitted_heads.add(digest)
+            data.update(zip(_HEAD_FIELDS, head, strict=True))
         return data
 
-    def _add_head(self, data: dict[str, Any], request: Request) -> None:
-        """The head by its name; at its first time, with what it names."""
-        parts = (request.system, request.tools, request.model, request.parameters, request.stream)
-        last, digest = self._head
-        if parts != last:  # what came over a wire is equal, never the same
-            digest = blake2b(_encode(parts), digest_size=8).hexdigest()
-            self._head = (parts, digest)
-        data["head"] = digest
-        if digest not in self._told:
-            self._told.add(digest)
-            data.update(zip(_HEAD, parts, strict=True))
-
     def _remember(self, digest: str) -> None:
-        tips = self._tips
-        if digest in tips:
-            tips.move_to_end(digest)
+        digests = self._digests
+        if digest in digests:
+            digests.move_to_end(digest)
         else:
-            tips[digest] = None
-            if len(tips) > REMEMBERED:
-                tips.popitem(last=False)
+            digests[digest] = None
+            if len(digests) > MAX_DIGESTS:
+                digests.popitem(last=False)
 
-    def _tell_calls(self, calls: tuple[ToolCall, ...], step: int) -> None:
-        for call in calls:
-            self._calls[call.id] = (call.name, step)
-            self._hub.emit(
-                TOOL_CALL,
-                {
-                    "call_id": call.id,
-                    "tool": call.name,
-                    "input": call.arguments,
-                    "step": step,
-                },
-            )
-
-    def _tell_results(self, request: Request) -> None:
+    def _emit_results(self, request: Request) -> None:
         for result in (r for message in request.new_messages for r in message.results):
             name, step = self._calls.pop(result.call_id, (None, 0))
-            if name is not None:
+            if name is not None:  # else the result of an earlier conversation
                 mocked = name in self._mocked
-                told = tool_result_data(result, tool=name, step=step, mocked=mocked)
-                self._hub.emit(TOOL_RESULT, told)
+                data = tool_result_data(result, tool=name, step=step, mocked=mocked)
+                self._hub.emit(TOOL_RESULT, data)
 
 
 def reply_data(reply: Reply, exchange: str, after: str) -> dict[str, Any]:
-    """A reply as the trace tells it."""
+    """Return the data of the event for a reply."""
     data: dict[str, Any] = {
         "exchange": exchange,
         "after": after,
@@ -164,7 +155,7 @@ def reply_data(reply: Reply, exchange: str, after: str) -> dict[str, Any]:
 
 
 def error_data(error: ModelError) -> dict[str, Any]:
-    """A provider's error as the trace tells it."""
+    """Return the data of the event for a provider's error."""
     data: dict[str, Any] = {
         "message": error.message,
         "status": error.status,
@@ -176,7 +167,7 @@ def error_data(error: ModelError) -> dict[str, Any]:
 def tool_result_data(
     result: ToolResult, *, tool: str, step: int, mocked: bool = False
 ) -> dict[str, Any]:
-    """A tool's result as the trace tells it."""
+    """Return the data of the event for a tool result."""
     return {
         "call_id": result.call_id,
         "tool": tool,
@@ -196,7 +187,7 @@ class _Head(msgspec.Struct, frozen=True):
     stream: bool = False
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _RequestData(msgspec.Struct, frozen=True):
     exchange: str
     before: str
     after: str
@@ -205,48 +196,48 @@ class _Asked(msgspec.Struct, frozen=True):
     metadata: dict[str, Any] = {}
 
 
-class _Replied(msgspec.Struct, frozen=True):
+class _ReplyData(msgspec.Struct, frozen=True):
     exchange: str
     after: str
     blocks: tuple[AnyBlock, ...] = ()
 
 
 def rebuild_requests(events: Iterable[Event]) -> Iterator[Request]:
-    """The requests of a trace, each whole again."""
+    """Yield the complete requests of a trace."""
     histories = {EMPTY_DIGEST: History()}
     heads: dict[str, _Head] = {}
-    waiting: dict[str, History] = {}
+    unanswered: dict[str, History] = {}
     for event in events:
         if event.event == REQUEST:
-            asked = _read(event, _Asked)
+            data = _read_data(event, _RequestData)
             if "system" in event.data:
-                heads[asked.head] = _read(event, _Head)
-            head = heads.get(asked.head)
-            before = histories.get(asked.before)
+                heads[data.head] = _read_data(event, _Head)
+            head = heads.get(data.head)
+            before = histories.get(data.before)
             if head is None or before is None:
                 raise FormatError(
-                    f"request {asked.exchange} goes on from something that is not in the trace",
-                    hint="lines before it are missing or damaged",
+                    f"request {data.exchange} continues a conversation missing from the trace",
+                    hint="earlier lines are missing or damaged",
                 )
-            messages = before.plus(*asked.new)
-            histories[asked.after] = waiting[asked.exchange] = messages
+            messages = before.plus(*data.new)
+            histories[data.after] = unanswered[data.exchange] = messages
             yield Request(
                 messages,
                 head.system,
                 head.tools,
                 head.model,
                 head.parameters,
-                asked.metadata,
+                data.metadata,
                 head.stream,
             )
         elif event.event == REPLY:
-            replied = _read(event, _Replied)
-            if replied.exchange in waiting:
-                messages = waiting.pop(replied.exchange)
-                histories[replied.after] = messages.plus(Message("assistant", replied.blocks))
+            reply = _read_data(event, _ReplyData)
+            if reply.exchange in unanswered:
+                messages = unanswered.pop(reply.exchange)
+                histories[reply.after] = messages.plus(Message("assistant", reply.blocks))
 
 
-def _read(event: Event, kind: type[T]) -> T:
+def _read_data(event: Event, kind: type[T]) -> T:
     try:
         return msgspec.convert(event.data, kind)
     except msgspec.ValidationError as error:

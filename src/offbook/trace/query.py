@@ -1,4 +1,8 @@
-"""Questions to a trace, in the words of a test."""
+"""The events of a run, in the words of a test.
+
+run.events.tool_sequence() == ["read", "bash"]
+run.events.tool_results_for("bash")[0].text
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ class ToolCallRecord(msgspec.Struct, frozen=True):
 
 
 class ToolResultRecord(msgspec.Struct, frozen=True):
-    """What a tool answered, for real or from a mock."""
+    """The result of a tool, real or mocked."""
 
     tool_name: str
     tool_call_id: str
@@ -46,12 +50,12 @@ class ToolResultRecord(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text of it, blocks joined by line ends."""
+        """The text blocks, joined by line ends."""
         return join_text(self.content)
 
 
 class UICallRecord(msgspec.Struct, frozen=True):
-    """Something that was shown or asked, and what was answered."""
+    """A call of the user interface, and its answer."""
 
     method: str
     args: list[Any]
@@ -59,35 +63,36 @@ class UICallRecord(msgspec.Struct, frozen=True):
 
 
 class Events:
-    """The events of a trace, and the questions that tests ask of them.
+    """The events of a trace, by the queries that tests need.
 
-    A live trace may be asked again and again: what came since is read on each question.
+    A live trace can be queried repeatedly: each query reads the events since the last one.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._source = events
-        self._seen: list[Event] = []
+        self._read: list[Event] = []
 
     @property
     def all(self) -> list[Event]:
-        """Everything that happened."""
+        """All events so far."""
         if isinstance(self._source, (list, tuple)):
             return list(self._source)
-        self._seen.extend(self._source)
-        return list(self._seen)
+        self._read.extend(self._source)
+        return list(self._read)
 
     def keep(self) -> None:
-        """Read to the end, for the time after the trace is gone."""
+        """Read the rest now: the file of the trace is about to be deleted."""
         self._source = self.all
 
     def named(self, *names: str) -> list[Event]:
-        """The events with one of these names."""
+        """Return the events with one of these names."""
         return [event for event in self.all if event.event in names]
 
     @property
     def tool_calls(self) -> list[ToolCallRecord]:
         """All tool calls, blocked or not."""
         events = self.named(TOOL_CALL, TOOL_BLOCKED)
+        # a blocked call has two events: the call, and later the block with its reason
         reasons = {
             event.data["call_id"]: event.data["reason"]
             for event in events
@@ -107,20 +112,20 @@ class Events:
         ]
 
     def tool_calls_for(self, name: str) -> list[ToolCallRecord]:
-        """The calls of this tool."""
+        """Return the calls of this tool."""
         return [record for record in self.tool_calls if record.tool_name == name]
 
     def blocked_calls(self) -> list[ToolCallRecord]:
-        """The calls that a hook blocked."""
+        """Return the calls that a hook blocked."""
         return [record for record in self.tool_calls if record.blocked]
 
     def tool_sequence(self) -> list[str]:
-        """The names of the tools called, in order."""
+        """Return the names of the tools called, in order."""
         return [record.tool_name for record in self.tool_calls]
 
     @property
     def tool_results(self) -> list[ToolResultRecord]:
-        """All results, of real tools and of mocks."""
+        """All tool results, real or mocked."""
         return [
             ToolResultRecord(
                 data["tool"],
@@ -135,34 +140,34 @@ class Events:
         ]
 
     def tool_results_for(self, name: str) -> list[ToolResultRecord]:
-        """The results of this tool."""
+        """Return the results of this tool."""
         return [record for record in self.tool_results if record.tool_name == name]
 
     @property
     def messages(self) -> list[Message]:
-        """All messages: what was new in each request, and each reply."""
-        found: list[Message] = []
+        """All messages: the new ones of each request, and each reply."""
+        messages: list[Message] = []
         for event in self.named(REQUEST, REPLY):
             if event.event == REQUEST:
-                found += msgspec.convert(event.data["new"], list[Message])
+                messages += msgspec.convert(event.data["new"], list[Message])
             else:
                 blocks = event.data["blocks"]
-                found.append(msgspec.convert({"role": "assistant", "blocks": blocks}, Message))
-        return found
+                messages.append(msgspec.convert({"role": "assistant", "blocks": blocks}, Message))
+        return messages
 
     @property
     def ui(self) -> list[UICallRecord]:
-        """All that was shown or asked."""
+        """All calls of the user interface."""
         return [
             UICallRecord(data["method"], data["args"], data.get("answer"))
             for data in (event.data for event in self.all if event.event.startswith("ui."))
         ]
 
     def ui_calls_for(self, method: str) -> list[UICallRecord]:
-        """The calls of this method of the user interface."""
+        """Return the calls of this method of the user interface."""
         return [record for record in self.ui if record.method == method]
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """What was thought of it."""
+        """The verdicts of the checks."""
         return list(read_verdicts(self.all))

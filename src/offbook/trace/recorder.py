@@ -1,88 +1,58 @@
-"""Writes a trace to disk: an event a line, each line whole, and none with a secret in it."""
+"""Writes a trace to disk: one event a line, every line complete, no secret in it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from offbook.determinism.clock import SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.secrets import hide_bytes, known_secrets
 from offbook.trace.events import Event, trace_header
+from offbook.trace.hub import Hub
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
 COLLECT_TRACES = "OFFBOOK_COLLECT_TRACES"
-
-
-def encode_unknown(value: object) -> Any:
-    """How a value that JSON does not know is told: by what it calls itself."""
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=repr)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any set
-    return repr(value)
-
-
-def to_json_value(value: object, depth: int = 40) -> Any:
-    """Anything at all, in what JSON knows: the slow way, for what the encoder refuses."""
-    match value:
-        case None | bool() | int() | float():
-            spelled = value
-        case str():
-            spelled = value.encode(errors="backslashreplace").decode()  # half a surrogate pair
-        case _ if depth == 0:
-            spelled = to_json_value(repr(value))
-        case Mapping():
-            pairs = cast("Mapping[object, object]", value).items()
-            spelled = {
-                to_json_value(str(key)): to_json_value(item, depth - 1) for key, item in pairs
-            }
-        case list() | tuple():
-            spelled = [to_json_value(item, depth - 1) for item in cast("list[object]", value)]
-        case msgspec.Struct():
-            spelled = to_json_value(_fields(value), depth)
-        case _:
-            spelled = to_json_value(encode_unknown(value), depth - 1)
-    return spelled
-
-
-def _fields(value: msgspec.Struct) -> dict[str, object]:
-    tag = value.__struct_config__
-    fields = {name: getattr(value, name) for name in value.__struct_fields__}
-    return {**fields, tag.tag_field: tag.tag} if tag.tag_field else fields
+"""The folder that gets a copy of every trace of a process, to compare two runs of it."""
 
 
 class Recorder:
-    """One trace file. Lines are written whole and at once: a killed process loses none.
+    """Writes one trace file, each line with a single call: a killed process loses no event.
 
-    With `more=True` it goes on after what is there; otherwise it begins anew.
+    With `append=True` it continues the file; otherwise it overwrites it. `fields` go into the
+    header.
     """
 
-    def __init__(self, path: Path, *, ts: int, more: bool = False, **about: Any) -> None:
+    def __init__(self, path: Path, *, ts: int, append: bool = False, **fields: Any) -> None:
         self.path = path
         self._encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        flags |= 0 if more else os.O_TRUNC
+        flags |= 0 if append else os.O_TRUNC
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: int | None = os.open(path, flags, 0o644)
             self._copy = _open_copy()
         except OSError as error:
-            why = error.strerror or str(error)
+            reason = error.strerror or str(error)
             raise UsageError(
-                f"cannot write the trace: {why}", where=str(path), hint="give another trace=…"
+                f"cannot write the trace: {reason}", where=str(path), hint="give another trace=…"
             ) from error
-        first = trace_header(ts, **about)
-        if not more:
-            self.record(first)
-        elif self._copy is not None:
-            write_line(self._copy, self._encode(first) + b"\n")
+        header = trace_header(ts, **fields)
+        if not append:
+            self.record(header)
+        elif self._copy is not None:  # the copy is a new file and needs its header
+            write_line(self._copy, self._encode(header) + b"\n")
 
     def record(self, event: Event) -> None:
-        """Append one event."""
+        """Append one event; after `close`, do nothing."""
         if self._file is None:
             return
         line = hide_bytes(self._encode(event), self._known) + b"\n"
@@ -92,20 +62,22 @@ class Recorder:
                 write_line(self._copy, line)
         except OSError as error:
             self.close()
-            why = error.strerror or str(error)
+            reason = error.strerror or str(error)
             raise RunError(
-                f"cannot write the trace: {why}", where=str(self.path), hint="make room for it"
+                f"cannot write the trace: {reason}", where=str(self.path), hint="free disk space"
             ) from error
 
     def _encode(self, event: Event) -> bytes:
         try:
             return self._encoder.encode(event)
         except (TypeError, ValueError, RecursionError):
+            # An odd key, half a surrogate pair, a cycle. To convert every event first would make
+            # encoding 17 times as slow.
             data, context = to_json_value(event.data), to_json_value(event.context)
             return self._encoder.encode(msgspec.structs.replace(event, data=data, context=context))
 
     def close(self) -> None:
-        """Write no more; a second time is nothing."""
+        """Close the file. Idempotent."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -114,10 +86,10 @@ class Recorder:
 
 
 def write_line(file: int, line: bytes) -> None:
-    """Write a line whole, or take back what there was room for."""
+    """Write a whole line, or remove the part of it that was written."""
     written = os.write(file, line)
     try:
-        while written < len(line):  # a disk that is nearly full takes it in pieces
+        while written < len(line):  # a disk that is nearly full takes a part of it
             written += os.write(file, line[written:])
     except OSError:
         os.ftruncate(file, os.fstat(file).st_size - written)
@@ -125,14 +97,66 @@ def write_line(file: int, line: bytes) -> None:
 
 
 def _open_copy() -> int | None:
-    """A second file for the same trace, where somebody collects all that are written."""
+    """Open the next numbered file in the folder that collects traces, if there is one."""
     folder = os.environ.get(COLLECT_TRACES)
     number = 0
     while folder:
         number += 1
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            return os.open(os.path.join(folder, f"{number:04}.jsonl"), flags, 0o600)  # noqa: PTH118 - for speed
-        except FileExistsError:
+            return os.open(os.path.join(folder, f"{number:04}.jsonl"), flags, 0o600)  # noqa: PTH118 - faster than a Path
+        except FileExistsError:  # of this process or of another one
             continue
     return None
+
+
+def encode_unknown(value: object) -> Any:
+    """Return a value that JSON does not have as one that it has: a sorted list, or its repr."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any set
+    return repr(value)
+
+
+def to_json_value(value: object, depth: int = 40) -> Any:
+    """Return any value as JSON values. Slow: for values that the encoder rejects."""
+    match value:
+        case None | bool() | int() | float():
+            converted = value
+        case str():
+            converted = value.encode(errors="backslashreplace").decode()  # half a surrogate pair
+        case _ if depth == 0:  # a cycle, or nesting that deep
+            converted = to_json_value(repr(value))
+        case Mapping():
+            pairs = cast("Mapping[object, object]", value).items()
+            converted = {
+                to_json_value(str(key)): to_json_value(item, depth - 1) for key, item in pairs
+            }
+        case list() | tuple():
+            converted = [to_json_value(item, depth - 1) for item in cast("list[object]", value)]
+        case msgspec.Struct():
+            config = value.__struct_config__
+            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            tag = {config.tag_field: config.tag} if config.tag_field else {}
+            converted = to_json_value({**fields, **tag}, depth)
+        case _:
+            converted = to_json_value(encode_unknown(value), depth - 1)
+    return converted
+
+
+@contextmanager
+def record_trace(path: Path | None, **options: Any) -> Generator[Hub]:
+    """Yield a hub whose events are recorded in a file, if there is a path.
+
+    The options are those of `Recorder`.
+    """
+    clock = SystemClock()
+    hub = Hub(clock)
+    if path is None:
+        yield hub
+        return
+    recorder = Recorder(path, ts=clock.millis(), **options)
+    hub.subscribe(recorder.record)
+    try:
+        yield hub
+    finally:
+        recorder.close()

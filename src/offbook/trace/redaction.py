@@ -1,16 +1,16 @@
-"""One engine hides what is secret and evens out what never stays the same.
+"""Redaction: hides secrets, and replaces values that differ between two runs.
 
-    Redaction(patterns={"user": "user_[a-z0-9]+", "$UUID": True}, paths=["$.created_at"])
+    Redaction(RedactionRules(patterns={"user": "user_[a-z0-9]+", "$UUID": True}, paths=("$.at",)))
 
-It serves cassettes, snapshots, traces and reports. Secrets are hidden always; the built-in
-patterns when they are asked for by name; a preset knows what differs between two runs of the
-same command-line agent. The door of jsonpath-rfc9535.
+It serves cassettes, snapshots, traces and reports. Secrets are always hidden; the built-in
+patterns only if they are named; a preset has the volatile values of a command-line agent. Only
+this module imports jsonpath-rfc9535.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import lru_cache
 from pathlib import PurePath
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ISO = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
 UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-IDS = (  # there is a digit in every id, and in hardly any word
+IDS = (  # every id has a digit, and hardly any word does
     r"(?:call|toolu|msg|resp|fc|rs|ctc|chatcmpl|req|run|thread|sess)"
     r"[_-](?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{6,}"
 )
@@ -48,11 +48,11 @@ UNITS = r"(?:ms|µs|us|ns|s|secs?|seconds?|minutes?)"
 BUILTIN: dict[str, tuple[tuple[str, str], ...]] = {
     "$TIMESTAMP": ((ISO, "[TIMESTAMP]"),),
     "$UUID": ((OWN_ID, "[UUID]"),),
-    "$API_KEY": (),  # hidden in any case
+    "$API_KEY": (),  # always hidden: accepted so that it can be named
     "$PATH": ((r"(?<![\w/.:<])(?:/[\w.@+~-]+){2,}/?|\b[A-Za-z]:\\[\w.@+~\\-]+", "[WORKSPACE]"),),
     "$DURATION": ((rf"(?<![\w.])\d+(?:\.\d+)?\s?{UNITS}\b", "[DURATION]"),),
 }
-# What differs between two identical runs of a client: texts, and places in its requests.
+# The values that differ between two runs of a client: in texts, and at paths of its requests.
 PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
     "claude-code": (
         (
@@ -69,7 +69,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
             (ANY_ID, "[UUID]"),
             (r"Chunk ID: \w+", "Chunk ID: [ID]"),
             (r"Wall time: [\d.]+ seconds?", "Wall time: [DURATION]"),
-            (r"Original token count: \d+", "Original token count: [COUNT]"),  # paths count, too
+            (r"Original token count: \d+", "Original token count: [COUNT]"),  # depends on the paths
         ),
         ("$.client_metadata", "$.prompt_cache_key", "$.input[*].id", "$.metadata"),
     ),
@@ -83,16 +83,19 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
         ("$..thoughtSignature",),
     ),
 }
-# One of these signs stands in whatever the pattern finds.
+# Every match of these patterns contains one of the characters.
 REQUIRED_CHARACTERS = {ISO: ":", DATE: "-", ANY_ID: "-_", OWN_ID: "-_", TMP: "/"}
 PROGRAMS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}
 REDACTED = "[REDACTED]"
-SHALLOW = 2  # the parts of a folder right below the root
+SHALLOW = 2  # the parts of a path directly below the root, such as /app
 Replacement = tuple[UserPattern | TrustedPattern | LiteralPattern, str]
 
 
 class RedactionRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user writes: patterns by name, JSON paths, and the clients whose noise is known."""
+    """The rules that a user writes: patterns by name, JSON paths, and presets of clients.
+
+    A pattern is an expression, or True for a built-in one, or False to switch it off.
+    """
 
     patterns: dict[str, str | bool] = {}
     paths: tuple[str, ...] = ()
@@ -100,7 +103,7 @@ class RedactionRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Redaction:
-    """Hides secrets, and whatever else it was told to, in texts and in JSON."""
+    """Redacts texts and JSON values. `roots` are folders, by the name that replaces their path."""
 
     def __init__(
         self,
@@ -109,51 +112,60 @@ class Redaction:
         roots: Mapping[str, Path] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        read = parse_redaction_rules(rules)
+        parsed = parse_redaction_rules(rules)
         self._known = known_secrets(environment)
-        self._rules = [*_root_rules(roots or {}), *_rules(read)]
-        self._paths = [_path(path) for path in (*read.paths, *_preset_paths(read.presets))]
+        # roots first: a path must be replaced before a pattern changes a part of it
+        self._replacements = [*_root_replacements(roots or {}), *_rule_replacements(parsed)]
+        preset_paths = [path for preset in parsed.presets for path in PRESETS[preset][1]]
+        self._paths = [_compile_path(path) for path in (*parsed.paths, *preset_paths)]
 
     def text(self, text: str) -> str:
-        """A text, redacted."""
+        """Return a text, redacted."""
         text = hide_secrets(text, self._known)
-        for pattern, replacement in self._rules:
+        for pattern, replacement in self._replacements:
             text = pattern.replace(replacement, text)
         return text
 
     def value(self, value: Any) -> Any:
-        """A JSON value, redacted: by the paths first, then by field names and texts."""
+        """Return a JSON value, redacted: first by paths, then by field names and in texts."""
         for path in self._paths:
-            value = _blank(path, value)
-        return self._walk(value)
+            for node in path.find(value):
+                value = _replace_at(value, tuple(node.location))
+        return self._redact(value)
 
-    def _walk(self, value: Any) -> Any:
+    def _redact(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
             fields = cast("Mapping[str, Any]", value)
-            return {self.text(name): self._field(name, held) for name, held in fields.items()}
+            return {self.text(name): self._redact_field(name, v) for name, v in fields.items()}
         if isinstance(value, (list, tuple)):
             items = cast("Sequence[Any]", value)
-            return [self._item(before, item) for before, item in zip(("", *items), items)]  # noqa: B905 - the last is before none
+            # in a command line, the item after an option such as --api-key is its value
+            return [
+                self._redact_field(_option_name(previous), item)
+                for previous, item in zip(("", *items), items)  # noqa: B905 - the last item precedes none
+            ]
         return value
 
-    def _item(self, before: Any, item: Any) -> Any:
-        """An item of a list: of a command line, say, where a secret stands behind its option."""
-        option = before if isinstance(before, str) and before.startswith("-") else ""
-        return self._field(option.lstrip("-").replace("-", "_"), item)
-
-    def _field(self, name: str, held: Any) -> Any:
+    def _redact_field(self, name: str, value: Any) -> Any:
         if not is_secret_name(name):
-            return self._walk(held)
-        if isinstance(held, (list, tuple)):  # a header that came more than once
-            return [self._field(name, one) for one in cast("Sequence[Any]", held)]
-        secret = isinstance(held, str) and held and not is_placeholder(held)
-        return MASK if secret else self._walk(held)
+            return self._redact(value)
+        if isinstance(value, (list, tuple)):  # a header with several values
+            return [self._redact_field(name, item) for item in cast("Sequence[Any]", value)]
+        is_secret = isinstance(value, str) and value and not is_placeholder(value)
+        return MASK if is_secret else self._redact(value)
+
+
+def _option_name(item: Any) -> str:
+    """Return `api_key` for the command-line option `--api-key`, and nothing for another item."""
+    if not isinstance(item, str) or not item.startswith("-"):
+        return ""
+    return item.lstrip("-").replace("-", "_")
 
 
 def parse_redaction_rules(rules: RedactionRules | Mapping[str, Any] | None) -> RedactionRules:
-    """What a user wrote, as rules."""
+    """Return the rules that a user wrote as a struct."""
     if rules is None:
         return RedactionRules()
     if isinstance(rules, RedactionRules):
@@ -169,49 +181,49 @@ def parse_redaction_rules(rules: RedactionRules | Mapping[str, Any] | None) -> R
 
 
 def preset_for_command(command: Sequence[str]) -> tuple[str, ...]:
-    """The preset of the client that a command starts, if it is a known one."""
-    found = PROGRAMS.get(PurePath(command[0]).stem) if command else None
-    return (found,) if found else ()
+    """Return the preset of the client that a command starts, if there is one."""
+    preset = PROGRAMS.get(PurePath(command[0]).stem) if command else None
+    return (preset,) if preset else ()
 
 
-def describe_redaction(read: RedactionRules) -> object:
-    """All that these rules do, also what their names stand for here and now."""
-    return read, BUILTIN, [PRESETS[preset] for preset in read.presets if preset in PRESETS]
+def describe_redaction(rules: RedactionRules) -> object:
+    """Return the rules with the definitions of their names, to notice when these change."""
+    return rules, BUILTIN, [PRESETS[preset] for preset in rules.presets if preset in PRESETS]
 
 
-def _rules(read: RedactionRules) -> list[Replacement]:
-    found: list[Replacement] = []
-    for preset in read.presets:
+def _rule_replacements(rules: RedactionRules) -> list[Replacement]:
+    replacements: list[Replacement] = []
+    for preset in rules.presets:
         if preset not in PRESETS:
             raise UsageError(
-                f"there is no redaction preset {preset!r}",
+                f"unknown redaction preset {preset!r}",
                 where="redactions.presets",
                 hint=did_you_mean(preset, PRESETS),
             )
-        found += [_trusted(*rule) for rule in PRESETS[preset][0]]
-    for name, source in read.patterns.items():
+        replacements += [_trusted(*rule) for rule in PRESETS[preset][0]]
+    for name, source in rules.patterns.items():
         if source is False:
             continue
-        found += _builtin(name) if source is True else [_custom(name, source)]
-    return found
+        if source is not True:
+            replacements.append(_custom_replacement(name, source))
+        elif name in BUILTIN:
+            replacements += [_trusted(*rule) for rule in BUILTIN[name]]
+        else:
+            raise UsageError(
+                f"unknown built-in redaction {name!r}",
+                hint=f"{did_you_mean(name, BUILTIN)}; for a custom one, write "
+                f"{{{name!r}: 'a pattern'}}",
+            )
+    return replacements
 
 
-def _builtin(name: str) -> list[Replacement]:
-    if name not in BUILTIN:
-        raise UsageError(
-            f"there is no built-in redaction {name!r}",
-            hint=f"{did_you_mean(name, BUILTIN)}; for your own, write {{{name!r}: 'a pattern'}}",
-        )
-    return [_trusted(*rule) for rule in BUILTIN[name]]
+def _trusted(source: str, replacement: str) -> Replacement:
+    return compile_trusted(source, REQUIRED_CHARACTERS.get(source, "")), replacement
 
 
-def _trusted(source: str, text: str) -> Replacement:
-    return compile_trusted(source, REQUIRED_CHARACTERS.get(source, "")), text
-
-
-def _custom(name: str, source: str) -> Replacement:
+def _custom_replacement(name: str, source: str) -> Replacement:
     mark = f"[{re.sub(r'[^A-Za-z0-9]+', '_', name).strip('_').upper()}]"
-    if source in REQUIRED_CHARACTERS:
+    if source in REQUIRED_CHARACTERS:  # written out, but one of ours
         return _trusted(source, mark)
     where = f"redactions.patterns[{name!r}]"
     pattern = compile_pattern(source, where)
@@ -219,59 +231,49 @@ def _custom(name: str, source: str) -> Replacement:
         raise UsageError(
             f"the pattern {source!r} matches the empty text, so it would match everywhere",
             where=where,
-            hint="let it match at least one character",
+            hint="make it match at least one character",
         )
     return pattern, mark
 
 
-def _root_rules(roots: Mapping[str, Path]) -> list[Replacement]:
-    """A folder's path and the slug that clients make of it, by the name that stands for it."""
-    found: list[Replacement] = []
+def _root_replacements(roots: Mapping[str, Path]) -> list[Replacement]:
+    """Return the replacements of each folder: its path, and the slug that clients make of it."""
+    replacements: list[Replacement] = []
     for name, root in roots.items():
         for text in dict.fromkeys((str(root), str(root.resolve()))):
-            found.append((folder_pattern(text), f"[{name}]"))
+            replacements.append((folder_pattern(text), f"[{name}]"))
             if len(PurePath(text).parts) > SHALLOW:
                 slug = re.sub(r"[^A-Za-z0-9]", "-", text)
-                found.append((LiteralPattern(slug), f"[{name}]"))
-    return found
+                replacements.append((LiteralPattern(slug), f"[{name}]"))
+    return replacements
 
 
 def folder_pattern(text: str) -> LiteralPattern | TrustedPattern:
-    """What finds a folder in a text: one such as /app only where it is not a part of a name."""
+    """Return a pattern for a folder's path; /app must not match within /apple or src/app."""
     if len(PurePath(text).parts) > SHALLOW:
         return LiteralPattern(text)
     return compile_trusted(rf"(?<![\w.:/@~-]){re.escape(text)}(?![\w.@~-])")
 
 
-def _preset_paths(presets: Iterable[str]) -> list[str]:
-    return [path for preset in presets for path in PRESETS[preset][1]]
-
-
 @lru_cache(maxsize=256)
-def _path(source: str) -> jsonpath_rfc9535.JSONPathQuery:
-    import jsonpath_rfc9535
+def _compile_path(source: str) -> jsonpath_rfc9535.JSONPathQuery:
+    import jsonpath_rfc9535  # late: most runs have no paths
 
     try:
         return jsonpath_rfc9535.compile(source)
     except jsonpath_rfc9535.JSONPathError as error:
         raise UsageError(
-            f"the JSON path {source!r} is wrong: {error}",
+            f"invalid JSON path {source!r}: {error}",
             where="redactions.paths",
             hint="paths look like $.response.headers['x-request-id']",
         ) from error
 
 
-def _blank(path: jsonpath_rfc9535.JSONPathQuery, value: Any) -> Any:
-    for node in path.find(value):
-        value = _replaced(value, tuple(node.location))
-    return value
-
-
-def _replaced(value: Any, location: tuple[str | int, ...]) -> Any:
-    """The value with something else at this place; what was given stays as it is."""
+def _replace_at(value: Any, location: tuple[str | int, ...]) -> Any:
+    """Return a copy of the value with a mark at this location."""
     if not location:
         return REDACTED
     first, rest = location[0], location[1:]
     copied: Any = copy(value)
-    copied[first] = _replaced(copied[first], rest)
+    copied[first] = _replace_at(copied[first], rest)
     return copied

@@ -1,6 +1,6 @@
-"""Patterns that come from users or agents: compiled with a clear error, bounded in time.
+"""Patterns to search and replace in texts. Those of users and agents are limited in time.
 
-The door of regex, whose matching can be stopped; the standard library's cannot.
+Only this module imports `regex`: its matching can be stopped, that of the standard library cannot.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from offbook.errors import UsageError
 if TYPE_CHECKING:
     import regex
 
-SECONDS = 2.0
-_SIGNS = re.compile(r"[\\.^$*+?{}\[\]|()]")
-# What can neither match a line's end nor tell where a text begins or ends.
+MAX_SECONDS = 2.0
+_SPECIAL_CHARACTERS = re.compile(r"[\\.^$*+?{}\[\]|()]")
+# Expressions that cannot match a line end, and do not depend on where a text begins or ends: no
+# anchors, no look-around, no \s and no negated class.
 _WITHIN_LINE = re.compile(
     r"(?:\(\?i\))?"
     r"(?:[^\\^$.*+?{}\[\]|()\n]|[.*+?|]|\{\d*,?\d*\}|\((?:\?:)?(?!\?)|\)|\\[dwSbB]|\\[^\w\s]"
@@ -25,47 +26,49 @@ _WITHIN_LINE = re.compile(
 
 
 class LiteralPattern:
-    """A text to be found as it stands."""
+    """A plain text to find."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def search(self, text: str) -> tuple[int, int] | None:
-        """Where it is found first, or nothing."""
-        at = text.find(self._text)
-        return None if at < 0 else (at, at + len(self._text))
+        """Return the start and end of the first match, or None."""
+        start = text.find(self._text)
+        return None if start < 0 else (start, start + len(self._text))
 
     def replace(self, replacement: str, text: str) -> str:
-        """The text with each place that it is found replaced."""
+        """Return the text with every match replaced."""
         return text.replace(self._text, replacement)
 
-    def reach(self, text: str) -> tuple[int, int]:
-        """Up to where a text that goes on can be searched, and from where on it is to be kept."""
+    def stream_bounds(self, text: str) -> tuple[int, int]:
+        """Return the end of the part that can be searched before more text follows, and the start
+        of the part that must be kept for the next search.
+        """  # noqa: D205 - one sentence
         return len(text), max(0, len(text) - len(self._text) + 1)
 
 
 class TrustedPattern:
-    """A pattern of our own, which is known not to run away and so needs no watch.
+    """A pattern of Offbook itself: known to be linear, so it needs no time limit.
 
-    One of `signs`, if there are any, stands in all that it finds: a text with none has no such
-    place, and that is seen at a glance.
+    Every match contains one of the `required` characters, if there are any. A text without them
+    is skipped, which is faster than to search it.
     """
 
-    def __init__(self, source: str, signs: str = "") -> None:
+    def __init__(self, source: str, required: str = "") -> None:
         self._compiled = re.compile(source)
-        self._signs = signs
+        self._required = required
 
     def replace(self, replacement: str, text: str) -> str:
-        """The text with each place that it is found replaced."""
-        if self._signs and not any(map(text.__contains__, self._signs)):
+        """Return the text with every match replaced."""
+        if self._required and not any(map(text.__contains__, self._required)):
             return text
-        if self._compiled.search(text) is None:
+        if self._compiled.search(text) is None:  # `sub` would copy the text
             return text
         return self._compiled.sub(lambda _: replacement, text)
 
 
 class UserPattern:
-    """A regular expression that gives up, with an error, when it runs away."""
+    """A regular expression of a user: an error, and not a hang, if it backtracks too long."""
 
     def __init__(self, compiled: regex.Pattern[str], where: str) -> None:
         self._compiled = compiled
@@ -78,54 +81,51 @@ class UserPattern:
         return self._compiled.pattern
 
     def search(self, text: str) -> tuple[int, int] | None:
-        """Where it is found first, or nothing."""
+        """Return the start and end of the first match, or None."""
         try:
-            found = self._compiled.search(text, timeout=SECONDS)
+            match = self._compiled.search(text, timeout=MAX_SECONDS)
         except TimeoutError as error:
-            raise self._runaway() from error
-        return None if found is None else found.span()
+            raise self._timeout_error() from error
+        return None if match is None else match.span()
 
     def replace(self, replacement: str, text: str) -> str:
-        """The text with each place that it is found replaced."""
+        """Return the text with every match replaced."""
         try:
-            return self._compiled.sub(lambda _: replacement, text, timeout=SECONDS)
+            return self._compiled.sub(lambda _: replacement, text, timeout=MAX_SECONDS)
         except TimeoutError as error:
-            raise self._runaway() from error
+            raise self._timeout_error() from error
 
-    def reach(self, text: str) -> tuple[int, int]:
-        """Up to where a text that goes on can be searched, and from where on it is to be kept.
-
-        What stays within a line needs whole lines; anything else, the whole text.
-        """
+    def stream_bounds(self, text: str) -> tuple[int, int]:
+        """Return the bounds as LiteralPattern does: after the last line, or the whole text."""
         end = text.rfind("\n") + 1 if self._within_line else 0
         return end, end
 
-    def _runaway(self) -> UsageError:
+    def _timeout_error(self) -> UsageError:
         return UsageError(
-            f"the pattern {self.source!r} runs away: no answer within {SECONDS:g} s",
+            f"the pattern {self.source!r} took longer than {MAX_SECONDS:g} s",
             where=self._where,
-            hint="repeat no group that repeats something itself, as in (a+)+",
+            hint="do not repeat a group that itself repeats something, as in (a+)+",
         )
 
 
 @lru_cache(maxsize=256)
-def compile_trusted(source: str, signs: str = "") -> TrustedPattern:
-    """A pattern of our own."""
-    return TrustedPattern(source, signs)
+def compile_trusted(source: str, required: str = "") -> TrustedPattern:
+    """Return a pattern of Offbook itself."""
+    return TrustedPattern(source, required)
 
 
 @lru_cache(maxsize=1024)
 def compile_pattern(source: str, where: str = "") -> UserPattern | LiteralPattern:
-    """A pattern of somebody else's; what has no sign of an expression is found as it stands."""
-    if not _SIGNS.search(source):
+    """Return the pattern of a user; without special characters it is a plain text."""
+    if not _SPECIAL_CHARACTERS.search(source):
         return LiteralPattern(source)
-    import regex
+    import regex  # late: most runs have no such pattern
 
     try:
         return UserPattern(regex.compile(source), where)
     except regex.error as error:
         raise UsageError(
-            f"the pattern {source!r} does not compile: {error}",
+            f"invalid pattern {source!r}: {error}",
             where=where,
-            hint=f"to find it as it stands, write {regex.escape(source)!r}",
+            hint=f"to match it literally, write {regex.escape(source)!r}",
         ) from error

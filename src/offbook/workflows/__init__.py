@@ -12,25 +12,7 @@ same functions. In an `async def`, await `run`, `record`, `replay` and `evaluate
 return when they are done.
 """
 
-from typing import TYPE_CHECKING
-
 from offbook.capability import Capability, CommandEntry, lazy_names
-
-if TYPE_CHECKING:
-    from offbook.workflows.evaluation import evaluate as evaluate
-    from offbook.workflows.evaluation import evaluate_with_source as evaluate_with_source
-    from offbook.workflows.loop_cassette import record as record
-    from offbook.workflows.loop_cassette import replay as replay
-    from offbook.workflows.loop_run import run as run
-    from offbook.workflows.snapshots import diff as diff
-    from offbook.workflows.snapshots import list_pending as list_pending
-    from offbook.workflows.snapshots import review as review
-    from offbook.workflows.snapshots import snapshot as snapshot
-    from offbook.workflows.tools import check as check
-    from offbook.workflows.tools import cleanup as cleanup
-    from offbook.workflows.tools import inspect as inspect
-    from offbook.workflows.tools import report as report
-    from offbook.workflows.tools import setup as setup
 
 CAPABILITY = Capability(
     heading="Workflows",
@@ -44,34 +26,18 @@ CAPABILITY = Capability(
     mcp_tools="offbook.workflows.workflows_mcp:TOOLS",
 )
 
-__all__ = [
-    "CAPABILITY",
-    "check",
-    "cleanup",
-    "diff",
-    "evaluate",
-    "evaluate_with_source",
-    "inspect",
-    "list_pending",
-    "record",
-    "replay",
-    "report",
-    "review",
-    "run",
-    "setup",
-    "snapshot",
-]
 # Lazy, so that `import offbook.workflows`, which every command does, takes less than 2 ms.
-__getattr__ = lazy_names(
-    {
-        "evaluation": "evaluate evaluate_with_source",
-        "loop_cassette": "record replay",
-        "loop_run": "run",
-        "snapshots": "diff list_pending review snapshot",
-        "tools": "check cleanup inspect report setup",
-    },
-    __name__,
-)
+# `__init__.pyi` lists the same names for type checkers.
+_MODULES = {
+    "evaluation": "evaluate evaluate_with_source",
+    "loop_tools": "record replay run",
+    "snapshots": "diff list_pending review snapshot",
+    "tools": "check cleanup inspect report setup",
+}
+
+_NAMES = sorted(name for names in _MODULES.values() for name in names.split())
+__all__ = ["CAPABILITY", *_NAMES]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll] - only strings
+__getattr__ = lazy_names(_MODULES, __name__)
 
 
 def __dir__() -> list[str]:

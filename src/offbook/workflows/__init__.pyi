@@ -1,8 +1,9 @@
 from offbook.capability import Capability
-from offbook.workflows.python_api import evaluate as evaluate
-from offbook.workflows.python_api import record as record
-from offbook.workflows.python_api import replay as replay
-from offbook.workflows.python_api import run as run
+from offbook.workflows.evaluation import evaluate as evaluate
+from offbook.workflows.evaluation import evaluate_with_source as evaluate_with_source
+from offbook.workflows.loop_tools import record as record
+from offbook.workflows.loop_tools import replay as replay
+from offbook.workflows.loop_tools import run as run
 from offbook.workflows.snapshots import diff as diff
 from offbook.workflows.snapshots import list_pending as list_pending
 from offbook.workflows.snapshots import review as review
@@ -14,4 +15,20 @@ from offbook.workflows.tools import report as report
 from offbook.workflows.tools import setup as setup
 
 CAPABILITY: Capability
-__all__: list[str]
+__all__ = [
+    "CAPABILITY",
+    "check",
+    "cleanup",
+    "diff",
+    "evaluate",
+    "evaluate_with_source",
+    "inspect",
+    "list_pending",
+    "record",
+    "replay",
+    "report",
+    "review",
+    "run",
+    "setup",
+    "snapshot",
+]

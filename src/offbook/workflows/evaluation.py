@@ -1,10 +1,15 @@
-"""`evaluate`: let a model judge what a run brought; its verdicts go into the trace."""
+"""The tool `evaluate`: a model judges the result of a run.
+
+    evaluate("flow", [{"criterion": "plan_quality", "target": "scratchpad"}], judge="judge.yaml")
+
+The judge's requests and verdicts are added to the session of the run. `record` stores them in a
+cassette, and `judge` with the name of that cassette replays them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,10 +22,10 @@ from offbook.checks.judge import (
     ask_judge,
     reject_self_judging,
 )
-from offbook.errors import OffbookError, UsageError
+from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.exchange.model import ModelSource
 from offbook.files import convert
-from offbook.runs.run_files import record_trace
+from offbook.runs.judge_factory import JudgeConfig
 from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets
 from offbook.sources.cassette.recording import Recording
@@ -29,9 +34,10 @@ from offbook.trace.events import PUBLISH, REQUEST, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import TracedSource
 from offbook.trace.reader import Trace
-from offbook.workflows.judge_factory import JudgeConfig
-from offbook.workflows.loop_cassette import WORKSPACE, cassette_path
+from offbook.trace.recorder import record_trace
+from offbook.workflows.cassette_backends import WORKSPACE_ROOT, cassette_path
 from offbook.workflows.loop_run import Progress
+from offbook.workflows.presets import read_preset
 from offbook.workflows.workspace import CASSETTES, Workspace, Workspaces
 
 MAX_TARGET_CHARS = 200_000
@@ -39,7 +45,7 @@ TARGETS = "scratchpad, file:PATH, session or output"
 
 
 class QuestionScore(msgspec.Struct, frozen=True):
-    """One of the questions of which a judgement consists."""
+    """The score of one question, where an evaluation consists of several."""
 
     name: str
     score: int
@@ -47,7 +53,7 @@ class QuestionScore(msgspec.Struct, frozen=True):
 
 
 class EvaluationScore(msgspec.Struct, frozen=True):
-    """One judgement; where the judge gave none there is an error, and no score."""
+    """The score of one evaluation; without a score, `error` is the reason."""
 
     criterion: str
     target: str
@@ -61,7 +67,7 @@ class EvaluationScore(msgspec.Struct, frozen=True):
 
 
 class EvaluateResult(AwaitableResult, frozen=True):
-    """All judgements; the overall score is the mean of those there are."""
+    """All scores; the overall score is the mean of those that exist."""
 
     evaluations: list[EvaluationScore]
     overall_score: float | None
@@ -85,20 +91,33 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     record: str = "",
     progress: Progress | None = None,
 ) -> EvaluateResult:
-    """Let a judge score the last run of a workspace: a file, a provider, a client, a command."""
+    """Let a judge score the last run: a file, a provider, a client or a command."""
     workspace = Workspaces().find(workspace_id)
     env = env or {}
-    named = (judge, judge_backend, judge_command, judge_preset, judge_model)
+    instructions = ""
+    if judge_preset != JUDGE_HAT:
+        hats = read_preset(judge_preset).hats or {}
+        if JUDGE_HAT not in hats:
+            raise UsageError(
+                f"the preset has no hat {JUDGE_HAT!r}",
+                where=judge_preset,
+                hint=did_you_mean(JUDGE_HAT, hats),
+            )
+        instructions = hats[JUDGE_HAT].instructions or hats[JUDGE_HAT].description
+    config = JudgeConfig(
+        judge, judge_backend, judge_command, judge_model, env, instructions, chain_of_thought
+    )
     with ExitStack() as stack:
         stack.enter_context(extra_secrets(env))
-        hub = stack.enter_context(record_trace(workspace.recorded, more=True))
-        seated = JudgeConfig(*named, env, chain_of_thought).seat(workspace.path / CASSETTES)
+        hub = stack.enter_context(record_trace(workspace.recorded_session, append=True))
+        built = config.build(workspace.path / CASSETTES)
         if record:
-            place = cassette_path(workspace, record)
-            recording = Recording(seated.source, place, roots={WORKSPACE: workspace.path})
-            seated = msgspec.structs.replace(seated, source=stack.enter_context(recording))
+            path = cassette_path(workspace, record)
+            # Recorded behind the trace, so a replay emits the same requests.
+            recording = Recording(built.source, path, roots={WORKSPACE_ROOT: workspace.path})
+            built = msgspec.structs.replace(built, source=stack.enter_context(recording))
         return await evaluate_all(
-            seated, workspace, evaluations, hub, tested_model, force=force, progress=progress
+            built, workspace, evaluations, hub, tested_model, force=force, progress=progress
         )
 
 
@@ -112,9 +131,9 @@ async def evaluate_with_source(
     tested_model: str = "",
     force: bool = False,
 ) -> EvaluateResult:
-    """Let any source of replies be the judge."""
+    """Let any ModelSource judge the last run."""
     workspace = Workspaces().find(workspace_id)
-    with record_trace(workspace.recorded, more=True) as hub:
+    with record_trace(workspace.recorded_session, append=True) as hub:
         judge = Judge(source, judge_model)
         return await evaluate_all(judge, workspace, evaluations, hub, tested_model, force=force)
 
@@ -129,92 +148,82 @@ async def evaluate_all(
     force: bool = False,
     progress: Progress | None = None,
 ) -> EvaluateResult:
-    """All judgements; what the judge is asked and answers is in the trace."""
-    session = workspace.recorded
-    task, models = _look_up(session)
+    """Return the scores of all evaluations, and emit requests and verdicts to the hub."""
+    # The session names the task and the tested models; the judge's own requests do not count.
+    task: str | None = None
+    models = {tested_model}
+    for event in Trace(workspace.recorded_session):
+        if event.event == PUBLISH and task is None:
+            task = str(event.data.get("payload", ""))
+        elif event.event == REQUEST and event.data.get("metadata", {}).get("hat") != JUDGE_HAT:
+            models.add(str(event.data.get("model", "")))
     if not force:
-        reject_self_judging(judge.model, {tested_model, *models} - {""})
+        reject_self_judging(judge.model, models - {""})
     if not evaluations:
-        raise UsageError("there are no evaluations", hint="nothing judged is not a pass")
+        raise UsageError("missing evaluations", hint="an evaluation of nothing is not a pass")
+    # Python callers may pass `Evaluation` values, the other interfaces dicts.
     raws: list[Any] = msgspec.to_builtins(evaluations)
-    wanted = [convert(raw, Evaluation, path=f"evaluations[{n}]") for n, raw in enumerate(raws, 1)]
-    told = msgspec.structs.replace(judge, source=TracedSource(judge.source, hub))
-    scored: list[EvaluationScore] = []
-    for number, evaluation in enumerate(wanted, 1):
-        one = await _score(told, workspace, evaluation, task)
-        hub.emit_verdict(_verdict(one))
-        scored.append(one)
+    parsed = [convert(raw, Evaluation, path=f"evaluations[{n}]") for n, raw in enumerate(raws, 1)]
+    traced = msgspec.structs.replace(judge, source=TracedSource(judge.source, hub))
+    scores: list[EvaluationScore] = []
+    for number, evaluation in enumerate(parsed, 1):
+        score = await _score(traced, workspace, evaluation, task or "")
+        status = "error" if score.error else "pass" if score.passed else "fail"
+        expected = None if score.error else f"at least {score.threshold}"
+        name = f"evaluate {score.criterion} {score.target}"
+        message = score.error or score.reasoning
+        hub.emit_verdict(Verdict(name, status, message, expected, score.score))
+        scores.append(score)
         if progress is not None:
-            progress(number, len(wanted), f"judged {one.criterion} of {one.target}")
-    scores = [one.score for one in scored if one.score is not None]
-    overall = round(sum(scores) / len(scores), 2) if scores else None
-    return EvaluateResult(scored, overall, all(one.passed for one in scored))
+            progress(number, len(parsed), f"judged {score.criterion} of {score.target}")
+    points = [score.score for score in scores if score.score is not None]
+    overall = round(sum(points) / len(points), 2) if points else None
+    return EvaluateResult(scores, overall, all(score.passed for score in scores))
 
 
 async def _score(
     judge: Judge, workspace: Workspace, evaluation: Evaluation, task: str
 ) -> EvaluationScore:
-    known = (evaluation.criterion, evaluation.target, evaluation.passing_score)
+    """Return the score of one evaluation; a failed judge is an error, never a low score."""
+    fields = (evaluation.criterion, evaluation.target, evaluation.passing_score)
     parts: list[QuestionScore] = []
     try:
         artefact = read_target(workspace, evaluation.target)
         if not evaluation.questions:
-            judged = await ask_judge(judge, evaluation, artefact, task=task)
-            score, reasoning = judged.score, judged.reasoning
+            judgement = await ask_judge(judge, evaluation, artefact, task=task)
+            score, reasoning = judgement.score, judgement.reasoning
         else:
             for name, question in evaluation.questions.items():
-                judged = await ask_judge(judge, evaluation, artefact, task=task, question=question)
-                parts.append(QuestionScore(name, judged.score, judged.reasoning))
-            score = sum(part.score for part in parts) // len(parts)
-            reasoning = "\n".join(f"{one.name} {one.score}: {one.reasoning}" for one in parts)
+                judgement = await ask_judge(
+                    judge, evaluation, artefact, task=task, question=question
+                )
+                parts.append(QuestionScore(name, judgement.score, judgement.reasoning))
+            score = sum(part.score for part in parts) // len(
+                parts
+            )  # rounded down: no benefit of doubt
+            reasoning = "\n".join(f"{part.name} {part.score}: {part.reasoning}" for part in parts)
     except OffbookError as error:
-        return EvaluationScore(*known, passed=False, error=str(error), parts=parts)
+        return EvaluationScore(*fields, passed=False, error=str(error), parts=parts)
     passed = score >= evaluation.passing_score
-    return EvaluationScore(*known, passed=passed, score=score, reasoning=reasoning, parts=parts)
+    return EvaluationScore(*fields, passed=passed, score=score, reasoning=reasoning, parts=parts)
 
 
 def read_target(workspace: Workspace, target: str) -> str:
-    """What is to be judged; what is not there is an error, and no low score."""
+    """Return the text to judge; a missing or empty one raises a UsageError."""
     kind, _, path = target.partition(":")
-    if target == "scratchpad":
-        text = _read(workspace, ".agent/scratchpad.md")
-    elif kind == "file" and path:
-        text = _read(workspace, path)
-    elif target == "session":
-        text = workspace.recorded.read_text(encoding="utf-8", errors="replace")
+    if target == "session":
+        text = workspace.recorded_session.read_text(encoding="utf-8", errors="replace")
     elif target == "output":
-        text = join_output(Trace(workspace.recorded), "stdout")
+        text = join_output(Trace(workspace.recorded_session), "stdout")
+    elif target == "scratchpad" or (kind == "file" and path):
+        path = path or ".agent/scratchpad.md"
+        try:
+            text = workspace.resolve(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path} cannot be judged: {error}", where=workspace.id) from error
     else:
-        raise UsageError(f"there is no target {target!r}", hint=f"there is {TARGETS}")
+        raise UsageError(f"unknown target {target!r}", hint=f"expected: {TARGETS}")
     if not text.strip():
-        raise UsageError(f"there is nothing to judge: the target {target!r} is empty")
-    left_out = len(text) - MAX_TARGET_CHARS
-    return text if left_out <= 0 else f"{text[:MAX_TARGET_CHARS]}\n… {left_out} characters left out"
-
-
-def _read(workspace: Workspace, path: str) -> str:
-    place = workspace.place(path)
-    try:
-        return place.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be judged: {error}", where=workspace.id) from error
-
-
-def _look_up(session: Path) -> tuple[str, set[str]]:
-    """The task of a run, and the models that did it; those that judged it do not count."""
-    task: str | None = None
-    models: set[str] = set()
-    for event in Trace(session):
-        if event.event == PUBLISH and task is None:
-            task = str(event.data.get("payload", ""))
-        elif event.event == REQUEST and event.data.get("metadata", {}).get("hat") != JUDGE_HAT:
-            models.add(str(event.data.get("model", "")))
-    return task or "", models
-
-
-def _verdict(one: EvaluationScore) -> Verdict:
-    name = f"evaluate {one.criterion} {one.target}"
-    if one.error:
-        return Verdict(name, "error", one.error)
-    status = "pass" if one.passed else "fail"
-    return Verdict(name, status, one.reasoning, f"at least {one.threshold}", one.score)
+        raise UsageError(f"nothing to judge: the target {target!r} is empty")
+    omitted = len(text) - MAX_TARGET_CHARS
+    return text if omitted <= 0 else f"{text[:MAX_TARGET_CHARS]}\n… {omitted} characters omitted"

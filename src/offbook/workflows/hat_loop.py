@@ -1,4 +1,13 @@
-"""The event bus: who gets what was published."""
+"""The hat loop: an agent is called again and again, and events decide which hat it wears.
+
+A hat is a role with topics that it subscribes to. Each iteration takes the pending events of one
+hat, prompts the agent with them, and publishes the events that the agent answered with. The loop
+ends when the agent says the completion promise, or when a limit is reached. The rules follow the
+orchestrator Ralph, whose presets run here unchanged.
+
+    loop = HatLoop("preset.yml", backend=MockBackend([…]))
+    offbook.drive(loop).run("Add error handling")
+"""
 
 from __future__ import annotations
 
@@ -27,20 +36,39 @@ from offbook.trace.events import (
 from offbook.workflows.presets import RALPH, Hat, Preset, read_preset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.events import Verdict
 
+RESUME = "task.resume"
+START_TOPICS = ("task.start", RESUME)
+HUMAN = "human."  # prefix of the topics that a person publishes
+GUIDANCE, GUIDANCE_ACK = "human.guidance", "human.guidance.ack"
+# Topics that may be published again and again without making the loop stale.
+UNCOUNTED = {RESUME, "task.complete"}
+GRACE_SECONDS = 3.0  # for a backend to stop its processes after its deadline
+STALE_LIMIT = 3  # identical events in a row
+ABANDON_LIMIT = 3  # times that one task is blocked
+THRASHING_LIMIT = 3  # abandoned tasks that are dispatched again
+MALFORMED_LIMIT = 3  # unreadable lines of an event file in a row
+COMPLEXITY_LIMIT = 10.0
+REQUIRED_EVIDENCE = {
+    "build.done": ("tests", "lint", "typecheck", "audit", "coverage", "duplication"),
+    "review.done": ("tests", "build"),
+}
 
-# --- The event bus: who gets what was published.
-
-HUMAN = "human."
-ENTRY = ("task.start", "task.resume")
+# The files through which an agent and Ralph communicate, relative to the working directory.
+CONTROL_FOLDER = ".ralph"
+EVENT_FILES = (".ralph/events.jsonl", ".agent/events.jsonl")
+CURRENT_EVENTS = ".ralph/current-events"  # contains the path of one more event file
+STOP_REQUESTED, RESTART_REQUESTED = ".ralph/stop-requested", ".ralph/restart-requested"
+TASK_FILE = ".ralph/agent/tasks.jsonl"
+CURRENT_LOOP = ".ralph/current-loop-id"
+SCRATCHPAD = ".agent/scratchpad.md"
+CLOSED_STATUSES = {"closed", "failed"}
 
 
 class BusEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An event on the bus."""
+    """An event on the bus; `target` names the only hat that receives it."""
 
     topic: str
     payload: str = ""
@@ -49,65 +77,55 @@ class BusEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HatBus:
-    """Hands events to hats: to the one that is named, else to those that listen for the topic."""
+    """The pending events of each hat."""
 
     def __init__(self, hats: Mapping[str, Hat]) -> None:
         self._hats = hats
         self._pending: dict[str, list[BusEvent]] = {}
-        self._said: list[BusEvent] = []
+        self._human: list[BusEvent] = []
 
     def route(self, event: BusEvent) -> list[str]:
-        """Put an event before the hats that it is for; their names come back.
-
-        What a person says is for whoever acts next, and decides nobody's turn.
-        """
+        """Add an event to the pending events of its receivers, and return their names."""
+        # A person's message goes to the next hat, and does not decide which one that is.
         if event.topic.startswith(HUMAN) and event.target is None:
-            self._said.append(event)
+            self._human.append(event)
             return [HUMAN]
-        names = self._receivers(event)
-        for name in names:
-            self._pending.setdefault(name, []).append(event)
-        return names
-
-    def _receivers(self, event: BusEvent) -> list[str]:
         if event.target is not None:
-            return [event.target] if event.target in self._hats else []
-        named = sorted(name for name, hat in self._hats.items() if _listens(hat, event.topic))
-        if named:
-            return named
-        open_ = sorted(name for name, hat in self._hats.items() if "*" in hat.topics)
-        return open_ or [RALPH]
+            receivers = [event.target] if event.target in self._hats else []
+        else:
+            # A hat that subscribes to everything receives only events without another receiver.
+            receivers = [name for name, hat in self._hats.items() if _subscribes(hat, event.topic)]
+            receivers = receivers or [n for n, hat in self._hats.items() if "*" in hat.topics]
+            receivers = sorted(receivers) or [RALPH]
+        for name in receivers:
+            self._pending.setdefault(name, []).append(event)
+        return receivers
 
     def next_hat(self) -> str | None:
-        """Whose turn it is: work under way goes before a new start; then by name."""
+        """Return the next hat: those with work in progress before new starts, then by name."""
         waiting = sorted(self._pending)
-        busy = [n for n in waiting if any(not _enters(e.topic) for e in self._pending[n])]
-        return (busy or waiting or [None])[0]
+        in_progress = [
+            name
+            for name in waiting
+            if any(
+                event.topic not in START_TOPICS and not event.topic.endswith(".start")
+                for event in self._pending[name]
+            )
+        ]
+        return (in_progress or waiting or [None])[0]
 
     def take(self, hat: str) -> list[BusEvent]:
-        """What waits for this hat, and what a person said; it waits no more."""
-        said, self._said = self._said, []
-        return [*self._pending.pop(hat, []), *said]
+        """Remove and return the pending events of this hat and the messages of a person."""
+        human, self._human = self._human, []
+        return [*self._pending.pop(hat, []), *human]
 
 
-def _listens(hat: Hat, topic: str) -> bool:
+def _subscribes(hat: Hat, topic: str) -> bool:
     return any(pattern != "*" and topic_matches(pattern, topic) for pattern in hat.topics)
 
 
-def _enters(topic: str) -> bool:
-    return topic in ENTRY or topic.endswith(".start")
-
-
-# --- What a kept promise has to pass before the loop is complete: the gates, in Ralph's order.
-
-GUIDANCE, ACK = "human.guidance", "human.guidance.ack"
-TASKS = ".ralph/agent/tasks.jsonl"
-OWNER = ".ralph/current-loop-id"
-OVER = {"closed", "failed"}
-
-
 class _Task(msgspec.Struct, frozen=True):
-    """A line of the file in which agents keep their tasks."""
+    """A line of the agents' task file."""
 
     id: str
     title: str
@@ -116,74 +134,58 @@ class _Task(msgspec.Struct, frozen=True):
 
 
 class CompletionGates:
-    """The gates of one loop, and what has passed by them."""
+    """The conditions for a completion promise to end the loop, in Ralph's order."""
 
     def __init__(self, preset: Preset, cwd: Path) -> None:
         self._limits = preset.event_loop
-        self._tasks = preset.memories.enabled
+        self._check_tasks = preset.memories.enabled
         self._cwd = cwd
-        self._seen: set[str] = set()
+        self._published: set[str] = set()
         self._guidance: list[str] = []
 
-    def hear(self, event: BusEvent) -> None:
-        """Something was published."""
-        self._seen.add(event.topic)
+    def on_event(self, event: BusEvent) -> None:
+        """Note a published event."""
+        self._published.add(event.topic)
         if event.topic == GUIDANCE:
             self._guidance.append(event.payload)
-        elif event.topic == ACK:
+        elif event.topic == GUIDANCE_ACK:
             self._guidance.clear()
 
-    def refuse(self) -> str:
-        """Why the loop is not complete, to be told to the next agent; nothing when it is."""
-        missing = [topic for topic in self._limits.required_events if topic not in self._seen]
+    def reason_to_continue(self) -> str:
+        """Return the reason why the loop is not complete, for the next prompt, or ""."""
+        missing = [topic for topic in self._limits.required_events if topic not in self._published]
         if missing:
-            return f"not complete yet: {', '.join(missing)} did not come"
+            return f"not complete yet: missing events {', '.join(missing)}"
         if self._guidance:
-            said = "\n".join(f"- {words}" for words in self._guidance)
-            return f"not complete yet: heed this, and publish {ACK} first:\n{said}"
+            guidance = "\n".join(f"- {text}" for text in self._guidance)
+            return f"not complete yet: follow this, and publish {GUIDANCE_ACK}:\n{guidance}"
         if self._limits.persistent:
-            return "the loop is persistent and goes on: look for new tasks, or wait for guidance"
-        left = list(self._list_open()) if self._tasks else []
-        return f"not complete yet: close or fail these tasks: {', '.join(left)}" if left else ""
+            return "the loop is persistent and continues: look for new tasks, or wait for guidance"
+        open_tasks = self._open_tasks() if self._check_tasks else []
+        if open_tasks:
+            return f"not complete yet: close or fail these tasks: {', '.join(open_tasks)}"
+        return ""
 
-    def _list_open(self) -> Iterator[str]:
-        """The tasks that are not over; a line that is no task is none, as for Ralph."""
-        place = self._cwd / TASKS
-        if not place.is_file():
-            return
-        owner = self._cwd / OWNER
-        mine = owner.read_text("utf-8", "replace").strip() if owner.is_file() else ""
-        for line in place.read_bytes().split(b"\n"):
+    def _open_tasks(self) -> list[str]:
+        """Return the open tasks of this loop; like Ralph, skip lines that are not tasks."""
+        task_file = self._cwd / TASK_FILE
+        if not task_file.is_file():
+            return []
+        loop_file = self._cwd / CURRENT_LOOP
+        loop_id = loop_file.read_text("utf-8", "replace").strip() if loop_file.is_file() else ""
+        open_tasks: list[str] = []
+        for line in task_file.read_bytes().split(b"\n"):
             try:
                 task = msgspec.json.decode(line, type=_Task)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
-            if task.status not in OVER and (not mine or task.loop_id == mine):
-                yield f"{task.id} {task.title}"
-
-
-# --- The loop: put on a hat, let the agent act, publish what it said, and see whether it is over.
-
-GRACE = 3.0  # for a backend to end what it began when its time is over
-RESUME = "task.resume"
-UNCOUNTED = {RESUME, "task.complete"}  # what may be said again and again
-STALE = 3
-THRASHING = 3
-ABANDON = 3
-MALFORMED = 3
-EVENT_FILES = (".ralph/events.jsonl", ".agent/events.jsonl")
-MARKER = ".ralph/current-events"
-SCRATCHPAD = ".agent/scratchpad.md"
-STOP, RESTART = ".ralph/stop-requested", ".ralph/restart-requested"
-REQUIRED_EVIDENCE = {
-    "build.done": ("tests", "lint", "typecheck", "audit", "coverage", "duplication"),
-    "review.done": ("tests", "build"),
-}
-SIMPLE = 10.0
+            if task.status not in CLOSED_STATUSES and (not loop_id or task.loop_id == loop_id):
+                open_tasks.append(f"{task.id} {task.title}")
+        return open_tasks
 
 
 class LoopOutcome(msgspec.Struct, frozen=True):
-    """How a loop ended."""
+    """The end of a loop."""
 
     reason: str
     iterations: int
@@ -191,14 +193,14 @@ class LoopOutcome(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """The exit code that goes with the reason."""
+        """The exit code of this reason."""
         return EXIT_CODES[self.reason]
 
 
 class HatLoop:
-    """A subject whose prompt is a task: it is worked on until the promise is kept, or a limit met.
+    """A subject whose prompt is a task: the loop works on it until it is complete or limited.
 
-    A promise that is kept on the last allowed iteration counts: the loop is complete.
+    A promise in the last allowed iteration counts: the loop is complete.
     """
 
     name = "loop"
@@ -212,39 +214,38 @@ class HatLoop:
         backend: Callable[[RunContext], Backend] | Backend | None = None,
     ) -> None:
         self._preset = read_preset(preset)
-        self._wanted = backend
+        self._backend = backend
         self.outcome: LoopOutcome | None = None
 
     def tools(self) -> None:
-        """Whatever its agent has."""
+        """Return None: only the agent knows its tools."""
 
     def commands(self) -> tuple[str, ...]:
-        """None."""
+        """Return no commands."""
         return ()
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """None of its own."""
+        """Return no verdicts."""
         return ()
 
-    async def open(self, stage: RunContext, /) -> None:
-        """Take the stage."""
-        self._stage = stage
-        backend = self._wanted
-        if backend is None:
-            self._backend: Backend = SourceBackend(stage.source)
+    async def open(self, context: RunContext, /) -> None:
+        """Start the backend; without one, the model of the run answers."""
+        self._context = context
+        if self._backend is None:
+            self._agent: Backend = SourceBackend(context.source)
         else:
-            self._backend = backend(stage) if callable(backend) else backend
+            self._agent = self._backend(context) if callable(self._backend) else self._backend
 
     async def close(self) -> None:
-        """Nothing is left to end: an iteration ends what it starts."""
+        """Do nothing: an iteration stops what it starts."""
 
     async def prompt(self, text: str, /) -> None:
-        """Work on this task until it is over."""
-        self.outcome = await _LoopRun(self._stage, self._backend, self._preset).run(text)
+        """Work on this task until the loop ends."""
+        self.outcome = await _LoopRun(self._context, self._agent, self._preset).run(text)
 
 
 class _EventLine(msgspec.Struct, frozen=True):
-    """A line of an events file."""
+    """A line of an event file."""
 
     topic: str
     payload: Any = None
@@ -252,238 +253,238 @@ class _EventLine(msgspec.Struct, frozen=True):
 
 
 class _LoopRun:
-    """One task being worked on."""
+    """The state of the loop while it works on one task."""
 
-    def __init__(self, stage: RunContext, backend: Backend, preset: Preset) -> None:
-        self._hub = stage.hub
-        self._cwd = stage.cwd
-        self._signs = stage.cwd / ".ralph"
+    def __init__(self, context: RunContext, backend: Backend, preset: Preset) -> None:
+        self._hub = context.hub
+        self._cwd = context.cwd
         self._backend = backend
         self._hats: dict[str, Hat] = dict(preset.hats or {})
         self._limits = preset.event_loop
+        self._promises = {self._limits.completion_promise, self._limits.cancellation_promise}
         self._bus = HatBus(self._hats)
-        self._gates = CompletionGates(preset, stage.cwd)
-        self._worn: dict[str, int] = {}
-        self._blocked: dict[str, int] = {}
+        self._gates = CompletionGates(preset, context.cwd)
+        self._activations: dict[str, int] = {}
+        self._blocks: dict[str, int] = {}  # of each task
         self._abandoned: set[str] = set()
-        self._signature: tuple[tuple[str, str | None, str], int] = (("", None, ""), 0)
+        self._last_event: tuple[str, str | None, str] = ("", None, "")
+        self._repeats = 0
         self._failures = 0
         self._malformed = 0
+        self._redispatched = 0
         self._cost = 0.0
-        self._read = self._sizes()
         self._completed = False
         self._cancelled = False
-        self._redispatched = 0
+        # Lines of an earlier run in the same folder are not events of this one.
+        self._read_bytes = {
+            name: (self._cwd / name).stat().st_size
+            for name in self._event_files()
+            if (self._cwd / name).is_file()
+        }
 
     async def run(self, task: str) -> LoopOutcome:
-        limits = self._limits
         start = time.monotonic()
         self._hub.emit(
             LOOP_START,
-            {"prompt_file": "", "max_iterations": limits.max_iterations, "ux_mode": "cli"},
+            {"prompt_file": "", "max_iterations": self._limits.max_iterations, "ux_mode": "cli"},
         )
         iterations = 0
         try:
-            self._publish(BusEvent(limits.starting_event, task))
-            while (reason := self._over(iterations, time.monotonic() - start)) is None:
+            # The task is the payload of the first event, so assertions and judges find it.
+            self._publish(BusEvent(self._limits.starting_event, task))
+            while (reason := self._stop_reason(iterations, time.monotonic() - start)) is None:
                 iterations += 1
-                left = limits.max_runtime_seconds - (time.monotonic() - start)
-                await self._iterate(iterations, task, left, start)
+                await self._iterate(iterations, task, start)
         except asyncio.CancelledError:
-            self._end("Interrupted", iterations, time.monotonic() - start)
+            # Ctrl-C: the session still gets its last event.
+            self._terminate("Interrupted", iterations, time.monotonic() - start)
             raise
         except OffbookError:
-            self._end("ConsecutiveFailures", iterations, time.monotonic() - start)
+            # A script that does not match: Ralph has no reason for it.
+            self._terminate("ConsecutiveFailures", iterations, time.monotonic() - start)
             raise
-        return self._end(reason, iterations, time.monotonic() - start)
+        return self._terminate(reason, iterations, time.monotonic() - start)
 
-    def _over(self, iterations: int, seconds: float) -> str | None:
-        """The reason to stop here; a kept promise goes before every limit."""
+    def _stop_reason(self, iterations: int, seconds: float) -> str | None:
+        """Return the reason to stop now, if any; a completed loop comes before every limit."""
         limits = self._limits
-        if self._completed:
-            return "CompletionPromise"
-        if self._cancelled:
-            return "Cancelled"
-        signs = self._signs.is_dir()
-        checks = (
+        controlled = (
+            self._cwd / CONTROL_FOLDER
+        ).is_dir()  # otherwise the two requests cannot exist
+        conditions = (
+            (self._completed, "CompletionPromise"),
+            (self._cancelled, "Cancelled"),
             (iterations >= limits.max_iterations, "MaxIterations"),
             (seconds >= limits.max_runtime_seconds, "MaxRuntime"),
             (limits.max_cost_usd is not None and self._cost >= limits.max_cost_usd, "MaxCost"),
             (self._failures >= limits.max_consecutive_failures, "ConsecutiveFailures"),
-            (self._redispatched >= THRASHING, "LoopThrashing"),
-            (self._malformed >= MALFORMED, "ValidationFailure"),
-            (self._signature[1] >= STALE, "LoopStale"),
-            (signs and (self._cwd / STOP).exists(), "Stopped"),
-            (signs and (self._cwd / RESTART).exists(), "RestartRequested"),
-            (not signs and not self._cwd.is_dir(), "WorkspaceGone"),
+            (self._redispatched >= THRASHING_LIMIT, "LoopThrashing"),
+            (self._malformed >= MALFORMED_LIMIT, "ValidationFailure"),
+            (self._repeats >= STALE_LIMIT, "LoopStale"),
+            (controlled and (self._cwd / STOP_REQUESTED).exists(), "Stopped"),
+            (controlled and (self._cwd / RESTART_REQUESTED).exists(), "RestartRequested"),
+            (not controlled and not self._cwd.is_dir(), "WorkspaceGone"),
         )
-        return next((reason for holds, reason in checks if holds), None)
+        return next((reason for holds, reason in conditions if holds), None)
 
-    async def _iterate(self, n: int, task: str, left: float, start: float) -> None:
+    async def _iterate(self, number: int, task: str, start: float) -> None:
+        """Run one iteration: choose a hat, prompt the agent, publish its events."""
+        # 1. The hat with pending events; without any, Ralph himself plans the next step.
         hat = self._bus.next_hat() or RALPH
+        config = self._hats.get(hat)
         pending = self._bus.take(hat)
-        if self._is_worn_out(hat):
+
+        # 2. A hat that has used up its activations is not prompted; others may react to that.
+        self._activations[hat] = self._activations.get(hat, 0) + 1
+        limit = config.max_activations if config else None
+        if limit is not None and self._activations[hat] > limit:
+            self._publish(BusEvent(f"{hat}.exhausted", "", hat))
             return
-        elapsed = int((time.monotonic() - start) * 1000)
-        self._hub.emit(ITERATION, {"n": n, "elapsed_ms": elapsed, "hat": hat})
-        prompt = build_prompt(task, hat, self._hats.get(hat), pending, self._cwd)
+
+        # 3. The agent answers within the rest of the time. A backend that ignores its deadline is
+        #    cancelled after a grace period; the time limit then ends the loop.
+        elapsed = time.monotonic() - start
+        self._hub.emit(ITERATION, {"n": number, "elapsed_ms": int(elapsed * 1000), "hat": hat})
+        prompt = build_prompt(task, hat, config, pending, self._cwd)
+        remaining = self._limits.max_runtime_seconds - elapsed
         try:
-            async with asyncio.timeout(left + GRACE):
-                acted = await self._backend.act(hat, prompt, left)
+            async with asyncio.timeout(remaining + GRACE_SECONDS):
+                result = await self._backend.run_turn(hat, prompt, remaining)
         except TimeoutError:
             return
-        self._take_in(acted, hat)
 
-    def _is_worn_out(self, hat: str) -> bool:
-        worn = self._worn[hat] = self._worn.get(hat, 0) + 1
-        limit = self._hats[hat].max_activations if hat in self._hats else None
-        if limit is None or worn <= limit:
-            return False
-        self._publish(BusEvent(f"{hat}.exhausted", "", hat))
-        return True
+        # 4. Output and cost go to the trace, unless the backend has emitted them itself.
+        self._emit_result(result, hat)
+        self._failures = self._failures + 1 if result.exit_code else 0
+        if result.timed_out:
+            return  # truncated output: neither its events nor its promise count
 
-    def _take_in(self, acted: BackendResult, hat: str) -> None:
-        self._tell(acted, hat)
-        self._failures = self._failures + 1 if acted.exit_code else 0
-        if acted.timed_out:
-            return  # its last words were cut off, and promise nothing
-        published = [
-            BusEvent(t.topic, t.payload, hat, t.target) for t in parse_event_tags(acted.output)
+        # 5. Events come from tags in the output and from the event files. Each is published after
+        #    two checks: may this hat publish the topic, and does it have the evidence for it.
+        events = [
+            BusEvent(tag.topic, tag.payload, hat, tag.target)
+            for tag in parse_event_tags(result.output)
         ]
-        published += self._read_events(hat)
+        events += self._read_event_files(hat)
         promise = self._limits.completion_promise
-        said = has_completion_promise(acted.output, promise)
-        for at, event in enumerate(published):
-            if event.topic == promise and at == len(published) - 1:
-                said = True
-            if event.topic == self._limits.cancellation_promise:
-                self._cancelled = True
-            self._publish(self._weigh(self._confine(event, hat)))
-        if not published and not said:
-            self._publish_default(hat)
-        if said:
-            self._complete(hat)
+        promised = has_completion_promise(result.output, promise)
+        for position, event in enumerate(events, 1):
+            # The promise may also be a topic, but only of the last event.
+            promised = promised or (event.topic == promise and position == len(events))
+            self._cancelled |= event.topic == self._limits.cancellation_promise
+            self._publish(self._check_evidence(self._check_scope(event, hat)))
 
-    def _tell(self, acted: BackendResult, hat: str) -> None:
-        if "output" not in acted.told:
-            for stream, text in (("stdout", acted.output), ("stderr", acted.stderr)):
+        # 6. A hat that published nothing publishes its default; that cannot complete the loop.
+        if not events and not promised and config is not None and config.default_publishes:
+            default = config.default_publishes
+            self._publish(BusEvent(RESUME if default == promise else default, "", hat))
+
+        # 7. A promise ends the loop if all gates are open; otherwise the reason is the next event.
+        if promised:
+            reason = self._gates.reason_to_continue()
+            if reason:
+                self._publish(BusEvent(RESUME, reason, hat))
+            self._completed = not reason
+
+    def _emit_result(self, result: BackendResult, hat: str) -> None:
+        if "output" not in result.emitted:
+            for stream, text in (("stdout", result.output), ("stderr", result.stderr)):
                 if text:
                     self._hub.emit(PROCESS_OUTPUT, {"stream": stream, "text": text, "hat": hat})
-        if acted.cost_usd is not None:
-            self._cost += acted.cost_usd
-            if "cost" not in acted.told:
-                self._hub.emit("iteration.summary", {"hat": hat, "cost_usd": acted.cost_usd})
+        if result.cost_usd is not None:
+            self._cost += result.cost_usd
+            if "cost" not in result.emitted:
+                self._hub.emit("iteration.summary", {"hat": hat, "cost_usd": result.cost_usd})
 
-    def _complete(self, hat: str) -> None:
-        reason = self._gates.refuse()
-        if reason:
-            self._publish(BusEvent(RESUME, reason, hat))
-        self._completed = not reason
-
-    def _publish_default(self, hat: str) -> None:
-        default = self._hats[hat].default_publishes if hat in self._hats else ""
-        if default == self._limits.completion_promise:
-            default = RESUME
-        if default:
-            self._publish(BusEvent(default, "", hat))
-
-    def _confine(self, event: BusEvent, hat: str) -> BusEvent:
-        """A hat that must keep to its topics has violated its scope with any other."""
-        worn = self._hats.get(hat)
-        limits = self._limits
-        free = {limits.completion_promise, limits.cancellation_promise}
-        if not limits.enforce_hat_scope or worn is None or event.topic in free:
+    def _check_scope(self, event: BusEvent, hat: str) -> BusEvent:
+        """Replace an event that its hat may not publish by a scope violation."""
+        config = self._hats.get(hat)
+        if not self._limits.enforce_hat_scope or config is None or event.topic in self._promises:
             return event
-        if any(topic_matches(topic, event.topic) for topic in worn.publishes):
+        if any(topic_matches(topic, event.topic) for topic in config.publishes):
             return event
-        why = f"{event.topic}: {event.payload}"
-        return msgspec.structs.replace(event, topic=f"{hat}.scope_violation", payload=why)
+        payload = f"{event.topic}: {event.payload}"
+        return msgspec.structs.replace(event, topic=f"{hat}.scope_violation", payload=payload)
 
-    def _weigh(self, event: BusEvent) -> BusEvent:
-        """Backpressure: work that is said to be done without its evidence is blocked instead."""
+    def _check_evidence(self, event: BusEvent) -> BusEvent:
+        """Replace finished work without evidence by a blocked event (backpressure)."""
         if not self._limits.backpressure or event.topic not in REQUIRED_EVIDENCE:
             return event
-        lacking = missing_evidence(event)
-        if not lacking:
+        missing = missing_evidence(event)
+        if not missing:
             return event
-        why = f"no evidence of {', '.join(lacking)}\n{event.payload}"
+        payload = f"no evidence of {', '.join(missing)}\n{event.payload}"
         topic = f"{event.topic.partition('.')[0]}.blocked"
-        return msgspec.structs.replace(event, topic=topic, payload=why)
+        return msgspec.structs.replace(event, topic=topic, payload=payload)
 
     def _publish(self, event: BusEvent) -> None:
+        """Emit an event, count what may end the loop, and route it to its hats."""
+        # Emitted before it is routed: the trace shows the cause before its consequences.
         self._hub.emit(PUBLISH, msgspec.to_builtins(event))
-        self._gates.hear(event)
-        signature = (event.topic, event.source, event.payload)
-        last, count = self._signature
+        self._gates.on_event(event)
         if event.topic not in UNCOUNTED:
-            self._signature = (signature, count + 1 if last == signature else 1)
+            signature = (event.topic, event.source, event.payload)
+            self._repeats = self._repeats + 1 if signature == self._last_event else 1
+            self._last_event = signature
+        task = event.payload.partition("\n")[0]  # the first line identifies a task
         if event.topic == "build.blocked":
-            self._count_block(event)
-        if event.topic == "build.task" and event.payload.partition("\n")[0] in self._abandoned:
+            self._blocks[task] = self._blocks.get(task, 0) + 1
+            if self._blocks[task] == ABANDON_LIMIT:
+                self._abandoned.add(task)
+                self._publish(BusEvent("build.task.abandoned", task, event.source))
+        elif event.topic == "build.task" and task in self._abandoned:
             self._redispatched += 1
-        names = self._bus.route(event)
-        if not names:
-            about = {"topic": event.topic, "target": event.target}
-            self._hub.emit("_meta.event_dropped", about)
-        elif self._is_orphan(event, names):
+        receivers = self._bus.route(event)
+        if not receivers:
+            self._hub.emit("_meta.event_dropped", {"topic": event.topic, "target": event.target})
+        elif (
+            # No hat subscribes to it, so Ralph receives it, although he is not one of the hats.
+            receivers == [RALPH]
+            and self._hats
+            and RALPH not in self._hats
+            and event.topic not in self._promises
+        ):
             self._hub.emit("event.orphaned", {"topic": event.topic, "source": event.source})
 
-    def _is_orphan(self, event: BusEvent, names: list[str]) -> bool:
-        """Whether no hat listens for an event, though there are hats, and it ends nothing."""
-        limits = self._limits
-        ends = {limits.completion_promise, limits.cancellation_promise}
-        alone = not self._hats or RALPH in self._hats
-        return names == [RALPH] and not alone and event.topic not in ends
-
-    def _count_block(self, event: BusEvent) -> None:
-        task = event.payload.partition("\n")[0]
-        blocks = self._blocked[task] = self._blocked.get(task, 0) + 1
-        if blocks == ABANDON:
-            self._abandoned.add(task)
-            self._publish(BusEvent("build.task.abandoned", task, event.source))
-
-    def _sizes(self) -> dict[str, int]:
-        places = ((name, self._cwd / name) for name in self._logs())
-        return {name: place.stat().st_size if place.is_file() else 0 for name, place in places}
-
-    def _logs(self) -> tuple[str, ...]:
-        """The files in which events are: also the one that Ralph's marker names, if it is here."""
-        marker = self._cwd / MARKER
-        if not self._signs.is_dir() or not marker.is_file():
+    def _event_files(self) -> tuple[str, ...]:
+        """Return the event files, with the one that Ralph's marker names if it is inside."""
+        marker = self._cwd / CURRENT_EVENTS
+        if not marker.is_file():
             return EVENT_FILES
         named = marker.read_text(encoding="utf-8", errors="replace").strip()
         inside = (self._cwd / named).resolve().is_relative_to(self._cwd.resolve())
-        return (
-            (*EVENT_FILES, named) if named and named not in EVENT_FILES and inside else EVENT_FILES
-        )
+        if not named or named in EVENT_FILES or not inside:
+            return EVENT_FILES
+        return (*EVENT_FILES, named)
 
-    def _read_events(self, hat: str) -> list[BusEvent]:
-        """What the agent wrote into the events file since the last time."""
-        found: list[BusEvent] = []
-        for name in self._logs():
-            place = self._cwd / name
-            if not place.is_file():
+    def _read_event_files(self, hat: str) -> list[BusEvent]:
+        """Return the events that the agent appended since the last iteration."""
+        events: list[BusEvent] = []
+        for name in self._event_files():
+            path = self._cwd / name
+            if not path.is_file():
                 continue
-            raw, upto = place.read_bytes(), self._read.get(name, 0)
-            self._read[name] = len(raw)
-            new = raw[upto:].decode("utf-8-sig", "replace")
-            for number, line in enumerate(new.split("\n"), raw.count(b"\n", 0, upto) + 1):
-                if line.strip():
-                    found += self._read_line(line, number, hat)
-        return found
+            # Read as bytes: offsets in text would differ after a character of several bytes.
+            raw, offset = path.read_bytes(), self._read_bytes.get(name, 0)
+            self._read_bytes[name] = len(raw)
+            text = raw[offset:].decode("utf-8-sig", "replace")
+            for number, line in enumerate(text.split("\n"), raw.count(b"\n", 0, offset) + 1):
+                if not line.strip():
+                    continue
+                try:
+                    row = convert(parse_json(line), _EventLine)
+                    event = BusEvent(row.topic, payload_text(row.payload), hat, row.target)
+                except OffbookError as error:
+                    # Agents write these lines: a broken one is counted, not raised.
+                    self._malformed += 1
+                    details = {"line": number, "error": f"Line {number}: {error}"}
+                    self._hub.emit("event.malformed", details)
+                else:
+                    self._malformed = 0
+                    events.append(event)
+        return events
 
-    def _read_line(self, line: str, number: int, hat: str) -> list[BusEvent]:
-        try:
-            row = convert(parse_json(line), _EventLine)
-            event = BusEvent(row.topic, payload_text(row.payload), hat, row.target)
-        except OffbookError as error:
-            self._malformed += 1
-            self._hub.emit("event.malformed", {"line": number, "error": f"Line {number}: {error}"})
-            return []
-        self._malformed = 0
-        return [event]
-
-    def _end(self, reason: str, iterations: int, seconds: float) -> LoopOutcome:
+    def _terminate(self, reason: str, iterations: int, seconds: float) -> LoopOutcome:
         outcome = LoopOutcome(reason, iterations, seconds)
         self._hub.emit(
             TERMINATION,
@@ -498,22 +499,24 @@ class _LoopRun:
 
 
 def missing_evidence(event: BusEvent) -> list[str]:
-    """The evidence that a piece of work is said to be done without."""
-    lacking = [
-        what for what in REQUIRED_EVIDENCE[event.topic] if f"{what}: pass" not in event.payload
+    """Return the required evidence that the payload of a `*.done` event lacks."""
+    missing = [
+        name for name in REQUIRED_EVIDENCE[event.topic] if f"{name}: pass" not in event.payload
     ]
     if event.topic == "build.done":
-        found = re.search(r"complexity: *(\d+(?:\.\d+)?)", event.payload)
-        if found is None or float(found[1]) > SIMPLE:
-            lacking.append("complexity")
-    return lacking
+        complexity = re.search(r"complexity: *(\d+(?:\.\d+)?)", event.payload)
+        if complexity is None or float(complexity[1]) > COMPLEXITY_LIMIT:
+            missing.append("complexity")
+    return missing
 
 
-def build_prompt(task: str, hat: str, worn: Hat | None, pending: list[BusEvent], cwd: Path) -> str:
-    """The prompt of an iteration: the task, the hat, what happened, and what was noted down."""
+def build_prompt(
+    task: str, hat: str, config: Hat | None, pending: list[BusEvent], cwd: Path
+) -> str:
+    """Return the prompt of an iteration: the task, the hat, its events and the scratchpad."""
     parts = [f"## Task\n{task}", f"## Hat\n{hat}"]
-    if worn is not None and (worn.advice or worn.description):
-        parts.append(worn.advice or worn.description)
+    if config is not None and (config.prompt or config.description):
+        parts.append(config.prompt or config.description)
     if pending:
         lines = [f"- {event.topic}: {event.payload}".rstrip(": ") for event in pending]
         parts.append("## Events\n" + "\n".join(lines))

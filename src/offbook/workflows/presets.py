@@ -1,4 +1,12 @@
-"""Which hats there are, what they listen to, and when the loop ends. Ralph's presets fit."""
+"""Presets: the hats of a loop, their topics, and the limits of the loop.
+
+A preset is a YAML or JSON file, or a dict. Those of the orchestrator Ralph can be used unchanged:
+
+    event_loop: {completion_promise: LOOP_COMPLETE, max_iterations: 20}
+    hats:
+      planner: {triggers: [task.*], publishes: [build.task], instructions: "…"}
+      builder: {triggers: [build.task], publishes: [build.done]}
+"""
 
 from __future__ import annotations
 
@@ -11,14 +19,14 @@ import msgspec
 from offbook.files import convert, parse_json, read_text
 from offbook.yaml_files import parse_yaml
 
-PROMISE = "LOOP_COMPLETE"
-RALPH = "ralph"
+COMPLETION_PROMISE = "LOOP_COMPLETE"
+RALPH = "ralph"  # the hat of an iteration without pending events
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Hat(msgspec.Struct, frozen=True):
-    """A role that the agent takes when one of its topics comes."""
+    """A role that the agent takes when an event of one of its topics is pending."""
 
     name: str = ""
     description: str = ""
@@ -31,20 +39,20 @@ class Hat(msgspec.Struct, frozen=True):
     max_activations: Count | None = None
 
     @property
-    def advice(self) -> str:
-        """What the agent is told that wears it."""
+    def prompt(self) -> str:
+        """The instructions for the agent."""
         return "\n\n".join(filter(None, (self.instructions, *self.extra_instructions)))
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What it listens to, under either name."""
+        """The topics that it subscribes to; presets use either of two keys."""
         return self.triggers or self.subscribes_to
 
 
 class EventLoop(msgspec.Struct, frozen=True):
-    """When the loop ends."""
+    """The conditions that end the loop."""
 
-    completion_promise: str = PROMISE
+    completion_promise: str = COMPLETION_PROMISE
     max_iterations: Count = 100
     max_runtime_seconds: Amount = 14_400
     max_cost_usd: Amount | None = None
@@ -58,20 +66,21 @@ class EventLoop(msgspec.Struct, frozen=True):
 
 
 class Memories(msgspec.Struct, frozen=True):
-    """Whether agents keep their tasks in a file, which then has to be done with."""
+    """Settings of the agents' task file: if enabled, its tasks must be closed at the end."""
 
     enabled: bool = False
 
 
 class Preset(msgspec.Struct, frozen=True):
-    """What of a preset the loop reads; the rest belongs to other tools and is left alone."""
+    """The parts of a preset that the loop uses; other keys belong to other tools."""
 
     event_loop: EventLoop = EventLoop()
     hats: dict[str, Hat] | None = None
+    # Enabled if the key is missing, but not if it is an empty object: that is Ralph's rule.
     memories: Memories = Memories(enabled=True)
 
 
-# What stands outside of `event_loop` in presets of the first version.
+# Keys that first-version presets have at the top level instead of in `event_loop`.
 FLAT_KEYS = {
     "max_iterations": "max_iterations",
     "max_runtime": "max_runtime_seconds",
@@ -80,24 +89,24 @@ FLAT_KEYS = {
     "completion_promise": "completion_promise",
 }
 
-
-PLANNER = Hat(
-    "Planner",
-    "Plans, and hands out one task at a time.",
-    triggers=("task.*", "build.done", "build.blocked"),
-    publishes=("build.task",),
-)
-BUILDER = Hat(
-    "Builder",
-    "Builds the task at hand.",
-    triggers=("build.task",),
-    publishes=("build.done", "build.blocked"),
-)
-DEFAULT_HATS = {"planner": PLANNER, "builder": BUILDER}
+DEFAULT_HATS = {
+    "planner": Hat(
+        "Planner",
+        "Plans, and hands out one task at a time.",
+        triggers=("task.*", "build.done", "build.blocked"),
+        publishes=("build.task",),
+    ),
+    "builder": Hat(
+        "Builder",
+        "Builds the task at hand.",
+        triggers=("build.task",),
+        publishes=("build.done", "build.blocked"),
+    ),
+}
 
 
 def read_preset(source: Path | str | Mapping[str, Any] | Preset | None) -> Preset:
-    """A preset from a file, a dict, or nothing at all: then a planner and a builder."""
+    """Return a preset from a file or a dict; without hats, those of a planner and a builder."""
     if source is None:
         return Preset(hats=DEFAULT_HATS)
     if isinstance(source, Preset):
@@ -107,27 +116,29 @@ def read_preset(source: Path | str | Mapping[str, Any] | Preset | None) -> Prese
     if not isinstance(source, Mapping):
         path, text = Path(source), read_text(Path(source))
         value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
-    preset = convert(_shape(value), Preset, path=path, text=text)
+    # The text gives errors their line; a dict has none.
+    preset = convert(_normalize(value), Preset, path=path, text=text)
     hats = DEFAULT_HATS if preset.hats is None else preset.hats
     return msgspec.structs.replace(preset, hats=hats)
 
 
-def _shape(preset: Any) -> Any:
-    """A preset of any version in the shape of the newest; a key without a value says nothing."""
+def _normalize(preset: Any) -> Any:
+    """Return a preset of any version in the newest layout."""
     if not isinstance(preset, Mapping):
         return preset
-    fields: dict[str, Any] = _told(preset)
-    loop = _told(fields.get("event_loop", {}))
-    if isinstance(loop, dict):
+    fields: dict[str, Any] = _without_nulls(preset)
+    event_loop = _without_nulls(fields.get("event_loop", {}))
+    if isinstance(event_loop, dict):
         flat = {FLAT_KEYS[name]: fields[name] for name in FLAT_KEYS if name in fields}
-        fields["event_loop"] = {**cast("dict[str, Any]", loop), **flat}
+        fields["event_loop"] = {**cast("dict[str, Any]", event_loop), **flat}
     if isinstance(fields.get("hats"), dict):
-        fields["hats"] = {name: _told(hat) for name, hat in fields["hats"].items()}
+        fields["hats"] = {name: _without_nulls(hat) for name, hat in fields["hats"].items()}
     return fields
 
 
-def _told(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
+    """Drop keys without a value: in a preset they mean the default."""
     if not isinstance(value, Mapping):
         return value
-    fields = cast("Mapping[str, Any]", value)
-    return {key: held for key, held in fields.items() if held is not None}
+    items = cast("Mapping[str, Any]", value).items()
+    return {key: item for key, item in items if item is not None}

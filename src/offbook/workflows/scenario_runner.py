@@ -1,4 +1,8 @@
-"""Plays scenarios: each in a workspace of its own, side by side, as often as it may be tried."""
+"""Runs scenarios: each attempt in a new workspace, several scenarios at once.
+
+results = await run_scenarios(find_scenarios([Path("scenarios/")]))
+all(result.passed for result in results)
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,35 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from offbook.checks.file_assertions import SnapshotMatches
 from offbook.checks.registry import parse_assertion
-from offbook.checks.snapshot import SNAPSHOT_FOLDER as SNAPSHOTS
+from offbook.checks.snapshot import SNAPSHOT_FOLDER
 from offbook.errors import OffbookError, UsageError
 from offbook.files import copy_atomic, write_atomic
 from offbook.reports.report import Attempt, Case, Suite, collect_suite
 from offbook.trace.reader import Trace
-from offbook.workflows.loop_run import run
-from offbook.workflows.scenario import AttemptFailure, FailureKind, Scenario, run_with_retries, slug
+from offbook.workflows.loop_tools import record, run
+from offbook.workflows.scenario import FailureKind, RetryPolicy, Scenario, slug
 from offbook.workflows.snapshots import PENDING_SUFFIX, in_ci
 from offbook.workflows.tools import REPORTS, CheckResult, check, cleanup, report, setup
 from offbook.workflows.workspace import CASSETTES, Workspace, Workspaces
 
 if TYPE_CHECKING:
     from offbook.workflows.evaluation import EvaluateResult
-    from offbook.workflows.loop_cassette import RecordResult
 
 REPORTS_FOLDER = Path(".offbook/reports")
+T = TypeVar("T")
 
 
 class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a scenario."""
+    """The result of a scenario over all its attempts."""
 
     name: str
     passed: bool
@@ -50,6 +54,54 @@ class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
     suite: Suite | None = None
 
 
+class AttemptFailure(msgspec.Struct, frozen=True):
+    """The reason why an attempt failed."""
+
+    kind: FailureKind
+    error: str
+
+
+class RetryResult(msgspec.Struct, Generic[T], frozen=True):
+    """The value of the last attempt, and the failures of all."""
+
+    value: T
+    failure: AttemptFailure | None
+    attempts: int
+    history: tuple[Attempt, ...]
+
+    @property
+    def flaky(self) -> bool:
+        """Whether it passed only after a failure."""
+        return self.failure is None and bool(self.history)
+
+
+AttemptFunction = Callable[[tuple[Attempt, ...]], Awaitable[tuple[T, AttemptFailure | None]]]
+
+
+async def run_with_retries(
+    attempt: AttemptFunction[T],
+    policy: RetryPolicy,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> RetryResult[T]:
+    """Call `attempt` with the earlier failures until it passes or may not be retried.
+
+    The delay between attempts doubles each time.
+    """
+    history: tuple[Attempt, ...] = ()
+    number = 1
+    while True:
+        value, failure = await attempt(history)
+        if failure is None:
+            return RetryResult(value, None, number, history)
+        history = (*history, Attempt(number, failure.error, failure.kind))
+        if number >= policy.max_attempts or not policy.allows(failure.kind):
+            return RetryResult(value, failure, number, history)
+        if policy.backoff_ms:
+            await sleep(policy.backoff_ms * 2 ** (number - 1) / 1000)
+        number += 1
+
+
 async def run_scenarios(
     scenarios: Sequence[Scenario],
     *,
@@ -58,27 +110,28 @@ async def run_scenarios(
     recording: bool = False,
     on_result: Callable[[ScenarioResult], None] | None = None,
 ) -> list[ScenarioResult]:
-    """Play scenarios side by side; each is told when it is over.
+    """Run scenarios in parallel, and call `on_result` when each has finished.
 
-    When `recording`, those with a cassette play their real agent, and keep it there.
+    With `recording`, scenarios with a cassette run their real agent and record it.
     """
-    turns = asyncio.Semaphore(jobs or os.cpu_count() or 1)
+    # Threads would not help: a scenario waits for processes, or is over in a few milliseconds.
+    slots = asyncio.Semaphore(jobs or os.cpu_count() or 1)
 
-    async def play_one(scenario: Scenario) -> ScenarioResult:
-        async with turns:
-            played = await run_scenario(scenario, reports=reports, recording=recording)
+    async def run_in_slot(scenario: Scenario) -> ScenarioResult:
+        async with slots:
+            result = await run_scenario(scenario, reports=reports, recording=recording)
         if on_result is not None:
-            on_result(played)
-        return played
+            on_result(result)
+        return result
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(play_one(scenario)) for scenario in scenarios]
+        tasks = [group.create_task(run_in_slot(scenario)) for scenario in scenarios]
     return [task.result() for task in tasks]
 
 
-def write_reports(played: Sequence[ScenarioResult], paths: Mapping[str, Path]) -> None:
-    """One report over all scenarios, for each format that has a path."""
-    suites = [one.suite for one in played if one.suite is not None]
+def write_reports(results: Sequence[ScenarioResult], paths: Mapping[str, Path]) -> None:
+    """Write one report of all scenarios for each format with a path."""
+    suites = [result.suite for result in results if result.suite is not None]
     for name, path in paths.items():
         write_atomic(path, REPORTS[name].render(*suites))
 
@@ -86,41 +139,37 @@ def write_reports(played: Sequence[ScenarioResult], paths: Mapping[str, Path]) -
 async def run_scenario(
     scenario: Scenario, *, reports: Path = REPORTS_FOLDER, recording: bool = False
 ) -> ScenarioResult:
-    """Play a scenario, as often as it may be tried, each time in a workspace of its own."""
+    """Run a scenario with its retries, each attempt in a new workspace."""
     start = time.monotonic()
 
     async def attempt(history: tuple[Attempt, ...]) -> tuple[_Attempt, AttemptFailure | None]:
         return await _run_attempt(scenario, reports, history, recording=recording)
 
-    repeated = await run_with_retries(attempt, scenario.retry)
-    tried, failure = repeated.value, repeated.failure
+    outcome = await run_with_retries(attempt, scenario.retry)
+    last, failure = outcome.value, outcome.failure
+    suite = last.suite or Suite(scenario.name, ())
+    if failure is not None and (suite.green or not suite.cases):
+        # The run itself failed: a suite without a failed case would be reported as passed.
+        case = Case("the scenario", "error", message=failure.error, kind=failure.kind)
+        suite = msgspec.structs.replace(suite, cases=(*suite.cases, case))
     return ScenarioResult(
         name=scenario.name,
         passed=failure is None,
-        flaky=repeated.flaky,
-        attempts=repeated.attempts,
+        flaky=outcome.flaky,
+        attempts=outcome.attempts,
         seconds=round(time.monotonic() - start, 3),
         error=failure.error if failure else "",
-        failure_history=repeated.history,
-        results=list(tried.checked.results) if tried.checked else [],
-        evaluations=list(tried.evaluated.evaluations) if tried.evaluated else [],
-        reports=tried.reports,
-        session=tried.session,
-        suite=_complete(tried.suite, scenario.name, failure),
+        failure_history=outcome.history,
+        results=list(last.checked.results) if last.checked else [],
+        evaluations=list(last.evaluated.evaluations) if last.evaluated else [],
+        reports=last.reports,
+        session=last.session,
+        suite=suite,
     )
 
 
-def _complete(suite: Suite | None, name: str, failure: AttemptFailure | None) -> Suite:
-    """The suite of a scenario; one that failed is never told as if it had not."""
-    known = suite or Suite(name, ())
-    if failure is None or not (known.green or not known.cases):
-        return known
-    case = Case("the scenario", "error", message=failure.error, kind=failure.kind)
-    return msgspec.structs.replace(known, cases=(*known.cases, case))
-
-
 class _Attempt(msgspec.Struct):
-    """What one try left behind."""
+    """The results of the steps of one attempt, as far as it came."""
 
     checked: CheckResult | None = None
     evaluated: EvaluateResult | None = None
@@ -132,102 +181,60 @@ class _Attempt(msgspec.Struct):
 async def _run_attempt(
     scenario: Scenario, folder: Path, history: tuple[Attempt, ...], *, recording: bool = False
 ) -> tuple[_Attempt, AttemptFailure | None]:
-    workspace = f"{slug(scenario.name)}-{uuid.uuid4().hex[:8]}"
-    tried = _Attempt()
+    """Run all steps of a scenario in a new workspace, and copy out what is kept."""
+    # A random part: the same scenario may run in several processes at once.
+    workspace_id = f"{slug(scenario.name)}-{uuid.uuid4().hex[:8]}"
+    attempt = _Attempt()
     try:
-        setup(workspace, **msgspec.structs.asdict(scenario.setup))
+        setup(workspace_id, **msgspec.structs.asdict(scenario.setup))
     except OffbookError as error:
-        return tried, AttemptFailure("error", str(error))
+        return attempt, AttemptFailure("error", str(error))
     try:
-        ran = await _run(scenario, Workspaces().find(workspace), recording=recording)
+        workspace = Workspaces().find(workspace_id)
+        if scenario.snapshots:
+            _copy_approved_snapshots(scenario, workspace)
+        outcome = await _run_loop(scenario, workspace, recording=recording)
         approved = scenario.snapshots or "FOLDER, with `snapshots: FOLDER` in the scenario"
-        tried.checked = check(workspace, scenario.assertions, approved=approved)
-        _take_back(scenario, Workspaces().find(workspace))
+        attempt.checked = check(workspace_id, scenario.assertions, approved=approved)
+        if scenario.snapshots and not in_ci():
+            _copy_pending_snapshots(scenario, workspace)
         if scenario.evaluate is not None:
+            # Few scenarios have a judge, and its imports take as long as a mocked run.
             from offbook.workflows.evaluation import evaluate
 
-            step = msgspec.structs.asdict(scenario.evaluate)
-            tried.evaluated = await evaluate(workspace, **step)
-        failure = find_failure(ran, tried.checked, tried.evaluated)
+            options = msgspec.structs.asdict(scenario.evaluate)
+            attempt.evaluated = await evaluate(workspace_id, **options)
+        failure = find_failure(outcome, attempt.checked, attempt.evaluated)
+        session = Path(outcome.session_file)
+        # The workspace is removed, so a failure needs a copy of its session.
         if failure or any(step.include_traces for step in scenario.report):
-            kept = folder / f"{slug(scenario.name)}.jsonl"
-            tried.session = str(copy_atomic(Path(ran.session_file), kept))
-        tried.reports = _report(workspace, scenario, folder, history, tried.session)
-        events = Trace(Path(ran.session_file))
-        tried.suite = collect_suite(events, scenario.name, trace=tried.session, history=history)
+            copy = folder / f"{slug(scenario.name)}.jsonl"
+            attempt.session = str(copy_atomic(session, copy))
+        for step in scenario.report:
+            written = report(
+                workspace_id,
+                step.format,
+                scenario.name,
+                include_traces=step.include_traces,
+                history=history,
+                trace_path=attempt.session,
+            )
+            suffix = f"{step.format}.{REPORTS[step.format].suffix}"
+            target = folder / f"{slug(scenario.name)}.{suffix}"
+            attempt.reports.append(str(copy_atomic(Path(written.report_path), target)))
+        attempt.suite = collect_suite(
+            Trace(session), scenario.name, trace=attempt.session, history=history
+        )
     except OffbookError as error:
         failure = AttemptFailure("error", str(error))
     finally:
         with suppress(UsageError):  # the agent may have removed it
-            cleanup(workspace)
-    return tried, failure
-
-
-async def _run(scenario: Scenario, workspace: Workspace, *, recording: bool) -> RunOutcome:
-    """The run itself: of the agent, or of what is on its cassette."""
-    _bring_snapshots(scenario, workspace)
-    options = msgspec.structs.asdict(scenario.run)
-    if not scenario.run.cassette:
-        return await run(workspace.id, **options)
-    cassette = Path(options.pop("cassette"))
-    inside = workspace.place(f"{CASSETTES}/{cassette.stem}.yaml")
-    if recording:
-        recorded = await _record(workspace, cassette.stem, options)
-        copy_atomic(inside, cassette)
-        return recorded
-    _bring_cassette(cassette, inside)
-    limits = {name: options[name] for name in ("task", "max_iterations", "max_runtime_secs")}
-    return await run(workspace.id, backend="replay", cassette=cassette.stem, **limits)
-
-
-def _bring_snapshots(scenario: Scenario, workspace: Workspace) -> None:
-    """Put the approved snapshots into the workspace."""
-    for path in Path(scenario.snapshots).glob("*.json") if scenario.snapshots else ():
-        if not path.name.endswith(PENDING_SUFFIX):
-            copy_atomic(path, workspace.place(f"{SNAPSHOTS}/{path.name}"))
-
-
-def _bring_cassette(cassette: Path, inside: Path) -> None:
-    """Put the cassette into the workspace."""
-    if not cassette.is_file():
-        raise UsageError(
-            "there is no cassette",
-            where=str(cassette),
-            hint="record it: offbook scenario run FILE --record",
-        )
-    copy_atomic(cassette, inside)
-
-
-async def _record(workspace: Workspace, name: str, options: dict[str, Any]) -> RecordResult:
-    for word in ("mock_responses", "orchestrator"):
-        if options.pop(word, None):
-            raise UsageError(f"a cassette is recorded from a real agent, and not from {word}")
-    if options["backend"] in {"mock", "replay"}:
-        raise UsageError(
-            "which agent is to be recorded?", hint="run.backend names it, and run.cassette the file"
-        )
-    from offbook.workflows.loop_cassette import record
-
-    return await record(workspace.id, name, **options)
-
-
-def _take_back(scenario: Scenario, workspace: Workspace) -> None:
-    """Let the snapshots that do not match wait beside those that are approved; not in CI."""
-    if not scenario.snapshots or in_ci():
-        return
-    for assertion in map(parse_assertion, scenario.assertions):
-        if not isinstance(assertion, SnapshotMatches):
-            continue
-        name = f"{assertion.snapshot_id}{PENDING_SUFFIX}"
-        pending, place = workspace.place(f"{SNAPSHOTS}/{name}"), Path(scenario.snapshots) / name
-        if pending.is_file():
-            copy_atomic(pending, place)
-        else:
-            place.unlink(missing_ok=True)
+            cleanup(workspace_id)
+    return attempt, failure
 
 
 class RunOutcome(Protocol):
-    """What a failure is told from."""
+    """The common fields of the results of `run` and `record`."""
 
     @property
     def termination_reason(self) -> str: ...
@@ -237,48 +244,74 @@ class RunOutcome(Protocol):
     def error(self) -> str: ...
 
 
+async def _run_loop(scenario: Scenario, workspace: Workspace, *, recording: bool) -> RunOutcome:
+    """Run the agent, replay its cassette, or run the agent and record the cassette."""
+    options = msgspec.structs.asdict(scenario.run)
+    if not scenario.run.cassette:
+        return await run(workspace.id, **options)
+    cassette = Path(options.pop("cassette"))
+    inside = workspace.resolve(f"{CASSETTES}/{cassette.stem}.yaml")
+    if recording:
+        for name in ("mock_responses", "orchestrator"):
+            if options.pop(name, None):
+                raise UsageError(f"a cassette records a real agent, not {name}")
+        if options["backend"] in {"mock", "replay"}:
+            raise UsageError(
+                "missing agent to record", hint="run.backend names it, and run.cassette the file"
+            )
+        # Recorded in the workspace first: a failed recording leaves the old cassette.
+        recorded = await record(workspace.id, cassette.stem, **options)
+        copy_atomic(inside, cassette)
+        return recorded
+    try:
+        copy_atomic(cassette, inside)
+    except FileNotFoundError as error:
+        raise UsageError(
+            "cassette not found",
+            where=str(cassette),
+            hint="fix: offbook scenario run FILE --record",
+        ) from error
+    limits = {name: options[name] for name in ("task", "max_iterations", "max_runtime_secs")}
+    return await run(workspace.id, backend="replay", cassette=cassette.stem, **limits)
+
+
+def _copy_approved_snapshots(scenario: Scenario, workspace: Workspace) -> None:
+    for path in Path(scenario.snapshots).glob("*.json"):
+        if not path.name.endswith(PENDING_SUFFIX):
+            copy_atomic(path, workspace.resolve(f"{SNAPSHOT_FOLDER}/{path.name}"))
+
+
+def _copy_pending_snapshots(scenario: Scenario, workspace: Workspace) -> None:
+    """Copy pending snapshots next to the approved ones, and remove those that now match."""
+    for assertion in map(parse_assertion, scenario.assertions):
+        if not isinstance(assertion, SnapshotMatches):
+            continue
+        name = f"{assertion.snapshot_id}{PENDING_SUFFIX}"
+        pending = workspace.resolve(f"{SNAPSHOT_FOLDER}/{name}")
+        target = Path(scenario.snapshots) / name
+        if pending.is_file():
+            copy_atomic(pending, target)
+        else:
+            target.unlink(missing_ok=True)
+
+
 def find_failure(
-    ran: RunOutcome, checked: CheckResult, judged: EvaluateResult | None = None
+    outcome: RunOutcome, checked: CheckResult, evaluated: EvaluateResult | None = None
 ) -> AttemptFailure | None:
-    """Why a run failed, if it did: a script that ran dry fails whatever was asserted."""
-    wrong = [f"{r.name}: {r.message}" for r in checked.results if not r.passed]
-    for one in judged.evaluations if judged else ():
-        if not one.passed:
-            why = one.error or f"{one.score} is less than {one.threshold}: {one.reasoning}"
-            wrong.append(f"{one.criterion} {one.target}: {why}")
-    if not wrong and not ran.error:
+    """Return the reason why an attempt failed: an error of the run, or a failed check."""
+    messages = [f"{item.name}: {item.message}" for item in checked.results if not item.passed]
+    for score in evaluated.evaluations if evaluated else ():
+        if not score.passed:
+            why = score.error or f"{score.score} is less than {score.threshold}: {score.reasoning}"
+            messages.append(f"{score.criterion} {score.target}: {why}")
+    if not messages and not outcome.error:
         return None
-    return AttemptFailure(_failure_kind(ran), "\n".join(filter(None, (ran.error, *wrong))))
-
-
-def _failure_kind(ran: RunOutcome) -> FailureKind:
-    if ran.termination_reason == "MaxRuntime":
-        return "timeout"
-    if "rate_limit" in ran.error:
-        return "rate_limit"
-    if "mock_exhausted" in ran.error:
-        return "mock_exhausted"
-    return "error" if ran.error else "assertion_failure"
-
-
-def _report(
-    workspace: str,
-    scenario: Scenario,
-    folder: Path,
-    history: tuple[Attempt, ...],
-    session: str,
-) -> list[str]:
-    kept: list[str] = []
-    for step in scenario.report:
-        written = report(
-            workspace,
-            step.format,
-            scenario.name,
-            include_traces=step.include_traces,
-            history=history,
-            trace_path=session,
-        )
-        suffix = f"{step.format}.{REPORTS[step.format].suffix}"
-        target = folder / f"{slug(scenario.name)}.{suffix}"
-        kept.append(str(copy_atomic(Path(written.report_path), target)))
-    return kept
+    # The kind decides about a retry. An error of the run matters more than failed assertions.
+    kind: FailureKind = "error" if outcome.error else "assertion_failure"
+    if outcome.termination_reason == "MaxRuntime":
+        kind = "timeout"
+    elif "rate_limit" in outcome.error:
+        kind = "rate_limit"
+    elif "mock_exhausted" in outcome.error:
+        kind = "mock_exhausted"
+    return AttemptFailure(kind, "\n".join(filter(None, (outcome.error, *messages))))

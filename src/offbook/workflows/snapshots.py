@@ -1,4 +1,13 @@
-"""`snapshot`: keep a workspace as it is now, to compare with later."""
+"""The tools `snapshot`, `diff` and `review`: the files of a workspace at two points in time.
+
+    snapshot("flow", snapshot_id="before")
+    …
+    diff("flow", "before").changed_files
+
+The assertion `snapshot_matches` compares a workspace with an approved snapshot. If it is missing or
+different, the actual state is stored next to it as `NAME.pending.json`, and `review` accepts or
+rejects it. In CI no pending snapshot is written and none can be accepted.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +32,15 @@ from offbook.files import write_atomic
 from offbook.trace.redaction import Redaction
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
 
-# --- `snapshot`: keep a workspace as it is now, to compare with later.
-
-INITIAL, CURRENT = "initial", "current"
+INITIAL, CURRENT = "initial", "current"  # after the setup; now
+PENDING_SUFFIX = ".pending.json"
+ALL = "all"
+FALSE_WORDS = {"", "0", "false", "no"}
+IGNORED_FOLDERS = {".git", ".venv", "node_modules"}
 
 
 class SnapshotResult(msgspec.Struct, frozen=True):
-    """A snapshot that was taken."""
+    """A stored snapshot."""
 
     snapshot_id: str
     files: dict[str, str]
@@ -45,48 +56,24 @@ def snapshot(
     exclude_patterns: Sequence[str] = (),
     redactions: Mapping[str, Any] | None = None,
 ) -> SnapshotResult:
-    """Keep the files of a workspace under a name; secrets are hidden, and what is redacted."""
+    """Store the files of a workspace under a name, without secrets and redacted values."""
     workspace = Workspaces().find(workspace_id)
-    name = snapshot_id or _next_name(workspace)
+    name, number = snapshot_id or f"snap_{workspace.id}_001", 1
+    while not snapshot_id and _snapshot_file(workspace, name).exists():
+        number += 1
+        name = f"snap_{workspace.id}_{number:03}"
+    # Both would be ambiguous: `current` in a diff, `X.pending` as the proposal for X.
     if name == CURRENT or name.endswith(".pending") or not NAME_PATTERN.match(name):
-        raise UsageError(f"{name!r} is no name for a snapshot", hint="letters, digits, '-', '_'")
-    taken = redact_snapshot(
+        raise UsageError(
+            f"invalid snapshot name {name!r}", hint="expected: letters, digits, '-', '_'"
+        )
+    redacted = redact_snapshot(
         capture_snapshot(workspace.path, include_patterns, exclude_patterns),
         Redaction(redactions, roots={"WORKSPACE": workspace.path}),
     )
-    store_snapshot(workspace, name, taken)
-    size = sum(len(text.encode()) for text in taken.files.values())
-    return SnapshotResult(name, taken.files, len(taken.files), size)
-
-
-def store_snapshot(workspace: Workspace, name: str, taken: Snapshot) -> None:
-    """Write a snapshot, whole or not at all."""
-    place = workspace.place(f"{SNAPSHOT_FOLDER}/{name}.json")
-    write_atomic(place, msgspec.json.format(msgspec.json.encode(taken)), durable=False)
-
-
-def load_snapshot(workspace: Workspace, name: str) -> Snapshot:
-    """A snapshot by its name; before anything was set up there was nothing."""
-    if not NAME_PATTERN.match(name):
-        raise UsageError(f"{name!r} is no name for a snapshot")
-    place = workspace.place(f"{SNAPSHOT_FOLDER}/{name}.json")
-    if place.is_file():
-        return msgspec.json.decode(place.read_bytes(), type=Snapshot)
-    if name == INITIAL:
-        return Snapshot()
-    there = [path.stem for path in place.parent.glob("*.json") if ".pending" not in path.name]
-    hint = did_you_mean(name, [*there, INITIAL, CURRENT])
-    raise UsageError(f"there is no snapshot {name!r}", where=workspace.id, hint=hint)
-
-
-def _next_name(workspace: Workspace) -> str:
-    number = 1
-    while workspace.place(f"{SNAPSHOT_FOLDER}/snap_{workspace.id}_{number:03}.json").exists():
-        number += 1
-    return f"snap_{workspace.id}_{number:03}"
-
-
-# --- `diff`: what changed in a workspace between two moments.
+    store_snapshot(workspace, name, redacted)
+    size = sum(len(text.encode()) for text in redacted.files.values())
+    return SnapshotResult(name, redacted.files, len(redacted.files), size)
 
 
 def diff(
@@ -96,26 +83,50 @@ def diff(
     compare_to: str = CURRENT,
     redactions: Mapping[str, Any] | None = None,
 ) -> SnapshotDiff:
-    """Compare two snapshots; `initial` is how the workspace was set up, `current` how it is."""
+    """Compare two snapshots; `initial` is the state after the setup, `current` the state now."""
     workspace = Workspaces().find(workspace_id)
     redaction = Redaction(redactions, roots={"WORKSPACE": workspace.path})
-    before, after = (_get_snapshot(workspace, name) for name in (baseline, compare_to))
-    return compare_snapshots(redact_snapshot(before, redaction), redact_snapshot(after, redaction))
+    before, after = (
+        redact_snapshot(
+            capture_snapshot(workspace.path) if name == CURRENT else load_snapshot(workspace, name),
+            redaction,
+        )
+        for name in (baseline, compare_to)
+    )
+    return compare_snapshots(before, after)
 
 
-def _get_snapshot(workspace: Workspace, name: str) -> Snapshot:
-    return capture_snapshot(workspace.path) if name == CURRENT else load_snapshot(workspace, name)
+def _snapshot_file(workspace: Workspace, name: str) -> Path:
+    return workspace.resolve(f"{SNAPSHOT_FOLDER}/{name}.json")
 
 
-# --- `snapshot review`: what a run left where a snapshot was expected waits until somebody decides.
+def store_snapshot(workspace: Workspace, name: str, content: Snapshot) -> None:
+    """Write a snapshot to the workspace."""
+    # Indented, since approved snapshots are committed and reviewed.
+    data = msgspec.json.format(msgspec.json.encode(content))
+    # Not synced to disk, which takes longer than a small run; a workspace is temporary.
+    write_atomic(_snapshot_file(workspace, name), data, durable=False)
 
-PENDING_SUFFIX = ".pending.json"
-ALL = "all"
-FALSE_WORDS = {"", "0", "false", "no"}
+
+def load_snapshot(workspace: Workspace, name: str) -> Snapshot:
+    """Return a snapshot by its name, or raise a UsageError that suggests one."""
+    if not NAME_PATTERN.match(name):
+        raise UsageError(f"invalid snapshot name {name!r}")
+    path = _snapshot_file(workspace, name)
+    if path.is_file():
+        return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+    if name == INITIAL:
+        return Snapshot()  # a workspace without fixtures began empty
+    names = [file.stem for file in path.parent.glob("*.json") if ".pending" not in file.name]
+    raise UsageError(
+        f"unknown snapshot {name!r}",
+        where=workspace.id,
+        hint=did_you_mean(name, [*names, INITIAL, CURRENT]),
+    )
 
 
 class PendingSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot that waits: its name, where it is, and how it differs from what was approved."""
+    """A snapshot that awaits a review, with its difference from the approved one."""
 
     name: str
     path: str
@@ -124,7 +135,7 @@ class PendingSnapshot(msgspec.Struct, frozen=True):
 
 
 class ReviewResult(msgspec.Struct, frozen=True):
-    """What became of those that waited."""
+    """The paths of the snapshots that were accepted, rejected and left pending."""
 
     accepted: list[str]
     rejected: list[str]
@@ -132,108 +143,104 @@ class ReviewResult(msgspec.Struct, frozen=True):
 
 
 def in_ci() -> bool:
-    """Whether nobody is there who could decide."""
+    """Return whether the environment variable CI is set."""
     return os.environ.get("CI", "").lower() not in FALSE_WORDS
 
 
 def propose_snapshot(
     workspace: Workspace, assertion: SnapshotMatches, *, holds: bool
 ) -> Path | None:
-    """Let what is there wait for a decision, unless it is as expected already."""
-    place = workspace.place(f"{SNAPSHOT_FOLDER}/{assertion.snapshot_id}{PENDING_SUFFIX}")
+    """Store the actual files as a pending snapshot, or remove it if the assertion holds."""
+    path = workspace.resolve(f"{SNAPSHOT_FOLDER}/{assertion.snapshot_id}{PENDING_SUFFIX}")
     if in_ci():
         return None
     if holds:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         return None
     redaction = Redaction(assertion.redactions, roots={"WORKSPACE": workspace.path})
-    found = capture_snapshot(workspace.path, assertion.include_patterns, assertion.exclude_patterns)
-    write_atomic(place, msgspec.json.format(msgspec.json.encode(redact_snapshot(found, redaction))))
-    return place
+    actual = capture_snapshot(
+        workspace.path, assertion.include_patterns, assertion.exclude_patterns
+    )
+    data = msgspec.json.encode(redact_snapshot(actual, redaction))
+    write_atomic(path, msgspec.json.format(data))
+    return path
 
 
-def list_pending(places: Sequence[str] = ()) -> list[PendingSnapshot]:
-    """Those that wait, in workspaces or folders; in this folder, if none is named."""
-    found: list[PendingSnapshot] = []
-    for place in places or (".",):
-        folder = _find_folder(place)
-        hidden = {".git", ".venv", "node_modules"}
-        inside = (p for p in folder.rglob(f"*{PENDING_SUFFIX}") if not hidden & set(p.parts))
-        found += [_describe_pending(path) for path in sorted(inside)]
-    return found
+def list_pending(locations: Sequence[str] = ()) -> list[PendingSnapshot]:
+    """Return the pending snapshots of workspaces and folders; by default of this folder."""
+    pending: list[PendingSnapshot] = []
+    for location in locations or (".",):
+        folder = Path(location)
+        if not folder.is_dir():
+            try:
+                folder = Workspaces().find(location).path / SNAPSHOT_FOLDER
+            except UsageError as error:
+                raise UsageError(
+                    f"{location!r} is neither a folder nor a workspace",
+                    hint=did_you_mean(location, Workspaces().ids()),
+                ) from error
+        for path in sorted(folder.rglob(f"*{PENDING_SUFFIX}")):
+            if IGNORED_FOLDERS & set(path.parts):
+                continue
+            approved = _approved_path(path)
+            before = _read_snapshot(approved) if approved.is_file() else Snapshot()
+            difference = compare_snapshots(before, _read_snapshot(path))
+            name = path.name.removesuffix(PENDING_SUFFIX)
+            pending.append(PendingSnapshot(name, str(path), not approved.is_file(), difference))
+    return pending
 
 
 def review(
-    places: Sequence[str] = (), *, accept: Iterable[str] = (), reject: Iterable[str] = ()
+    locations: Sequence[str] = (), *, accept: Iterable[str] = (), reject: Iterable[str] = ()
 ) -> ReviewResult:
-    """Decide about those that wait, by name, by path, or about `all`."""
-    waiting = list_pending(places)
-    accepted, rejected = _choose(waiting, accept), _choose(waiting, reject)
+    """Accept and reject pending snapshots by name, by path, or `all`."""
+    pending = list_pending(locations)
+    accepted, rejected = _select(pending, accept), _select(pending, reject)
     if both := accepted & rejected:
         raise UsageError(f"{min(both)} cannot be accepted and rejected")
     for path in sorted(accepted):
         accept_snapshot(Path(path))
     for path in sorted(rejected):
         reject_snapshot(Path(path))
-    left = [one.path for one in waiting if one.path not in accepted | rejected]
+    left = [item.path for item in pending if item.path not in accepted | rejected]
     return ReviewResult(sorted(accepted), sorted(rejected), left)
 
 
 def accept_snapshot(path: Path) -> None:
-    """Let it be the approved one from now on."""
-    _refuse_ci()
-    path.replace(_approved(path))
+    """Replace the approved snapshot by this pending one."""
+    _raise_in_ci()
+    path.replace(_approved_path(path))
 
 
 def reject_snapshot(path: Path) -> None:
-    """Forget it."""
-    _refuse_ci()
+    """Delete this pending snapshot."""
+    _raise_in_ci()
     path.unlink(missing_ok=True)
 
 
-def _refuse_ci() -> None:
+def _raise_in_ci() -> None:
     if in_ci():
-        raise UsageError("in CI no snapshot is approved", hint="review it where you work")
+        raise UsageError("snapshots cannot be approved in CI", hint="review them on your machine")
 
 
-def _find_folder(place: str) -> Path:
-    if Path(place).is_dir():
-        return Path(place)
-    try:
-        return Workspaces().find(place).path / SNAPSHOT_FOLDER
-    except UsageError as error:
-        raise UsageError(
-            f"{place!r} is no folder, and no workspace",
-            hint=did_you_mean(place, Workspaces().ids()),
-        ) from error
-
-
-def _approved(path: Path) -> Path:
+def _approved_path(path: Path) -> Path:
     return path.with_name(f"{path.name.removesuffix(PENDING_SUFFIX)}.json")
-
-
-def _describe_pending(path: Path) -> PendingSnapshot:
-    approved = _approved(path)
-    before = _read_snapshot(approved) if approved.is_file() else Snapshot()
-    name = path.name.removesuffix(PENDING_SUFFIX)
-    return PendingSnapshot(
-        name, str(path), not approved.is_file(), compare_snapshots(before, _read_snapshot(path))
-    )
 
 
 def _read_snapshot(path: Path) -> Snapshot:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Snapshot)
     except msgspec.MsgspecError as error:
-        raise FormatError(f"this is no snapshot: {error}", path=path) from error
+        raise FormatError(f"not a snapshot: {error}", path=path) from error
 
 
-def _choose(waiting: Sequence[PendingSnapshot], words: Iterable[str]) -> set[str]:
-    chosen: set[str] = set()
+def _select(pending: Sequence[PendingSnapshot], words: Iterable[str]) -> set[str]:
+    """Return the paths of the pending snapshots that these words name."""
+    selected: set[str] = set()
     for word in words:
-        found = {one.path for one in waiting if word in {ALL, one.name, one.path}}
-        if not found and word != ALL:
-            names = [one.name for one in waiting]
-            raise UsageError(f"no snapshot {word!r} waits", hint=did_you_mean(word, names))
-        chosen |= found
-    return chosen
+        paths = {item.path for item in pending if word in {ALL, item.name, item.path}}
+        if not paths and word != ALL:
+            names = [item.name for item in pending]
+            raise UsageError(f"no pending snapshot {word!r}", hint=did_you_mean(word, names))
+        selected |= paths
+    return selected

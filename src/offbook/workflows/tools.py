@@ -1,9 +1,15 @@
-"""`setup`: make a workspace."""
+"""The small tools around a run: `setup`, `check`, `inspect`, `report` and `cleanup`.
+
+setup("flow", fixtures={"src/main.py": "print()"})
+…                                                  # run the loop: see loop_tools.py
+check("flow", [{"type": "exit_code", "expected": 0}]).passed
+report("flow", "junit", "the flow").report_path
+cleanup("flow")
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
@@ -12,7 +18,6 @@ from offbook.checks.context import CheckContext
 from offbook.checks.file_assertions import SnapshotMatches
 from offbook.checks.registry import evaluate_all, parse_assertion
 from offbook.checks.snapshot import capture_snapshot
-from offbook.determinism.clock import SystemClock
 from offbook.errors import UsageError, did_you_mean
 from offbook.files import convert, write_atomic
 from offbook.reports.ctrf import CtrfReport
@@ -20,19 +25,27 @@ from offbook.reports.json_report import JsonReport
 from offbook.reports.junit import JUnitReport
 from offbook.reports.report import Attempt, Report, collect_suite
 from offbook.reports.tap import TapReport
-from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
+from offbook.trace.events import Verdict
 from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize
 from offbook.trace.reader import Trace, raise_if_corrupt
-from offbook.trace.recorder import Recorder
+from offbook.trace.recorder import record_trace
 from offbook.workflows.presets import read_preset
 from offbook.workflows.snapshots import INITIAL, propose_snapshot, store_snapshot
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
 
-# --- `setup`: make a workspace.
+InspectFormat = Literal["json", "summary", "timeline"]
+INSPECT_FORMATS = ("json", "summary", "timeline")
+ReportFormat = Literal["junit", "tap", "ctrf", "json"]
+REPORTS: dict[str, Report] = {
+    "junit": JUnitReport(),
+    "tap": TapReport(),
+    "ctrf": CtrfReport(),
+    "json": JsonReport(),
+}
 
 
 class SetupResult(msgspec.Struct, frozen=True):
-    """A workspace that was made."""
+    """A new workspace."""
 
     workspace_path: str
     workspace_id: str
@@ -46,25 +59,23 @@ def setup(
     config: Mapping[str, Any] | None = None,
     scratchpad: str | None = None,
 ) -> SetupResult:
-    """Make an isolated workspace with these files, this configuration and this scratchpad."""
+    """Create an isolated workspace with files, a loop configuration and a scratchpad."""
     if not isinstance(cast("Any", config), Mapping | None):
-        raise UsageError("config is an object", hint='{"event_loop": {"max_iterations": 3}}')
-    read_preset(config)  # what is wrong with it is told here, and not when it runs
+        raise UsageError("config must be an object", hint='{"event_loop": {"max_iterations": 3}}')
+    read_preset(config)  # reports an invalid configuration now, not when the loop runs
     workspaces = Workspaces()
-    workspaces.remove_stale()
+    workspaces.remove_stale()  # no other moment is certain to come: there is no daemon
     workspace, files = workspaces.create(
         workspace_id, fixtures=fixtures, config=config, scratchpad=scratchpad
     )
+    # Without files, `initial` is empty, and nothing has to be stored.
     if files:
         store_snapshot(workspace, INITIAL, capture_snapshot(workspace.path))
     return SetupResult(str(workspace.path), workspace_id, files)
 
 
-# --- `assert`: hold assertions against a run; each verdict goes into its trace.
-
-
-class AssertionResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one assertion: of which type it is, and what it is called in reports."""
+class CheckedAssertion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one assertion: `assertion` is its type, `name` its name in reports."""
 
     assertion: str
     passed: bool
@@ -78,125 +89,109 @@ class AssertionResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """What became of all."""
+    """The results of all assertions."""
 
     passed: bool
-    results: list[AssertionResult]
+    results: list[CheckedAssertion]
     failed_count: int
 
 
 def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -> CheckResult:
-    """Judge every assertion, and stop at none.
+    """Check assertions against the last run; all are evaluated, also after a failure.
 
-    Snapshots that do not match wait in the workspace, or where `approved` ones are.
+    The verdicts are added to the session. A snapshot that does not match stays pending in the
+    workspace, or in the folder of the `approved` snapshots.
     """
     if not assertions:
-        raise UsageError("there are no assertions", hint="nothing checked is not a pass")
+        raise UsageError("missing assertions", hint="a check without assertions is not a pass")
     workspace = Workspaces().find(workspace_id)
-    session = workspace.recorded
-    evidence = CheckContext(Trace(session), workspace.path)
-    verdicts = evaluate_all(assertions, evidence)
-    raise_if_corrupt(evidence.faults, session)
-    where = approved or workspace.id
-    pairs = zip(assertions, verdicts, strict=True)
-    verdicts = [_with_pending(workspace, raw, verdict, where) for raw, verdict in pairs]
-    _record_verdicts(session, verdicts)
+    session = workspace.recorded_session
+    context = CheckContext(Trace(session), workspace.path)
+    verdicts = evaluate_all(assertions, context)
+    # An unreadable line may be the event that an assertion is about.
+    raise_if_corrupt(context.faults, session)
+    location = approved or workspace.id
+    verdicts = [
+        _propose_snapshot(workspace, raw, verdict, location)
+        for raw, verdict in zip(assertions, verdicts, strict=True)
+    ]
+    with record_trace(session, append=True) as hub:
+        for verdict in verdicts:
+            hub.emit_verdict(verdict)
+    results = [
+        CheckedAssertion(
+            verdict.check.partition(" ")[0],
+            verdict.holds,
+            verdict.status,
+            verdict.check,
+            verdict.expected,
+            verdict.actual,
+            verdict.message,
+            str(verdict.context.get("path", "")),
+            verdict.context,
+        )
+        for verdict in verdicts
+    ]
     failed = sum(not verdict.holds for verdict in verdicts)
-    return CheckResult(not failed, [_assertion_result(verdict) for verdict in verdicts], failed)
+    return CheckResult(not failed, results, failed)
 
 
-def _with_pending(workspace: Workspace, raw: object, verdict: Verdict, where: str) -> Verdict:
-    """Let what a snapshot should have been wait for a review, where it does not match."""
+def _propose_snapshot(
+    workspace: Workspace, raw: object, verdict: Verdict, location: str
+) -> Verdict:
+    """Store the actual files of a failed snapshot assertion for a review."""
     try:
         assertion = parse_assertion(raw)
     except UsageError:
-        return verdict
+        return verdict  # the verdict has the same error
     if not isinstance(assertion, SnapshotMatches) or not NAME_PATTERN.match(assertion.snapshot_id):
         return verdict
     pending = propose_snapshot(workspace, assertion, holds=verdict.holds)
     if pending is None:
         return verdict
-    told = f"{verdict.message}\nreview it: offbook workspace review {where}"
+    message = f"{verdict.message}\nfix: offbook workspace review {location}"
     context = {**verdict.context, "pending": str(pending)}
-    return msgspec.structs.replace(verdict, message=told, context=context)
-
-
-def _record_verdicts(session: Path, verdicts: Sequence[Verdict]) -> None:
-    """Tell verdicts to the trace of a run."""
-    ts = SystemClock().millis()
-    recorder = Recorder(session, ts=ts, more=True)
-    for number, verdict in enumerate(verdicts, 1):
-        recorder.record(Event(ts, VERDICT, verdict_data(verdict), number))
-    recorder.close()
-
-
-def _assertion_result(verdict: Verdict) -> AssertionResult:
-    return AssertionResult(
-        verdict.check.partition(" ")[0],
-        verdict.holds,
-        verdict.status,
-        verdict.check,
-        verdict.expected,
-        verdict.actual,
-        verdict.message,
-        str(verdict.context.get("path", "")),
-        verdict.context,
-    )
-
-
-# --- `inspect`: look into the session of a run.
-
-InspectFormat = Literal["json", "summary", "timeline"]
-INSPECT_FORMATS = ("json", "summary", "timeline")
+    return msgspec.structs.replace(verdict, message=message, context=context)
 
 
 def inspect(
     workspace_id: str,
     *,
-    filter: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the tool
+    filter: Mapping[str, Any] | None = None,  # noqa: A002 - the tool's parameter
     limit: int = 100,
-    format: InspectFormat = "json",  # noqa: A002 - as above
+    format: InspectFormat = "json",  # noqa: A002 - the tool's parameter
 ) -> dict[str, Any]:
-    """Events, a summary, or a timeline of a workspace's run."""
-    wanted = convert(filter or {}, EventFilter, path="filter")
+    """Return the records, a summary or a timeline of the last run."""
+    event_filter = convert(filter or {}, EventFilter, path="filter")
     if not isinstance(cast("Any", limit), int) or limit < 1:
-        raise UsageError(f"limit is {limit!r}", hint="ask for at least one record")
-    session = Workspaces().find(workspace_id).recorded
+        raise UsageError(f"limit is {limit!r}", hint="expected: at least 1")
+    session = Workspaces().find(workspace_id).recorded_session
     trace = Trace(session, count=format == "summary")
     if format == "json":
-        told: dict[str, Any] = msgspec.to_builtins(list_records(trace, wanted, limit))
+        result: dict[str, Any] = msgspec.to_builtins(list_records(trace, event_filter, limit))
     elif format == "summary":
-        chosen = trace if wanted == EventFilter() else wanted.select(trace)
-        told = msgspec.to_builtins(summarize(chosen))
+        # Without a filter the reader counts events without decoding all of them.
+        events = trace if event_filter == EventFilter() else event_filter.select(trace)
+        result = msgspec.to_builtins(summarize(events))
     elif format == "timeline":
-        moments = build_timeline(trace, wanted)
-        told = {"timeline": msgspec.to_builtins(moments)}
-        if not moments:
-            told["message"] = "no iteration records"
+        timeline = build_timeline(trace, event_filter)
+        result = {"timeline": msgspec.to_builtins(timeline)}
+        if not timeline:
+            result["message"] = "no iteration records"
     else:
         raise UsageError(
-            f"there is no format {format!r}", hint=did_you_mean(str(format), INSPECT_FORMATS)
+            f"unknown format {format!r}", hint=did_you_mean(str(format), INSPECT_FORMATS)
         )
-    faults = [{"line": fault.line, "why": fault.why, "text": fault.text} for fault in trace.faults]
-    if faults:
-        told["faults"] = faults
-        told["truncated_tail"] = trace.faults[-1].torn
-    return told
-
-
-# --- `report`: tell the verdicts of a run in a format that CI reads.
-
-ReportFormat = Literal["junit", "tap", "ctrf", "json"]
-REPORTS: dict[str, Report] = {
-    "junit": JUnitReport(),
-    "tap": TapReport(),
-    "ctrf": CtrfReport(),
-    "json": JsonReport(),
-}
+    if trace.faults:
+        result["faults"] = [
+            {"line": fault.line, "why": fault.reason, "text": fault.text} for fault in trace.faults
+        ]
+        result["truncated_tail"] = trace.faults[-1].torn
+    return result
 
 
 class ReportResult(msgspec.Struct, frozen=True):
-    """A report that was written."""
+    """A report file, with its counts."""
 
     report_path: str
     format: str
@@ -210,7 +205,7 @@ class ReportResult(msgspec.Struct, frozen=True):
 
 def report(
     workspace_id: str,
-    format: ReportFormat,  # noqa: A002 - the word of the tool
+    format: ReportFormat,  # noqa: A002 - the tool's parameter
     test_name: str,
     *,
     include_traces: bool = False,
@@ -218,18 +213,20 @@ def report(
     history: tuple[Attempt, ...] = (),
     trace_path: str = "",
 ) -> ReportResult:
-    """Write the verdicts of a workspace's run, and say how many there were."""
-    kind = REPORTS.get(format)
-    if kind is None:
-        raise UsageError(f"there is no report {format!r}", hint=did_you_mean(str(format), REPORTS))
+    """Write the verdicts of the last run as a report for CI."""
+    renderer = REPORTS.get(format)
+    if renderer is None:
+        raise UsageError(
+            f"unknown report format {format!r}", hint=did_you_mean(str(format), REPORTS)
+        )
     workspace = Workspaces().find(workspace_id)
-    session = workspace.recorded
+    session = workspace.recorded_session
     trace = (trace_path or str(session)) if include_traces else ""
     events = Trace(session)
     suite = collect_suite(events, test_name, trace=trace, history=history)
-    raise_if_corrupt(events.faults, session)  # a verdict may be lost
-    path = workspace.place(output_path or f"reports/{format}.{kind.suffix}")
-    write_atomic(path, kind.render(suite))
+    raise_if_corrupt(events.faults, session)  # a lost line may be a failed verdict
+    path = workspace.resolve(output_path or f"reports/{format}.{renderer.suffix}")
+    write_atomic(path, renderer.render(suite))
     return ReportResult(
         str(path),
         format,
@@ -242,17 +239,14 @@ def report(
     )
 
 
-# --- `cleanup`: remove a workspace.
-
-
 class CleanupResult(msgspec.Struct, frozen=True):
-    """A workspace that is gone, and what was kept of it."""
+    """A removed workspace, with the names of the files that were kept."""
 
     deleted: bool
     preserved_files: list[str]
 
 
 def cleanup(workspace_id: str, *, preserve_session: bool = False) -> CleanupResult:
-    """Remove a workspace, keeping its session where that is wanted."""
-    kept = Workspaces().remove(workspace_id, preserve_session=preserve_session)
-    return CleanupResult(deleted=True, preserved_files=kept)
+    """Remove a workspace, optionally except its session."""
+    preserved = Workspaces().remove(workspace_id, preserve_session=preserve_session)
+    return CleanupResult(deleted=True, preserved_files=preserved)

@@ -28,12 +28,11 @@ from offbook.cli_options import (
     read_pairs,
     read_redactions,
 )
+from offbook.workflows.snapshots_cli import diff_workspace, review_snapshots, take_snapshot
 
 if TYPE_CHECKING:
-    from offbook.checks.snapshot import SnapshotDiff
-    from offbook.workflows.loop_cassette import RecordResult, ReplayResult
+    from offbook.workflows.loop_tools import RecordResult, ReplayResult
     from offbook.workflows.scenario_runner import ScenarioResult
-    from offbook.workflows.snapshots import PendingSnapshot
 
 STATUS_SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "no_data": "?", "error": "✗"}
 BACKENDS_HELP = "claude, codex, gemini, kiro, pi, playbook or command."
@@ -92,6 +91,7 @@ def run_scenario_files(
     from offbook.workflows.scenario import find_scenarios
     from offbook.workflows.scenario_runner import run_scenarios, write_reports
 
+    # All files are read before the first scenario runs: a mistake in the last one costs no time.
     scenarios = find_scenarios(files)
     finished = 0
 
@@ -122,7 +122,7 @@ def run_scenario_files(
     if as_json:
         rows = [msgspec.structs.asdict(result) for result in results]
         for row in rows:
-            row.pop("suite")
+            row.pop("suite")  # the reports have it; the JSON has results and evaluations
         print_json({"passed": passed, "failed": failed, "flaky": flaky, "scenarios": rows})
     else:
         click.echo(f"{passed} passed, {failed} failed, {flaky} flaky")
@@ -136,6 +136,10 @@ def run_scenario_files(
 )
 def workspace() -> None:
     """Set up workspaces, run the loop in them and check the results."""
+
+
+for _command in (take_snapshot, diff_workspace, review_snapshots):
+    workspace.add_command(_command)
 
 
 @workspace.command(
@@ -164,6 +168,7 @@ def setup_workspace(
     """Create a workspace with files, configuration and scratchpad."""
     from offbook.workflows.tools import setup
 
+    # --fixture wins over a file of the same path in --fixtures.
     files = (read_object(fixtures, "fixtures") or {}) | read_pairs(fixture, "fixture")
     result = setup(
         workspace_id,
@@ -219,7 +224,7 @@ def run_in_workspace(
     **options: Any,
 ) -> int:
     """Run the loop on a task."""
-    from offbook.workflows.loop_run import run
+    from offbook.workflows.loop_tools import run
 
     def print_progress(_: float, total: float | None, message: str) -> None:
         click.echo(f"{message}, of {total:g} at most" if total else message, err=True)
@@ -227,17 +232,19 @@ def run_in_workspace(
     result = run(
         workspace_id,
         task,
+        # An option that only one backend has selects it.
         backend=backend or ("command" if command_line else "replay" if cassette else "mock"),
         command=shlex.split(command_line),
         cassette=cassette,
         env=read_env(env),
         mock_responses=read_list(mock_responses, "mock_responses"),
-        progress=print_progress if sys.stderr.isatty() else None,
+        progress=print_progress if sys.stderr.isatty() else None,  # not into the logs of CI
         **options,
     )
     if as_json:
         print_json(result)
     else:
+        # The agent's output first, then a summary of two lines for people.
         click.echo(result.stdout, nl=not result.stdout.endswith("\n"))
         for line in filter(None, (*result.warnings, result.error)):
             click.echo(f"offbook: {line}", err=True)
@@ -290,7 +297,7 @@ def record_in_workspace(
 ) -> int:
     """Run the loop with a real agent and record a cassette in the workspace."""
     from offbook.trace.redaction import preset_for_command
-    from offbook.workflows.loop_cassette import record
+    from offbook.workflows.loop_tools import record
 
     result = record(
         workspace_id,
@@ -298,6 +305,7 @@ def record_in_workspace(
         backend=backend or ("command" if command else ""),
         command=command,
         env=read_env(env),
+        # The output of known clients has ids and dates that differ in each run.
         redactions=read_redactions(redact, preset or preset_for_command(command)),
         **options,
     )
@@ -352,7 +360,7 @@ def replay_in_workspace(
     **options: Any,
 ) -> int:
     """Run the loop with the answers of a cassette of the workspace."""
-    from offbook.workflows.loop_cassette import replay
+    from offbook.workflows.loop_tools import replay
 
     result = replay(
         workspace_id,
@@ -412,6 +420,7 @@ def assert_in_workspace(workspace_id: str, assertions: tuple[str, ...], *, as_js
     else:
         for result in checked.results:
             line = f"{STATUS_SIGNS[result.status]} {result.name}"
+            # A message may quote a file or the output, and with it a secret.
             print_redacted(line if result.passed else f"{line}: {result.message}")
         holding = len(checked.results) - checked.failed_count
         click.echo(f"{holding} of {len(checked.results)} hold")
@@ -453,6 +462,7 @@ def inspect_workspace(
     """Show records, a summary or a timeline of the last run."""
     from offbook.workflows.tools import inspect
 
+    # --event and --topic replace the same fields of --filter.
     event_filter = read_object(filter_, "filter") or {}
     if events:
         event_filter["event_types"] = list(events)
@@ -486,7 +496,7 @@ Example:
 \b
 Exit codes:
   0  the report is written, also when it contains failures
-  1  there are no verdicts to report
+  1  the run has no verdicts
   2  wrong usage
 """,
 )
@@ -589,157 +599,6 @@ def evaluate_workspace(
             for line in score.reasoning.splitlines():
                 click.echo(f"    {line}")
     return int(not result.all_passed)
-
-
-@workspace.command(
-    "snapshot",
-    epilog="""\b
-Example:
-  offbook workspace snapshot flow --id before
-  offbook workspace snapshot flow --include 'src/**' --exclude '*.log' --json
-""",
-)
-@click.argument("workspace_id", metavar="ID")
-@click.option("--id", "name", help="Name of the snapshot. Default: snap_ID_001 and so on.")
-@click.option("--include", multiple=True, metavar="GLOB", help="Only these files; repeatable.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; repeatable.")
-@click.option("--redactions", metavar="VALUE", help=f"Values to hide: {VALUE_HELP}.")
-@json_option
-def take_snapshot(
-    workspace_id: str,
-    *,
-    name: str | None,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    redactions: str | None,
-    as_json: bool,
-) -> None:
-    """Store the current files of a workspace."""
-    from offbook.workflows.snapshots import snapshot
-
-    result = snapshot(
-        workspace_id,
-        snapshot_id=name,
-        include_patterns=include,
-        exclude_patterns=exclude,
-        redactions=read_object(redactions, "redactions"),
-    )
-    if as_json:
-        print_json(result)
-    else:
-        click.echo(f"{result.snapshot_id}: {result.file_count} files, {result.total_bytes} bytes")
-
-
-@workspace.command(
-    "diff",
-    epilog="""\b
-Example:
-  offbook workspace diff flow
-  offbook workspace diff flow before after --json
-
-\b
-Exit codes:
-  0  compared, with or without differences
-  2  wrong usage
-""",
-)
-@click.argument("workspace_id", metavar="ID")
-@click.argument("baseline", default="initial")
-@click.argument("compare_to", default="current")
-@click.option("--redactions", metavar="VALUE", help=f"Values that may differ: {VALUE_HELP}.")
-@json_option
-def diff_workspace(
-    workspace_id: str, baseline: str, compare_to: str, *, redactions: str | None, as_json: bool
-) -> None:
-    """Show the changes between two snapshots.
-
-    `initial` is the workspace after its setup, `current` its present state.
-    """
-    from offbook.workflows.snapshots import diff
-
-    rules = read_object(redactions, "redactions")
-    difference = diff(workspace_id, baseline, compare_to=compare_to, redactions=rules)
-    if as_json:
-        print_json(difference)
-    else:
-        _print_difference(difference)
-
-
-def _print_difference(difference: SnapshotDiff) -> None:
-    for sign, names in (
-        ("~", difference.changed_files),
-        ("+", difference.added_files),
-        ("-", difference.deleted_files),
-    ):
-        for name in names:
-            changes = difference.diffs[name]
-            click.echo(f"{sign} {name} (+{changes.additions} -{changes.deletions})")
-            for hunk in changes.hunks:
-                click.echo(f"@@ {hunk.start}-{hunk.end} @@\n{hunk.content}")
-    if difference.empty:
-        click.echo("nothing changed")
-
-
-@workspace.command(
-    "review",
-    epilog="""\b
-Example:
-  offbook workspace review
-  offbook workspace review flow --reject all
-  offbook workspace review tests/snapshots --accept one --accept two --json
-
-\b
-Exit codes:
-  0  no snapshot is pending
-  1  a snapshot is still pending
-  2  wrong usage; in CI, any decision
-""",
-)
-@click.argument("locations", metavar="[ID | FOLDER]…", nargs=-1)
-@click.option("--accept", multiple=True, metavar="NAME|all", help="Approve it; repeatable.")
-@click.option("--reject", multiple=True, metavar="NAME|all", help="Delete it; repeatable.")
-@json_option
-def review_snapshots(
-    locations: tuple[str, ...], *, accept: tuple[str, ...], reject: tuple[str, ...], as_json: bool
-) -> int:
-    """Accept or reject pending snapshots, interactively or by name."""
-    from offbook.workflows.snapshots import in_ci, list_pending, review
-
-    if not accept and not reject and not as_json and sys.stdin.isatty() and not in_ci():
-        return _review_interactively(list_pending(locations))
-    result = review(locations, accept=accept, reject=reject)
-    if as_json:
-        print_json(result)
-    else:
-        for label, paths in (
-            ("accepted", result.accepted),
-            ("rejected", result.rejected),
-            ("pending", result.left),
-        ):
-            for path in paths:
-                click.echo(f"{label} {path}")
-        if not any((result.accepted, result.rejected, result.left)):
-            click.echo("no pending snapshots")
-    return int(bool(result.left))
-
-
-def _review_interactively(pending: list[PendingSnapshot]) -> int:
-    from offbook.workflows.snapshots import accept_snapshot, reject_snapshot
-
-    remaining = len(pending)
-    for snapshot in pending:
-        click.echo(f"{snapshot.path} ({'new' if snapshot.new else 'changed'})")
-        _print_difference(snapshot.difference)
-        answer = click.prompt("accept, reject, skip or quit", type=click.Choice(list("arsq")))
-        if answer == "q":
-            break
-        if answer != "s":
-            (accept_snapshot if answer == "a" else reject_snapshot)(Path(snapshot.path))
-            remaining -= 1
-    click.echo(
-        f"{remaining} of {len(pending)} still pending" if remaining else "no pending snapshots"
-    )
-    return int(remaining > 0)
 
 
 @workspace.command(

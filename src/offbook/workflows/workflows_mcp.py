@@ -1,6 +1,7 @@
-"""The tools on one page: their names, what they take and give, and how they are called.
+"""The test tools as MCP tools: names, descriptions, schemas and calls.
 
-What a tool takes is read off the function itself, so the two cannot disagree.
+The input schema of a tool is made from the signature of its function, so the two cannot differ.
+`surfaces/mcp_server` serves the table `TOOLS`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from offbook.checks.judge import Evaluation
 from offbook.checks.registry import ASSERTIONS
 from offbook.errors import OffbookError
 from offbook.files import convert
-from offbook.runs.backends import MockResponse
 from offbook.trace.inspection import EventFilter
 from offbook.trace.redaction import RedactionRules
 from offbook.workflows.evaluation import evaluate
-from offbook.workflows.loop_cassette import record, replay
-from offbook.workflows.loop_run import Progress, run
+from offbook.workflows.loop_run import Progress
+from offbook.workflows.loop_tools import record, replay, run
+from offbook.workflows.mock_backend import MockResponse
 from offbook.workflows.snapshots import diff, snapshot
 from offbook.workflows.tools import check, cleanup, inspect, report, setup
 
@@ -40,114 +41,116 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 READ_ONLY = {"test_diff", "test_inspect"}
 DESTRUCTIVE = {"test_cleanup"}
+# The descriptions of parameters; those with the same name mean the same in all tools.
 PARAMETERS = {
-    "assertions": "What must be true of the run; all are judged, none stops the others.",
-    "allow_passthrough": "Let the real agent answer what is not recorded.",
-    "backend": "Who does the work: mock (scripted answers), replay (a cassette), playbook (the "
-    "model alone), command, or a client: claude, codex, gemini, kiro, pi.",
-    "baseline": "A snapshot, or `initial`: how the workspace was set up.",
-    "command": "The command of the backend `command`; the prompt comes in at its stdin.",
+    "allow_passthrough": "Pass unrecorded prompts to the real agent.",
+    "assertions": "Assertions about the run. All are evaluated, also after a failure.",
+    "backend": "The agent: mock (scripted answers), replay (a cassette), playbook (a model without "
+    "an agent), command, or a client: claude, codex, gemini, kiro, pi.",
+    "baseline": "A snapshot, or `initial` for the state after the setup.",
     "cassette": "The cassette of the backend `replay`, in cassettes/ of the workspace.",
     "cassette_name": "The name of the cassette, in cassettes/ of the workspace.",
-    "compare_to": "A snapshot, or `current`: how the workspace is.",
+    "chain_of_thought": "Require the judge's reasoning before its score.",
+    "command": "The command of the backend `command`; it reads the prompt from stdin.",
+    "compare_to": "A snapshot, or `current` for the present state.",
     "config": "Hats and limits of the loop, as in a preset file.",
-    "env": "Environment variables for the agent; it gets no others of yours. A client without a "
-    "playbook asks its real model: its key has to be here.",
-    "evaluations": "What is to be judged, and by what.",
+    "env": "Environment variables for the agent; it receives no others. A client without a "
+    "playbook calls its real model and needs its API key here.",
+    "evaluations": "Criteria and targets to judge.",
     "exclude_patterns": "Globs of files to leave out.",
-    "filter": "Which events to show.",
-    "fixtures": "Files to write into the workspace: texts by their relative paths.",
+    "filter": "The events to show.",
+    "fixtures": "Files to write into the workspace: texts by relative path.",
     "force": "Let a model judge itself.",
-    "format": "How to tell it.",
-    "include_patterns": "Globs of files to take; all by default.",
-    "include_traces": "Tell where the session file is.",
-    "chain_of_thought": "The judge has to give its reasoning before its score.",
-    "judge": "Who judges: the path of a playbook, mocks or a cassette, the name of a cassette in "
+    "format": "The output format.",
+    "include_patterns": "Globs of files to include. Default: all.",
+    "include_traces": "Include the path of the session file.",
+    "judge": "The judge: the path of a playbook, mocks or a cassette, the name of a cassette in "
     "the workspace, or a provider: anthropic, openai-chat, openai-responses, gemini.",
     "judge_backend": "A client that judges: claude, codex, gemini, kiro, pi; `judge` is its model.",
-    "judge_command": "Or a command: the question comes in at its stdin.",
-    "judge_model": "What the judge's model is called.",
-    "judge_preset": "A preset file whose hat `judge` has instructions for it.",
-    "limit": "How many records at most.",
-    "max_iterations": "How often the agent is called at most.",
-    "max_runtime_secs": "How long the run may take at most.",
-    "mock_responses": "The scripted answers; each iteration takes the first that fits.",
-    "output_path": "Where in the workspace the report goes.",
-    "orchestrator": "Whose loop it is: ours, or that of `ralph`, if it is installed.",
+    "judge_command": "A command that judges; it reads the question from stdin.",
+    "judge_model": "The name of the judge's model.",
+    "judge_preset": "A preset file whose hat `judge` has instructions for the judge.",
+    "limit": "The maximum number of records.",
+    "max_iterations": "The maximum number of iterations.",
+    "max_runtime_secs": "The maximum duration of the run in seconds.",
+    "mock_responses": "Scripted answers; each iteration uses the first unused one that matches.",
+    "orchestrator": "Run the loop of another program: `ralph`, if it is installed.",
+    "output_path": "The path of the report in the workspace.",
     "playbook": "The model of the agent: the path of a playbook, mocks or a cassette.",
-    "preserve_session": "Keep session.jsonl, and nothing else.",
-    "record": "Keep what the judge is asked and answers in a cassette of this name.",
-    "redactions": "What may differ: patterns by name, JSON paths such as $.files['a.txt'].",
-    "replace": "Begin a cassette that is there already anew.",
-    "scratchpad": "What .agent/scratchpad.md says at first.",
-    "snapshot_id": "What to call the snapshot.",
-    "strict": "Fail if a prompt is not the recorded one; else only its turn counts.",
-    "task": "What the loop works on.",
-    "tested_model": "What the model under test is called; it may not judge itself.",
+    "preserve_session": "Keep session.jsonl and nothing else.",
+    "record": "Record the judge in a cassette with this name.",
+    "redactions": "Values that may differ: patterns by name, JSON paths such as $.files['a.txt'].",
+    "replace": "Overwrite an existing cassette.",
+    "scratchpad": "The initial text of .agent/scratchpad.md.",
+    "snapshot_id": "The name of the snapshot.",
+    "strict": "Fail if a prompt differs from the recorded one; else compare its position only.",
+    "task": "The task of the loop.",
     "test_name": "The name of the suite.",
+    "tested_model": "The name of the model under test; it may not judge itself.",
     "workspace_id": "The name of the workspace.",
 }
-# What the schema tells of values that the tool reads itself, with errors of its own.
-TYPES: dict[str, Any] = {
-    "assertions": list[Union[tuple(ASSERTIONS.values())]],  # type: ignore[misc] # noqa: UP007 - made while running
+# Types for the schema only: the tools parse these values themselves, with better errors.
+SCHEMA_TYPES: dict[str, Any] = {
+    "assertions": list[Union[tuple(ASSERTIONS.values())]],  # type: ignore[misc] # noqa: UP007 - made at run time
     "evaluations": list[Evaluation],
     "filter": EventFilter | None,
     "mock_responses": list[MockResponse] | None,
     "redactions": RedactionRules | None,
 }
-HIDDEN = {"approved", "history", "progress", "trace_path"}
+INTERNAL_PARAMETERS = {"approved", "history", "progress", "trace_path"}
 
 
 class McpTool:
-    """One tool: its schema, and its call."""
+    """A function as an MCP tool."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
         self._function = function
         hints = get_type_hints(function)
-        self._gives = hints.pop("return")
-        self._takes = _arguments_struct(name, function, hints)
-        self._shown = _arguments_struct(name, function, hints | TYPES)
+        self._result_type = hints.pop("return")
+        self._arguments = _arguments_struct(name, function, hints)
+        # Two structs: the tool receives raw values, while the schema shows their fields.
+        self._schema_struct = _arguments_struct(name, function, hints | SCHEMA_TYPES)
 
     def describe(self) -> dict[str, Any]:
-        """What a client is told of it."""
-        told = {
+        """Return the description of the tool for `tools/list`."""
+        description = {
             "name": self.name,
             "description": signatures.getdoc(self._function) or "",
-            "inputSchema": _schema(self._shown),
+            "inputSchema": _json_schema(self._schema_struct),
             "annotations": {
                 "readOnlyHint": self.name in READ_ONLY,
                 "destructiveHint": self.name in DESTRUCTIVE,
-                "openWorldHint": False,
+                "openWorldHint": False,  # no request leaves the machine unasked
             },
         }
-        if isinstance(self._gives, type) and issubclass(self._gives, msgspec.Struct):
-            told["outputSchema"] = _schema(self._gives)
-        return told
+        # `test_inspect` returns a dict of three formats and has no schema.
+        if isinstance(self._result_type, type) and issubclass(self._result_type, msgspec.Struct):
+            description["outputSchema"] = _json_schema(self._result_type)
+        return description
 
     async def call(
         self, arguments: Mapping[str, Any], progress: Progress | None = None
     ) -> dict[str, Any]:
-        """What the tool answers, as a result of the protocol: an error is told, not raised.
-
-        A tool that takes time tells how far it is, to whoever wants to hear it.
-        """
+        """Return the result of `tools/call`; an error is a result, so the server goes on."""
         try:
-            taken = convert(dict(arguments), self._takes, path=self.name)
-            value = msgspec.to_builtins(await self._work(taken, progress), enc_hook=repr)
+            values = msgspec.structs.asdict(
+                convert(dict(arguments), self._arguments, path=self.name)
+            )
+            if "progress" in signatures.signature(self._function).parameters:
+                values["progress"] = progress
+            if signatures.iscoroutinefunction(signatures.unwrap(self._function)):
+                result = await self._function(**values)
+            else:
+                # In a thread: a snapshot of a large workspace must not block other calls.
+                result = await asyncio.to_thread(self._function, **values)
+            content = msgspec.to_builtins(result, enc_hook=repr)
         except OffbookError as error:
-            return _result(str(error), failed=True)
-        except Exception as error:  # noqa: BLE001 - a caller is told, and the server lives on
-            return _result(f"{type(error).__name__}: {error}", failed=True)
-        return _result(msgspec.json.encode(value).decode()) | {"structuredContent": value}
-
-    async def _work(self, taken: msgspec.Struct, progress: Progress | None) -> Any:
-        fields = {name: getattr(taken, name) for name in taken.__struct_fields__}
-        if "progress" in signatures.signature(self._function).parameters:
-            fields["progress"] = progress
-        if signatures.iscoroutinefunction(signatures.unwrap(self._function)):
-            return await self._function(**fields)
-        return await asyncio.to_thread(self._function, **fields)
+            return _text_result(str(error), is_error=True)
+        except Exception as error:  # noqa: BLE001 - reported to the caller
+            return _text_result(f"{type(error).__name__}: {error}", is_error=True)
+        text = msgspec.json.encode(content).decode()
+        return _text_result(text) | {"structuredContent": content}
 
 
 def _arguments_struct(
@@ -155,29 +158,27 @@ def _arguments_struct(
 ) -> type[msgspec.Struct]:
     fields: list[Any] = []
     for parameter in signatures.signature(function).parameters.values():
-        if parameter.name in HIDDEN:
+        if parameter.name in INTERNAL_PARAMETERS:
             continue
-        kind = hints[parameter.name]
-        if parameter.default is parameter.empty:
-            fields.append((parameter.name, kind))
-        else:
-            fields.append((parameter.name, kind, parameter.default))
+        required = parameter.default is parameter.empty
+        default = () if required else (parameter.default,)
+        fields.append((parameter.name, hints[parameter.name], *default))
     return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
 
 
-def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON schema, with its root where clients look for it."""
-    (root,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
-    schema: dict[str, Any] = dict(parts.pop(root["$ref"].rpartition("/")[2]))
+def _json_schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON schema with its root inline: clients do not follow a root `$ref`."""
+    (root,), definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    schema: dict[str, Any] = dict(definitions.pop(root["$ref"].rpartition("/")[2]))
     schema.pop("title", None)
-    for name, described in schema["properties"].items():
+    for name, property_ in schema["properties"].items():
         if name in PARAMETERS:
-            schema["properties"][name] = {"description": PARAMETERS[name], **described}
-    return schema | ({"$defs": parts} if parts else {})
+            schema["properties"][name] = {"description": PARAMETERS[name], **property_}
+    return schema | ({"$defs": definitions} if definitions else {})
 
 
-def _result(text: str, *, failed: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "isError": failed}
+def _text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
 TOOLS = {name: McpTool(name, function) for name, function in FUNCTIONS.items()}

@@ -1,4 +1,11 @@
-"""Workspaces: folders of their own under the system's temporary one; nothing leads out of them."""
+"""Workspaces: isolated folders in which an agent works, below the system's temporary folder.
+
+    workspace, files = Workspaces().create("flow", fixtures={"src/main.py": "print()"})
+    workspace.resolve("src/main.py")        # a path inside; "../x" and links that lead out raise
+    Workspaces().remove("flow")
+
+A workspace belongs to the user, not to a process: any process finds it by its name.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +34,7 @@ STALE_SECONDS = 24 * 3600
 
 
 class WorkspaceInfo(msgspec.Struct, frozen=True):
-    """What a workspace says of itself: it is ours, whose it is, and how it was set up."""
+    """The content of the marker file: it identifies a folder as a workspace."""
 
     workspace_id: str
     pid: int
@@ -36,55 +43,55 @@ class WorkspaceInfo(msgspec.Struct, frozen=True):
 
 
 class Workspace:
-    """One workspace. Every path that is asked for stays inside of it."""
+    """One workspace."""
 
-    def __init__(self, path: Path, card: WorkspaceInfo) -> None:
+    def __init__(self, path: Path, info: WorkspaceInfo) -> None:
         self.path = path
-        self.card = card
+        self.info = info
 
     @property
     def id(self) -> str:
-        """Its name."""
-        return self.card.workspace_id
+        """The name of the workspace."""
+        return self.info.workspace_id
 
     @property
     def session(self) -> Path:
-        """The trace of its last run."""
+        """The path of the last run's trace, existing or not."""
         return self.path / SESSION
 
     @property
-    def recorded(self) -> Path:
-        """The same, when there was a run; an error otherwise."""
+    def recorded_session(self) -> Path:
+        """The path of the last run's trace, or a UsageError before the first run."""
         if not self.session.is_file():
             raise UsageError(
                 f"the workspace {self.id!r} has no session yet",
-                hint=f"run something in it first: offbook workspace run {self.id} …",
+                hint=f"fix: offbook workspace run {self.id} …",
             )
         return self.session
 
-    def place(self, relative: str) -> Path:
-        """A path inside, or an error: no way leads out, not even a link's."""
+    def resolve(self, relative: str) -> Path:
+        """Return a path inside the workspace; one that leads out, also by a link, raises."""
         return resolve_within(self.path, relative, self.id)
 
 
 @lru_cache(maxsize=8)
-def _own_root(temporary: str) -> Path:
+def _default_root(temporary: str) -> Path:
     user = os.getuid() if hasattr(os, "getuid") else 0
     return Path(temporary).resolve() / f"offbook-workspaces-{user}"
 
 
 class Workspaces:
-    """All workspaces of this user, wherever their processes are."""
+    """All workspaces of this user."""
 
     def __init__(self, root: Path | None = None) -> None:
-        self.root = root or _own_root(tempfile.gettempdir())
+        self.root = root or _default_root(tempfile.gettempdir())
 
     def ids(self) -> list[str]:
-        """The names of those there are."""
+        """Return the names of all workspaces."""
         if not self.root.is_dir():
             return []
-        found = (path for path in self.root.iterdir() if NAME_PATTERN.match(path.name))
-        return sorted(path.name for path in found if (path / MARKER).is_file())
+        names = (path.name for path in self.root.iterdir() if (path / MARKER).is_file())
+        return sorted(name for name in names if NAME_PATTERN.match(name))
 
     def create(
         self,
@@ -94,54 +101,68 @@ class Workspaces:
         config: Mapping[str, Any] | None = None,
         scratchpad: str | None = None,
     ) -> tuple[Workspace, list[str]]:
-        """Make a workspace; its files are checked before the first is written."""
-        _check_id(workspace_id)
-        files = _read_fixtures(fixtures)
+        """Create a workspace and return it with the names of its files.
+
+        It is built in a hidden folder and renamed: another process sees all of it or nothing.
+        """
+        _validate_id(workspace_id)
+        files = _validate_fixtures(fixtures)
         if scratchpad is not None:
-            files |= _read_fixtures({".agent/scratchpad.md": scratchpad})
+            files |= _validate_fixtures({".agent/scratchpad.md": scratchpad})
+        # Private: fixtures and sessions of other users are not readable here.
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.root / workspace_id
-        taken = {name.lower() for name in self.ids()}
-        if workspace_id.lower() in taken or (path.exists() and not _is_left(path)):
-            raise _taken(workspace_id)
-        card = WorkspaceInfo(workspace_id, os.getpid(), time.time(), dict(config or {}))
-        making = Path(tempfile.mkdtemp(prefix=".making-", dir=self.root))
+        exists = UsageError(
+            f"the workspace {workspace_id!r} exists already",
+            hint=f"fix: offbook workspace cleanup {workspace_id}",
+        )
+        # Compared without case: on some file systems "Flow" and "flow" are one folder.
+        used = {name.lower() for name in self.ids()}
+        if workspace_id.lower() in used or (path.exists() and not _has_only_sessions(path)):
+            raise exists
+        info = WorkspaceInfo(workspace_id, os.getpid(), time.time(), dict(config or {}))
+        hidden = Path(tempfile.mkdtemp(prefix=".making-", dir=self.root))
         try:
-            (making / ".agent").mkdir()
-            workspace = Workspace(making, card)
+            (hidden / ".agent").mkdir()
+            workspace = Workspace(hidden, info)
             for name, text in files.items():
-                place = workspace.place(name)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(text, encoding="utf-8", newline="")
-            (making / MARKER).write_bytes(msgspec.json.encode(card))
-            _take_over(path, making)
-            making.rename(path)  # whole, or not at all
+                file = workspace.resolve(name)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                # newline="" keeps the line endings of the fixture.
+                file.write_text(text, encoding="utf-8", newline="")
+            (hidden / MARKER).write_bytes(msgspec.json.encode(info))
+            if _has_only_sessions(path):
+                # Left by `cleanup --preserve-session`: numbered, so that no new session mixes in.
+                for number, session in enumerate(sorted(path.iterdir()), 1):
+                    session.rename(hidden / f"session-{number}.jsonl")
+                path.rmdir()
+            hidden.rename(path)
         except BaseException as error:
-            shutil.rmtree(making, ignore_errors=True)
-            if isinstance(error, OSError) and path.exists():  # somebody was quicker
-                raise _taken(workspace_id) from error
+            shutil.rmtree(hidden, ignore_errors=True)
+            if isinstance(error, OSError) and path.exists():  # another process was faster
+                raise exists from error
             raise
-        return Workspace(path, card), list(files)
+        return Workspace(path, info), list(files)
 
     def find(self, workspace_id: str) -> Workspace:
-        """The workspace of this name; an unknown one is answered with those there are."""
-        _check_id(workspace_id)
+        """Return a workspace by its name, or raise a UsageError that lists the existing ones."""
+        _validate_id(workspace_id)
         path = self.root / workspace_id
         marker = path / MARKER
+        # A link with the name of a workspace could lead anywhere.
         if path.is_symlink() or not marker.is_file():
+            names = self.ids()
             raise UsageError(
-                f"there is no workspace {workspace_id!r}",
-                hint=f"available: {', '.join(self.ids()) or 'none'}; "
-                f"{did_you_mean(workspace_id, self.ids())}",
+                f"unknown workspace {workspace_id!r}",
+                hint=f"available: {', '.join(names) or 'none'}; "
+                f"{did_you_mean(workspace_id, names)}",
             )
-        card = msgspec.json.decode(marker.read_bytes(), type=WorkspaceInfo)
-        return Workspace(path, card)
+        return Workspace(path, msgspec.json.decode(marker.read_bytes(), type=WorkspaceInfo))
 
     def remove(self, workspace_id: str, *, preserve_session: bool = False) -> list[str]:
-        """Remove a workspace, or all of it but its session; what was kept comes back."""
+        """Remove a workspace and return the names of the files that were kept."""
         workspace = self.find(workspace_id)
-        kept = [SESSION] if preserve_session and workspace.session.is_file() else []
-        if not kept:
+        if not preserve_session or not workspace.session.is_file():
             remove_tree(workspace.path)
             return []
         for entry in workspace.path.iterdir():
@@ -151,45 +172,29 @@ class Workspaces:
                 remove_tree(entry)
             else:
                 entry.unlink()
-        return kept
+        return [SESSION]
 
     def remove_stale(self) -> list[str]:
-        """Remove what dead processes left behind a day ago; nothing that is not ours."""
+        """Remove workspaces that are a day old and whose process has ended."""
         removed: list[str] = []
         for name in self.ids():
             workspace = self.find(name)
-            old = time.time() - workspace.card.created > STALE_SECONDS
-            if old and not _is_alive(workspace.card.pid):
+            old = time.time() - workspace.info.created > STALE_SECONDS
+            if old and not _is_alive(workspace.info.pid):
                 remove_tree(workspace.path)
                 removed.append(name)
         return removed
 
 
-def _is_left(path: Path) -> bool:
-    """Whether a folder has nothing but the sessions that a cleanup left there."""
+def _has_only_sessions(path: Path) -> bool:
     return path.is_dir() and all(_SESSION_FILE.match(entry.name) for entry in path.iterdir())
 
 
-def _take_over(left: Path, workspace: Path) -> None:
-    """Keep sessions that were left under other names, so that a new one does not mix with them."""
-    if not left.is_dir() or not _is_left(left):
-        return
-    for number, entry in enumerate(sorted(left.iterdir()), 1):
-        entry.rename(workspace / f"session-{number}.jsonl")
-    left.rmdir()
-
-
-def _taken(workspace_id: str) -> UsageError:
-    return UsageError(
-        f"the workspace {workspace_id!r} exists already",
-        hint=f"clean it up first: offbook workspace cleanup {workspace_id}",
-    )
-
-
 def remove_tree(path: Path) -> None:
-    """Remove a folder whatever its rights; links in it are removed, never followed."""
+    """Remove a folder whatever its permissions; links in it are removed and never followed."""
 
-    def make_way(_: object, name: str, __: object) -> None:
+    def unlock_and_retry(_: object, name: str, __: object) -> None:
+        # An agent may have made folders without write permission.
         parent = Path(name).parent
         for locked in (parent, Path(name)):
             if not locked.is_symlink() and locked.exists():
@@ -199,41 +204,40 @@ def remove_tree(path: Path) -> None:
         else:
             Path(name).unlink(missing_ok=True)
 
-    shutil.rmtree(path, onerror=make_way)
+    # `onexc` would be the new name, but Python 3.11 does not have it.
+    shutil.rmtree(path, onerror=unlock_and_retry)
 
 
-def _check_id(workspace_id: object) -> None:
+def _validate_id(workspace_id: object) -> None:
     if (
         not isinstance(workspace_id, str)
         or not NAME_PATTERN.match(workspace_id)
         or ".." in workspace_id
     ):
         raise UsageError(
-            f"{workspace_id!r} is no name for a workspace",
-            hint="use letters, digits, '-', '_' and '.', beginning with a letter or a digit",
+            f"invalid workspace name {workspace_id!r}",
+            hint="expected: letters, digits, '-', '_' and '.', beginning with a letter or digit",
         )
 
 
-def _items(fixtures: Any) -> list[tuple[Any, Any]]:
+def _validate_fixtures(fixtures: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the fixtures; all paths are checked before the first file is written."""
     if not isinstance(fixtures or {}, Mapping):
-        return [(None, fixtures)]
-    return list(cast("Mapping[Any, Any]", fixtures or {}).items())
-
-
-def _read_fixtures(fixtures: Mapping[str, str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, text in _items(fixtures):
+        raise UsageError("fixtures must map paths to texts", hint='{"src/main.py": "…"}')
+    files: dict[str, str] = {}
+    for name, text in cast("Mapping[Any, Any]", fixtures or {}).items():
         if not isinstance(name, str) or not isinstance(text, str):
-            raise UsageError("fixtures are texts by their paths", hint='{"src/main.py": "…"}')
+            raise UsageError("fixtures must map paths to texts", hint='{"src/main.py": "…"}')
         check_relative_path(name, "fixtures")
         if name == MARKER or name.endswith(("/", "\\")) or PurePath(name) == PurePath():
-            raise UsageError(f"the path {name!r} is no file", where="fixtures")
-        found[name] = text
-    folders = {str(folder) for name in found for folder in PurePath(name).parents}
-    for name in found:
+            raise UsageError(f"the path {name!r} is not a file", where="fixtures")
+        files[name] = text
+    # "a" and "a/b": one path would have to be a file and a folder.
+    folders = {str(folder) for name in files for folder in PurePath(name).parents}
+    for name in files:
         if str(PurePath(name)) in folders:
-            raise UsageError(f"the path {name!r} is a folder of another", where="fixtures")
-    return found
+            raise UsageError(f"the path {name!r} is also a folder", where="fixtures")
+    return files
 
 
 def _is_alive(pid: int) -> bool:
@@ -242,5 +246,5 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        return True  # it exists and belongs to another user
     return True

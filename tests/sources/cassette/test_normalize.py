@@ -101,9 +101,9 @@ def test_a_path_with_an_index_applies_only_to_that_message():
 @pytest.mark.parametrize(
     "rules, message",
     [
-        ({"patterns": {"x": "["}}, "does not compile"),
+        ({"patterns": {"x": "["}}, "invalid pattern"),
         ({"patterns": {"x": "a*"}}, "matches the empty text"),
-        ({"patterns": {"$WHEN": True}}, "no built-in redaction"),
+        ({"patterns": {"$WHEN": True}}, "unknown built-in redaction"),
         ({"paths": ["$.["]}, "JSON path"),
         ({"presets": ["codexx"]}, "did you mean 'codex'"),
         ({"pattern": {}}, "redactions"),

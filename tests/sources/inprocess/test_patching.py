@@ -345,7 +345,7 @@ def snapshot() -> list[object]:
         httpx.AsyncHTTPTransport.handle_async_request,
         httpx2.HTTPTransport.handle_request,
         httpx2.AsyncHTTPTransport.handle_async_request,
-        aiohttp.TCPConnector._create_connection,  # pyright: ignore[reportPrivateUsage] - there is no public way
+        aiohttp.TCPConnector._create_connection,  # pyright: ignore[reportPrivateUsage] - not public
         http.client.HTTPConnection.connect,
         http.client.HTTPConnection.putrequest,
         urllib3.connection.HTTPConnection.connect,

@@ -116,8 +116,8 @@ async def test_an_async_sdk_is_intercepted(ask: Callable[[], Awaitable[str]]):
 
 def test_the_sdks_use_httpx2():
     with openai.OpenAI() as first, anthropic.Anthropic() as second:
-        assert isinstance(first._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage] - there is no public way
-        assert isinstance(second._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage] - there is no public way
+        assert isinstance(first._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage] - not public
+        assert isinstance(second._client, httpx2.Client)  # pyright: ignore[reportPrivateUsage] - not public
 
 
 @pytest.fixture

@@ -25,15 +25,19 @@ class Plain:
 
     name = "plain"
 
-    def claims(self, wire: HttpRequest) -> bool:
-        return wire.path in {"/v1/plain", "/plain", "/v1/models", "/v1/responses"}
+    def claims(self, http_request: HttpRequest) -> bool:
+        return http_request.path in {"/v1/plain", "/plain", "/v1/models", "/v1/responses"}
 
-    def side_response(self, wire: HttpRequest, threads: ConversationStore) -> HttpResponse | None:  # noqa: ARG002 - the protocol
-        return HttpResponse(200, JSON, b'{"models":[]}') if wire.method == "GET" else None
+    def side_response(
+        self,
+        http_request: HttpRequest,
+        conversations: ConversationStore,  # noqa: ARG002 - the protocol
+    ) -> HttpResponse | None:
+        return HttpResponse(200, JSON, b'{"models":[]}') if http_request.method == "GET" else None
 
-    def decode(self, wire: HttpRequest, threads: ConversationStore) -> Request:  # noqa: ARG002 - the protocol
+    def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:  # noqa: ARG002 - the protocol
         try:
-            body = msgspec.json.decode(wire.body, type=Body)
+            body = msgspec.json.decode(http_request.body, type=Body)
         except msgspec.DecodeError as error:
             raise ModelError(f"invalid body: {error}", status=400) from error
         return Request(History(body.messages), tools=tuple(body.tools), stream=body.stream)
@@ -53,14 +57,14 @@ class Plain:
     def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
         raise NotImplementedError
 
-    def parse_response(self, answer: HttpResponse, request: Request) -> Reply:
+    def parse_response(self, response: HttpResponse, request: Request) -> Reply:
         raise NotImplementedError
 
 
-def detect_plain(wire: HttpRequest) -> Plain | None:
+def detect_plain(http_request: HttpRequest) -> Plain | None:
     """Return the plain dialect, if the request is in it."""
     plain = Plain()
-    return plain if plain.claims(wire) else None
+    return plain if plain.claims(http_request) else None
 
 
 def body(*messages: Message, stream: bool = False, tools: list[str] | None = None) -> bytes:

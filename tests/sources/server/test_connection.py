@@ -1,6 +1,8 @@
 """HTTP on the wire: real sockets, and requests written by hand."""
 
 import asyncio
+import errno
+import socket
 from contextlib import ExitStack
 from typing import Any
 
@@ -194,6 +196,15 @@ def test_a_port_in_use_is_reported():
         pytest.raises(UsageError, match=str(first.port)),
     ):
         Server(detect_dialect=detect_plain, port=first.port).launch()
+
+
+def test_a_forbidden_port_is_reported(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(UsageError, match="permission denied to bind port 80"):
+        Server(detect_dialect=detect_plain, port=80).launch()
 
 
 def test_five_hundred_streams_in_parallel_are_complete(server: Server):

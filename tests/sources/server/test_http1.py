@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from offbook.exchange.messages import Text, user
 from offbook.exchange.model import Reply, Request
 from offbook.sources.server.connection import Connection
-from offbook.sources.server.http1 import CACHE_SIZE, HeadCache, parse_head
+from offbook.sources.server.http1 import CACHE_SIZE, HeadCache, RequestBuffer, parse_head
 from offbook.sources.server.server import Server
 from tests.sources.server.plain_dialect import body, detect_plain
 from tests.sources.server.raw_http import post
@@ -124,6 +124,15 @@ def test_a_head_whose_bytes_do_not_define_the_body_is_not_cached(
     cache = HeadCache()
     cache.add(parse_head("POST", b"/plain", headers, raw))
     assert cache.find(raw) is None
+
+
+def test_a_request_to_a_proxy_loses_its_host():
+    buffer = RequestBuffer()
+    assert buffer.feed(b"POST http://api.openai.com/v1/x?to=http://y HTTP/1.1\r\n") is None
+    request = buffer.feed(memoryview(b"Content-Length: 2\r\n\r\n{}"))
+    assert request is not None
+    assert (request.path, request.query, request.body) == ("/v1/x", "to=http://y", b"{}")
+    assert request.headers == {"content-length": "2"}
 
 
 def test_the_cache_is_limited():

@@ -1,1 +1,1 @@
-"""Agents on the command line, tested."""
+"""Command-line agents."""

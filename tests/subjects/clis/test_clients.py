@@ -1,4 +1,4 @@
-"""The real clients: each calls its own real tool, goes on, fails, and ends when it must."""
+"""The real clients: tools, following prompts, failures and deadlines."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ ALL = [installed(CODEX), installed(CLAUDE), installed(GEMINI), installed(PI)]
 QUICK = [installed(CODEX), installed(CLAUDE)]
 
 
-class OfShell(SubjectConformance):
+class ShellConformance(SubjectConformance):
     """The conformance suite, for a client with a shell tool."""
 
     shell: Shell
@@ -31,39 +31,39 @@ class OfShell(SubjectConformance):
 
 
 @needs(CODEX)
-class TestCodex(OfShell):
+class TestCodex(ShellConformance):
     shell = CODEX
 
 
 @pytest.mark.slow
 @needs(CLAUDE)
-class TestClaudeCode(OfShell):
+class TestClaudeCode(ShellConformance):
     shell = CLAUDE
 
 
-def said(subject: Subject) -> str:
+def final_text(subject: Subject) -> str:
     assert isinstance(subject, CliAgent)
     return subject.output.text
 
 
 @pytest.mark.parametrize("shell", ALL)
-def test_its_own_tool_runs_for_real(shell: Shell):
-    heard: list[ToolResult] = []
+def test_the_clients_own_tool_runs(shell: Shell):
+    results: list[ToolResult] = []
     params = shell.params("echo it is real > made.txt; cat made.txt")
     with drive(shell.make()) as rehearsal:
         first = rehearsal.run(
-            when("Make it", [call(shell.tool, params).then(heard.append), say("Made.")])
+            when("Make it", [call(shell.tool, params).then(results.append), say("Made.")])
         )
         assert (rehearsal.cwd / "made.txt").read_text() == "it is real\n"
         assert first.tools == [shell.tool]
         assert first.calls(shell.tool)[0].input == params
-        assert "it is real" in heard[0].text
-        assert not heard[0].is_error
-        assert first.text == said(rehearsal.subject) == "Made."
+        assert "it is real" in results[0].text
+        assert not results[0].is_error
+        assert first.text == final_text(rehearsal.subject) == "Made."
 
 
 @pytest.mark.parametrize("shell", [installed(CLAUDE), installed(GEMINI)])
-def test_its_tools_answer_to_the_words_of_every_agent(shell: Shell, tmp_path: Path):
+def test_tools_can_be_called_by_the_common_names(shell: Shell, tmp_path: Path):
     note = str(tmp_path / "note.txt")
     with drive(shell.make(), cwd=tmp_path) as rehearsal:
         run = rehearsal.run(
@@ -85,53 +85,53 @@ def test_its_tools_answer_to_the_words_of_every_agent(shell: Shell, tmp_path: Pa
 
 
 @pytest.mark.parametrize("shell", [*QUICK, installed(PI)])
-def test_the_next_prompt_goes_on_after_a_tool(shell: Shell):
+def test_the_next_prompt_resumes_after_a_tool_call(shell: Shell):
     with drive(shell.make()) as rehearsal:
         rehearsal.run(when("Do it", [call(shell.tool, shell.params("echo hi")), say("Done.")]))
         second = rehearsal.run(when("Go on", [say("I remember.")]))
-        assert said(rehearsal.subject) == "I remember."
+        assert final_text(rehearsal.subject) == "I remember."
         counts = [event.data["count"] for event in second.events.named("model.request")]
-        assert min(counts) > 3  # what was said, called and answered before is sent again
+        assert min(counts) > 3  # the messages of the first prompt are sent again
 
 
 @needs(GEMINI)
-def test_gemini_goes_on_after_words_but_sends_a_tool_result_twice():
-    """Its own fault when it resumes (0.61.0), and refused as its provider refuses it."""
+def test_gemini_resumes_after_text_but_sends_a_tool_result_twice():
+    """A bug of Gemini CLI 0.61.0 when it resumes; the provider refuses it, too."""
     with drive(GEMINI.make()) as rehearsal:
         rehearsal.run(when("Hello", [say("Hello.")]))
         second = rehearsal.run(
             when("Go on", [call(GEMINI.tool, GEMINI.params("echo hi")), say("I remember.")])
         )
-        assert said(rehearsal.subject) == "I remember."
+        assert final_text(rehearsal.subject) == "I remember."
         assert min(event.data["count"] for event in second.events.named("model.request")) > 2
         with pytest.raises(RunError):
-            rehearsal.run(when("And on", [say("Never heard.")]))
+            rehearsal.run(when("And on", [say("Never sent.")]))
         refused = rehearsal.events.named("model.error")[0].data["message"]
         assert "function response parts" in refused
 
 
 @pytest.mark.parametrize("shell", ALL)
-def test_an_error_that_no_retry_mends_fails_the_run(shell: Shell):
+def test_a_permanent_provider_error_fails_the_run(shell: Shell):
     with drive(shell.make(deadline=60)) as rehearsal, pytest.raises(RunError) as caught:
         rehearsal.run(when("Try", [fail("never, says the provider", status=403)]))
     assert shell.make().name in str(caught.value)
 
 
 @needs(CODEX)
-def test_codex_asks_again_when_it_may():
+def test_codex_retries_when_configured():
     with drive(Codex(retries=1)) as rehearsal:
         run = rehearsal.run(when("Try", [fail("busy", status=503), say("Got through.")]))
-        assert said(rehearsal.subject) == run.text == "Got through."
+        assert final_text(rehearsal.subject) == run.text == "Got through."
 
 
 @pytest.mark.parametrize("shell", ALL)
-def test_what_the_script_lacks_fails_the_run(shell: Shell):
+def test_an_exhausted_script_fails_the_run(shell: Shell):
     with drive(shell.make(deadline=60)) as rehearsal, pytest.raises(ScriptExhausted):
         rehearsal.run(when("Go", [call(shell.tool, shell.params("true"))]))
 
 
 @pytest.mark.parametrize("shell", QUICK)
-def test_a_deadline_ends_it_and_all_that_it_started(shell: Shell, tmp_path: Path):
+def test_the_deadline_kills_the_client_and_its_children(shell: Shell, tmp_path: Path):
     noted = tmp_path / "pid"
     command = f"echo $$ > {noted}; exec sleep 300"
     with drive(shell.make(deadline=6), auto_assert=False) as rehearsal:
@@ -140,7 +140,7 @@ def test_a_deadline_ends_it_and_all_that_it_started(shell: Shell, tmp_path: Path
         assert not is_alive(int(noted.read_text()))
 
 
-def test_a_client_that_is_not_installed_is_named_with_the_mend(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_client_is_an_error_with_the_install_command(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("OFFBOOK_CLIENTS", raising=False)
     with pytest.raises(UsageError, match="npm install -g @openai/codex@"):

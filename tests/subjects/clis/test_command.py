@@ -1,4 +1,4 @@
-"""Any command is a subject: its prompt, its environment, its end."""
+"""Any command as a subject: prompt, environment, exit code."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -36,8 +36,8 @@ while True:
         break
     for made in answer["tool_calls"]:
         command = json.loads(made["function"]["arguments"])["command"]
-        told = subprocess.run(command, shell=True, capture_output=True, text=True).stdout
-        history.append({"role": "tool", "tool_call_id": made["id"], "content": told})
+        output = subprocess.run(command, shell=True, capture_output=True, text=True).stdout
+        history.append({"role": "tool", "tool_call_id": made["id"], "content": output})
 kept.write_text(json.dumps(history))
 print(answer["content"])
 """
@@ -45,7 +45,7 @@ print(answer["content"])
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small agent that knows nothing of Offbook, nor of any SDK."""
+    """Return a small agent without Offbook and without an SDK."""
     path = tmp_path_factory.mktemp("agent") / "agent.py"
     path.write_text(AGENT)
     return path
@@ -64,7 +64,7 @@ class TestConformance(SubjectConformance):
 
 
 @pytest.mark.parametrize("words", [["{prompt}"], []], ids=["argument", "stdin"])
-def test_the_prompt_comes_as_a_word_or_on_standard_input(agent: Path, words: list[str]):
+def test_the_prompt_is_an_argument_or_standard_input(agent: Path, words: list[str]):
     command = Command([sys.executable, str(agent), *words], name="small")
     with drive(command) as rehearsal:
         run = rehearsal.run(
@@ -73,20 +73,20 @@ def test_the_prompt_comes_as_a_word_or_on_standard_input(agent: Path, words: lis
         )
         assert run.results("shell")[0].text == "here\n"
         assert (rehearsal.cwd / "f").read_text() == "here\n"
-        told = [event.data["text"] for event in run.events.named("process.result")]
-        assert told == ["Déjà vu.", "Still here."]
+        texts = [event.data["text"] for event in run.events.named("process.result")]
+        assert texts == ["Déjà vu.", "Still here."]
         assert command.output.text == "Still here."
 
 
-def test_following_prompts_may_have_a_command_of_their_own():
+def test_following_prompts_can_have_another_command():
     command = Command("sh -c 'echo first {prompt}'", following="echo then {prompt}")
     with drive(command, auto_assert=False) as rehearsal:
         run = rehearsal.run(when("a", [say("x")]), when("b", [say("y")]))
-        told = [event.data["text"] for event in run.events.named("process.result")]
-    assert told == ["first a", "then b"]
+        texts = [event.data["text"] for event in run.events.named("process.result")]
+    assert texts == ["first a", "then b"]
 
 
-def test_it_finds_every_provider_and_none_of_our_secrets(monkeypatch: pytest.MonkeyPatch):
+def test_the_environment_has_all_providers_and_none_of_our_secrets(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_OWN_TOKEN", "not-for-others")
     with drive(Command("env", env={"MORE": "1"}), auto_assert=False) as rehearsal:
         rehearsal.run(when("go", [say("x")]))
@@ -102,7 +102,7 @@ def test_it_finds_every_provider_and_none_of_our_secrets(monkeypatch: pytest.Mon
     assert not home.exists()
 
 
-def test_an_exit_code_fails_the_run_with_its_last_words():
+def test_an_exit_code_fails_the_run_with_the_last_lines():
     command = Command(["sh", "-c", "echo what a pity >&2; exit 3"])
     with drive(command, auto_assert=False) as rehearsal, pytest.raises(RunError) as caught:
         rehearsal.run(when("go", [say("x")]))
@@ -110,24 +110,24 @@ def test_an_exit_code_fails_the_run_with_its_last_words():
     assert "what a pity" in str(caught.value)
 
 
-def test_an_exit_code_may_be_allowed():
+def test_an_exit_code_can_be_allowed():
     command = Command(["sh", "-c", "exit 3"], codes=(0, 3))
     with drive(command, auto_assert=False) as rehearsal:
         run = rehearsal.run(when("go", [say("x")]))
         assert [event.data["code"] for event in run.events.named("process.exit")] == [3]
 
 
-def test_a_deadline_ends_the_whole_tree(tmp_path: Path):
-    noted = tmp_path / "pid"
-    script = f"setsid sleep 300 & echo $! > {noted}; echo waiting; sleep 300"
+def test_the_deadline_kills_the_whole_tree(tmp_path: Path):
+    pid_file = tmp_path / "pid"
+    script = f"setsid sleep 300 & echo $! > {pid_file}; echo waiting; sleep 300"
     command = Command(["sh", "-c", script], deadline=0.5)
     with drive(command, auto_assert=False) as rehearsal, pytest.raises(DeadlineExceeded) as caught:
         rehearsal.run(when("go", [say("x")]))
     assert "waiting" in str(caught.value)
-    assert not is_alive(int(noted.read_text()))
+    assert not is_alive(int(pid_file.read_text()))
 
 
-def test_an_unmatched_request_fails_the_run_not_what_the_command_made_of_it(agent: Path):
+def test_an_unmatched_request_is_the_error_and_the_exit_code_its_cause(agent: Path):
     command = Command([sys.executable, str(agent), "{prompt}"])
     with drive(command) as rehearsal, pytest.raises(ScriptExhausted) as caught:
         rehearsal.run(when("go", [call("shell", {"command": "true"})]))
@@ -143,16 +143,16 @@ def test_a_scripted_failure_reaches_the_command(agent: Path):
 
 
 @pytest.mark.parametrize(
-    "make, complaint",
+    "make, message",
     [
         (lambda: Command(""), "expected a command, got ''"),
         (lambda: Command(["echo", 1]), "expected a command, got"),  # pyright: ignore[reportArgumentType] - the mistake
         (lambda: Command("echo", deadline=0), "deadline must be positive, got 0"),
     ],
 )
-def test_what_could_never_run_is_refused_at_once(make: object, complaint: str):
+def test_invalid_options_are_refused(make: object, message: str):
     assert callable(make)
-    with pytest.raises(UsageError, match=complaint):
+    with pytest.raises(UsageError, match=message):
         make()
 
 
@@ -163,20 +163,20 @@ def test_an_unknown_option_is_refused_with_the_nearest():
     assert "did you mean 'deadline'" in str(caught.value)
 
 
-def test_a_command_that_is_not_there_is_named():
+def test_a_missing_command_is_named():
     with drive(Command("no-such-agent")) as rehearsal, pytest.raises(UsageError) as caught:
         rehearsal.run(when("go", [say("x")]))
     assert "no-such-agent" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "servers, told",
+    "servers, message",
     [
         ({"a": "offbook mcp"}, "expected a list of words as command of 'a'"),
         ({"a": []}, "expected a list of words as command of 'a'"),
         ({"a": ["offbook", "mcp"]}, "Command does not support mcp"),
     ],
 )
-def test_servers_that_would_be_ignored_are_refused(servers: Mapping[str, Sequence[str]], told: str):
-    with pytest.raises(UsageError, match=told):
+def test_invalid_mcp_servers_are_refused(servers: Mapping[str, Sequence[str]], message: str):
+    with pytest.raises(UsageError, match=message):
         Command("true", mcp=servers)

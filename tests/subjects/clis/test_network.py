@@ -1,4 +1,4 @@
-"""In a network that is nothing but loopback, the clients work, and ask for nobody's address."""
+"""With only a loopback network, the clients work and contact no other address."""
 
 import os
 import shutil
@@ -13,21 +13,21 @@ from _pytest.mark import ParameterSet
 from tests.clients import CLAUDE, CODEX, GEMINI, Shell, installed
 from tests.matrix.rows import ROWS, WEATHER, WHOLE, Row
 
-TALKATIVE = "openai-agents"  # its tracing goes to its provider, whatever its model is
+TALKATIVE = "openai-agents"  # its tracing contacts OpenAI, whatever its provider is
 
-# Its own network and mounts: every name would be looked up at the trap, which notes it down.
+# In its own network namespace, every name lookup goes to the trap, which records it.
 SCRIPT = """
 import socket, sys, threading
 
-asked = []
+lookups = []
 trap = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 trap.bind(("127.0.0.77", 53))
 
 def listen():
     while True:
-        question, sender = trap.recvfrom(4096)
-        asked.append(question[12:].split(bytes(1))[0])
-        trap.sendto(question[:2] + bytes.fromhex("8183") + question[4:], sender)  # no such name
+        query, sender = trap.recvfrom(4096)
+        lookups.append(query[12:].split(bytes(1))[0])
+        trap.sendto(query[:2] + bytes.fromhex("8183") + query[4:], sender)  # no such name
 
 threading.Thread(target=listen, daemon=True).start()
 
@@ -45,21 +45,21 @@ else:
     subject, turn = Command(row.command, env=row.environment, deadline=60), row.turn
 with drive(subject) as rehearsal:
     run = rehearsal.run(turn)
-    assert run.tools, "nobody was called"
-assert not asked, asked
+    assert run.tools, "no tool was called"
+assert not lookups, lookups
 try:
-    socket.getaddrinfo("somebody.example", 443)
+    socket.getaddrinfo("host.example", 443)
 except OSError:
     pass
-assert asked, "the trap hears nothing"
-print("nobody was asked")
+assert lookups, "the trap received nothing"
+print("no other address was contacted")
 """
 
 
-def enter(
+def run_isolated(
     folder: Path, root: Path, script: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script where there is no network but loopback."""
+    """Run a script with only a loopback network."""
     resolv = folder / "resolv.conf"
     resolv.write_text("nameserver 127.0.0.77\n")
     inner = 'ip link set lo up && mount --bind "$0" /etc/resolv.conf && exec "$@"'
@@ -75,8 +75,8 @@ def enter(
     )
 
 
-def one_of_each() -> Iterator[ParameterSet]:
-    """The commands, and a row of every client; without the whole matrix only the talkative one."""
+def clients() -> Iterator[ParameterSet]:
+    """Yield the commands, and one row for each client: only TALKATIVE without the whole matrix."""
     yield from (installed(shell) for shell in (CODEX, CLAUDE, GEMINI))
     seen: set[str] = set()
     for row in ROWS:
@@ -85,14 +85,14 @@ def one_of_each() -> Iterator[ParameterSet]:
             yield pytest.param(row, id=str(row), marks=[pytest.mark.clients, pytest.mark.slow])
 
 
-@pytest.mark.parametrize("client", [*one_of_each()])
-def test_nobody_but_loopback_is_reached(client: Shell | Row, tmp_path: Path, root: Path):
+@pytest.mark.parametrize("client", [*clients()])
+def test_only_loopback_is_contacted(client: Shell | Row, tmp_path: Path, root: Path):
     if not all(map(shutil.which, ("unshare", "ip", "mount"))):
-        pytest.skip("unshare, ip and mount are needed to be alone")
-    if enter(tmp_path, root, "pass").returncode:
+        pytest.skip("unshare, ip and mount are needed for a network namespace")
+    if run_isolated(tmp_path, root, "pass").returncode:
         pytest.skip("network namespaces are not allowed here")
     if isinstance(client, Row):
         client.place()
-    outcome = enter(tmp_path, root, SCRIPT, str(client))
+    outcome = run_isolated(tmp_path, root, SCRIPT, str(client))
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    assert "nobody was asked" in outcome.stdout
+    assert "no other address was contacted" in outcome.stdout

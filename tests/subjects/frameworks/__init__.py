@@ -1,1 +1,1 @@
-"""Agents of real frameworks, driven as they are."""
+"""Agents of real frameworks."""

@@ -1,4 +1,4 @@
-"""Anything that takes a prompt can be driven, and is kept inside."""
+"""Functions as subjects, and their isolation from the network."""
 
 import asyncio
 import socket
@@ -36,11 +36,11 @@ async def ask_async(prompt: str) -> str | None:
     return answer.choices[0].message.content
 
 
-def ask_in_a_loop_of_its_own(prompt: str) -> str | None:
+def ask_in_new_loop(prompt: str) -> str | None:
     return asyncio.run(ask_async(prompt))
 
 
-def return_what_is_to_be_awaited(prompt: str) -> object:
+def return_coroutine(prompt: str) -> object:
     return ask_async(prompt)
 
 
@@ -49,30 +49,28 @@ class Agent:
         return ask(prompt)
 
 
-@pytest.mark.parametrize(
-    "function", [ask, ask_async, ask_in_a_loop_of_its_own, return_what_is_to_be_awaited, Agent()]
-)
-def test_every_kind_of_function_is_driven(function: object):
+@pytest.mark.parametrize("function", [ask, ask_async, ask_in_new_loop, return_coroutine, Agent()])
+def test_kinds_of_functions(function: object):
     with drive(function) as rehearsal:
         assert rehearsal.run(SCRIPT).text == "Hello."
 
 
-@pytest.mark.parametrize("function", [ask, ask_async, ask_in_a_loop_of_its_own])
-async def test_also_where_a_loop_runs_already(function: object):
+@pytest.mark.parametrize("function", [ask, ask_async, ask_in_new_loop])
+async def test_functions_in_a_running_event_loop(function: object):
     async with drive(function) as rehearsal:
         assert (await rehearsal.run(SCRIPT)).text == "Hello."
 
 
-async def test_many_at_once_hear_their_own_model():
-    async def one(word: str) -> str:
+async def test_concurrent_runs_have_separate_models():
+    async def run(word: str) -> str:
         async with drive(ask) as rehearsal:
             return (await rehearsal.run(when("Hi", [say(word)]))).text
 
     words = [f"word {number}" for number in range(8)]
-    assert await asyncio.gather(*map(one, words)) == words
+    assert await asyncio.gather(*map(run, words)) == words
 
 
-def test_a_loop_written_by_hand_has_its_tools_in_the_trace():
+def test_tool_calls_of_a_hand_written_loop_are_in_the_trace():
     def loop(prompt: str) -> None:
         client = openai.OpenAI(api_key="none")
         messages: list[Any] = [{"role": "user", "content": prompt}]
@@ -93,43 +91,43 @@ def test_a_loop_written_by_hand_has_its_tools_in_the_trace():
         assert run.results("add")[0].text == "3"
 
 
-def test_mocks_play_the_model_as_well():
+def test_mocks_as_source():
     with drive(ask, source=Mocks([{"match": "*Hi*", "text": "Hello."}])) as rehearsal:
         assert rehearsal.run("Hi").text == "Hello."
 
 
-def escape(_: str) -> None:
+def connect(_: str) -> None:
     socket.getaddrinfo("offbook.invalid", 443)
 
 
-def escape_quietly(prompt: str) -> None:
+def connect_and_ignore_errors(prompt: str) -> None:
     ask(prompt)
     with suppress(IsolationError):
-        escape(prompt)
+        connect(prompt)
 
 
-def test_what_would_leave_the_machine_fails_the_run_with_its_line():
-    with drive(escape) as rehearsal, pytest.raises(IsolationError) as refusal:
+def test_a_network_connection_fails_the_run_with_its_location():
+    with drive(connect) as rehearsal, pytest.raises(IsolationError) as refusal:
         rehearsal.run(SCRIPT)
-    assert refusal.value.where.endswith("in escape")
+    assert refusal.value.where.endswith("in connect")
 
 
-def test_what_was_refused_and_swallowed_is_told():
-    with drive(escape_quietly) as rehearsal:
+def test_a_refused_connection_that_is_ignored_is_a_warning():
+    with drive(connect_and_ignore_errors) as rehearsal:
         rehearsal.run(SCRIPT)
-        [told] = rehearsal.events.named("isolation.refused")
+        [event] = rehearsal.events.named("isolation.refused")
         warned = [verdict for verdict in rehearsal.events.verdicts if verdict.status == "warn"]
-    assert "offbook.invalid:443" in told.data["error"]
+    assert "offbook.invalid:443" in event.data["error"]
     assert [verdict.check for verdict in warned] == ["nothing leaves the machine"]
 
 
-@pytest.mark.parametrize("thing", [None, 7, "agent", [], Agent])
-def test_what_cannot_be_driven_is_refused(thing: object):
+@pytest.mark.parametrize("value", [None, 7, "agent", [], Agent])
+def test_other_objects_cannot_be_driven(value: object):
     with pytest.raises(UsageError, match="cannot drive"):
-        drive(thing)
+        drive(value)
 
 
-def test_a_function_has_no_tools_to_mock():
+def test_tools_of_a_function_cannot_be_mocked():
     with pytest.raises(UsageError, match="no tool 'add'"):
         drive(ask, mock_tools={"add": 3})
 

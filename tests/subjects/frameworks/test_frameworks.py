@@ -1,4 +1,4 @@
-"""An agent of a framework runs untouched: its model is scripted, its tools are its own."""
+"""Agents of each framework run unchanged: scripted model, real tools."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -23,11 +23,11 @@ from offbook.errors import (
 )
 from offbook.subjects.frameworks.framework import FrameworkSubject
 
-Found = list[int]
-Make = Callable[[Found], Any]
+Numbers = list[int]
+Make = Callable[[Numbers], Any]
 CLIENTS: list[genai.Client] = []
 
-# google-genai extends a class of aiohttp, which does not like it.
+# google-genai subclasses a class of aiohttp, which warns about it.
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession")
 
 
@@ -38,13 +38,13 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pydantic_agent(model: Any) -> Make:
-    def make(found: Found) -> Any:
+    def make(numbers: Numbers) -> Any:
         agent = pydantic_ai.Agent(model)
 
         @agent.tool_plain
         def find_order(number: int) -> str:  # pyright: ignore[reportUnusedFunction] - registered by its decorator
             """Find an order."""
-            found.append(number)
+            numbers.append(number)
             return f"order {number}"
 
         return agent
@@ -53,11 +53,11 @@ def pydantic_agent(model: Any) -> Make:
 
 
 def openai_agent(api: str) -> Make:
-    def make(found: Found) -> Any:
+    def make(numbers: Numbers) -> Any:
         @agents.function_tool
         def find_order(number: int) -> str:
             """Find an order."""
-            found.append(number)
+            numbers.append(number)
             return f"order {number}"
 
         client = openai.AsyncOpenAI()
@@ -69,11 +69,11 @@ def openai_agent(api: str) -> Make:
 
 
 def langchain_agent(model: str) -> Make:
-    def make(found: Found) -> Any:
+    def make(numbers: Numbers) -> Any:
         @tool
         def find_order(number: int) -> str:
             """Find an order."""
-            found.append(number)
+            numbers.append(number)
             return f"order {number}"
 
         create_agent: Any = cast("Any", langchain).create_agent
@@ -82,36 +82,36 @@ def langchain_agent(model: str) -> Make:
     return make
 
 
-def kept(client: genai.Client) -> genai.Client:
-    """One that lives on: it closes itself as soon as nobody holds it, whatever its chats do."""
+def keep_alive(client: genai.Client) -> genai.Client:
+    """Keep a reference: a client closes itself when it is collected, even if its chats live on."""
     CLIENTS.append(client)
     return client
 
 
-def google_chat(found: Found) -> Any:
+def google_chat(numbers: Numbers) -> Any:
     def find_order(number: int) -> str:
         """Find an order."""
-        found.append(number)
+        numbers.append(number)
         return f"order {number}"
 
-    return kept(genai.Client()).chats.create(model="m", config={"tools": [find_order]})
+    return keep_alive(genai.Client()).chats.create(model="m", config={"tools": [find_order]})
 
 
-def google_chat_async(found: Found) -> Any:
+def google_chat_async(numbers: Numbers) -> Any:
     async def find_order(number: int) -> str:
         """Find an order."""
-        found.append(number)
+        numbers.append(number)
         return f"order {number}"
 
-    return kept(genai.Client()).aio.chats.create(model="m", config={"tools": [find_order]})
+    return keep_alive(genai.Client()).aio.chats.create(model="m", config={"tools": [find_order]})
 
 
 def anthropic_runner(*, stream: bool) -> Make:
-    def make(found: Found) -> Any:
+    def make(numbers: Numbers) -> Any:
         @beta_tool
         def find_order(number: int) -> str:
             """Find an order."""
-            found.append(number)
+            numbers.append(number)
             return f"order {number}"
 
         return Anthropic().beta.messages.tool_runner(
@@ -121,11 +121,11 @@ def anthropic_runner(*, stream: bool) -> Make:
     return make
 
 
-def anthropic_runner_async(found: Found) -> Any:
+def anthropic_runner_async(numbers: Numbers) -> Any:
     @beta_async_tool
     async def find_order(number: int) -> str:
         """Find an order."""
-        found.append(number)
+        numbers.append(number)
         return f"order {number}"
 
     return AsyncAnthropic().beta.messages.tool_runner(
@@ -156,74 +156,74 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 def test_the_model_is_scripted_and_the_tool_is_real(make: Make):
-    found: Found = []
-    heard: list[str] = []
+    numbers: Numbers = []
+    received: list[str] = []
     script = [
-        call("find_order", {"number": 7}).then(lambda result: heard.append(result.text)),
+        call("find_order", {"number": 7}).then(lambda result: received.append(result.text)),
         say("Done."),
     ]
-    with drive(make(found)) as rehearsal:
+    with drive(make(numbers)) as rehearsal:
         run = rehearsal.run(when("Find order 7", script))
         assert run.tools == ["find_order"]
         assert run.calls("find_order")[0].input == {"number": 7}
         assert [result.text for result in run.results("find_order")] == ["order 7"]
         assert run.text == "Done."
-    assert (found, heard) == ([7], ["order 7"])
+    assert (numbers, received) == ([7], ["order 7"])
 
 
-async def test_it_is_the_same_where_one_awaits(make: Make):
-    found: Found = []
-    async with drive(make(found)) as rehearsal:
+async def test_agents_run_in_async_tests(make: Make):
+    numbers: Numbers = []
+    async with drive(make(numbers)) as rehearsal:
         run = await rehearsal.run(
             when("Find order 7", [call("find_order", {"number": 7}), say("Done.")])
         )
         assert run.tools == ["find_order"]
-    assert found == [7]
+    assert numbers == [7]
 
 
-def test_two_calls_in_one_message_are_both_run(make: Make):
-    found: Found = []
+def test_two_calls_in_one_message_both_run(make: Make):
+    numbers: Numbers = []
     both = [call("find_order", {"number": 1}), call("find_order", {"number": 2})]
-    with drive(make(found)) as rehearsal:
+    with drive(make(numbers)) as rehearsal:
         run = rehearsal.run(when("Find both", [both, say("Done.")]))
         assert run.tools == ["find_order", "find_order"]
-    assert sorted(found) == [1, 2]
+    assert sorted(numbers) == [1, 2]
 
 
-def test_the_conversation_goes_on(make: Make):
+def test_prompts_continue_the_conversation(make: Make):
     with drive(make([])) as rehearsal:
         rehearsal.run(
             when("Find order 7", [call("find_order", {"number": 7}), say("Done.")]),
             when("And now?", [say("Nothing.")]),
         )
         rehearsal.run(when("Bye", [say("Bye.")]))
-        said = [(m.role, m.text) for m in rehearsal.events.messages if m.role == "user"]
+        prompts = [(m.role, m.text) for m in rehearsal.events.messages if m.role == "user"]
         counts = [e.data["count"] for e in rehearsal.events.named("model.request")]
-    assert said == [("user", "Find order 7"), ("user", "And now?"), ("user", "Bye")]
+    assert prompts == [("user", "Find order 7"), ("user", "And now?"), ("user", "Bye")]
     assert counts == sorted(counts)
     assert counts[-1] >= 7
 
 
 def test_a_tool_is_mocked_in_place_and_restored(make: Make):
-    found: Found = []
-    agent = make(found)
+    numbers: Numbers = []
+    agent = make(numbers)
     script = when("Find it", [call("find_order", {"number": 7}), say("Done.")])
-    asked: list[Any] = []
+    received_params: list[Any] = []
 
     def mock(params: dict[str, Any]) -> str:
-        asked.append(params)
+        received_params.append(params)
         return "mocked"
 
     with drive(agent, mock_tools={"find_order": mock}) as mocked:
         results = mocked.run(script).results("find_order")
         assert [(result.text, result.mocked) for result in results] == [("mocked", True)]
-    assert (found, asked) == ([], [{"number": 7}])
+    assert (numbers, received_params) == ([], [{"number": 7}])
     with drive(agent) as real:
         assert not real.run(script).results("find_order")[0].mocked
-    assert found == [7]
+    assert numbers == [7]
 
 
-def test_a_mock_is_told_as_one_under_the_name_of_the_script():
+def test_a_mocked_result_is_marked_under_its_alias():
     agent = pydantic_agent("openai-chat:m")([])
     names = {"look": "find_order"}
     with drive(agent, mock_tools={"find_order": "mocked"}, tool_aliases=names) as rehearsal:
@@ -231,7 +231,7 @@ def test_a_mock_is_told_as_one_under_the_name_of_the_script():
         assert run.results("look")[0].mocked
 
 
-def test_an_async_mock_a_plain_value_and_an_unused_one(make: Make):
+def test_mocks_can_be_async_constant_or_unused(make: Make):
     async def answer(params: dict[str, Any]) -> str:
         return f"late {params['number']}"
 
@@ -242,28 +242,30 @@ def test_an_async_mock_a_plain_value_and_an_unused_one(make: Make):
         assert rehearsal.run(script).results("find_order")[0].text == "plain"
     with drive(make([]), mock_tools={"find_order": "plain"}) as rehearsal:
         rehearsal.run(when("Hi", [say("Hi.")]))
-    told = [verdict.message for verdict in rehearsal.events.verdicts if verdict.status == "warn"]
-    assert told == ["never used: mock_tools find_order"]
+    warnings = [
+        verdict.message for verdict in rehearsal.events.verdicts if verdict.status == "warn"
+    ]
+    assert warnings == ["never used: mock_tools find_order"]
 
 
-def test_a_mock_for_a_tool_that_is_not_there_names_the_nearest(make: Make):
+def test_a_mock_of_an_unknown_tool_suggests_the_nearest(make: Make):
     with pytest.raises(UsageError, match="did you mean 'find_order'"):
         drive(make([]), mock_tools={"find_ordr": "x"})
 
 
-def test_a_tool_that_the_agent_does_not_offer_fails_the_run_at_once(make: Make):
+def test_a_call_of_an_unknown_tool_fails_the_run_at_once(make: Make):
     with drive(make([])) as rehearsal:
         with pytest.raises(ScriptMismatch, match="did you mean 'find_order'"):
             rehearsal.run(when("Find it", [call("find_ordr", {}), say("Done.")]))
         assert len(rehearsal.events.named("model.request")) == 1
 
 
-def test_an_agent_that_asks_for_more_fails_the_run(make: Make):
+def test_an_exhausted_script_fails_the_run(make: Make):
     with drive(make([])) as rehearsal, pytest.raises(ScriptExhausted):
         rehearsal.run(when("Find it", [call("find_order", {"number": 7})]))
 
 
-def test_what_a_callback_raises_fails_the_run_as_it_is(make: Make):
+def test_an_exception_in_then_fails_the_run_unchanged(make: Make):
     def complain(_: object) -> None:
         raise ZeroDivisionError("on purpose")
 
@@ -273,16 +275,16 @@ def test_what_a_callback_raises_fails_the_run_as_it_is(make: Make):
         )
 
 
-def test_an_agent_that_gives_up_because_its_provider_refused_ends_the_turn(make: Make):
+def test_a_scripted_provider_error_ends_the_turn(make: Make):
     with drive(make([])) as rehearsal:
         run = rehearsal.run(when("Find it", [fail("no such key", status=401)]))
-        [told] = run.events.named("agent.error")
+        [event] = run.events.named("agent.error")
         error = cast("FrameworkSubject", rehearsal.subject).error
-    assert "no such key" in told.data["error"]
+    assert "no such key" in event.data["error"]
     assert "no such key" in str(error)
 
 
-def test_what_the_agent_itself_raises_fails_the_run():
+def test_an_exception_of_the_agent_fails_the_run():
     agent = pydantic_ai.Agent("openai:m")
 
     @agent.tool_plain
@@ -304,11 +306,11 @@ def test_a_handoff_is_in_the_trace(*, wrapped: bool):
             when("Refund", [call("transfer_to_refunds"), say("Refunded.")]),
             when("Thanks", [say("Welcome.")]),
         )
-        [told] = rehearsal.events.named("handoff")
-    assert told.data == {"from": "triage", "to": "refunds"}
+        [event] = rehearsal.events.named("handoff")
+    assert event.data == {"from": "triage", "to": "refunds"}
 
 
-def test_a_tool_behind_a_handoff_can_be_mocked():
+def test_a_tool_after_a_handoff_can_be_mocked():
     @agents.function_tool
     def refund(number: int) -> str:
         """Refund it."""
@@ -324,26 +326,26 @@ def test_a_tool_behind_a_handoff_can_be_mocked():
         assert rehearsal.run(when("Go", script)).results("refund")[0].text == "not really"
 
 
-def test_options_go_to_the_framework():
+def test_options_are_passed_to_the_framework():
     agent = pydantic_ai.Agent("openai:m", deps_type=str)
 
     @agent.tool
     def whoami(ctx: pydantic_ai.RunContext[str]) -> str:  # pyright: ignore[reportUnusedFunction] - registered by its decorator
-        """Tell."""
+        """Return the user."""
         return ctx.deps
 
-    with drive(agent, deps="somebody") as rehearsal:
+    with drive(agent, deps="ada") as rehearsal:
         run = rehearsal.run(when("Who?", [call("whoami"), say("You.")]))
-        assert run.results("whoami")[0].text == "somebody"
+        assert run.results("whoami")[0].text == "ada"
 
 
-def test_an_option_that_the_framework_does_not_take_is_refused_at_once(make: Make):
+def test_an_unknown_option_is_refused_at_once_with_the_nearest(make: Make):
     with pytest.raises(UsageError, match="unknown option 'lenint'") as caught:
         drive(make([]), lenint=["missing_max_tokens"])
     assert "did you mean 'lenient'" in str(caught.value)
 
 
-def test_what_the_framework_gave_back_is_kept():
+def test_the_result_of_the_framework_is_kept():
     agent = pydantic_ai.Agent("openai:m", output_type=int)
     with drive(agent) as rehearsal:
         rehearsal.run(when("How many?", [call("final_result", {"response": 7})]))
@@ -351,7 +353,7 @@ def test_what_the_framework_gave_back_is_kept():
     assert result.output == 7
 
 
-def test_a_base_url_that_is_no_providers_is_answered_when_it_is_given():
+def test_a_custom_base_url_is_intercepted_with_urls():
     provider = OpenAIProvider(base_url="https://gateway.example/llm/v1", api_key="none")
     agent = pydantic_ai.Agent(OpenAIChatModel("m", provider=provider))
     script = when("Hi", [say("Hello.")])

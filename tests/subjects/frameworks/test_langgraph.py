@@ -1,4 +1,4 @@
-"""A graph is told node by node, and keeps its own memory where it has one."""
+"""LangGraph: steps, checkpointers, and tool mocks."""
 
 from typing import Annotated, Any, cast
 
@@ -46,24 +46,24 @@ def nodes(events: Events) -> list[tuple[str, str]]:
 def test_nodes_are_steps_in_the_trace():
     with drive(agent()) as rehearsal:
         run = rehearsal.run(SCRIPT)
-        told = nodes(run.events)
+        steps = nodes(run.events)
     both = ("step.start", "step.end")
-    assert told == [(event, node) for node in ("model", "tools", "model") for event in both]
+    assert steps == [(event, node) for node in ("model", "tools", "model") for event in both]
 
 
-def test_the_nodes_of_a_graph_within_are_told_with_their_way():
+def test_nodes_of_a_subgraph_have_its_path():
     with drive(graph_of(agent())) as rehearsal:
-        told = nodes(rehearsal.run(SCRIPT).events)
-    assert told[0] == ("step.start", "outer")
-    assert ("step.end", "outer/tools") in told
+        steps = nodes(rehearsal.run(SCRIPT).events)
+    assert steps[0] == ("step.start", "outer")
+    assert ("step.end", "outer/tools") in steps
 
 
-def test_a_tool_of_a_graph_within_is_mocked():
+def test_a_tool_of_a_subgraph_can_be_mocked():
     with drive(graph_of(agent()), mock_tools={"find_order": "mocked"}) as rehearsal:
         assert rehearsal.run(SCRIPT).results("find_order")[0].text == "mocked"
 
 
-def test_a_checkpointer_remembers_and_runs_do_not_share_it():
+def test_runs_do_not_share_the_thread_of_a_checkpointer():
     saved = agent(checkpointer=InMemorySaver())
     for _ in range(2):
         with drive(saved) as rehearsal:
@@ -72,7 +72,7 @@ def test_a_checkpointer_remembers_and_runs_do_not_share_it():
         assert counts == [1, 3, 5]
 
 
-def test_a_thread_that_is_given_goes_on():
+def test_a_given_thread_is_continued():
     saved = agent(checkpointer=InMemorySaver())
     for expected in ([1], [3]):
         with drive(saved, config={"configurable": {"thread_id": "mine"}}) as rehearsal:
@@ -82,26 +82,26 @@ def test_a_thread_that_is_given_goes_on():
 
 
 @pytest.mark.parametrize("response_format", ["content", "content_and_artifact"])
-def test_a_mock_sees_what_the_model_gave_and_nothing_injected(response_format: Any):
+def test_a_mock_receives_no_injected_parameters(response_format: Any):
     @tool(response_format=response_format)
     def find_it(number: int, shop: Annotated[str, InjectedToolArg] = "corner") -> Any:
         """Find it."""
         raise AssertionError(number, shop)
 
-    asked: list[Any] = []
+    received_params: list[Any] = []
 
     def mock(params: dict[str, Any]) -> str:
-        asked.append(params)
+        received_params.append(params)
         return "mocked"
 
     found = create_agent("openai:m", tools=[find_it])
     with drive(found, mock_tools={"find_it": mock}) as rehearsal:
         run = rehearsal.run(when("Go", [call("find_it", {"number": 7}), say("Done.")]))
         assert run.results("find_it")[0].text == "mocked"
-    assert asked == [{"number": 7}]
+    assert received_params == [{"number": 7}]
 
 
-def test_a_tool_is_itself_again():
+def test_a_mocked_tool_is_restored():
     before = dict(vars(find_order))
     with drive(agent(), mock_tools={"find_order": "mocked"}):
         assert vars(find_order) != before
@@ -110,7 +110,7 @@ def test_a_tool_is_itself_again():
     assert {name: after.get(name) for name in before} == before
 
 
-def test_a_tool_written_as_a_class_is_mocked():
+def test_a_tool_class_can_be_mocked():
     class Find(BaseTool):
         name: str = "find_order"
         description: str = "Find an order."
@@ -123,7 +123,7 @@ def test_a_tool_written_as_a_class_is_mocked():
         assert rehearsal.run(SCRIPT).results("find_order")[0].text == "7"
 
 
-def test_a_node_that_fails_is_told_and_fails_the_run():
+def test_a_failing_node_is_emitted_and_fails_the_run():
     def explode(_: Any) -> None:
         raise ZeroDivisionError("on purpose")
 

@@ -1,4 +1,4 @@
-"""Agents of smolagents say everything in calls, and end with one."""
+"""smolagents: every reply is a tool call, the last one is the answer."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_the_model_is_scripted_and_the_tool_is_real(*, streamed: bool):
     assert tool.found == [7]
 
 
-def test_the_conversation_goes_on_and_a_new_one_starts_anew():
+def test_prompts_continue_the_conversation_and_a_new_run_starts_empty():
     one = agent(FindOrder())
     for _ in range(2):
         with drive(one) as rehearsal:

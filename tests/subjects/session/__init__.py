@@ -1,1 +1,1 @@
-"""The agent session keeps its promises."""
+"""The agent session."""

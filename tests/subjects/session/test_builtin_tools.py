@@ -1,4 +1,4 @@
-"""The built-in tools work for real, and leave nothing running."""
+"""The built-in tools: bash, read, write and edit."""
 
 import asyncio
 import os
@@ -17,8 +17,8 @@ from offbook.subjects.session.hooks import Context
 JSON = dict[str, Any]
 
 
-def use(tmp_path: Path, tool: str, params: JSON) -> tuple[str, bool, Any]:
-    """What a tool answers in this folder: its text, whether it is an error, its details."""
+def run_tool(tmp_path: Path, tool: str, params: JSON) -> tuple[str, bool, Any]:
+    """Run a tool in this folder; return its text, its error flag and its details."""
     with session(cwd=tmp_path) as t:
         t.run(when("x", [call(tool, params), say("ok")]))
         (result,) = t.events.tool_results
@@ -38,27 +38,27 @@ def use(tmp_path: Path, tool: str, params: JSON) -> tuple[str, bool, Any]:
     ],
     ids=["both streams", "nothing", "exit code", "words and exit code", "no text", "no input"],
 )
-def test_bash_tells_what_was_printed_and_how_it_ended(
+def test_bash_returns_the_output_and_the_exit_code(
     tmp_path: Path, command: str, text: str, code: int
 ):
     expected = (text, bool(code), {"exit_code": code})
-    assert use(tmp_path, "bash", {"command": command}) == expected
+    assert run_tool(tmp_path, "bash", {"command": command}) == expected
 
 
-def test_bash_works_in_the_folder_of_the_session(tmp_path: Path):
-    text, _, _ = use(tmp_path, "bash", {"command": "pwd; touch here"})
+def test_bash_runs_in_the_working_directory(tmp_path: Path):
+    text, _, _ = run_tool(tmp_path, "bash", {"command": "pwd; touch here"})
     assert text.strip() == str(tmp_path.resolve())
     assert (tmp_path / "here").exists()
 
 
-def test_bash_cuts_what_nobody_would_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_bash_truncates_long_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(builtin_tools, "MAX_TEXT", 10)
-    text, _, _ = use(tmp_path, "bash", {"command": "printf 123456789012345"})
+    text, _, _ = run_tool(tmp_path, "bash", {"command": "printf 123456789012345"})
     assert text == "1234567890\n(5 more characters)"
 
 
-def gone(pid: int) -> bool:
-    """Whether a process ends, or has ended: a signal takes a moment to arrive."""
+def has_exited(pid: int) -> bool:
+    """Return True if a process exits within 10 seconds; a signal may take some time."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -69,43 +69,43 @@ def gone(pid: int) -> bool:
         os.close(process)
 
 
-def test_bash_does_not_wait_for_what_it_left_in_the_background_and_ends_it(tmp_path: Path):
-    text, is_error, _ = use(tmp_path, "bash", {"command": "sleep 1000 & echo $!"})
+def test_bash_kills_background_processes_without_waiting(tmp_path: Path):
+    text, is_error, _ = run_tool(tmp_path, "bash", {"command": "sleep 1000 & echo $!"})
     assert not is_error
-    assert gone(int(text))
+    assert has_exited(int(text))
 
 
-def test_bash_ends_the_whole_group_when_its_time_is_over(tmp_path: Path):
+def test_bash_kills_the_process_group_on_timeout(tmp_path: Path):
     command = "echo $$; (sleep 1000 & echo $!; wait)"
-    text, is_error, details = use(tmp_path, "bash", {"command": command, "timeout": 0.3})
+    text, is_error, details = run_tool(tmp_path, "bash", {"command": command, "timeout": 0.3})
     assert is_error
     assert details == {"timeout": 0.3}
     *pids, last = text.split("\n", 2)
     assert last.strip() == "(timed out after 0.3 s)"
-    assert all(gone(int(pid)) for pid in pids)
+    assert all(has_exited(int(pid)) for pid in pids)
 
 
 @pytest.mark.parametrize("when_", ["while it starts", "while it runs"])
-async def test_bash_ends_the_whole_group_when_it_is_cancelled(tmp_path: Path, when_: str):
+async def test_bash_kills_the_process_group_when_cancelled(tmp_path: Path, when_: str):
     os.mkfifo(tmp_path / "pipe")
-    nobody: Any = None
-    context = Context(tmp_path, nobody, {}, nobody)
+    unused: Any = None
+    context = Context(tmp_path, unused, {}, unused)
     command = "sleep 1000 & echo $$ $! > pipe; wait"
     task = asyncio.ensure_future(run_bash({"command": command}, context))
     if when_ == "while it starts":
         for _ in range(4):
             await asyncio.sleep(0)
-        pids = (tmp_path / "pipe").read_text()  # the loop stands still: it cannot hear of it
+        pids = (tmp_path / "pipe").read_text()  # blocks the loop, so it is not notified
     else:
         pids = await asyncio.to_thread((tmp_path / "pipe").read_text)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert all(gone(int(pid)) for pid in pids.split())
+    assert all(has_exited(int(pid)) for pid in pids.split())
 
 
-def test_bash_that_is_ended_by_a_signal_says_so(tmp_path: Path):
-    text, is_error, details = use(tmp_path, "bash", {"command": "kill -9 $$"})
+def test_bash_reports_a_signal_as_a_negative_exit_code(tmp_path: Path):
+    text, is_error, details = run_tool(tmp_path, "bash", {"command": "kill -9 $$"})
     assert (is_error, details) == (True, {"exit_code": -signal.SIGKILL})
     assert text == "(exit code -9)"
 
@@ -120,13 +120,13 @@ def test_bash_that_is_ended_by_a_signal_says_so(tmp_path: Path):
         ({"offset": 9}, ""),
     ],
 )
-def test_read_gives_a_file_or_some_of_its_lines(tmp_path: Path, params: JSON, text: str):
+def test_read_returns_a_file_or_a_range_of_lines(tmp_path: Path, params: JSON, text: str):
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
-    assert use(tmp_path, "read", {"path": "a.txt", **params})[0] == text
+    assert run_tool(tmp_path, "read", {"path": "a.txt", **params})[0] == text
 
 
 @pytest.mark.parametrize(
-    "tool, params, says",
+    "tool, params, expected",
     [
         ("read", {"path": "none.txt"}, "none.txt: No such file or directory"),
         ("read", {"path": "folder"}, "folder: Is a directory"),
@@ -140,27 +140,25 @@ def test_read_gives_a_file_or_some_of_its_lines(tmp_path: Path, params: JSON, te
         ("edit", {"path": "a.txt", "old": "", "new": "b"}, "occurs 0 times in a.txt"),
     ],
 )
-def test_what_a_file_tool_cannot_do_is_an_error_result(
-    tmp_path: Path, tool: str, params: JSON, says: str
-):
+def test_file_errors_are_error_results(tmp_path: Path, tool: str, params: JSON, expected: str):
     (tmp_path / "folder").mkdir()
     (tmp_path / "raw").write_bytes(b"\xff")
     (tmp_path / "a.txt").write_text("aa aa")
-    text, is_error, details = use(tmp_path, tool, params)
+    text, is_error, details = run_tool(tmp_path, tool, params)
     assert is_error
-    assert says in text
+    assert expected in text
     assert details["path"].startswith(str(tmp_path.resolve()))
 
 
-def test_write_makes_the_folders_and_counts_the_bytes(tmp_path: Path):
-    text, is_error, _ = use(tmp_path, "write", {"path": "a/b/c.txt", "content": "über"})
+def test_write_creates_folders_and_reports_the_size(tmp_path: Path):
+    text, is_error, _ = run_tool(tmp_path, "write", {"path": "a/b/c.txt", "content": "über"})
     assert (text, is_error) == ("wrote 5 bytes to a/b/c.txt", False)
     assert (tmp_path / "a/b/c.txt").read_text(encoding="utf-8") == "über"
 
 
-def test_edit_replaces_a_text_that_is_there_once(tmp_path: Path):
+def test_edit_replaces_a_text_that_occurs_once(tmp_path: Path):
     (tmp_path / "a.txt").write_text("one two three")
-    text, is_error, _ = use(tmp_path, "edit", {"path": "a.txt", "old": "two", "new": "2"})
+    text, is_error, _ = run_tool(tmp_path, "edit", {"path": "a.txt", "old": "two", "new": "2"})
     assert (text, is_error) == ("edited a.txt", False)
     assert (tmp_path / "a.txt").read_text() == "one 2 three"
 
@@ -177,9 +175,7 @@ def test_edit_replaces_a_text_that_is_there_once(tmp_path: Path):
         ("edit", {"path": "a", "old": "b"}),
     ],
 )
-def test_parameters_that_a_tool_does_not_take_leave_an_error_result(
-    tmp_path: Path, tool: str, params: JSON
-):
-    text, is_error, _ = use(tmp_path, tool, params)
+def test_invalid_parameters_are_error_results(tmp_path: Path, tool: str, params: JSON):
+    text, is_error, _ = run_tool(tmp_path, tool, params)
     assert is_error
     assert f"Validation failed for tool '{tool}'" in text

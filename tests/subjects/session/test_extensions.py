@@ -1,4 +1,4 @@
-"""Extensions are loaded for real, from wherever they live; what cannot be loaded says why."""
+"""Loading extensions from every kind of location, and the errors when that fails."""
 
 import importlib
 import sys
@@ -23,15 +23,15 @@ def extension(api):
 """
 
 
-def said(extension: object) -> str:
-    """What the tool `hello` of this extension says."""
+def run_hello(extension: object) -> str:
+    """Return the result of the tool `hello` of this extension."""
     with session(extensions=[extension]) as t:
         t.run(when("x", [call("hello"), say("ok")]))
         return t.events.tool_results[0].text
 
 
-def reach(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let the modules in this folder be imported."""
+def add_to_path(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Make the modules in this folder importable."""
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     importlib.invalidate_caches()
 
@@ -43,74 +43,68 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_extension_is_loaded_from_the_path_of_its_file(file: Path):
-    assert said(str(file)) == "from a file"
-    assert said(file) == "from a file"
+def test_extension_from_a_file_path(file: Path):
+    assert run_hello(str(file)) == "from a file"
+    assert run_hello(file) == "from a file"
 
 
-def test_a_relative_path_is_taken_from_where_the_test_runs(
+def test_relative_path_is_resolved_from_the_working_directory(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(file.parent)
-    assert said("greeter.py") == "from a file"
-    assert said("./greeter.py") == "from a file"
+    assert run_hello("greeter.py") == "from a file"
+    assert run_hello("./greeter.py") == "from a file"
 
 
-def test_an_extension_is_loaded_from_a_folder_that_is_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_extension_from_a_package_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     package = tmp_path / "greeter"
     package.mkdir()
-    (package / "words.py").write_text("GREETING = 'from a package'\n")
+    (package / "text.py").write_text("GREETING = 'from a package'\n")
     (package / "late.py").write_text("GREETING = 'imported late'\n")
     (package / "__init__.py").write_text(
-        "from .words import GREETING\n"
+        "from .text import GREETING\n"
         + HELLO
         + "    @api.tool('later')\n"
         + "    def later(params, ctx):\n"
         + "        from .late import GREETING\n"
         + "        return GREETING\n"
     )
-    assert said(str(package)) == "from a package"
+    assert run_hello(str(package)) == "from a package"
     monkeypatch.chdir(tmp_path)
-    assert said("greeter") == "from a package"
+    assert run_hello("greeter") == "from a package"
     with session(extensions=[package]) as t:
         t.run(when("x", [call("later"), say("ok")]))
         assert t.events.tool_results[0].text == "imported late"
 
 
-def test_an_extension_is_loaded_from_a_module_and_its_attribute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_extension_from_a_module_and_an_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "offbook_test_module.py").write_text(
         HELLO.replace("GREETING", "'from a module'") + "other = extension\n"
     )
-    reach(monkeypatch, tmp_path)
+    add_to_path(monkeypatch, tmp_path)
     try:
-        assert said("offbook_test_module:other") == "from a module"
-        assert said("offbook_test_module:") == "from a module"
+        assert run_hello("offbook_test_module:other") == "from a module"
+        assert run_hello("offbook_test_module:") == "from a module"
     finally:
         sys.modules.pop("offbook_test_module", None)
 
 
-def install(tmp_path: Path, target: str) -> None:
-    """A package beside others that offers an extension."""
+def install_package(tmp_path: Path, target: str) -> None:
+    """Install a package with an entry point."""
     info = tmp_path / "greeter-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeter\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[offbook.extensions]\ngreeter = {target}\n")
 
 
-def test_an_extension_is_loaded_from_an_entry_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_extension_from_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "offbook_test_entry.py").write_text(
         HELLO.replace("GREETING", "'from an entry point'") + "nothing = 5\n"
     )
-    install(tmp_path, "offbook_test_entry:extension")
-    reach(monkeypatch, tmp_path)
+    install_package(tmp_path, "offbook_test_entry:extension")
+    add_to_path(monkeypatch, tmp_path)
     try:
-        assert said("greeter") == "from an entry point"
+        assert run_hello("greeter") == "from an entry point"
         with pytest.raises(ExtensionError, match="did you mean 'greeter'"):
             session(extensions=["greter"])
     finally:
@@ -118,28 +112,28 @@ def test_an_extension_is_loaded_from_an_entry_point(
 
 
 @pytest.mark.parametrize(
-    "target, says",
+    "target, expected",
     [
         ("offbook_test_bad:nothing", "the entry point must be a function, got int"),
         ("no_such_module:x", "install 'no_"),
     ],
 )
-def test_an_entry_point_that_leads_nowhere_is_an_error_with_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, says: str
+def test_broken_entry_point_is_an_error_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, expected: str
 ):
     (tmp_path / "offbook_test_bad.py").write_text("nothing = 5\n")
-    install(tmp_path, target)
-    reach(monkeypatch, tmp_path)
+    install_package(tmp_path, target)
+    add_to_path(monkeypatch, tmp_path)
     try:
         with pytest.raises(ExtensionError) as caught:
             session(extensions=["greeter"])
-        assert says in str(caught.value)
+        assert expected in str(caught.value)
         assert caught.value.where == "greeter"
     finally:
         sys.modules.pop("offbook_test_bad", None)
 
 
-def test_an_extension_is_a_function_or_whatever_can_be_called_like_one():
+def test_extension_from_any_callable():
     def function(api: Api) -> None:
         @api.tool("hello")
         def hello(params: JSON, ctx: Context) -> str:
@@ -153,26 +147,26 @@ def test_an_extension_is_a_function_or_whatever_can_be_called_like_one():
             function(api)
 
     for extension in (function, coroutine, Object()):
-        assert said(extension) == "from a function"
+        assert run_hello(extension) == "from a function"
 
 
-def test_each_session_loads_a_file_afresh_and_with_it_its_neighbours(tmp_path: Path):
+def test_each_session_reloads_a_file_and_its_siblings(tmp_path: Path):
     (tmp_path / "state.py").write_text("count = []\n")
     (tmp_path / "counting.py").write_text(
         "import state\nstate.count.append(1)\n" + HELLO.replace("GREETING", "str(state.count)")
     )
-    assert [said(tmp_path / "counting.py") for _ in range(2)] == ["[1]", "[1]"]
+    assert [run_hello(tmp_path / "counting.py") for _ in range(2)] == ["[1]", "[1]"]
     assert "state" not in sys.modules
 
 
-def test_nothing_of_a_loaded_file_stays_behind(file: Path):
+def test_no_module_of_a_loaded_file_remains(file: Path):
     before, path = set(sys.modules), list(sys.path)
-    said(file)
+    run_hello(file)
     assert {name for name in set(sys.modules) - before if "offbook_extension" in name} == set()
     assert sys.path == path
 
 
-def test_a_file_is_a_module_like_any_other_while_its_session_lives(tmp_path: Path):
+def test_a_loaded_file_is_a_regular_module_during_the_session(tmp_path: Path):
     file = tmp_path / "typed.py"
     file.write_text(
         "from __future__ import annotations\n"
@@ -184,20 +178,20 @@ def test_a_file_is_a_module_like_any_other_while_its_session_lives(tmp_path: Pat
         "    def hello(params, ctx):\n"
         "        return str(typing.get_type_hints(Point))\n"
     )
-    assert "int" in said(file)
+    assert "int" in run_hello(file)
 
 
-# -------------------------------------------------------------------------- what cannot be loaded
+# --------------------------------------------------------------------------------- load errors
 
 
-def source(tmp_path: Path, **files: str) -> Path:
+def write_modules(tmp_path: Path, **files: str) -> Path:
     for name, text in files.items():
         (tmp_path / f"{name}.py").write_text(text)
     return tmp_path / "main.py"
 
 
 @pytest.mark.parametrize(
-    "files, says",
+    "files, expected",
     [
         (
             {"main": "x = 1\n"},
@@ -220,7 +214,7 @@ def source(tmp_path: Path, **files: str) -> Path:
     ids=[
         "no entry",
         "misspelled entry",
-        "entry is no function",
+        "entry is not a function",
         "syntax error",
         "missing dependency",
         "raises on import",
@@ -231,27 +225,27 @@ def source(tmp_path: Path, **files: str) -> Path:
         "circular import",
     ],
 )
-def test_a_file_that_cannot_be_loaded_is_an_error_with_the_place_and_the_mend(
-    tmp_path: Path, files: dict[str, str], says: list[str]
+def test_a_file_that_fails_to_load_is_an_error_with_location_and_fix(
+    tmp_path: Path, files: dict[str, str], expected: list[str]
 ):
-    main = source(tmp_path, **files)
+    main = write_modules(tmp_path, **files)
     modules, path = set(sys.modules), list(sys.path)
     with pytest.raises(ExtensionError) as caught:
         session(extensions=[main])
     assert str(main) in str(caught.value)
-    for words in says:
-        assert words in str(caught.value)
+    for text in expected:
+        assert text in str(caught.value)
     left = {name for name in set(sys.modules) - modules if "offbook_extension" in name}
     assert (left, sys.path) == (set(), path)
 
 
 def test_the_original_error_is_the_cause(tmp_path: Path):
     with pytest.raises(ExtensionError) as caught:
-        session(extensions=[source(tmp_path, main="1 / 0\n")])
+        session(extensions=[write_modules(tmp_path, main="1 / 0\n")])
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_a_missing_file_is_an_error_with_the_nearest_one(file: Path):
+def test_a_missing_file_is_an_error_with_the_nearest_name(file: Path):
     with pytest.raises(ExtensionError) as caught:
         session(extensions=[str(file.with_name("greter.py"))])
     assert "file not found" in str(caught.value)
@@ -265,70 +259,68 @@ def test_a_folder_without_an_init_is_an_error(tmp_path: Path):
 
 
 @pytest.mark.parametrize("spec", [5, None, b"x", ["a.py"]])
-def test_what_is_no_extension_is_refused(spec: object):
+def test_other_values_are_not_extensions(spec: object):
     with pytest.raises(ExtensionError, match="expected an extension, got"):
         session(extensions=[spec])
 
 
-# --------------------------------------------------------------------- what an extension may not do
+# ------------------------------------------------------------------------- wrong registrations
 
 
-def nothing(*_: object) -> None: ...
+def do_nothing(*_: object) -> None: ...
 
 
-def new(_params: JSON, _ctx: Context) -> str:
+def new_tool(_params: JSON, _ctx: Context) -> str:
     return "I am new"
 
 
 MISTAKES: list[tuple[Callable[[Any], object], str]] = [
-    (lambda api: api.register_tool("", nothing), "a tool needs a name"),
+    (lambda api: api.register_tool("", do_nothing), "a tool needs a name"),
     (lambda api: api.register_tool("a", 5), "tool 'a': expected a function, got int"),
     (
-        lambda api: api.register_tool("a", nothing, parameters=[1]),
+        lambda api: api.register_tool("a", do_nothing, parameters=[1]),
         "tool 'a': expected a dict as parameters, got list",
     ),
     (
-        lambda api: api.register_tool("a", nothing, parameters={"type": "nope"}),
+        lambda api: api.register_tool("a", do_nothing, parameters={"type": "nope"}),
         "invalid parameter schema",
     ),
-    (lambda api: api.register_tool("a", nothing, parameters={"x": object}), "is not JSON"),
-    (lambda api: [api.register_tool("a", nothing) for _ in "ab"], "registered twice"),
-    (lambda api: api.on("tool_cal")(nothing), "did you mean 'tool_call'"),
+    (lambda api: api.register_tool("a", do_nothing, parameters={"x": object}), "is not JSON"),
+    (lambda api: [api.register_tool("a", do_nothing) for _ in "ab"], "registered twice"),
+    (lambda api: api.on("tool_cal")(do_nothing), "did you mean 'tool_call'"),
     (lambda api: api.on("tool_call")(5), "expected a function as tool_call hook, got int"),
     (lambda api: api.command(5), "a command needs a name"),
     (lambda api: api.command("/"), "a command needs a name"),
     (lambda api: api.command("a")(5), "command /a: expected a function, got int"),
-    (lambda api: [api.command("a")(nothing) for _ in "ab"], "/a is registered twice"),
+    (lambda api: [api.command("a")(do_nothing) for _ in "ab"], "/a is registered twice"),
     (lambda api: api.set_active_tools(["bsh"]), "did you mean 'bash'"),
     (lambda api: api.set_active_tools("bash"), "expected a list of names, got str"),
 ]
 
 
-@pytest.mark.parametrize("load, says", MISTAKES)
-def test_what_an_extension_registers_wrongly_is_an_error_where_it_does(
-    load: Callable[[Any], object], says: str
-):
+@pytest.mark.parametrize("load, expected", MISTAKES)
+def test_wrong_registrations_are_errors(load: Callable[[Any], object], expected: str):
     def extension(api: Api) -> None:
         load(api)
 
     with pytest.raises(OffbookError) as caught:
         session(extensions=[extension])
-    assert says in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_two_extensions_cannot_register_the_same_tool():
     def one(api: Api) -> None:
-        api.register_tool("plan", nothing)
+        api.register_tool("plan", do_nothing)
 
     def two(api: Api) -> None:
-        api.register_tool("plan", nothing)
+        api.register_tool("plan", do_nothing)
 
     with pytest.raises(UsageError, match="'plan' is registered twice") as caught:
         session(extensions=[one, two])
     assert "already registered by" in str(caught.value)
 
 
-def test_an_extension_may_put_its_own_tool_in_the_place_of_a_built_in():
+def test_an_extension_can_replace_a_builtin_tool():
     def extension(api: Api) -> None:
         @api.tool("bash")
         def bash(params: JSON, ctx: Context) -> str:
@@ -339,11 +331,11 @@ def test_an_extension_may_put_its_own_tool_in_the_place_of_a_built_in():
         assert t.events.tool_results[0].text == "my own"
 
 
-def test_an_extension_knows_all_tools_and_may_bring_more_while_it_runs():
+def test_an_extension_can_list_all_tools_and_register_more_later():
     def extension(api: Api) -> None:
         @api.tool("grow")
         def grow(params: JSON, ctx: Context) -> str:
-            api.register_tool("grown", new)
+            api.register_tool("grown", new_tool)
             return ", ".join(api.tools)
 
     with session(extensions=[extension]) as t:

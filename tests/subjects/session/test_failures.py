@@ -1,4 +1,4 @@
-"""The promises of the harness, kept to the letter: nothing fails quietly."""
+"""Failures in a session: each one fails the run or is an error result, none is silent."""
 
 import traceback
 from typing import Any
@@ -35,17 +35,17 @@ def test_a_real_tool_that_raises_fails_the_run_with_the_step():
     with session(extensions=[breaking]) as t:
         with pytest.raises(ToolFailed) as caught:
             t.run(when("x", [call("count", {"n": 1}), call("break"), say("ok")]))
-        told = str(caught.value)
-        assert "Error during tool execution at playbook step 2 (call 'break')" in told
-        assert "ZeroDivisionError: it broke" in told
-        assert "propagate_errors=False" in told
+        message = str(caught.value)
+        assert "Error during tool execution at playbook step 2 (call 'break')" in message
+        assert "ZeroDivisionError: it broke" in message
+        assert "propagate_errors=False" in message
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
         assert isinstance(caught.value, AssertionError)
         (error,) = t.events.named("session.error")
         assert error.data["step"] == 2
 
 
-def test_a_real_tool_that_raises_leaves_an_error_result_where_errors_are_not_propagated():
+def test_a_real_tool_that_raises_is_an_error_result_without_propagation():
     with session(extensions=[breaking], propagate_errors=False) as t:
         t.run(when("x", [call("break"), say("ok")]))
         (result,) = t.events.tool_results
@@ -77,7 +77,7 @@ def test_an_unknown_tool_fails_with_the_nearest_name_before_anything_runs():
         assert t.events.named("agent.start") == []
 
 
-def test_a_tool_that_is_switched_off_fails_with_what_is_offered():
+def test_an_inactive_tool_fails_with_the_offered_names():
     def chooser(api: Api) -> None:
         @api.on("agent_start")
         def choose(_: HookEvent, ctx: Context) -> None:
@@ -92,7 +92,7 @@ def test_a_tool_that_is_switched_off_fails_with_what_is_offered():
 @pytest.mark.parametrize(
     "reason", ["nope: dangerous", "", None, "Error", "tool not found", "Validation failed"]
 )
-def test_a_block_is_a_block_whatever_its_reason_says(reason: str | None):
+def test_a_blocked_call_is_recognized_for_any_reason(reason: str | None):
     def guard(api: Api) -> None:
         @api.on("tool_call")
         def block(moment: HookEvent, ctx: Context) -> JSON:
@@ -105,7 +105,7 @@ def test_a_block_is_a_block_whatever_its_reason_says(reason: str | None):
         assert t.events.tool_results[0].is_error
 
 
-def test_a_result_that_speaks_of_blocking_is_no_block():
+def test_a_result_that_mentions_blocking_is_not_a_blocked_call():
     words = {"content": "Plan mode: blocked", "is_error": True}
     with session(mock_tools={"bash": words}) as t:
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
@@ -132,8 +132,8 @@ def test_an_exception_in_then_fails_the_run_as_itself():
         t.run(when("x", [call("bash", {"command": "ls"}).then(look), say("ok")]))
 
 
-def test_then_hears_of_a_block_as_an_error():
-    heard: list[tuple[str, bool]] = []
+def test_then_receives_a_blocked_call_as_an_error_result():
+    received: list[tuple[str, bool]] = []
 
     def guard(api: Api) -> None:
         @api.on("tool_call")
@@ -141,14 +141,14 @@ def test_then_hears_of_a_block_as_an_error():
             return {"block": True, "reason": "no"}
 
     def keep(result: ToolResult) -> None:
-        heard.append((result.text, result.is_error))
+        received.append((result.text, result.is_error))
 
     with session(extensions=[guard], mock_tools={"bash": "ok"}) as t:
         t.run(when("x", [call("bash", {"command": "ls"}).then(keep), say("ok")]))
-    assert heard == [("no", True)]
+    assert received == [("no", True)]
 
 
-def test_a_mock_that_raises_leaves_an_error_result():
+def test_a_mock_that_raises_is_an_error_result():
     def bash(params: JSON) -> str:
         raise TimeoutError("no shell")
 
@@ -183,17 +183,19 @@ def test_a_missing_extension_is_an_error():
         session(extensions=["./nope.py"])
 
 
-@pytest.mark.parametrize("params, says", [({}, '"n" is a required property'), ({"n": "x"}, "n: ")])
-def test_invalid_parameters_leave_a_result(params: JSON, says: str):
+@pytest.mark.parametrize(
+    "params, expected", [({}, '"n" is a required property'), ({"n": "x"}, "n: ")]
+)
+def test_invalid_parameters_are_an_error_result(params: JSON, expected: str):
     with session(extensions=[breaking]) as t:
         t.run(when("x", [call("count", params), say("ok")]))
         (result,) = t.events.tool_results
         assert result.is_error
         assert "Validation failed for tool 'count'" in result.text
-        assert says in result.text
+        assert expected in result.text
 
 
-def test_invalid_parameters_for_a_mock_of_a_real_tool_leave_a_result_and_the_mock_rests():
+def test_invalid_parameters_for_a_mocked_tool_do_not_call_the_mock():
     ran: list[JSON] = []
     with session(mock_tools={"read": ran.append}) as t:
         t.run(when("x", [call("read", {"file": "a"}), say("ok")]))
@@ -201,7 +203,7 @@ def test_invalid_parameters_for_a_mock_of_a_real_tool_leave_a_result_and_the_moc
     assert ran == []
 
 
-def test_steps_are_numbered_the_same_everywhere():
+def test_step_numbers_agree_in_all_events():
     with session(extensions=[breaking], mock_tools={"bash": "ok"}) as t:
         t.run(
             when(
@@ -222,7 +224,7 @@ def test_steps_are_numbered_the_same_everywhere():
             t.run(when("w", [call("break"), say("ok")]))
 
 
-def test_a_run_after_a_failed_one_starts_afresh():
+def test_a_run_after_a_failed_run_starts_clean():
     with session(extensions=[breaking]) as t:
         with pytest.raises(ToolFailed):
             t.run(when("x", [call("break"), say("never")]), when("y", [say("never")]))

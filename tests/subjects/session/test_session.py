@@ -1,4 +1,4 @@
-"""The agent loop: hooks in their order, tools at the same time, a cast of several agents."""
+"""The agent loop: order of hooks, concurrent tools, requests, commands, subagents."""
 
 import asyncio
 from typing import Any
@@ -22,14 +22,14 @@ def requests(rehearsal: Rehearsal) -> list[Request]:
     return list(rebuild_requests(rehearsal.events.all))
 
 
-def test_hooks_are_asked_at_every_moment_in_order():
+def test_hooks_are_called_for_every_event_in_order():
     seen: list[str] = []
 
     def watcher(api: Api) -> None:
         for name in HOOK_EVENTS:
 
-            def hook(moment: HookEvent, ctx: Context) -> None:
-                seen.append(moment.name)
+            def hook(event: HookEvent, ctx: Context) -> None:
+                seen.append(event.name)
                 assert ctx.has_ui
 
             api.on(name)(hook)
@@ -54,15 +54,15 @@ def test_hooks_are_asked_at_every_moment_in_order():
     ]
 
 
-def test_hooks_of_several_extensions_are_asked_in_the_order_of_the_extensions():
+def test_hooks_of_several_extensions_are_called_in_the_order_of_the_extensions():
     seen: list[str] = []
 
     def extension(name: str) -> Any:
         def load(api: Api) -> None:
             @api.on("tool_call")
-            async def rewrite(moment: HookEvent, ctx: Context) -> JSON:
-                seen.append(f"{name} saw {moment.input['command']}")
-                return {"input": {"command": f"{moment.input['command']}+{name}"}}
+            async def rewrite(event: HookEvent, ctx: Context) -> JSON:
+                seen.append(f"{name} saw {event.input['command']}")
+                return {"input": {"command": f"{event.input['command']}+{name}"}}
 
         return load
 
@@ -78,14 +78,14 @@ def test_hooks_of_several_extensions_are_asked_in_the_order_of_the_extensions():
     assert seen == ["a saw ls", "b saw ls+a"]
 
 
-def test_the_first_block_wins_and_later_hooks_are_not_asked():
-    asked: list[str] = []
+def test_the_first_hook_that_blocks_is_the_last_one_called():
+    called: list[str] = []
 
     def extension(name: str) -> Any:
         def load(api: Api) -> None:
             @api.on("tool_call")
-            def block(moment: HookEvent, ctx: Context) -> JSON:
-                asked.append(name)
+            def block(event: HookEvent, ctx: Context) -> JSON:
+                called.append(name)
                 return {"block": True, "reason": name}
 
         return load
@@ -93,10 +93,10 @@ def test_the_first_block_wins_and_later_hooks_are_not_asked():
     with session(extensions=[extension("a"), extension("b")], mock_tools={"bash": "ok"}) as t:
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
         assert t.events.blocked_calls()[0].block_reason == "a"
-    assert asked == ["a"]
+    assert called == ["a"]
 
 
-def test_a_hook_may_change_the_input_in_place_and_nobody_elses_is_touched():
+def test_a_hook_can_change_the_input_in_place_without_changing_the_reply():
     params = {"command": "ls", "nested": {"list": [1]}}
 
     def extension(api: Api) -> None:
@@ -106,8 +106,8 @@ def test_a_hook_may_change_the_input_in_place_and_nobody_elses_is_touched():
             return str(params["nested"]["list"])
 
         @api.on("tool_call")
-        def change(moment: HookEvent, ctx: Context) -> None:
-            moment.input["nested"]["list"].append(2)
+        def change(event: HookEvent, ctx: Context) -> None:
+            event.input["nested"]["list"].append(2)
 
     with session(extensions=[extension]) as t:
         t.run(
@@ -117,10 +117,10 @@ def test_a_hook_may_change_the_input_in_place_and_nobody_elses_is_touched():
         assert t.events.tool_calls[0].input == params == {"command": "ls", "nested": {"list": [1]}}
 
 
-def test_an_input_that_a_hook_spoils_is_validated_again():
+def test_input_changed_by_a_hook_is_validated_again():
     def extension(api: Api) -> None:
         @api.on("tool_call")
-        def spoil(moment: HookEvent, ctx: Context) -> JSON:
+        def spoil(event: HookEvent, ctx: Context) -> JSON:
             return {"input": {"path": 5}}
 
     with session(extensions=[extension], mock_tools={"read": "ok"}) as t:
@@ -129,7 +129,7 @@ def test_an_input_that_a_hook_spoils_is_validated_again():
 
 
 @pytest.mark.parametrize(
-    "answer, says",
+    "answer, expected",
     [
         ({"blocked": True}, "did you mean 'block'?"),
         (True, "expected a dict or None, got bool"),
@@ -137,26 +137,26 @@ def test_an_input_that_a_hook_spoils_is_validated_again():
         ({"input": [1]}, "expected a dict as 'input', got list"),
     ],
 )
-def test_a_hook_whose_answer_is_not_understood_fails_the_run(answer: Any, says: str):
+def test_a_hook_with_an_invalid_answer_fails_the_run(answer: Any, expected: str):
     def extension(api: Api) -> None:
         @api.on("tool_call")
-        def odd(moment: HookEvent, ctx: Context) -> Any:
+        def odd(event: HookEvent, ctx: Context) -> Any:
             return answer
 
     with session(extensions=[extension], mock_tools={"bash": "ok"}) as t:
         with pytest.raises(UsageError) as caught:
             t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
-        assert says in str(caught.value)
+        assert expected in str(caught.value)
         assert "tool_call hook for 'bash'" in str(caught.value)
         assert "at playbook step 1" in caught.value.__notes__[0]
 
 
-def test_a_hook_whose_answer_is_not_understood_lets_no_call_through():
+def test_a_hook_with_an_invalid_answer_does_not_allow_the_call():
     ran: list[JSON] = []
 
     def extension(api: Api) -> None:
         @api.on("tool_call")
-        def odd(moment: HookEvent, ctx: Context) -> JSON:
+        def odd(event: HookEvent, ctx: Context) -> JSON:
             return {"blok": True}
 
     options: JSON = {"mock_tools": {"bash": ran.append}, "propagate_errors": False}
@@ -177,12 +177,12 @@ def test_a_hook_whose_answer_is_not_understood_lets_no_call_through():
         (None, "old", False, {"k": 1}),
     ],
 )
-def test_a_result_hook_changes_what_it_names_and_leaves_the_rest(
+def test_a_result_hook_changes_only_the_fields_it_names(
     answer: Any, text: str, is_error: object, details: Any
 ):
     def extension(api: Api) -> None:
         @api.on("tool_result")
-        def edit(moment: HookEvent, ctx: Context) -> Any:
+        def edit(event: HookEvent, ctx: Context) -> Any:
             return answer
 
     mock = {"content": "old", "details": {"k": 1}}
@@ -192,16 +192,16 @@ def test_a_result_hook_changes_what_it_names_and_leaves_the_rest(
         assert (result.text, result.is_error, result.details) == (text, is_error, details)
 
 
-@pytest.mark.parametrize("moment", ["tool_call", "tool_result"])
-def test_a_hook_around_a_tool_that_raises_fails_the_run_with_the_step(moment: str):
+@pytest.mark.parametrize("event", ["tool_call", "tool_result"])
+def test_a_tool_hook_that_raises_fails_the_run_with_the_step(event: str):
     def extension(api: Api) -> None:
-        def boom(moment: HookEvent, ctx: Context) -> None:
+        def boom(event: HookEvent, ctx: Context) -> None:
             raise RuntimeError("boom")
 
-        api.on(moment)(boom)
+        api.on(event)(boom)
 
     script = when("x", [call("bash", {"command": "ls"}), say("ok")])
-    raised = f"{moment} hook failed at playbook step 1"
+    raised = f"{event} hook failed at playbook step 1"
     mocks = {"bash": "ok"}
     with (
         session(extensions=[extension], mock_tools=mocks) as t,
@@ -215,15 +215,15 @@ def test_a_hook_around_a_tool_that_raises_fails_the_run_with_the_step(moment: st
         assert t.events.blocked_calls() == []
 
 
-@pytest.mark.parametrize("moment", ["agent_start", "turn_start", "turn_end", "agent_end"])
-def test_a_hook_that_only_watches_fails_the_run_when_it_raises(moment: str):
+@pytest.mark.parametrize("event", ["agent_start", "turn_start", "turn_end", "agent_end"])
+def test_a_notification_hook_that_raises_fails_the_run(event: str):
     def extension(api: Api) -> None:
-        def boom(moment: HookEvent, ctx: Context) -> None:
+        def boom(event: HookEvent, ctx: Context) -> None:
             raise RuntimeError("boom")
 
-        api.on(moment)(boom)
+        api.on(event)(boom)
 
-    raised = f"{moment} hook failed: RuntimeError: boom"
+    raised = f"{event} hook failed: RuntimeError: boom"
     with session(extensions=[extension]) as t, pytest.raises(ToolFailed, match=raised):
         t.run(when("x", [say("ok")]))
 
@@ -268,7 +268,7 @@ class Pair:
             raise ValueError(params["why"])
 
 
-def test_calls_of_one_message_run_at_the_same_time_and_results_keep_their_order():
+def test_calls_of_one_message_run_concurrently_and_results_keep_their_order():
     pair = Pair()
     with session(extensions=[pair]) as t:
         t.run(when("x", [[call("left"), call("right")], say("ok")]))
@@ -278,14 +278,14 @@ def test_calls_of_one_message_run_at_the_same_time_and_results_keep_their_order(
     assert pair.ended == ["right", "left"]
 
 
-def test_a_call_that_fails_ends_those_that_would_wait_for_ever():
+def test_a_failing_call_cancels_the_other_calls():
     pair = Pair()
     with session(extensions=[pair]) as t, pytest.raises(ToolFailed, match="ValueError: at once"):
         t.run(when("x", [[call("wait"), call("break", {"why": "at once"})], say("ok")]))
     assert pair.ended == ["wait"]
 
 
-def test_several_calls_that_fail_are_told_as_one_error_with_the_others_in_its_notes():
+def test_several_failing_calls_are_one_error_with_notes():
     both = [call("break", {"why": "one"}), call("break", {"why": "two"})]
     with session(extensions=[Pair()]) as t:
         with pytest.raises(ToolFailed, match="ValueError: one") as caught:
@@ -293,7 +293,7 @@ def test_several_calls_that_fail_are_told_as_one_error_with_the_others_in_its_no
         assert "ValueError: two" in "".join(caught.value.__notes__)
 
 
-async def test_a_run_that_is_cancelled_ends_its_tools_and_leaves_a_readable_trace():
+async def test_a_cancelled_run_cancels_its_tools_and_leaves_a_readable_trace():
     pair = Pair()
     async with session(extensions=[pair]) as t:
         started = asyncio.Event()
@@ -313,10 +313,10 @@ async def test_a_run_that_is_cancelled_ends_its_tools_and_leaves_a_readable_trac
     assert pair.ended == ["wait", "wait"]
 
 
-# ------------------------------------------------------------------------- what the model is told
+# ----------------------------------------------------------------------- requests to the model
 
 
-def test_skills_and_the_system_prompt_are_what_the_model_reads():
+def test_the_request_has_the_system_prompt_and_the_skills():
     skills = [Skill("cook", "How to cook.", "Crack eggs."), {"name": "eat"}]
     with session(system_prompt="Be brief.", skills=skills) as t:
         t.run(when("x", [say("ok")]))
@@ -326,7 +326,7 @@ def test_skills_and_the_system_prompt_are_what_the_model_reads():
         )
 
 
-def test_settings_reach_the_request_and_the_extensions():
+def test_settings_are_in_the_request_and_in_the_context():
     seen: list[Any] = []
 
     def extension(api: Api) -> None:
@@ -342,7 +342,7 @@ def test_settings_reach_the_request_and_the_extensions():
     assert seen == ["dark"]
 
 
-def test_the_model_is_offered_the_active_tools_only():
+def test_requests_offer_only_active_tools():
     def extension(api: Api) -> None:
         @api.tool("only")
         def only(params: JSON, ctx: Context) -> str:
@@ -359,7 +359,7 @@ def test_the_model_is_offered_the_active_tools_only():
         ]
 
 
-def test_the_whole_conversation_goes_to_the_model_each_time():
+def test_each_request_has_the_whole_conversation():
     with session(mock_tools={"bash": "out"}) as t:
         t.run(when("x", [think("hm"), call("bash", {"command": "ls"}), say("ok")]))
         first, second = requests(t)
@@ -400,14 +400,14 @@ def test_a_command_that_raises_fails_the_run():
         t.run(when("/boom now", []))
 
 
-def test_a_provider_that_fails_is_asked_again_as_often_as_the_settings_say():
+def test_a_failed_request_is_retried_as_often_as_the_settings_say():
     with session(settings={"retries": 2}) as t:
         run = t.run(when("x", [fail("busy"), fail("busy", status=503), say("at last")]))
         assert run.text == "at last"
         assert [e.data["status"] for e in t.events.named("model.error")] == [529, 503]
 
 
-def test_a_provider_that_refuses_is_not_asked_again():
+def test_a_refused_request_is_not_retried():
     with session(settings={"retries": 2}) as t:
         t.run(when("x", [fail("no key", status=401)]))
         assert t.events.named("agent.error")[0].data["category"] == "auth"
@@ -422,16 +422,16 @@ def delegate(api: Api) -> None:
 
     @api.tool("delegate")
     async def delegate(params: JSON, ctx: Context) -> str:
-        told = await asyncio.gather(
+        replies = await asyncio.gather(
             *(
                 ctx.model.reply(Request(History([user(task)]), system=f"You are {who}."))
                 for who, task in params["tasks"].items()
             )
         )
-        return ", ".join(reply.text for reply in told)
+        return ", ".join(reply.text for reply in replies)
 
 
-def test_subagents_at_the_same_time_each_get_their_own_part():
+def test_concurrent_subagents_get_replies_of_their_roles():
     with session(extensions=[delegate]) as t:
         t.run(
             when("x", [call("delegate", {"tasks": {"Ann": "cook", "Bob": "eat"}}), say("done")]),
@@ -443,7 +443,7 @@ def test_subagents_at_the_same_time_each_get_their_own_part():
     assert roles == [None, "ann", "bob", None]
 
 
-def test_a_subagent_that_nobody_plays_fails_the_run_with_the_nearest_role():
+def test_a_subagent_without_a_role_fails_the_run_with_the_nearest_role():
     with session(extensions=[delegate]) as t, pytest.raises(ScriptMismatch) as caught:
         t.run(
             when("x", [call("delegate", {"tasks": {"Carl": "sing"}}), say("done")]),
@@ -452,7 +452,7 @@ def test_a_subagent_that_nobody_plays_fails_the_run_with_the_nearest_role():
     assert "nearest role: 'karl'" in str(caught.value)
 
 
-def test_a_subagent_that_swallows_a_mismatch_does_not_save_the_run():
+def test_a_mismatch_that_a_subagent_swallows_still_fails_the_run():
     def careless(api: Api) -> None:
         @api.tool("delegate")
         async def delegate(params: JSON, ctx: Context) -> str:
@@ -469,7 +469,7 @@ def test_a_subagent_that_swallows_a_mismatch_does_not_save_the_run():
         )
 
 
-def test_a_subagents_provider_that_fails_is_the_tools_failure():
+def test_a_provider_error_of_a_subagent_is_an_error_of_its_tool():
     with session(extensions=[delegate]) as t, pytest.raises(ToolFailed, match="ModelError: burnt"):
         t.run(
             when("x", [call("delegate", {"tasks": {"Ann": "cook"}}), say("done")]),
@@ -478,11 +478,11 @@ def test_a_subagents_provider_that_fails_is_the_tools_failure():
 
 
 @pytest.mark.parametrize("key", ["modle", "retry", "parameter"])
-def test_a_setting_that_is_nearly_one_of_the_sessions_is_refused(key: str):
+def test_a_misspelled_setting_is_refused(key: str):
     with pytest.raises(UsageError, match=f"unknown setting '{key}'"):
         AgentSession(settings={key: 1})
 
 
 @pytest.mark.parametrize("key", ["greeting", "theme", "locale"])
-def test_extensions_have_settings_of_their_own(key: str):
+def test_unknown_settings_are_allowed_for_extensions(key: str):
     AgentSession(settings={key: 1})

@@ -1,4 +1,4 @@
-"""Mocks in all their shapes, and who wins when names meet."""
+"""Tool mocks: their shapes, and their precedence over real tools."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ JSON = dict[str, Any]
 FULL = {"content": [{"type": "text", "text": "full"}], "details": {"n": 1}}
 
 
-async def later(params: JSON) -> str:
+async def async_mock(params: JSON) -> str:
     return f"later {params['command']}"
 
 
-def full(params: JSON) -> JSON:
+def full_result(params: JSON) -> JSON:
     return {"content": [{"type": "text", "text": params["command"]}], "details": params}
 
 
@@ -26,7 +26,7 @@ def echo(params: JSON) -> str:
     return f"$ {params['command']}"
 
 
-GIVEN: list[JSON] = []
+RECEIVED: list[JSON] = []
 
 
 @pytest.mark.parametrize(
@@ -35,30 +35,30 @@ GIVEN: list[JSON] = []
         ("written", "written", {}),
         (echo, "$ ls", {}),
         (lambda: "no parameters wanted", "no parameters wanted", {}),
-        (full, "ls", {"command": "ls"}),
-        (later, "later ls", {}),
+        (full_result, "ls", {"command": "ls"}),
+        (async_mock, "later ls", {}),
         (FULL, "full", {"n": 1}),
         ({"content": "short"}, "short", {}),
         ({"content": ["a", Text("b")]}, "a\nb", {}),
         (ToolOutcome((Text("own"),), {"k": 2}), "own", {"k": 2}),
         (None, "", {}),
-        (GIVEN.append, "", {}),
+        (RECEIVED.append, "", {}),
     ],
     ids=[
         "string",
         "function",
-        "function of nothing",
-        "function of a full result",
+        "function without parameters",
+        "function with a full result",
         "async function",
-        "static full result",
+        "constant full result",
         "content as a string",
         "content as strings",
         "outcome",
         "nothing",
-        "a function of C",
+        "C function",
     ],
 )
-def test_a_mock_may_have_any_of_these_shapes(mock: Any, text: str, details: Any):
+def test_shapes_of_a_mock(mock: Any, text: str, details: Any):
     with session(mock_tools={"bash": mock}) as t:
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
         (result,) = t.events.tool_results
@@ -66,7 +66,7 @@ def test_a_mock_may_have_any_of_these_shapes(mock: Any, text: str, details: Any)
         assert (result.mocked, result.is_error) == (True, False)
 
 
-def test_a_mock_may_answer_with_a_picture():
+def test_a_mock_can_return_an_image():
     picture = {"type": "image", "data": "eA==", "media_type": "image/png"}
     with session(mock_tools={"read": {"content": [picture]}}) as t:
         t.run(when("x", [call("read", {"path": "a.png"}), say("ok")]))
@@ -74,7 +74,7 @@ def test_a_mock_may_answer_with_a_picture():
 
 
 @pytest.mark.parametrize(
-    "answer, says",
+    "answer, expected",
     [
         (5, "expected a tool result, got int"),
         ({"text": "x"}, "unknown key 'text'"),
@@ -85,8 +85,8 @@ def test_a_mock_may_answer_with_a_picture():
         ({1: 2}, "unknown key '1'"),
     ],
 )
-def test_what_a_mock_function_answers_wrongly_is_an_error_result_with_the_place(
-    answer: Any, says: str
+def test_an_invalid_return_value_of_a_mock_is_an_error_result_with_its_location(
+    answer: Any, expected: str
 ):
     def bash() -> Any:
         return answer
@@ -95,7 +95,7 @@ def test_what_a_mock_function_answers_wrongly_is_an_error_result_with_the_place(
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
         (result,) = t.events.tool_results
         assert result.is_error
-        assert says in result.text
+        assert expected in result.text
         assert "mock_tools['bash']" in result.text
 
 
@@ -117,7 +117,7 @@ def test_a_tool_of_an_extension_wins_over_a_mock_and_the_mock_is_reported():
     assert "mock_extension_tools=True" in warning.message
 
 
-def test_a_mock_wins_over_a_tool_of_an_extension_when_the_test_says_so():
+def test_a_mock_replaces_an_extension_tool_with_mock_extension_tools():
     mocks = {"bash": "the mock's"}
     with session(extensions=[own_bash], mock_tools=mocks, mock_extension_tools=True) as t:
         t.run(when("x", [call("bash"), say("ok")]))
@@ -126,7 +126,7 @@ def test_a_mock_wins_over_a_tool_of_an_extension_when_the_test_says_so():
     assert [v.status for v in t.events.verdicts] == ["pass"]
 
 
-def test_a_mock_that_nobody_used_is_a_warning_and_no_failure():
+def test_an_unused_mock_is_a_warning():
     with session(mock_tools={"bash": "ok", "read": "ok"}) as t:
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
     (warning,) = [v for v in t.events.verdicts if v.status == "warn"]
@@ -134,7 +134,7 @@ def test_a_mock_that_nobody_used_is_a_warning_and_no_failure():
     assert warning.message == "never used: mock_tools read"
 
 
-def test_a_mock_may_be_a_tool_of_its_own():
+def test_a_mock_can_define_a_new_tool():
     def search(params: JSON) -> str:
         return f"found {params['q']}"
 
@@ -146,8 +146,8 @@ def test_a_mock_may_be_a_tool_of_its_own():
 @pytest.mark.parametrize(
     "details", [object(), {1: {2}}, {(1,): "x"}], ids=["object", "number keys", "tuple keys"]
 )
-def test_details_that_are_no_json_reach_then_as_they_are_and_the_trace_as_words(details: Any):
-    heard: list[Any] = []
+def test_details_that_are_not_json_are_unchanged_in_then_and_text_in_the_trace(details: Any):
+    received: list[Any] = []
 
     def extension(api: Api) -> None:
         @api.tool("odd")
@@ -156,9 +156,11 @@ def test_details_that_are_no_json_reach_then_as_they_are_and_the_trace_as_words(
 
     with session(extensions=[extension]) as t:
         t.run(
-            when("x", [call("odd").then(lambda result: heard.append(result.details)), say("ok")]),
+            when(
+                "x", [call("odd").then(lambda result: received.append(result.details)), say("ok")]
+            ),
             when("y", [call("odd"), say("ok")]),
         )
         assert len(t.events.tool_results) == 2
         assert t.events.tool_results[0].details is not None
-    assert heard[0] is details
+    assert received[0] is details

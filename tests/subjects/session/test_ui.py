@@ -1,4 +1,4 @@
-"""What an extension asks and shows is answered by the test, and told to the trace."""
+"""The mocked user interface: answers, displays and their events."""
 
 from typing import Any
 
@@ -82,28 +82,28 @@ QUESTIONS: list[tuple[JSON, str, list[Any], Any]] = [
 
 
 @pytest.mark.parametrize("mock_ui, method, args, answer", QUESTIONS)
-def test_a_question_is_answered_as_the_test_says_and_the_answer_is_recorded(
+def test_a_question_gets_the_mocked_answer_and_is_recorded(
     mock_ui: JSON, method: str, args: list[Any], answer: Any
 ):
     text, events = ask(mock_ui, method, *args)
     assert text == repr(answer)
-    (asked,) = events.ui_calls_for(method)
-    assert asked.args[: len(args)] == args
-    assert asked.return_value == answer
-    assert type(asked.return_value) is type(answer)
+    (question,) = events.ui_calls_for(method)
+    assert question.args[: len(args)] == args
+    assert question.return_value == answer
+    assert type(question.return_value) is type(answer)
 
 
 @pytest.mark.parametrize(
     "wanted, fallback",
     [("None of these", True), ("Later", None), (2, None), (None, None)],
 )
-def test_an_item_that_is_not_offered_is_told_as_a_fallback(wanted: Any, fallback: object):
+def test_an_unknown_item_is_recorded_as_a_fallback(wanted: Any, fallback: object):
     _, events = ask({"select": wanted}, "select", "Pick", ITEMS)
     (event,) = events.named("ui.select")
     assert event.data.get("fallback") is fallback
 
 
-def test_what_is_shown_is_collected_in_order():
+def test_displays_are_recorded_in_order():
     with session(extensions=[asker]) as t:
         t.run(when("x", [call("show"), say("ok")]))
         assert [(call_.method, call_.args) for call_ in t.events.ui] == [
@@ -118,32 +118,32 @@ def test_what_is_shown_is_collected_in_order():
 
 
 @pytest.mark.parametrize("key", ["set_status", "setStatus"])
-def test_what_is_shown_may_be_heard_by_the_test(key: str):
-    heard: list[Any] = []
+def test_displays_can_call_a_function_of_the_test(key: str):
+    received: list[Any] = []
 
-    def hear(key: str, value: str) -> None:
-        heard.append((key, value))
+    def receive(key: str, value: str) -> None:
+        received.append((key, value))
 
-    mock_ui = {key: hear, "notify": "collect"}
+    mock_ui = {key: receive, "notify": "collect"}
     with session(extensions=[asker], mock_ui=mock_ui) as t:
         t.run(when("x", [call("show"), say("ok")]))
         assert len(t.events.ui) == 6
-    assert heard == [("plan", "on"), ("plan", None)]
+    assert received == [("plan", "on"), ("plan", None)]
 
 
 @pytest.mark.parametrize(
-    "mock_ui, method, says",
+    "mock_ui, method, expected",
     [
         ({"select": lambda: "Aprove"}, "select", "did you mean 'Approve'"),
         ({"input": lambda: 5}, "input", "expected a string or None as answer, got int"),
         ({"editor": lambda: ["a"]}, "editor", "expected a string or None as answer, got list"),
     ],
 )
-def test_an_answer_that_nobody_could_give_fails_the_run(mock_ui: JSON, method: str, says: str):
+def test_an_impossible_answer_fails_the_run(mock_ui: JSON, method: str, expected: str):
     args = ["Pick", ITEMS] if method == "select" else ["Title"]
     with pytest.raises(UsageError) as caught:
         ask(mock_ui, method, *args)
-    assert says in str(caught.value)
+    assert expected in str(caught.value)
     assert f"mock_ui['{method}']" in str(caught.value)
 
 
@@ -155,7 +155,7 @@ def test_an_answer_that_raises_fails_the_run_with_the_step():
         ask({"confirm": confirm}, "confirm", "Sure?")
 
 
-def test_answers_may_count():
+def test_a_mock_can_return_different_answers():
     answers = iter([True, False])
 
     def twice(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""What the harness of the same idea for another agent does: groups S, F and K, in Python."""
+"""The behaviour of the original test harness: its test groups S, F and K, in Python."""
 
 import os
 import socket
@@ -17,9 +17,9 @@ JSON = dict[str, Any]
 
 
 def greeter(api: Api) -> None:
-    """An extension with one tool, which asks before it greets."""
+    """An extension with one tool that asks for confirmation."""
 
-    @api.tool("greet", "Greet somebody.")
+    @api.tool("greet", "Greet a user.")
     async def greet(params: JSON, ctx: Context) -> str:
         sure = await ctx.ui.confirm("Greet?", f"Really greet {params['name']}?")
         return f"Hello {params['name']}" if sure else "No greeting"
@@ -28,29 +28,29 @@ def greeter(api: Api) -> None:
 # ----------------------------------------------------------------------------------------- session
 
 
-def test_s1_a_turn_of_words_alone_is_consumed():
+def test_s1_a_turn_without_tools_is_consumed():
     with session() as t:
         t.run(when("Hello", [say("Hi!")]))
         assert (t.playbook.consumed, t.playbook.remaining) == (1, 0)
 
 
-def test_s2_a_mock_answers_a_tool_call_with_its_parameters():
-    given: list[JSON] = []
+def test_s2_a_mock_receives_the_parameters_of_the_call():
+    received: list[JSON] = []
 
     def bash(params: JSON) -> str:
-        given.append(params)
+        received.append(params)
         return f"$ {params['command']}\noutput"
 
     with session(mock_tools={"bash": bash}) as t:
         t.run(when("List", [call("bash", {"command": "ls"}), say("Done.")]))
-        assert given == [{"command": "ls"}]
+        assert received == [{"command": "ls"}]
         assert len(t.events.tool_calls) == 1
         (result,) = t.events.tool_results
         assert "output" in result.text
         assert result.mocked
 
 
-def test_s3_several_turns_make_one_conversation():
+def test_s3_several_turns_are_one_conversation():
     with session(mock_tools={"bash": "ok"}) as t:
         t.run(
             when("First", [call("bash", {"command": "ls"}), say("One.")]),
@@ -61,7 +61,7 @@ def test_s3_several_turns_make_one_conversation():
         assert [m.text for m in t.session.messages if m.role == "user"] == ["First", "Second"]
 
 
-def test_s4_what_an_extension_shows_is_captured():
+def test_s4_ui_calls_of_an_extension_are_captured():
     def extension(api: Api) -> None:
         @api.on("agent_start")
         def show(_: HookEvent, ctx: Context) -> None:
@@ -88,7 +88,7 @@ def test_s5_a_tool_of_an_extension_runs_for_real():
     assert (result.text, result.mocked, result.is_error) == ("sum: 5", False, False)
 
 
-def test_s6_what_a_result_brings_flows_into_the_next_call():
+def test_s6_a_result_is_used_in_the_next_call():
     opened: list[str] = []
 
     def extension(api: Api) -> None:
@@ -115,7 +115,7 @@ def test_s6_what_a_result_brings_flows_into_the_next_call():
     assert opened == ["ITEM-42"]
 
 
-def test_s7_what_a_test_answers_to_a_question_reaches_the_extension():
+def test_s7_mocked_answers_reach_the_extension():
     with session(extensions=[greeter], mock_ui={"confirm": False}) as t:
         t.run(when("Greet Bob", [call("greet", {"name": "Bob"}), say("ok")]))
         assert t.events.tool_results_for("greet")[0].text == "No greeting"
@@ -123,14 +123,14 @@ def test_s7_what_a_test_answers_to_a_question_reaches_the_extension():
         assert asked.return_value is False
 
 
-def test_s8_a_playbook_that_is_played_to_its_end_passes():
+def test_s8_a_finished_playbook_passes():
     with session(mock_tools={"bash": "ok"}) as t:
         t.run(when("Hello", [call("bash", {"command": "x"}), say("Hi!")]))
         (verdict,) = t.events.verdicts
         assert (verdict.check, verdict.status) == ("playbook consumed", "pass")
 
 
-def test_s8_a_playbook_that_is_not_played_to_its_end_fails_and_so_does_its_verdict():
+def test_s8_an_unfinished_playbook_fails_with_a_verdict():
     from offbook import fail
     from offbook.errors import ScriptUnfinished
 
@@ -183,46 +183,46 @@ def test_f3_two_runs_accumulate_without_double_counting():
     assert ran == ["one", "one"]
 
 
-def test_f4_the_sequence_of_tools_goes_through_all_runs():
+def test_f4_the_tool_sequence_spans_all_runs():
     with session(extensions=[counter([])]) as t:
         t.run(when("x", [call("one"), call("two"), say("ok")]))
         t.run(when("y", [call("two"), say("ok")]))
         assert t.events.tool_sequence() == ["one", "two", "two"]
 
 
-def test_f5_a_block_is_an_exception():
+def test_f5_tool_blocked_is_an_exception():
     assert isinstance(ToolBlocked("no"), Exception)
 
 
-def test_f6_a_block_is_an_error_of_offbook():
+def test_f6_tool_blocked_is_an_offbook_error():
     assert isinstance(ToolBlocked("no"), OffbookError)
 
 
-def test_f7_a_block_is_marked():
+def test_f7_tool_blocked_has_a_marker_attribute():
     assert ToolBlocked("no").tool_blocked is True
 
 
-def test_f8_a_block_has_its_name():
+def test_f8_tool_blocked_has_its_name():
     assert type(ToolBlocked("no")).__name__ == "ToolBlocked"
 
 
-def test_f9_the_message_of_a_block_is_its_reason():
+def test_f9_the_message_of_tool_blocked_is_its_reason():
     assert (
         str(ToolBlocked("too dangerous")) == "too dangerous" == ToolBlocked("too dangerous").reason
     )
 
 
-def test_f10_another_error_is_no_block():
+def test_f10_other_errors_have_no_marker():
     assert not isinstance(RuntimeError("no"), ToolBlocked)
     assert not hasattr(RuntimeError("no"), "tool_blocked")
 
 
-def test_f11_a_mocked_tool_that_a_hook_blocks_leaves_one_error_and_never_runs():
+def test_f11_a_blocked_mock_is_one_error_result_and_never_runs():
     ran: list[JSON] = []
 
     def guard(api: Api) -> None:
         @api.on("tool_call")
-        def block(moment: HookEvent, ctx: Context) -> JSON:
+        def block(event: HookEvent, ctx: Context) -> JSON:
             return {"block": True, "reason": "too dangerous"}
 
     with session(extensions=[guard], mock_tools={"bash": ran.append}) as t:
@@ -233,10 +233,10 @@ def test_f11_a_mocked_tool_that_a_hook_blocks_leaves_one_error_and_never_runs():
     assert ran == []
 
 
-def test_f12_a_hook_may_raise_the_block():
+def test_f12_a_hook_can_raise_tool_blocked():
     def guard(api: Api) -> None:
         @api.on("tool_call")
-        async def block(moment: HookEvent, ctx: Context) -> None:
+        async def block(event: HookEvent, ctx: Context) -> None:
             raise ToolBlocked("not today")
 
     with session(extensions=[guard], mock_tools={"bash": "ran"}) as t:
@@ -249,38 +249,38 @@ def test_f12_a_hook_may_raise_the_block():
 
 
 class Watch:
-    """Counts what hooks were told, and may answer."""
+    """Records the events of a hook, and returns an answer."""
 
-    def __init__(self, moment: str, answer: Any = None) -> None:
-        self.told: list[HookEvent] = []
+    def __init__(self, event: str, answer: Any = None) -> None:
+        self.events_seen: list[HookEvent] = []
         self.texts: list[str] = []
-        self._moment = moment
+        self._moment = event
         self._answer = answer
 
     def __call__(self, api: Api) -> None:
-        def hook(moment: HookEvent, ctx: Context) -> Any:
-            self.told.append(moment)
-            self.texts.append(moment.result.text)
+        def hook(event: HookEvent, ctx: Context) -> Any:
+            self.events_seen.append(event)
+            self.texts.append(event.result.text)
             return self._answer
 
         api.on(self._moment)(hook)
 
 
-def test_k1_the_hook_before_a_mocked_tool_fires_exactly_once():
+def test_k1_the_tool_call_hook_of_a_mocked_tool_fires_exactly_once():
     watch = Watch("tool_call")
     with session(extensions=[watch], mock_tools={"bash": "ok"}) as t:
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
-    assert [(m.tool, m.input) for m in watch.told] == [("bash", {"command": "ls"})]
+    assert [(m.tool, m.input) for m in watch.events_seen] == [("bash", {"command": "ls"})]
 
 
-def test_k2_the_hook_after_a_mocked_tool_fires_exactly_once():
+def test_k2_the_tool_result_hook_of_a_mocked_tool_fires_exactly_once():
     watch = Watch("tool_result")
     with session(extensions=[watch], mock_tools={"bash": "ok"}) as t:
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
     assert watch.texts == ["ok"]
 
 
-def test_k3_what_a_hook_makes_of_a_result_is_what_everybody_sees():
+def test_k3_the_result_that_a_hook_returns_is_used_everywhere():
     watch = Watch("tool_result", {"content": "edited"})
     with session(extensions=[watch], mock_tools={"bash": "original"}) as t:
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
@@ -289,7 +289,7 @@ def test_k3_what_a_hook_makes_of_a_result_is_what_everybody_sees():
     assert watch.texts == ["original"]
 
 
-def test_k4_a_mock_survives_another_choice_of_active_tools():
+def test_k4_a_mock_remains_after_a_change_of_active_tools():
     def chooser(api: Api) -> None:
         @api.on("turn_start")
         def choose(_: HookEvent, ctx: Context) -> None:
@@ -301,7 +301,7 @@ def test_k4_a_mock_survives_another_choice_of_active_tools():
         assert [(r.text, r.mocked) for r in t.events.tool_results] == [("mocked", True)] * 2
 
 
-def test_k5_no_credentials_no_network_and_nothing_at_home(
+def test_k5_no_credentials_no_network_and_no_files_in_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     home = tmp_path / "home"
@@ -320,7 +320,7 @@ def test_k5_no_credentials_no_network_and_nothing_at_home(
     assert list(home.iterdir()) == []
 
 
-def test_k6_an_extension_that_waits_while_it_loads_is_loaded(tmp_path: Path):
+def test_k6_an_async_extension_is_loaded(tmp_path: Path):
     file = tmp_path / "slow.py"
     file.write_text(
         "import asyncio\n"

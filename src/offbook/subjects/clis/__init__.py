@@ -1,1 +1,1 @@
-"""Agents that are commands: each with its recipe, in a home of its own."""
+"""Command-line agents, each run as a process in an isolated home."""

@@ -59,6 +59,7 @@ class ClientPackage(msgspec.Struct, frozen=True):
 
     def find(self) -> str | None:
         """Return the path of the program in the folder OFFBOOK_CLIENTS, or on the PATH."""
+        # The layout of `npm install --prefix` and of a virtual environment per package.
         inside = f"{self.package}/bin" if self.manager == "pip" else "node_modules/.bin"
         clients = os.environ.get(CLIENTS_VARIABLE)
         folder = str(Path(clients).resolve() / inside) if clients else ""
@@ -272,7 +273,7 @@ def _parse_mcp_servers(servers: Mapping[str, Sequence[str]]) -> dict[str, dict[s
 
 
 def _parse_json_line(line: str) -> dict[str, Any] | None:
-    if not line.startswith("{"):
+    if not line.startswith("{"):  # a number or a string is JSON, too, but no event
         return None
     try:
         return msgspec.json.decode(line, type=dict[str, Any])

@@ -49,6 +49,7 @@ class Codex(CliAgent):
 
     def files(self, endpoint: str) -> dict[str, str]:
         """Return its configuration, because it ignores base URLs in the environment."""
+        # Without retries by default: a scripted failure should reach the test at once.
         provider: dict[str, Any] = {
             "name": "offbook",
             "base_url": f"{endpoint}/v1",

@@ -21,7 +21,7 @@ class Command(CliAgent):
 
     The prompt replaces `{prompt}`; a command without it reads the prompt from standard input.
     `following` is the command for all prompts after the first. The environment has the base URLs
-    and keys of all providers, and of ours only the PATH and the locale.
+    and keys of all providers; of our own environment only the PATH and the locale.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Command(CliAgent):
 
     async def open(self, context: RunContext) -> None:
         """Create the home directory and start with the first command."""
-        self._prompts = 0
+        self._prompts = 0  # a subject may be driven again
         await super().open(context)
 
     def command(self, text: str, session: str) -> list[str]:  # noqa: ARG002 - it keeps its own sessions

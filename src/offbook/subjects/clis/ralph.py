@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from offbook.trace.events import Event
 
 HAT = "ralph"
+# The agent. It has no dependencies, because it runs with `-IS`, without any package.
 AGENT = """\
 import json, os, signal, sys, urllib.error, urllib.request
 body = {"model": "ralph", "messages": [{"role": "user", "content": sys.argv[-1]}]}
@@ -141,6 +142,7 @@ class Ralph(CliAgent):
 
     def _termination_reason(self, result: ProcessResult) -> str:
         last = self._replies[-1] if self._replies else None
+        # The order matters: the last allowed iteration may also have kept the promise.
         if result.timed_out:
             return "MaxRuntime"
         if last is not None and has_completion_promise(last, self._promise):

@@ -1,1 +1,1 @@
-"""Agents that are written in some framework, driven as they are."""
+"""Agents of Python frameworks, driven without changes."""

@@ -49,10 +49,12 @@ class AnthropicRunner:
             client=pattern._client,
             max_iterations=pattern._max_iterations,
         )
+        # A synchronous client blocks, so it runs in a thread.
         if iscoroutinefunction(runner.until_done):
             result = await runner.until_done()
         else:
             result = await asyncio.to_thread(runner.until_done)
+        # The runner appends its calls and results to the messages of its parameters.
         self._history = list(runner._params["messages"])
         return result
 

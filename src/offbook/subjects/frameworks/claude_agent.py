@@ -46,6 +46,7 @@ class ClaudeAgent(NoToolAccess):
         """Create the home directory and point the client to the model."""
         self._options = replace(self._options, **self._overrides)
         home = Path(tempfile.mkdtemp(prefix="offbook-home-")).resolve()
+        # The options win: a test may set its own variables.
         env = {**isolated_env(home, client_env(context.endpoint)), **self._options.env}
         self._options = replace(self._options, cwd=self._options.cwd or context.cwd, env=env)
         return lambda: shutil.rmtree(home, ignore_errors=True)
@@ -62,5 +63,5 @@ class ClaudeAgent(NoToolAccess):
         if result is None or result.is_error:
             reason = getattr(result, "result", None) or "no result"
             raise RunError(f"claude-agent-sdk failed: {reason}")
-        self._session = result.session_id
+        self._session = result.session_id  # the next prompt resumes it
         return result

@@ -88,7 +88,7 @@ class NoToolAccess:
         """Return None: no tool can be replaced."""
 
     def replace_tool(self, _tool: Any, _mock: MockFunction, /) -> Callable[[], None]:
-        """Never called, because there are no tools."""
+        """Raise an error; it is not called, because `tools` is None."""
         raise NotImplementedError
 
 
@@ -171,6 +171,7 @@ class FrameworkSubject:
 
     async def close(self) -> None:
         """Restore the tools."""
+        # In reverse order, and each only once: `close` may be called twice.
         while self._undo:
             self._undo.pop()()
 
@@ -220,6 +221,7 @@ def wrap_agent(
         name = FUNCTION_ADAPTER
     if name is None:
         return None
+    # The adapter's module imports its framework, which is loaded already: the agent is of it.
     module, _, class_name = name.rpartition(".")
     adapter_class = getattr(import_module(f"offbook.subjects.frameworks.{module}"), class_name)
     adapter: FrameworkAdapter = adapter_class(agent, options)

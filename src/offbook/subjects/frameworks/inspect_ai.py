@@ -41,6 +41,7 @@ class InspectAI(NoToolAccess):
         model: Any = import_module("inspect_ai.model")
         messages = [*self._history, model.ChatMessageUser(content=text)]
         samples = dataset.MemoryDataset([dataset.Sample(input=messages)])
+        # A copy, because `task_with` changes the task in place.
         task = inspect.task_with(copy(self._task), dataset=samples)
         with TemporaryDirectory(prefix="offbook-inspect-") as folder:
             options: dict[str, Any] = {"log_dir": folder, "score": False, **self._options}

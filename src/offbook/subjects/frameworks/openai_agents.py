@@ -49,7 +49,7 @@ class OpenAIAgents:
         items: list[Any] = [*self._history, {"role": "user", "content": text}]
         result = await Runner.run(self._agent, items, **options)
         self._history = result.to_input_list()
-        self._agent = result.last_agent
+        self._agent = result.last_agent  # after a handoff, the other agent goes on
         return result
 
     def tools(self) -> Mapping[str, Any]:

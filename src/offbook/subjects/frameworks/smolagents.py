@@ -33,6 +33,7 @@ class SmolAgents:
 
     async def prompt(self, text: str, _hub: Hub, /) -> object:
         """Run the agent in a thread, with its memory and this prompt."""
+        # Without `reset` the agent keeps its memory, also that of an earlier run.
         reset, self._started = not self._started, True
         return await asyncio.to_thread(self._agent.run, text, reset=reset, **self._options)
 

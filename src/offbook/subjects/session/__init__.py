@@ -1,1 +1,1 @@
-"""A real, small agent session: a loop, tools, hooks, extensions and a user interface."""
+"""The built-in agent: a loop with tools, hooks, extensions and a user interface."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from offbook.subjects.session.tools import ToolRegistry
 
 TIMEOUT = 120.0
+# A longer text would fill the context of a real model.
 MAX_TEXT = 50_000
 
 
@@ -27,6 +28,8 @@ def _schema(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+# The descriptions are for the model only. The schemas refuse unknown parameters, so that a script
+# with a misspelled one gets an error result instead of a default.
 STRING: dict[str, Any] = {"type": "string"}
 COUNT: dict[str, Any] = {"type": "integer", "minimum": 1}
 
@@ -72,6 +75,7 @@ async def run_read(params: dict[str, Any], ctx: Context) -> ToolOutcome:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         return _file_error(error, params["path"], path)
+    # Lines are counted from 1, as editors and models do.
     start = params.get("offset", 1) - 1
     stop = start + params["limit"] if "limit" in params else None
     details = {"path": str(path), "lines": len(lines)}
@@ -96,6 +100,7 @@ async def run_edit(params: dict[str, Any], ctx: Context) -> ToolOutcome:
     details = {"path": str(path)}
     try:
         text = path.read_text(encoding="utf-8")
+        # An empty text occurs everywhere, so it counts as not found.
         count = text.count(params["old"]) if params["old"] else 0
         if count != 1:
             return error_outcome(f"the old text occurs {count} times in {params['path']}", details)

@@ -113,6 +113,7 @@ class Api:
                 where=self._owner,
                 hint='write a JSON schema: {"type": "object", "properties": {…}}',
             )
+        # The registry compiles the schema, so a wrong one fails here, not at the first call.
         self._tools.add(Tool(name, description, dict(parameters or {})), execute, self._owner)
 
     def command(self, name: str) -> Callable[[CommandHandler], CommandHandler]:
@@ -177,7 +178,7 @@ async def install_extension(
             answer = factory(Api(name, tools, hooks, commands))
             if isawaitable(answer):
                 await answer
-    except BaseException:
+    except BaseException:  # also when the run is cancelled
         unload_extension(factory)
         raise
     return name, factory
@@ -194,6 +195,7 @@ def resolve_extension(spec: object) -> tuple[str, ExtensionFactory]:
             f"expected an extension, got {type(spec).__name__}",
             hint="give a path, 'module:function', the name of an entry point, or a function",
         )
+    # Anything that looks like a path is one, so that a missing file is reported as such.
     if spec.endswith(".py") or "/" in spec or "\\" in spec or Path(spec).is_dir():
         return spec, _load_file(Path(spec))
     module_name, colon, attribute = spec.partition(":")
@@ -239,6 +241,7 @@ def _load_file(path: Path) -> ExtensionFactory:
     root = resolved if resolved.is_dir() else resolved.parent
     try:
         with _import_siblings(root, module_name), _explain_errors(str(path)):
+            # Registered before it runs, as dataclasses and relative imports require.
             sys.modules[module_name] = module
             run_source(module, file)
         return _find_function(module, DEFAULT_FUNCTION, str(path))
@@ -297,7 +300,7 @@ def _explain_errors(where: str) -> Generator[None]:
     """Turn any exception into an ExtensionError with the line and, where possible, a fix."""
     try:
         yield
-    except OffbookError:
+    except OffbookError:  # already explains itself
         raise
     except (Exception, SystemExit) as error:
         hints: list[str] = []

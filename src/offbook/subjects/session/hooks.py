@@ -71,6 +71,7 @@ class HookEvent:
     `tool_result`; `result` for `tool_result`.
     """
 
+    # Not a frozen struct: hooks change `input` and `result` in place.
     __slots__ = ("call_id", "input", "name", "prompt", "result", "tool")
 
     def __init__(
@@ -133,9 +134,9 @@ class Hooks:
                 answer = hook(event, context)
                 if isawaitable(answer):
                     answer = await answer
-            except ToolBlocked as block:
+            except ToolBlocked as block:  # the exception may come from deep inside the hook
                 return block.reason or DEFAULT_REASON
-            if answer is None:
+            if answer is None:  # the call is allowed
                 continue
             decision = _validate_decision(answer, event.tool)
             if decision.get("block"):

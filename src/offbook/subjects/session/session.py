@@ -56,8 +56,9 @@ if TYPE_CHECKING:
     from offbook.subjects.subject import ModelAccess, RunContext
 
 DEFAULT_SYSTEM_PROMPT = "You are an agent. Use the tools that you are given."
+# The statuses that the providers' own SDKs retry.
 RETRYABLE = {408, 429, 500, 502, 503, 504, 529}
-# Extensions have their own settings, so an unknown key is only refused if it resembles one of ours.
+# Extensions have their own settings, so an unknown key is refused only if it resembles a known one.
 SIMILARITY = 0.65
 
 
@@ -164,6 +165,7 @@ class AgentSession:
             self._factories.append(factory)
             self.extensions.append(name)
             self._hub.emit("session.extension", {"extension": name})
+        # From here on, `close` calls the shutdown hooks, even if a start hook fails.
         self._started = True
         await self._notify(HookEvent("session_start"))
 
@@ -408,6 +410,7 @@ def compose_system_prompt(prompt: str, skills: Iterable[Skill | Mapping[str, Any
         raise UsageError(f"system_prompt must be a string, got {type(prompt).__name__}")
     parts = [prompt]
     for item in require_list(skills, "skills"):
+        # A dict is accepted, too: skills often come from a YAML or JSON file.
         try:
             skill = item if isinstance(item, Skill) else msgspec.convert(item, Skill)
         except msgspec.ValidationError as error:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 DISPLAYS = ("notify", "set_status", "set_widget")
+# Extensions ported from TypeScript use these names.
 ALIASES = {"setStatus": "set_status", "setWidget": "set_widget"}
 DEFAULTS: dict[str, Any] = {"confirm": True, "select": 0, "input": "", "editor": ""}
 METHODS = (*DEFAULTS, *DISPLAYS)

@@ -80,7 +80,7 @@ def demo(*, as_json: bool) -> int:
         session(extensions=[DEMO_EXTENSION], mock_ui={"confirm": True}) as passing,
         session(extensions=[DEMO_EXTENSION]) as failing,
     ):
-        passing.run(*_demo_script())
+        passing.run(*demo_script())
         _run_failing(failing)
         if as_json:
             runs = {"passing": passing, "failing": failing}
@@ -94,7 +94,7 @@ def demo(*, as_json: bool) -> int:
     return 0
 
 
-def _demo_script() -> list[Turn]:
+def demo_script() -> list[Turn]:
     """Return a script whose second turn uses an id that a tool returned in the first."""
     from offbook.sources.playbook.actions import call, say, think, when
 

@@ -112,9 +112,9 @@ def record(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Run a command with the real model, and record a cassette or mocks."""
     from offbook.runs.commands import record_command
-    from offbook.runs.run_files import record_trace
     from offbook.sources.cassette.recording import Recording, price_table
     from offbook.sources.live import Live
+    from offbook.trace.recorder import record_trace
     from offbook.trace.redaction import preset_for_command
 
     if not command:
@@ -170,8 +170,8 @@ def _record_mocks(
     deadline: float,
 ) -> int:
     from offbook.runs.commands import record_mocks
-    from offbook.runs.run_files import record_trace
     from offbook.sources.mocks.mock_recording import MockRecording
+    from offbook.trace.recorder import record_trace
 
     recording = MockRecording(live, file, replace=replace)
     with record_trace(trace, subject=command[0]) as hub:
@@ -250,9 +250,9 @@ def replay(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Run a command against a cassette. It must use all of it and send no other request."""
     from offbook.runs.commands import replay_command
-    from offbook.runs.run_files import record_trace
     from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
+    from offbook.trace.recorder import record_trace
 
     if not command:
         raise UsageError("missing command to replay", hint=f"offbook replay {file} -- COMMAND")

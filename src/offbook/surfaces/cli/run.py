@@ -77,8 +77,8 @@ def run(
 ) -> int:
     """Run a command against a scripted model. The command must play the script to its end."""
     from offbook.runs.commands import Service, raise_failures
-    from offbook.runs.run_files import record_trace
     from offbook.sources.loading import open_source
+    from offbook.trace.recorder import record_trace
 
     if not command:
         raise UsageError("missing command", hint="offbook run --playbook FILE -- COMMAND")
@@ -137,7 +137,7 @@ def show(trace: Path, *, full: bool, as_json: bool) -> int:
 def _report_faults(reader: Trace, *, empty: bool) -> int:
     """Print the unreadable lines of a trace, and return the exit code."""
     for fault in reader.faults[:SHOWN_FAULTS]:
-        click.echo(f"offbook: {reader.path}:{fault.line}: {fault.why}", err=True)
+        click.echo(f"offbook: {reader.path}:{fault.line}: {fault.reason}", err=True)
     more = len(reader.faults) - SHOWN_FAULTS
     if more > 0:
         click.echo(f"offbook: … and {more} more unreadable lines", err=True)

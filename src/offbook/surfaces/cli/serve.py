@@ -81,9 +81,9 @@ def serve(
     Anthropic, Gemini and Bedrock.
     """
     from offbook.runs.commands import Service, raise_failures
-    from offbook.runs.run_files import record_trace
     from offbook.sources.loading import open_source
     from offbook.sources.server.endpoint import Pacing
+    from offbook.trace.recorder import record_trace
 
     paced = first_token or tokens_per_second
     pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None

@@ -1,4 +1,4 @@
-"""What others write and may write: every legal variation of a session reads as the plain one."""
+"""Every variation of a session that Ralph may write is read like the plain event."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ ASSERTIONS: list[dict[str, Any]] = [
 ]
 
 
-def spell(rows: list[Any]) -> str:
-    return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows)
+def encode(rows: list[Any]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in rows)
 
 
-def keep(tmp_path: Path, text: str | list[Any]) -> Path:
+def save(tmp_path: Path, text: str | list[Any]) -> Path:
     path = tmp_path / "session.jsonl"
-    path.write_bytes((text if isinstance(text, str) else spell(text)).encode())
+    path.write_bytes((text if isinstance(text, str) else encode(text)).encode())
     return path
 
 
-def look(path: Path) -> TraceSummary:
-    """A summary, by the block and by the line, of a session in which nothing is wrong."""
+def summarize_checked(path: Path) -> TraceSummary:
+    """Return the summary of a session without faults; it is the same in blocks and line by line."""
     trace = Trace(path, count=True)
     summary = summarize(trace)
     assert not trace.faults
@@ -68,59 +68,62 @@ def look(path: Path) -> TraceSummary:
     return summary
 
 
-SPELLINGS: dict[str, str] = {
-    "line ends of Windows": spell(PLAIN).replace("\n", "\r\n"),
-    "a mark before the text": "\ufeff" + spell(PLAIN),
-    "blank lines": spell(PLAIN).replace("\n", "\n\n   \n"),
-    "no last line end": spell(PLAIN).rstrip("\n"),
-    "times as texts": spell([{**one, "ts": str(one["ts"])} for one in PLAIN]),
-    "times with a fraction": spell([{**one, "ts": one["ts"] + 0.5} for one in PLAIN]),
-    "times as dates": spell(
-        [{**one, "ts": f"1970-01-01T00:00:0{one['ts'] // 1000}.000000000+00:00"} for one in PLAIN]
-    ),
-    "numbers for ids": spell([{**one, "id": 7, "parent": None, "seq": "3"} for one in PLAIN]),
-    "contexts of others": spell([{**one, "context": "main", "session": 4} for one in PLAIN]),
-    "no context at all": spell([{**one, "context": None} for one in PLAIN]),
-    "data within data": spell(
+ENCODINGS: dict[str, str] = {
+    "Windows line ends": encode(PLAIN).replace("\n", "\r\n"),
+    "byte order mark": "\ufeff" + encode(PLAIN),
+    "blank lines": encode(PLAIN).replace("\n", "\n\n   \n"),
+    "no last line end": encode(PLAIN).rstrip("\n"),
+    "times as texts": encode([{**event, "ts": str(event["ts"])} for event in PLAIN]),
+    "times with a fraction": encode([{**event, "ts": event["ts"] + 0.5} for event in PLAIN]),
+    "times as dates": encode(
         [
-            {**one, "data": {"event": one["event"], "data": one["data"]}}
-            if one["event"].startswith("ux.")
-            else one
-            for one in PLAIN
+            {**event, "ts": f"1970-01-01T00:00:0{event['ts'] // 1000}.000000000+00:00"}
+            for event in PLAIN
+        ]
+    ),
+    "numbers for ids": encode([{**event, "id": 7, "parent": None, "seq": "3"} for event in PLAIN]),
+    "unknown contexts": encode([{**event, "context": "main", "session": 4} for event in PLAIN]),
+    "no context at all": encode([{**event, "context": None} for event in PLAIN]),
+    "data within data": encode(
+        [
+            {**event, "data": {"event": event["event"], "data": event["data"]}}
+            if event["event"].startswith("ux.")
+            else event
+            for event in PLAIN
         ]
     ),
 }
 
 
-@pytest.mark.parametrize("text", SPELLINGS.values(), ids=SPELLINGS)
-def test_another_spelling_says_the_same(tmp_path: Path, text: str):
-    path = keep(tmp_path, text)
-    assert look(path) == look(keep_plain(tmp_path))
+@pytest.mark.parametrize("text", ENCODINGS.values(), ids=ENCODINGS)
+def test_another_encoding_gives_the_same_summary(tmp_path: Path, text: str):
+    path = save(tmp_path, text)
+    assert summarize_checked(path) == summarize_checked(save_plain(tmp_path))
     assert join_output(Trace(path)) == "hi there\n"
     assert {verdict.status for verdict in evaluate_all(ASSERTIONS, CheckContext(Trace(path)))} == {
         "pass"
     }
-    [told] = read_trace(path)
-    assert (told.hat, told.reply.text) == ("planner", "hi there\n")
+    [turn] = read_trace(path)
+    assert (turn.hat, turn.reply.text) == ("planner", "hi there\n")
 
 
-def keep_plain(tmp_path: Path) -> Path:
+def save_plain(tmp_path: Path) -> Path:
     (tmp_path / "plain").mkdir(exist_ok=True)
-    return keep(tmp_path / "plain", PLAIN)
+    return save(tmp_path / "plain", PLAIN)
 
 
 @pytest.mark.parametrize(
-    "data, told", [(None, {}), ("a text", {"value": "a text"}), ([1], {"value": [1]}), ({}, {})]
+    "data, expected", [(None, {}), ("a text", {"value": "a text"}), ([1], {"value": [1]}), ({}, {})]
 )
-def test_an_unknown_event_is_kept_whatever_its_data_is(tmp_path: Path, data: Any, told: Any):
-    path = keep(tmp_path, [*PLAIN[:2], row("custom.thing", data, 2500), *PLAIN[2:]])
-    assert look(path).by_type["custom.thing"] == 1
+def test_an_unknown_event_is_kept_with_any_data(tmp_path: Path, data: Any, expected: Any):
+    path = save(tmp_path, [*PLAIN[:2], row("custom.thing", data, 2500), *PLAIN[2:]])
+    assert summarize_checked(path).by_type["custom.thing"] == 1
     [record] = list_records(Trace(path), EventFilter(event_types=("custom.thing",)), 5).records
-    assert record["data"] == told
+    assert record["data"] == expected
 
 
 @pytest.mark.parametrize(
-    "more, text",
+    "fields, text",
     [
         ({}, ""),
         ({"payload": None}, ""),
@@ -132,47 +135,50 @@ def test_an_unknown_event_is_kept_whatever_its_data_is(tmp_path: Path, data: Any
         ({"payload": True}, "true"),
     ],
 )
-def test_a_payload_is_searched_as_text_and_none_is_an_empty_one(
-    tmp_path: Path, more: dict[str, Any], text: str
+def test_a_payload_is_searched_as_text_and_null_as_an_empty_one(
+    tmp_path: Path, fields: dict[str, Any], text: str
 ):
-    path = keep(tmp_path, [*PLAIN[:4], publish("p.q", 4500, **more), PLAIN[4]])
+    path = save(tmp_path, [*PLAIN[:4], publish("p.q", 4500, **fields), PLAIN[4]])
     for pattern, holds in ((re.escape(text) or "null", bool(text)), (r"\A\Z", not text)):
         raw = {"type": "event_occurred", "topic": "p.q", "payload_pattern": pattern}
         [verdict] = evaluate_all([raw], CheckContext(Trace(path)))
         assert verdict.holds is holds, pattern
-        wanted = EventFilter(topics=("p.q",), payload_pattern=pattern)
-        found = list_records(Trace(path), wanted, 5).total_matched
-        assert found == int(holds) or "payload" not in more  # then all of its data is searched
+        event_filter = EventFilter(topics=("p.q",), payload_pattern=pattern)
+        total = list_records(Trace(path), event_filter, 5).total_matched
+        assert total == int(holds) or "payload" not in fields  # then all of its data is searched
 
 
-def test_names_that_are_none_are_not_called_none(tmp_path: Path):
+def test_a_missing_name_is_empty_and_not_null(tmp_path: Path):
     hatless = row("_meta.iteration", {"n": 2, "hat": None}, 3500)
-    path = keep(tmp_path, [*PLAIN[:4], hatless, publish(None, 4500), publish(7, 4600), PLAIN[4]])
-    found = look(path)
-    assert (found.hats_used, found.by_topic) == (["planner", ""], {"build.task": 1, "": 1, "7": 1})
+    path = save(tmp_path, [*PLAIN[:4], hatless, publish(None, 4500), publish(7, 4600), PLAIN[4]])
+    summary = summarize_checked(path)
+    assert (summary.hats_used, summary.by_topic) == (
+        ["planner", ""],
+        {"build.task": 1, "": 1, "7": 1},
+    )
     assert CheckContext(Trace(path)).hats == ["planner", ""]
     assert CheckContext(Trace(path)).topics == ["build.task", "", "7"]
 
 
-def test_a_sign_that_is_written_in_two_pieces_is_one(tmp_path: Path):
+def test_a_character_split_over_two_writes_is_joined(tmp_path: Path):
     raw = "né✓🙂".encode()
-    path = keep(tmp_path, [*(write(raw[at : at + 1], at) for at in range(len(raw))), *PLAIN[2:]])
+    path = save(tmp_path, [*(write(raw[i : i + 1], i) for i in range(len(raw))), *PLAIN[2:]])
     assert join_output(Trace(path)) == "né✓🙂"
     [verdict] = evaluate_all(
         [{"type": "stdout_contains", "pattern": "^né✓🙂$"}], CheckContext(Trace(path))
     )
     assert (verdict.status, verdict.actual) == ("pass", "né✓🙂")
-    assert [told.reply.text for told in read_trace(path)] == ["né✓🙂"]
+    assert [turn.reply.text for turn in read_trace(path)] == ["né✓🙂"]
 
 
-def test_what_ends_lines_elsewhere_does_not_end_one_here(tmp_path: Path):
+def test_unicode_line_separators_do_not_end_a_line(tmp_path: Path):
     odd = "a\u2028b\x85c\x1cd"
-    path = keep(tmp_path, [*PLAIN[:4], publish("p.q", 4500, payload=odd), PLAIN[4]])
-    assert look(path).by_topic["p.q"] == 1
+    path = save(tmp_path, [*PLAIN[:4], publish("p.q", 4500, payload=odd), PLAIN[4]])
+    assert summarize_checked(path).by_topic["p.q"] == 1
     assert len(read_trace(path)) == 1
 
 
-def test_rows_of_an_event_file_keep_what_they_tell(tmp_path: Path):
+def test_lines_of_an_event_file_keep_their_fields(tmp_path: Path):
     rows = [
         {"topic": "a.b", "payload": {"k": 1}, "ts": "2026-02-05T08:09:13.890130179+00:00"},
         {
@@ -185,10 +191,10 @@ def test_rows_of_an_event_file_keep_what_they_tell(tmp_path: Path):
         {"topic": "no.time", "payload": None},
         {"topic": "odd.time", "ts": "soon", "source": {"a": 1}},
     ]
-    path = keep(tmp_path, rows)
-    found = look(path)
-    assert found.by_topic == {"a.b": 1, "c": 1, "no.time": 1, "odd.time": 1}
-    assert found.duration_secs == pytest.approx(1.11)
+    path = save(tmp_path, rows)
+    summary = summarize_checked(path)
+    assert summary.by_topic == {"a.b": 1, "c": 1, "no.time": 1, "odd.time": 1}
+    assert summary.duration_secs == pytest.approx(1.11)
     second, third = list(Trace(path))[1:3]
     assert second.data == {
         "topic": "c",
@@ -200,26 +206,26 @@ def test_rows_of_an_event_file_keep_what_they_tell(tmp_path: Path):
     assert third.ts == second.ts
 
 
-def test_a_row_without_a_time_before_those_that_have_one_took_no_years(tmp_path: Path):
-    path = keep(tmp_path, [{"topic": "a"}, {"topic": "b", "ts": "2026-02-05T08:09:15Z"}])
-    assert look(path).duration_secs == 0
+def test_a_first_line_without_a_time_does_not_make_the_duration_years(tmp_path: Path):
+    path = save(tmp_path, [{"topic": "a"}, {"topic": "b", "ts": "2026-02-05T08:09:15Z"}])
+    assert summarize_checked(path).duration_secs == 0
     [verdict] = evaluate_all([{"type": "duration", "max_secs": 9}], CheckContext(Trace(path)))
     assert verdict.status == "no_data"
 
 
 @pytest.mark.parametrize("payload", [{"cost_usd": 0.5}, '{"cost_usd":0.5,"num_turns":3}'])
-def test_the_cost_that_a_summary_of_an_iteration_tells_is_counted(tmp_path: Path, payload: Any):
+def test_the_cost_in_the_summary_of_an_iteration_is_counted(tmp_path: Path, payload: Any):
     summary = {"topic": "iteration.summary", "hat": "loop", "payload": payload}
     cut = {"topic": "iteration.summary", "payload": '{"cost_usd":0.5... [truncated, 900 chars'}
-    path = keep(tmp_path, [summary, {"topic": "build.task"}, summary, cut])
+    path = save(tmp_path, [summary, {"topic": "build.task"}, summary, cut])
     assert CheckContext(Trace(path)).cost == 1.0
 
 
 @pytest.mark.parametrize(
     "line", ['{"ts":null,"event":"x"}', '{"ts":1,"event":5}', '{"ts":"2026","type":{"kind":"x"}}']
 )
-def test_what_is_no_record_of_anybody_is_told_with_its_line(tmp_path: Path, line: str):
-    path = keep(tmp_path, spell(PLAIN[:2]) + line + "\n" + spell(PLAIN[2:]))
+def test_a_line_in_no_known_format_is_reported_with_its_number(tmp_path: Path, line: str):
+    path = save(tmp_path, encode(PLAIN[:2]) + line + "\n" + encode(PLAIN[2:]))
     trace = Trace(path)
     assert len(list(trace)) == len(PLAIN)
     assert [fault.line for fault in trace.faults] == [3]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.runs.run_files import make_temp_folder, remove_temp_folder
+from offbook.files import make_temp_folder, remove_temp_folder
 
 
 @pytest.fixture

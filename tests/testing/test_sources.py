@@ -1,7 +1,16 @@
-"""A playbook keeps what every source promises."""
+"""Our sources pass the suite for sources."""
 
-from offbook import ModelSource, Playbook, Request, call, fail, role, say, think
+from offbook import Mocks, ModelSource, Playbook, Request, call, fail, role, say, think
 from offbook.testing import SourceConformance
+
+
+class TestMocks(SourceConformance):
+    def source(self) -> ModelSource:
+        calls = [{"name": "echo", "args": {"text": "a"}}, {"name": "echo", "id": "mine"}]
+        return Mocks([{"text": "Hello."}, {"tool_calls": calls}, *[{"text": "Bye."}] * 9])
+
+    def errors(self) -> tuple[ModelSource, Request]:
+        return Mocks([{"error": {"category": "rate_limit"}}]), self.requests()[0]
 
 
 class TestPlaybook(SourceConformance):

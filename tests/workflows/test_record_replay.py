@@ -1,4 +1,4 @@
-"""What a real agent answered and left behind is recorded once, and replayed without it."""
+"""The answers and files of a real agent are recorded once and replayed without it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from offbook.errors import ReplayMismatch, RunError, UsageError
-from offbook.workflows.loop_cassette import record, replay
-from offbook.workflows.loop_run import run
+from offbook.workflows.loop_tools import record, replay, run
 from offbook.workflows.tools import check, inspect, setup
 from offbook.yaml_files import parse_yaml
 
 TASK = "Implement the auth spec"
-# An agent that plans, then builds: it writes files, notes, and events as Ralph's second version.
+# An agent that plans, then builds: it writes files, a scratchpad and an event file.
 AGENT = """
 import os, pathlib, sys, datetime
 prompt = sys.stdin.read()
@@ -36,7 +35,7 @@ else:
     print("LOOP_COMPLETE")
 """
 
-EMPTY_BUT_ONE = """
+ONE_INTERACTION = """
 interactions:
   - request: {prompt_hash: "sha256:..."}
     response: {output: LOOP_COMPLETE}
@@ -44,13 +43,13 @@ interactions:
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def isolated_workspaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
 @pytest.fixture
 def counter(tmp_path: Path) -> Path:
-    """A file that counts how often the real agent was started."""
+    """A file with result character for each start of the real agent."""
     return tmp_path / "starts"
 
 
@@ -62,7 +61,7 @@ def agent(tmp_path: Path, counter: Path) -> dict[str, Any]:
     return {"backend": "command", "command": [sys.executable, str(path)]}
 
 
-def make(name: str = "auth", cassette: str = "", **options: Any) -> Path:
+def make_workspace(name: str = "auth", cassette: str = "", **options: Any) -> Path:
     files = {"specs/auth.md": "Let them in.", "old.txt": "old"}
     if cassette:
         files["cassettes/happy.yaml"] = cassette
@@ -82,26 +81,26 @@ def topics(name: str) -> list[str]:
 async def test_a_recording_is_replayed_in_its_workspace_without_the_agent(
     agent: dict[str, Any], counter: Path
 ):
-    folder = make(scratchpad="## Plan\n(empty)")
+    folder = make_workspace(scratchpad="## Plan\n(empty)")
     recorded = await record("auth", "happy", TASK, **agent)
     assert (recorded.interactions, recorded.termination_reason) == (2, "CompletionPromise")
     assert recorded.cassette_path == str(folder / "cassettes" / "happy.yaml")
-    told = topics("auth")
+    recorded_topics = topics("auth")
     replayed = await replay("auth", "happy", TASK)
     assert replayed.error == ""
     assert (replayed.exit_code, replayed.iterations) == (0, 2)
     assert (replayed.interactions_replayed, replayed.interactions_passthrough) == (2, 0)
     assert replayed.cost_dollars == 0.0
-    assert topics("auth") == told == ["task.start", "build.task", "build.done"]
-    assert read(counter) == "xx"  # once for each recorded iteration, and never again
+    assert topics("auth") == recorded_topics == ["task.start", "build.task", "build.done"]
+    assert read(counter) == "xx"  # once for each recorded iteration, not for the replay
 
 
-async def test_a_fresh_workspace_gets_the_files_that_were_left_then(
+async def test_a_replay_in_a_new_workspace_writes_the_recorded_files(
     agent: dict[str, Any], counter: Path
 ):
-    first = make("first")
+    first = make_workspace("first")
     await record("first", "happy", TASK, **agent)
-    second = make("second", (first / "cassettes/happy.yaml").read_text())
+    second = make_workspace("second", (first / "cassettes/happy.yaml").read_text())
     replayed = await replay("second", "happy", TASK)
     assert (replayed.exit_code, replayed.error) == (0, "")
     checked = check(
@@ -120,50 +119,58 @@ async def test_a_fresh_workspace_gets_the_files_that_were_left_then(
     assert read(counter) == "xx"
 
 
-async def test_the_cassette_is_yaml_that_tells_each_iteration(agent: dict[str, Any]):
-    make()
+async def test_the_cassette_is_yaml_with_one_interaction_per_iteration(agent: dict[str, Any]):
+    make_workspace()
     made = await record("auth", "happy", TASK, redactions={"patterns": {"$UUID": True}}, **agent)
-    tape = parse_yaml(read(made.cassette_path))
-    assert [one["request"]["hat"] for one in tape["interactions"]] == ["planner", "builder"]
-    assert all(one["request"]["prompt_hash"].startswith("sha256:") for one in tape["interactions"])
-    assert tape["interactions"][1]["response"]["output"] == "LOOP_COMPLETE\n"
-    assert tape["metadata"]["termination_reason"] == "CompletionPromise"
-    assert tape["metadata"]["task"] == TASK
+    cassette_file = parse_yaml(read(made.cassette_path))
+    assert [item["request"]["hat"] for item in cassette_file["interactions"]] == [
+        "planner",
+        "builder",
+    ]
+    assert all(
+        item["request"]["prompt_hash"].startswith("sha256:")
+        for item in cassette_file["interactions"]
+    )
+    assert cassette_file["interactions"][1]["response"]["output"] == "LOOP_COMPLETE\n"
+    assert cassette_file["metadata"]["termination_reason"] == "CompletionPromise"
+    assert cassette_file["metadata"]["task"] == TASK
 
 
-async def test_eight_replays_of_one_cassette_do_not_share_a_cursor(agent: dict[str, Any]):
-    first = make("first")
+async def test_parallel_replays_of_one_cassette_are_independent(agent: dict[str, Any]):
+    first = make_workspace("first")
     await record("first", "happy", TASK, **agent)
     text = (first / "cassettes/happy.yaml").read_text()
     names = [f"w{n}" for n in range(8)]
     for name in names:
-        make(name, text)
+        make_workspace(name, text)
     replayed = await asyncio.gather(*(replay(name, "happy", TASK) for name in names))
-    assert {(one.exit_code, one.interactions_replayed, one.error) for one in replayed} == {
-        (0, 2, "")
-    }
-    assert len({one.session_file for one in replayed}) == 8
+    assert {
+        (result.exit_code, result.interactions_replayed, result.error) for result in replayed
+    } == {(0, 2, "")}
+    assert len({result.session_file for result in replayed}) == 8
 
 
-async def test_run_replays_a_cassette_too(agent: dict[str, Any], counter: Path):
-    make()
+async def test_run_can_replay_a_cassette(agent: dict[str, Any], counter: Path):
+    make_workspace()
     await record("auth", "happy", TASK, **agent)
     ran = await run("auth", TASK, backend="replay", cassette="happy")
     assert (ran.exit_code, ran.termination_reason, ran.error) == (0, "CompletionPromise", "")
     assert read(counter) == "xx"
 
 
-async def change(folder: Path, agent: dict[str, Any], *, note: str) -> str:
-    """A cassette recorded with another scratchpad than the workspace `changed` has."""
+async def change_scratchpad(folder: Path, agent: dict[str, Any], *, note: str) -> str:
+    """Record a cassette, and return a workspace with it and a different scratchpad."""
     await record("auth", "happy", TASK, **agent)
-    make("changed", (folder / "cassettes/happy.yaml").read_text(), scratchpad=note)
+    make_workspace("changed", (folder / "cassettes/happy.yaml").read_text(), scratchpad=note)
     return "changed"
 
 
-async def test_another_prompt_fails_with_both_hashes_and_the_difference(
+async def test_a_different_prompt_fails_with_both_hashes_and_the_difference(
     agent: dict[str, Any], counter: Path
 ):
-    name = await change(make(scratchpad="for user_abc123"), agent, note="for user_xyz789")
+    name = await change_scratchpad(
+        make_workspace(scratchpad="for user_abc123"), agent, note="for user_xyz789"
+    )
     replayed = await replay(name, "happy", TASK)
     assert replayed.exit_code == 1
     assert "interaction 1 (hat: planner)" in replayed.error
@@ -174,36 +181,40 @@ async def test_another_prompt_fails_with_both_hashes_and_the_difference(
     assert read(counter) == "xx"
 
 
-async def test_without_strictness_only_the_turn_counts_and_the_drift_is_told(
+async def test_a_loose_replay_compares_positions_and_reports_drift(
     agent: dict[str, Any],
 ):
-    name = await change(make(scratchpad="one"), agent, note="another")
+    name = await change_scratchpad(make_workspace(scratchpad="result"), agent, note="another")
     replayed = await replay(name, "happy", TASK, strict=False)
     assert (replayed.exit_code, replayed.interactions_replayed, replayed.drifted) == (0, 2, 1)
     events = inspect(name, filter={"event_types": ["cassette.drift"]})["records"]
     assert [event["data"]["interaction"] for event in events] == [1]
 
 
-async def test_a_redaction_makes_the_prompts_agree(agent: dict[str, Any]):
-    name = await change(make(scratchpad="for user_abc123"), agent, note="for user_xyz789")
+async def test_a_redaction_makes_prompts_equal(agent: dict[str, Any]):
+    name = await change_scratchpad(
+        make_workspace(scratchpad="for user_abc123"), agent, note="for user_xyz789"
+    )
     rules = {"patterns": {"user_id": "user_[a-z0-9]+"}}
     replayed = await replay(name, "happy", TASK, redactions=rules)
     assert (replayed.exit_code, replayed.error) == (0, "")
 
 
-async def test_what_is_not_recorded_may_go_to_the_real_agent(agent: dict[str, Any], counter: Path):
-    name = await change(make(scratchpad="one"), agent, note="another")
+async def test_unrecorded_prompts_can_be_passed_to_the_real_agent(
+    agent: dict[str, Any], counter: Path
+):
+    name = await change_scratchpad(make_workspace(scratchpad="result"), agent, note="another")
     replayed = await replay(name, "happy", TASK, allow_passthrough=True)
     assert (replayed.interactions_passthrough, read(counter)) == (1, "xxx")
-    assert replayed.cost_dollars is None  # the agent did not say what it cost
+    assert replayed.cost_dollars is None  # the agent reported no cost
     events = inspect(name, filter={"event_types": ["cassette.passthrough"]})["records"]
     assert [event["data"]["request"] for event in events] == [1]
 
 
-async def test_a_recording_that_met_its_limit_meets_it_again(tmp_path: Path):
-    make()
-    talks = [sys.executable, "-c", "import random; print(random.random())"]
-    recorded = await record("auth", "long", TASK, "command", command=talks, max_iterations=2)
+async def test_a_replay_reaches_the_recorded_limit(tmp_path: Path):
+    make_workspace()
+    command = [sys.executable, "-c", "import random; print(random.random())"]
+    recorded = await record("auth", "long", TASK, "command", command=command, max_iterations=2)
     assert (recorded.termination_reason, recorded.exit_code) == ("MaxIterations", 2)
     replayed = await replay("auth", "long", TASK)
     assert (replayed.termination_reason, replayed.exit_code) == ("MaxIterations", 2)
@@ -211,7 +222,7 @@ async def test_a_recording_that_met_its_limit_meets_it_again(tmp_path: Path):
 
 
 async def test_unused_interactions_fail_a_strict_replay(agent: dict[str, Any]):
-    make()
+    make_workspace()
     await record("auth", "happy", TASK, **agent)
     replayed = await replay("auth", "happy", TASK, max_iterations=1)
     assert "1 of 2 interactions unused" in replayed.error
@@ -220,8 +231,8 @@ async def test_unused_interactions_fail_a_strict_replay(agent: dict[str, Any]):
     assert loose.error == ""
 
 
-async def test_another_task_is_refused_up_front_with_both(agent: dict[str, Any]):
-    make()
+async def test_a_different_task_is_rejected_before_the_run(agent: dict[str, Any]):
+    make_workspace()
     await record("auth", "happy", TASK, **agent)
     with pytest.raises(ReplayMismatch, match="the task differs from the recorded one") as caught:
         await replay("auth", "happy", "Do something else")
@@ -230,28 +241,31 @@ async def test_another_task_is_refused_up_front_with_both(agent: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    "call, told",
+    "call, message",
     [
-        (lambda: record("auth", "../x", TASK, "command", command=["true"]), "no name for a casse"),
-        (lambda: record("auth", "x", TASK, "mock"), "'mock' is no backend that can be recorded"),
+        (
+            lambda: record("auth", "../x", TASK, "command", command=["true"]),
+            "invalid cassette name",
+        ),
+        (lambda: record("auth", "x", TASK, "mock"), "the backend 'mock' cannot be recorded"),
         (lambda: record("auth", "x", TASK, "claud"), "did you mean 'claude'"),
         (lambda: record("auth", "x", TASK, "command"), "needs a command"),
         (lambda: record("auth", "x", TASK, "command", command=["no-such"]), "backend_not_found"),
         (lambda: record("gone", "x", TASK, "command", command=["true"]), "available: auth"),
         (lambda: replay("auth", "hapy", TASK), "did you mean 'happy'"),
-        (lambda: replay("auth", "../x", TASK), "no name for a cassette"),
-        (lambda: replay("auth", "happy", TASK, backend="command"), "a replay asks no agent"),
-        (lambda: run("auth", TASK, backend="replay"), "which cassette"),
+        (lambda: replay("auth", "../x", TASK), "invalid cassette name"),
+        (lambda: replay("auth", "happy", TASK, backend="command"), "a replay starts no agent"),
+        (lambda: run("auth", TASK, backend="replay"), "missing cassette to replay"),
     ],
 )
-async def test_wrong_calls_are_told_before_anything_runs(call: Any, told: str):
-    make(cassette=EMPTY_BUT_ONE)
-    with pytest.raises(UsageError, match=told):
+async def test_invalid_options_are_rejected_before_the_run(call: Any, message: str):
+    make_workspace(cassette=ONE_INTERACTION)
+    with pytest.raises(UsageError, match=message):
         await call()
 
 
-async def test_a_cassette_is_not_overwritten_by_chance(agent: dict[str, Any]):
-    make()
+async def test_a_cassette_is_overwritten_only_with_replace(agent: dict[str, Any]):
+    make_workspace()
     await record("auth", "happy", TASK, **agent)
     with pytest.raises(UsageError, match="already has a recording"):
         await record("auth", "happy", TASK, **agent)
@@ -259,18 +273,18 @@ async def test_a_cassette_is_not_overwritten_by_chance(agent: dict[str, Any]):
     assert again.interactions == 2
 
 
-async def test_what_is_broken_off_does_not_replace_a_good_cassette(
+async def test_an_interrupted_recording_does_not_replace_a_cassette(
     agent: dict[str, Any], tmp_path: Path
 ):
-    make()
+    make_workspace()
     made = await record("auth", "happy", TASK, **agent)
     good = read(made.cassette_path)
-    said = tmp_path / "said"
-    script = f"echo x >> {said}; test $(wc -l < {said}) -gt 1 && sleep 600; echo working"
+    log = tmp_path / "log"
+    script = f"echo x >> {log}; test $(wc -l < {log}) -gt 1 && sleep 600; echo working"
     again = asyncio.ensure_future(
         record("auth", "happy", TASK, "command", command=["sh", "-c", script], replace=True)
     )
-    while not again.done() and (not said.exists() or len(read(said).splitlines()) < 2):  # noqa: ASYNC110 - it is a process's own file
+    while not again.done() and (not log.exists() or len(read(log).splitlines()) < 2):  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(0.01)
     again.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -278,8 +292,8 @@ async def test_what_is_broken_off_does_not_replace_a_good_cassette(
     assert read(made.cassette_path) == good
 
 
-async def test_an_agent_that_never_answers_leaves_no_cassette():
-    folder = make()
+async def test_an_agent_without_answers_writes_no_cassette():
+    folder = make_workspace()
     (folder / "agent").write_text("#!/bin/nowhere\n")
     (folder / "agent").chmod(0o755)
     with pytest.raises(RunError, match="nothing was recorded"):
@@ -288,16 +302,16 @@ async def test_an_agent_that_never_answers_leaves_no_cassette():
 
 
 @pytest.mark.parametrize("secret", ["sk-ant-api03-" + "aB3dE6gH9" * 6, "just-some-words-of-mine"])
-async def test_secrets_that_an_agent_is_given_are_in_no_file_of_the_workspace(secret: str):
-    folder = make()
-    tells = [
+async def test_secrets_of_the_agent_are_in_no_file_of_the_workspace(secret: str):
+    folder = make_workspace()
+    command = [
         "sh",
         "-c",
         'echo "key $ANTHROPIC_API_KEY" > note.txt; cat note.txt; echo LOOP_COMPLETE',
     ]
     env = {"ANTHROPIC_API_KEY": secret}
-    await record("auth", "keys", TASK, "command", command=tells, env=env)
+    await record("auth", "keys", TASK, "command", command=command, env=env)
     (folder / "note.txt").unlink()
-    held = [path for path in folder.rglob("*") if path.is_file() and secret in path.read_text()]
-    assert held == []
+    paths = [path for path in folder.rglob("*") if path.is_file() and secret in path.read_text()]
+    assert paths == []
     assert (folder / "cassettes/keys.yaml").stat().st_mode & 0o777 == 0o600

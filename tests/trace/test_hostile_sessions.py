@@ -1,4 +1,4 @@
-"""Sessions that nobody would write are looked into without a crash, and told to their last line."""
+"""Malformed sessions and outputs cause no crash, in any view of a trace."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ ASSERTIONS: list[dict[str, Any]] = [
 
 @settings(max_examples=60)
 @given(st.lists(rows | json_values, max_size=12), st.binary(max_size=20))
-def test_whatever_a_session_holds_it_can_be_looked_into(
-    tmp_path_factory: pytest.TempPathFactory, written: list[Any], tail: bytes
+def test_any_session_can_be_summarized_checked_and_reported(
+    tmp_path_factory: pytest.TempPathFactory, records: list[Any], tail: bytes
 ):
     path = tmp_path_factory.mktemp("hostile") / "session.jsonl"
-    lines = [json.dumps(row).encode() + b"\n" for row in written]
+    lines = [json.dumps(row).encode() + b"\n" for row in records]
     path.write_bytes(b"".join(lines) + tail)
     trace = Trace(path, count=True)
     summary = summarize(trace)
     assert summary.total_events + len(trace.faults) <= len(lines) + tail.count(b"\n") + 1
-    for wanted in FILTERS:
-        found = list_records(Trace(path), wanted, 5)
-        assert found.total_matched <= summary.total_events
-        build_timeline(Trace(path), wanted)
+    for event_filter in FILTERS:
+        page = list_records(Trace(path), event_filter, 5)
+        assert page.total_matched <= summary.total_events
+        build_timeline(Trace(path), event_filter)
     join_output(Trace(path))
     verdicts = evaluate_all(ASSERTIONS, CheckContext(Trace(path)))
     assert len(verdicts) == len(ASSERTIONS)
@@ -76,7 +76,7 @@ def test_whatever_a_session_holds_it_can_be_looked_into(
 
 
 @given(st.text(st.sampled_from('<event topic="a.b" target=/>LOOP_COMPLETE\n x'), max_size=200))
-def test_whatever_an_agent_prints_its_events_are_those_that_are_whole(text: str):
+def test_event_tags_of_any_output_are_complete(text: str):
     for tag in parse_event_tags(text):
         assert tag.payload == tag.payload.strip()
         assert "</event>" not in tag.payload

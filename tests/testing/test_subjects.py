@@ -1,4 +1,4 @@
-"""Agents of frameworks keep what every subject promises."""
+"""Our session and agents of frameworks pass the suite for subjects."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from offbook.subjects.frameworks.framework import wrap_agent
 from offbook.testing import SubjectConformance
-from offbook.types import Subject
+from offbook.types import AgentSession, Subject
 
 
 def driven(agent: object) -> Subject:
@@ -28,7 +28,7 @@ class TestPydanticAI(SubjectConformance):
 
         @agent.tool_plain
         def echo(text: str) -> str:  # pyright: ignore[reportUnusedFunction] - registered by its decorator
-            """Say it again."""
+            """Return the same text."""
             return text
 
         return driven(agent)
@@ -41,7 +41,7 @@ class TestOpenAIAgents(SubjectConformance):
     def subject(self) -> Subject:
         @agents.function_tool
         def echo(text: str) -> str:
-            """Say it again."""
+            """Return the same text."""
             return text
 
         client = openai.AsyncOpenAI(api_key="none", max_retries=0)
@@ -55,3 +55,31 @@ class TestOpenAIAgents(SubjectConformance):
 @pytest.fixture(autouse=True)
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+
+def echoing(api: Any) -> None:
+    """Register a tool and a command."""
+
+    @api.tool("echo")
+    def echo(params: Any, ctx: Any) -> str:
+        return params["text"]
+
+    @api.command("echo")
+    def show(args: str, ctx: Any) -> None:
+        ctx.ui.notify(args)
+
+
+class TestSession(SubjectConformance):
+    def subject(self) -> Subject:
+        return AgentSession()
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        return "bash", {"command": "echo hi"}
+
+
+class TestSessionWithExtension(SubjectConformance):
+    def subject(self) -> Subject:
+        return AgentSession(extensions=[echoing], mock_tools={"bash": "ok"})
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        return "echo", {"text": "hi"}

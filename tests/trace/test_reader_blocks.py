@@ -1,4 +1,4 @@
-"""A trace is read by the block, quickly where that is safe, and always as line by line."""
+"""Reading a trace in blocks gives the same events as reading it line by line."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ payloads = st.dictionaries(
 )
 
 
-def spell(ts: int, name: str, data: dict[str, Any], escaped: bool) -> bytes:  # noqa: FBT001 - drawn
+def encode(ts: int, name: str, data: dict[str, Any], escaped: bool) -> bytes:  # noqa: FBT001 - drawn
     row = {"ts": ts, "event": name, "data": data}
     return json.dumps(row, ensure_ascii=escaped).encode("utf-8", "replace")
 
 
-events = st.builds(spell, st.integers(0, 1000), st.sampled_from(NAMES), payloads, st.booleans())
+events = st.builds(encode, st.integers(0, 1000), st.sampled_from(NAMES), payloads, st.booleans())
 broken = st.sampled_from(
     [
         b"",
@@ -57,7 +57,7 @@ files = st.lists(st.one_of(events, events, events, broken), max_size=12).map(b"\
 
 
 def read_by_line(raw: bytes) -> tuple[list[Event], list[LineFault]]:
-    """What a reader does who decodes one line after the other."""
+    """Read a trace line by line."""
     trace = Trace("nowhere")
     lines = raw.split(b"\n")
     read = [
@@ -76,13 +76,13 @@ def read_by_line(raw: bytes) -> tuple[list[Event], list[LineFault]]:
 )
 @example(NESTED % (b"", b'"cost_usd":false'), True, 64 * 1024, set(), ("cost_usd",))
 @example(NESTED % (b'"cost_usd":1', b'"topic":1'), True, 64 * 1024, set(), ("cost_usd",))
-def test_a_block_is_read_as_its_lines_are(
+def test_blocks_give_the_same_events_as_single_lines(
     tmp_path_factory: pytest.TempPathFactory,
     raw: bytes,
     ended: bool,  # noqa: FBT001 - drawn
     size: int,
     names: set[str] | None,
-    marks: Sequence[str],
+    fields: Sequence[str],
 ):
     path = tmp_path_factory.mktemp("blocks") / "t.jsonl"
     path.write_bytes(raw + b"\n" * ended)
@@ -90,66 +90,60 @@ def test_a_block_is_read_as_its_lines_are(
     trace = Trace(path, count=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "BLOCK", size)
-        found = list(trace.pick(names, marks=marks))
+        selected = list(trace.select(names, fields=fields))
+    expected_all = expected
     if names is not None:
-        expected_all, expected = (
-            expected,
-            [
-                event
-                for event in expected
-                if event.event in names or any(event.data.get(mark) is not None for mark in marks)
-            ],
-        )
-    else:
-        expected_all = expected
-    assert found == expected
+        expected = [
+            event
+            for event in expected_all
+            if event.event in names or any(event.data.get(key) is not None for key in fields)
+        ]
+    assert selected == expected
     assert trace.faults == faults
-    assert trace.tally is not None
-    assert trace.tally.total() == len(expected_all)
+    assert trace.counts is not None
+    assert trace.counts.total() == len(expected_all)
     assert trace.first == (expected_all[0].ts if expected_all else None)
 
 
 @pytest.mark.parametrize("names", [None, ["bus.publish"], ["other"]])
-def test_two_faults_that_make_up_for_each_other_are_both_told(
-    tmp_path: Path, names: list[str] | None
-):
+def test_two_faults_that_cancel_out_are_both_reported(tmp_path: Path, names: list[str] | None):
     """A line of two objects, and an object of two lines: as many objects as lines."""
     rows: list[dict[str, Any]] = [
-        {"ts": at, "event": "bus.publish", "data": {"topic": f"t.{at}"}} for at in range(6)
+        {"ts": ts, "event": "bus.publish", "data": {"topic": f"t.{ts}"}} for ts in range(6)
     ]
     lines = [json.dumps(row) for row in rows]
     text = f"{lines[0]}\n{lines[1]} {lines[2]}\n{lines[3]}\n{lines[4][:10]}\n{lines[4][10:]}\n"
     (tmp_path / "t.jsonl").write_text(text + lines[5] + "\n")
     trace = Trace(tmp_path / "t.jsonl")
-    found = [event.data["topic"] for event in trace.pick(names)]
-    assert found == (["t.0", "t.3", "t.5"] if names != ["other"] else [])
+    topics = [event.data["topic"] for event in trace.select(names)]
+    assert topics == (["t.0", "t.3", "t.5"] if names != ["other"] else [])
     assert [fault.line for fault in trace.faults] == [2, 4, 5]
 
 
-def test_a_reader_that_stops_halfway_goes_on_there(tmp_path: Path):
-    rows = [json.dumps({"ts": at, "event": "x", "data": {}}) + "\n" for at in range(9)]
+def test_an_iteration_continues_where_the_last_one_stopped(tmp_path: Path):
+    rows = [json.dumps({"ts": ts, "event": "x", "data": {}}) + "\n" for ts in range(9)]
     (tmp_path / "t.jsonl").write_text("".join(rows))
     trace = Trace(tmp_path / "t.jsonl")
     first = next(iter(trace))
     assert [first.ts, *(event.ts for event in trace)] == list(range(9))
 
 
-def test_a_header_in_the_middle_is_checked_and_left_out(tmp_path: Path):
+def test_a_header_in_the_middle_is_checked_and_skipped(tmp_path: Path):
     good = '{"ts":1,"event":"_meta.trace","data":{"format":"offbook.trace","version":1}}\n'
     line = '{"ts":2,"event":"x"}\n'
     (tmp_path / "t.jsonl").write_text(good + line + good + line)
-    assert [event.event for event in Trace(tmp_path / "t.jsonl").pick(["x"])] == ["x", "x"]
+    assert [event.event for event in Trace(tmp_path / "t.jsonl").select(["x"])] == ["x", "x"]
     (tmp_path / "t.jsonl").write_text(good + line + good.replace('"version":1', '"version":"?"'))
     with pytest.raises(FormatError, match="jsonl:3: this is not an Offbook trace"):
-        list(Trace(tmp_path / "t.jsonl").pick(["x"]))
+        list(Trace(tmp_path / "t.jsonl").select(["x"]))
 
 
-def test_what_has_come_through_a_pipe_is_told_before_more_comes(tmp_path: Path):
+def test_events_of_a_pipe_are_read_before_the_next_are_written(tmp_path: Path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    held = os.open(pipe, os.O_RDWR)  # opens at once, and keeps the pipe open
+    pipe_end = os.open(pipe, os.O_RDWR)  # opens at once, and keeps the pipe open
     try:
-        os.write(held, b'{"ts": 1, "event": "handoff", "data": {}}\n')
+        os.write(pipe_end, b'{"ts": 1, "event": "handoff", "data": {}}\n')
         assert next(iter(Trace(pipe))).event == "handoff"
     finally:
-        os.close(held)
+        os.close(pipe_end)

@@ -1,0 +1,29 @@
+"""The generated pages of docs/reference are current and complete."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.checks.registry import ASSERTIONS, parse_assertion
+from offbook.yaml_files import parse_yaml
+
+ROOT = Path(__file__).parents[2]
+REFERENCE: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
+PAGES: dict[Path, str] = REFERENCE["render_pages"]()
+EXAMPLES: dict[str, str] = REFERENCE["ASSERTION_EXAMPLES"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_generated_page_is_current(page: Path):
+    assert page.read_text("utf-8") == PAGES[page], "run ./dev docs"
+
+
+def test_every_assertion_type_has_an_example():
+    assert list(EXAMPLES) == list(ASSERTIONS)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_of_an_assertion_is_read_as_that_assertion(name: str):
+    assert isinstance(parse_assertion(parse_yaml(EXAMPLES[name])), ASSERTIONS[name])
