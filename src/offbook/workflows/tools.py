@@ -10,37 +10,34 @@ cleanup("flow")
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from offbook.checks.context import CheckContext
-from offbook.checks.file_assertions import SnapshotMatches
-from offbook.checks.registry import evaluate_all, parse_assertion
+from offbook.capability import load
 from offbook.checks.snapshot import capture_snapshot
 from offbook.errors import UsageError, did_you_mean
 from offbook.files import convert, write_atomic
-from offbook.reports.ctrf import CtrfReport
-from offbook.reports.json_report import JsonReport
-from offbook.reports.junit import JUnitReport
 from offbook.reports.report import Attempt, Report, collect_suite
-from offbook.reports.tap import TapReport
 from offbook.trace.events import Verdict
 from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize
 from offbook.trace.reader import Trace, raise_if_corrupt
-from offbook.trace.recorder import record_trace
 from offbook.workflows.presets import read_preset
 from offbook.workflows.snapshots import INITIAL, propose_snapshot, store_snapshot
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
 
+if TYPE_CHECKING:
+    from offbook.reports.report import Attempt, Report
+    from offbook.trace.events import Verdict
+
 InspectFormat = Literal["json", "summary", "timeline"]
 INSPECT_FORMATS = ("json", "summary", "timeline")
 ReportFormat = Literal["junit", "tap", "ctrf", "json"]
-REPORTS: dict[str, Report] = {
-    "junit": JUnitReport(),
-    "tap": TapReport(),
-    "ctrf": CtrfReport(),
-    "json": JsonReport(),
+REPORTS = {
+    "junit": "offbook.reports.junit:JUnitReport",
+    "tap": "offbook.reports.tap:TapReport",
+    "ctrf": "offbook.reports.ctrf:CtrfReport",
+    "json": "offbook.reports.json_report:JsonReport",
 }
 
 
@@ -102,6 +99,11 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
     The verdicts are added to the session. A snapshot that does not match stays pending in the
     workspace, or in the folder of the `approved` snapshots.
     """
+    # Late: assertions are a third of the start-up time of `inspect`, which does not need them.
+    from offbook.checks.context import CheckContext
+    from offbook.checks.registry import evaluate_all
+    from offbook.runs.run_files import record_trace
+
     if not assertions:
         raise UsageError("missing assertions", hint="a check without assertions is not a pass")
     workspace = Workspaces().find(workspace_id)
@@ -140,6 +142,9 @@ def _propose_snapshot(
     workspace: Workspace, raw: object, verdict: Verdict, location: str
 ) -> Verdict:
     """Store the actual files of a failed snapshot assertion for a review."""
+    from offbook.checks.file_assertions import SnapshotMatches
+    from offbook.checks.registry import parse_assertion
+
     try:
         assertion = parse_assertion(raw)
     except UsageError:
@@ -190,6 +195,13 @@ def inspect(
     return result
 
 
+def find_report(format: str) -> Report:  # noqa: A002 - the tool's parameter
+    """Return the renderer of a report format."""
+    if format not in REPORTS:
+        raise UsageError(f"unknown report format {format!r}", hint=did_you_mean(format, REPORTS))
+    return load(REPORTS[format])()
+
+
 class ReportResult(msgspec.Struct, frozen=True):
     """A report file, with its counts."""
 
@@ -214,11 +226,7 @@ def report(
     trace_path: str = "",
 ) -> ReportResult:
     """Write the verdicts of the last run as a report for CI."""
-    renderer = REPORTS.get(format)
-    if renderer is None:
-        raise UsageError(
-            f"unknown report format {format!r}", hint=did_you_mean(str(format), REPORTS)
-        )
+    renderer = find_report(format)
     workspace = Workspaces().find(workspace_id)
     session = workspace.recorded_session
     trace = (trace_path or str(session)) if include_traces else ""
