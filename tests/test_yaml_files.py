@@ -166,9 +166,8 @@ VALUES = [
 def test_both_readers_give_the_value(text: str, value: Any):
     parsed = parse_yaml(text)
     assert parsed == value
-    assert repr(type(parsed)) == repr(type(value))
-    if isinstance(value, list):  # True == 1 == 1.0, but they are not the same
-        assert [type(item) for item in parsed] == [type(item) for item in value]
+    if not isinstance(value, (set, frozenset)):  # True == 1 == 1.0, but their texts differ
+        assert repr(parsed) == repr(value)
 
 
 @pytest.mark.usefixtures("reader")

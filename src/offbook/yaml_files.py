@@ -146,31 +146,33 @@ def _line_of_duplicate(message: str, text: str) -> int | None:
 
 def _read_with_ruamel(text: str, path: Path | str) -> list[_Document]:
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import YAMLError
     from ruamel.yaml.events import DocumentStartEvent
 
     # Only the parser is ruamel's. Its constructors have other types (dates, YAML 1.1 booleans)
     # and no limit for aliases.
+    parser: Any = YAML(typ="safe", pure=True)
     # at the end of a file a block scalar ends with a line end, written or not
-    complete = text if text.endswith("\n") else f"{text}\n"
-    events: Iterator[Any] = YAML(typ="safe", pure=True).parse(complete)
+    events: Iterator[Any] = parser.parse(text if text.endswith("\n") else f"{text}\n")
+    documents: list[_Document] = []
     try:
-        return [
-            _Document(_EventReader(events, path).read_value(), event.start_mark.line + 1)
-            for event in events
-            if isinstance(event, DocumentStartEvent)
-        ]
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise FormatError(
-            f"invalid YAML: {error.problem or error.context}",
-            path=path,
-            line=None if mark is None else mark.line + 1,
-        ) from error
-    except (YAMLError, AssertionError) as error:  # a control character; an unknown %YAML version
-        raise FormatError(f"invalid YAML: {error}", path=path) from error
+        for event in events:
+            line: int = event.start_mark.line + 1
+            if isinstance(event, DocumentStartEvent):
+                documents.append(_Document(_EventReader(events, path).read_value(), line))
+    except (YAMLError, AssertionError) as error:  # an unknown %YAML version is an AssertionError
+        raise _ruamel_error(error, path) from error
     except RecursionError as error:
         raise FormatError("invalid YAML: nested too deeply", path=path) from error
+    return documents
+
+
+def _ruamel_error(error: Any, path: Path | str) -> FormatError:
+    """Return an error of ruamel.yaml as a FormatError; most have a mark with the line."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "context", None) or error
+    line = None if mark is None else mark.line + 1
+    return FormatError(f"invalid YAML: {problem}", path=path, line=line)
 
 
 class _EventReader:
@@ -310,16 +312,13 @@ def load_round_trip(text: str, path: Path | str = "") -> Any:
     Mappings and lists in it behave like dicts and lists; change them in place, then call
     `dump_round_trip`. It is slow: read with `parse_yaml` where nothing is written back.
     """
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import YAMLError
 
     parse_yaml(text, path)  # the same errors as everywhere; the editor itself is more lenient
     try:
         return _round_trip_editor(text).load(text)
-    except MarkedYAMLError as error:
-        line = None if error.problem_mark is None else error.problem_mark.line + 1
-        raise FormatError(f"invalid YAML: {error.problem}", path=path, line=line) from error
-    except YAMLError as error:  # a control character
-        raise FormatError(f"invalid YAML: {error}", path=path) from error
+    except YAMLError as error:  # a layout that yaml-rs reads and ruamel.yaml does not
+        raise _ruamel_error(error, path) from error
 
 
 def dump_round_trip(document: Any, text: str) -> str:

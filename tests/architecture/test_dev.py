@@ -1,4 +1,4 @@
-"""The script ./dev says what it can do, and what is missing, before it does anything."""
+"""./dev lists its commands, and reports what is missing before it starts."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ NEEDED = ["cat", "cksum", "dirname", "head", "mktemp", "rm", "sh"]
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A folder to be PATH: the tools that any system has, and no Python."""
+    """Return a folder for PATH with the tools that every system has, and no Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in NEEDED:
@@ -23,10 +23,10 @@ def bare(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def checkout(root: Path, tmp_path: Path) -> Path:
-    """The files that ./dev reads, where no .venv was ever made, in a path with a space."""
+    """Return the files that ./dev reads, in a path with a space, without a .venv."""
     folder = tmp_path / "a checkout"
     folder.mkdir()
-    for name in ["dev", "pyproject.toml", "requirements.lock"]:
+    for name in ["dev", "pyproject.toml", "requirements.lock", "requirements-runtime.lock"]:
         shutil.copy(root / name, folder)
     return folder
 
@@ -51,23 +51,33 @@ def add_python(path: Path, words: str) -> None:
 def test_help_needs_nothing(checkout: Path, bare: Path):
     outcome = dev(checkout, bare, "help")
     assert outcome.returncode == 0
-    for command in ["demo", "test", "check", "clients", "bench", "lock", "setup"]:
+    for command in [
+        "demo",
+        "test",
+        "check",
+        "pythons",
+        "clients",
+        "docs",
+        "bench",
+        "lock",
+        "setup",
+    ]:
         assert f"\n  {command} " in outcome.stdout
 
 
 def test_an_unknown_command_is_named(checkout: Path, bare: Path):
     outcome = dev(checkout, bare, "tset")
     assert outcome.returncode == 2
-    assert "there is no command 'tset'" in outcome.stderr
+    assert "unknown command 'tset'" in outcome.stderr
 
 
-def test_no_python_says_which_were_looked_for(checkout: Path, bare: Path):
+def test_a_missing_python_is_reported_with_the_names_that_were_tried(checkout: Path, bare: Path):
     outcome = dev(checkout, bare, "test")
     assert outcome.returncode == 1
-    assert "looked for: python3.13 python3.12 python3.11 python3; found: none" in outcome.stderr
+    assert "tried: python3.13 python3.12 python3.11 python3; found: none" in outcome.stderr
 
 
-def test_an_old_python_is_told_by_its_version(checkout: Path, bare: Path):
+def test_an_old_python_is_reported_with_its_version(checkout: Path, bare: Path):
     add_python(bare, "Python 3.9.2")
     outcome = dev(checkout, bare, "test")
     assert outcome.returncode == 1

@@ -1,18 +1,25 @@
-"""The lock holds what pyproject.toml asks for, and says nothing about where it was made."""
+"""The lock files pin what pyproject.toml requires, and name no index and no machine."""
 
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-
-@pytest.fixture(scope="module")
-def lock(root: Path) -> str:
-    return (root / "requirements.lock").read_text()
+LOCKS = ["requirements.lock", "requirements-runtime.lock"]
 
 
-def test_the_lock_names_no_address_and_no_path(lock: str):
+@pytest.fixture(scope="module", params=LOCKS)
+def lock(root: Path, request: pytest.FixtureRequest) -> str:
+    return (root / request.param).read_text()
+
+
+def read_pins(path: Path) -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+==\S+)", path.read_text(), flags=re.MULTILINE))
+
+
+def test_a_lock_names_no_url_and_no_path(lock: str):
     pin = r"[a-z0-9.\[\]-]+==\S+( ; [^\\]+?)?"
     digest = r"    --hash=sha256:[0-9a-f]{64}"
     strange = [
@@ -26,9 +33,24 @@ def test_every_pin_has_a_hash(lock: str):
         assert "--hash=sha256:" in requirement
 
 
-def test_every_dependency_is_in_the_lock(root: Path, lock: str):
+def names_of(requirements: list[Any]) -> set[str]:
+    texts = [text for text in requirements if isinstance(text, str)]
+    names = {re.split(r"[^A-Za-z0-9.-]", text, maxsplit=1)[0] for text in texts}
+    return {name.replace(".", "-") for name in names}
+
+
+def test_every_dependency_is_locked(root: Path):
     settings = tomllib.loads((root / "pyproject.toml").read_text())
-    wanted = [*settings["project"]["dependencies"], *settings["dependency-groups"]["dev"]]
-    names = {re.split(r"[^A-Za-z0-9-]", requirement, maxsplit=1)[0] for requirement in wanted}
-    locked = set(re.findall(r"^([a-z0-9-]+)", lock, flags=re.MULTILINE))
-    assert names <= locked, "run ./dev lock"
+    runtime = names_of(settings["project"]["dependencies"])
+    development = names_of(settings["dependency-groups"]["dev"])
+    locked = {pin.partition("==")[0] for pin in read_pins(root / "requirements.lock")}
+    assert runtime | development <= locked, "run ./dev lock"
+
+
+def test_the_runtime_lock_has_the_runtime_packages_in_the_versions_of_the_other(root: Path):
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    pins = read_pins(root / "requirements-runtime.lock")
+    names = {pin.partition("==")[0] for pin in pins}
+    assert names_of(settings["project"]["dependencies"]) <= names, "run ./dev lock"
+    assert pins <= read_pins(root / "requirements.lock"), "run ./dev lock"
+    assert not names & {"pytest", "openai", "pydantic-ai-slim"}

@@ -378,13 +378,13 @@ def test_a_trace_file_gives_the_same_verdicts_and_is_read_once(
     assertions: list[dict[str, Any]] = [{"type": kind, **fields} for kind, fields, _ in CASES]
     trace = write_trace(RUN, tmp_path / ".agent" / "run.jsonl")
     readings: list[Path] = []
-    pick = Trace.pick
+    select = Trace.select
 
     def count(self: Trace, *args: Any, **options: Any) -> Iterator[Event]:
         readings.append(self.path)
-        return pick(self, *args, **options)
+        return select(self, *args, **options)
 
-    monkeypatch.setattr(Trace, "pick", count)
+    monkeypatch.setattr(Trace, "select", count)
     assert evaluate_all(assertions, CheckContext(trace, tmp_path)) == evaluate_all(
         assertions, context
     )

@@ -53,7 +53,7 @@ def test_a_search_of_chunks_finds_what_a_search_of_the_whole_finds(
 )
 def test_only_text_that_can_become_a_match_is_kept(pattern: str, kept: int):
     text = "line of words\n" * 1000
-    assert len(text) - compile_pattern(pattern).reach(text)[1] == kept
+    assert len(text) - compile_pattern(pattern).stream_bounds(text)[1] == kept
 
 
 def test_an_invalid_pattern_is_raised_when_the_result_is_read():

@@ -1,1 +1,1 @@
-"""What keeps a run to itself: the network guard, and patches that go away again."""
+"""Tests of the clock, the guards, patches and thread variables."""

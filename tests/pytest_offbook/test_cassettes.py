@@ -17,6 +17,7 @@ QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispyte
 RunTests = Callable[..., pytest.RunResult]
 INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n"
 RECORD = "--offbook-record"
+FIX = "*Fix, if the change is intended: pytest --offbook-record *.py::test_*"
 TEST = """
 def test_it(offbook):
     rehearsal = offbook.session(source=offbook.cassette({name}))
@@ -81,7 +82,9 @@ def test_a_test_that_asks_something_else_fails_with_the_difference(run_test: Run
     run_test(RECORD)
     result = run_test(second="Go off")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*Replay mismatch at interaction 2*", "*- Go on*", "*+ Go off*"])
+    result.stdout.fnmatch_lines(
+        ["*Replay mismatch at interaction 2*", "*- Go on*", "*+ Go off*", FIX]
+    )
 
 
 def test_a_test_that_asks_less_fails(run_test: RunTests, cassette: Path):
@@ -122,7 +125,7 @@ def test_a_cassette_may_have_a_name_but_not_leave_its_folder(run_test: RunTests,
     assert len(load_cassette(cassette.parent / "shop" / "refund.yaml")) == 2
     result = run_test(RECORD, name="../refund")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*leads out of the folder*"])
+    result.stdout.fnmatch_lines(["*is outside of its folder*"])
 
 
 def test_a_cassette_that_nobody_asks_is_no_recording(pytester: pytest.Pytester, model: Counting):
@@ -130,7 +133,7 @@ def test_a_cassette_that_nobody_asks_is_no_recording(pytester: pytest.Pytester, 
     pytester.makepyfile("def test_it(offbook):\n    offbook.cassette()\n")
     result = pytester.runpytest_inprocess(*QUIET, RECORD)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*nothing was asked*"])
+    result.stdout.fnmatch_lines(["*no request was made*"])
 
 
 def test_two_tests_do_not_record_over_each_other(pytester: pytest.Pytester, model: Counting):

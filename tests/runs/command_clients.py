@@ -1,6 +1,6 @@
-"""Asks a model through a real client, as an agent would: `python clients.py CLIENT PROMPT`.
+"""An agent with a real client: `python command_clients.py CLIENT PROMPT`.
 
-Prints what the model said each time, then what network it would have reached beside the model.
+It prints each answer of the model, then the number of other connections that were refused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def openai_chat(prompt: str) -> str:
     messages: list[Any] = [{"role": "user", "content": prompt}]
     while True:
         answer = client.chat.completions.create(model="gpt-5", messages=messages, tools=tools)
-        said = answer.choices[0].message
-        if not said.tool_calls:
-            return said.content
-        messages.append(said)
+        reply = answer.choices[0].message
+        if not reply.tool_calls:
+            return reply.content
+        messages.append(reply)
         messages += [
             {"role": "tool", "tool_call_id": call.id, "content": "it is blue"}
-            for call in said.tool_calls
+            for call in reply.tool_calls
         ]
 
 

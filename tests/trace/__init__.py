@@ -1,1 +1,1 @@
-"""The trace, tested."""
+"""Tests of the trace: hub, recorder, reader, redaction and views."""

@@ -82,7 +82,7 @@ ENCODINGS: dict[str, str] = {
         ]
     ),
     "numbers for ids": encode([{**event, "id": 7, "parent": None, "seq": "3"} for event in PLAIN]),
-    "contexts of others": encode([{**event, "context": "main", "session": 4} for event in PLAIN]),
+    "unknown contexts": encode([{**event, "context": "main", "session": 4} for event in PLAIN]),
     "no context at all": encode([{**event, "context": None} for event in PLAIN]),
     "data within data": encode(
         [

@@ -76,6 +76,7 @@ class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         message, expected, actual, extra = truncate_texts(
             [message, result.expected, result.actual, extra], MAX_TEXT
         )
+        # A pass has no message: reports would show it as a remark.
         if result.ok:
             return Verdict(self.title, "pass", "", expected, actual, extra)
         message = message or f"expected {expected!r}, got {actual!r}"

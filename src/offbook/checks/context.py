@@ -50,6 +50,7 @@ class CheckContext:
 
     def collect(self, requirements: Iterable[Requirement]) -> None:
         """Read the trace once for all required collectors that are not known yet."""
+        # Two assertions with the same requirement share one collector.
         new = {
             (kind, args): kind(*args)
             for kind, args in requirements
@@ -127,6 +128,7 @@ class CheckContext:
         recorded = self.get(Termination).iterations
         if recorded is None and published:
             recorded = int(published)
+        # Iterations that were recorded one by one count more than a summary of another tool.
         return len(self.hats) or recorded
 
     @property

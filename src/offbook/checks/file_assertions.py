@@ -99,6 +99,7 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
     def evaluate(self, context: CheckContext) -> AssertionResult:
         path = context.resolve(f"{SNAPSHOT_FOLDER}/{self.snapshot_id}.json")
         if not path.is_file():
+            # Pending snapshots wait for a review and are not suggested.
             approved = [p.stem for p in path.parent.glob("*.json") if ".pending" not in p.name]
             raise UsageError(
                 f"no snapshot {self.snapshot_id!r}", hint=did_you_mean(self.snapshot_id, approved)
@@ -107,6 +108,7 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
         redaction = Redaction(self.redactions, roots={"WORKSPACE": root})
         expected = msgspec.json.decode(path.read_bytes(), type=Snapshot)
         actual = capture_snapshot(root, self.include_patterns, self.exclude_patterns)
+        # Both sides are redacted: the approved one may have been captured with other rules.
         diff = compare_snapshots(
             redact_snapshot(expected, redaction), redact_snapshot(actual, redaction)
         )

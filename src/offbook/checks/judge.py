@@ -19,6 +19,7 @@ from offbook.exchange.messages import History, user
 from offbook.exchange.model import ModelSource, Request
 
 MIN_SCORE, MAX_SCORE = 1, 5
+# A model that gives no valid answer twice rarely gives one later.
 MAX_ATTEMPTS = 3
 CUSTOM = "custom"
 JUDGE_HAT = "judge"
@@ -95,6 +96,7 @@ class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         if self.criterion not in {*CRITERIA, CUSTOM}:
             hint = did_you_mean(self.criterion, [*CRITERIA, CUSTOM])
             raise ValueError(f"unknown criterion {self.criterion!r}: {hint}")
+        # A custom_prompt of another criterion would be ignored without a word.
         if (self.criterion == CUSTOM) is not bool(self.custom_prompt):
             raise ValueError("custom_prompt is required for the criterion custom, and only for it")
         invalid = [level for level in self.rubric if str(level) not in "12345"]
@@ -146,6 +148,7 @@ class Judge(msgspec.Struct, frozen=True):
     def build_request(self, prompt: str) -> Request:
         """Return the request for a prompt."""
         system = SYSTEM_WITH_REASONING if self.reasoned else SYSTEM_SCORE_ONLY
+        # The hat lets mocks and cassettes recognize the requests of the judge.
         dialect = {"dialect": self.dialect} if self.dialect else {}
         return Request(
             History([user(prompt)]),
@@ -181,6 +184,7 @@ def write_prompt(evaluation: Evaluation, artefact: str, task: str = "", question
     It is the same for the same artefact, so that a judge can be recorded and replayed.
     """
     question = question or evaluation.question
+    # A hash of the artefact: its author would have to know it to write it into the artefact.
     marker = hashlib.sha256(f"{question}\0{artefact}".encode()).hexdigest()[:16]
     sections = [f"# Question\n{question}"]
     if evaluation.rubric:
@@ -206,8 +210,10 @@ def parse_judgement(text: str, *, reasoned: bool = True) -> Judgement:
     reasoning, score = answer.get("reasoning", ""), answer.get("score")
     if not isinstance(reasoning, str) or (reasoned and not reasoning.strip()):
         raise ValueError("the reasoning is missing")
+    # `type`, because True is an int, too.
     if type(score) is not int or not MIN_SCORE <= score <= MAX_SCORE:
         raise ValueError(f"expected a score that is a whole number from 1 to 5, got {score!r}")
+    # A score before the reasoning was not based on it.
     names = list(answer)
     if reasoned and names.index("reasoning") > names.index("score"):
         raise ValueError("the reasoning must come before the score")

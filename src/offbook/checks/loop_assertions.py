@@ -71,6 +71,7 @@ class EventOccurred(Assertion, frozen=True, tag="event_occurred"):
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
         pattern = self.payload_pattern
+        # An invalid pattern is an error of the check, also when no event was published.
         if pattern:
             compile_pattern(pattern, "event_occurred.payload_pattern")
         topics = _published_topics(context)
@@ -123,6 +124,7 @@ class EventCount(CountAssertion, frozen=True, kw_only=True, tag="event_count"):
         return [(PublishedTopics, ())]
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
+        # Counted before matching: a glob is matched once per topic, not once per event.
         published = Counter(_published_topics(context))
         count = sum(n for topic, n in published.items() if topic_matches(self.topic, topic))
         return self.compare(count, {"topic": self.topic, "published": dict(published)})
@@ -138,6 +140,7 @@ class NoEvent(Assertion, frozen=True, tag="no_event"):
         return [(PublishedTopics, ()), (TopicMatch, (self.topic,))]
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
+        # Without any event the bus was not recorded, and the absence of one means nothing.
         _published_topics(context)
         match = context.get(TopicMatch, self.topic)
         return AssertionResult(not match.count, f"no {self.topic}", match.samples)
@@ -175,6 +178,7 @@ class HatTransition(Assertion, frozen=True, tag="hat_transition", rename={"sourc
         return [(HatHistory, ())]
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
+        # Two iterations with the same hat are no transition.
         transitions = [f"{a} -> {b}" for a, b in pairwise(_hat_history(context)) if a != b]
         expected = f"{self.source} -> {self.to}"
         distinct = {"transitions": list(dict.fromkeys(transitions))}

@@ -69,6 +69,7 @@ def parse_assertion(raw: object, where: str = "") -> Assertion:
     try:
         return msgspec.convert(fields | {"type": name}, kind)
     except msgspec.ValidationError as error:
+        # A misspelled field is more often the cause than a wrong value.
         known = kind.__struct_encode_fields__
         unknown = [key for key in fields if key not in known]
         hint = did_you_mean(unknown[0], known) if unknown else f"{name} takes {', '.join(known)}"

@@ -139,6 +139,7 @@ class ToolBefore(Assertion, frozen=True, tag="tool_before"):
             raise NoData(f"{self.then!r} was never called")
         position = names.index(self.then)
         ok = self.first in names[:position]
+        # All calls of other tools are fine; those of `first` are too late.
         rows = [
             row._replace(ok=row.ok or row.actual not in {"", self.first})
             for row in align_names([self.first, self.then], names, [(position, 1)])
@@ -162,6 +163,7 @@ class ToolStatus(Assertion, frozen=True, tag="tool_status"):
         if not calls:
             raise NoData(f"{self.tool!r} was never called")
         events = Events(context.get(ToolEvents).events)
+        # A call without a result has no state: the run may have ended before the tool did.
         results = {result.tool_call_id: result for result in events.tool_results}
         states: list[State] = []
         rows: list[AlignedRow] = []

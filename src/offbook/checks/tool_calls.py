@@ -60,6 +60,7 @@ class ExpectedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return True
         if callable(self.input):
             return not self._call_predicate(call)
+        # Not `contains`: an exact input has no other keys.
         if self.args == "exact":
             return dict(call.input) == self.input
         return contains(call.input, self.input, patterns=self.args == "pattern")

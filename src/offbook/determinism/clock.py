@@ -40,7 +40,7 @@ class SystemClock:
 
 
 class FrozenClock:
-    """A time that stands still, or moves `tick` milliseconds each time it is read."""
+    """A time that is fixed, or moves `tick` milliseconds each time it is read."""
 
     def __init__(self, start: int = EPOCH * 1000, tick: int = 0) -> None:
         self._now = start

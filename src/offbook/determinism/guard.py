@@ -37,7 +37,7 @@ NETWORK = {
     "socket.gethostbyname": "looked up a host",
     "socket.gethostbyaddr": "looked up a host",
 }
-PROCESSES = dict.fromkeys(
+PROCESSES: dict[str, str] = dict.fromkeys(
     ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.fork"),
     "started a process, which cannot be watched",
 )
@@ -94,8 +94,11 @@ class ReplayGuard:
             address: Any = (
                 args[0] if isinstance(args[0], (str, bytes)) or len(args) == 1 else args[1]
             )
-            has_port = isinstance(address, tuple) and len(address) > 1  # pyright: ignore[reportUnknownArgumentType] - an address of any family
-            detail = f"{address[0]}:{address[1]}" if has_port else str(address)
+            match address:
+                case (host, port, *_):  # IPv6 has two more fields
+                    detail = f"{host}:{port}"
+                case _:
+                    detail = str(address)
             self._violate(f"{NETWORK[event]}: {detail}")
         else:
             command = next((argument for argument in args if argument), "")

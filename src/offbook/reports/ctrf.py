@@ -30,6 +30,7 @@ class CtrfReport:
                     "passed": total.count("passed"),
                     "failed": total.count("failed") + total.count("error"),
                     "skipped": total.count("skipped"),
+                    # Required by the schema; Offbook has no such statuses.
                     "pending": 0,
                     "other": 0,
                     "start": total.start,
@@ -50,6 +51,7 @@ def _render_case(case: Case, suite: Suite) -> dict[str, Any]:
     }
     if case.failed:
         test["message"] = _encodable(case.message or case.detail)
+        # In CTRF, `trace` is the stack trace of a failure.
         test["trace"] = _encodable(case.detail)
         test["rawStatus"] = case.kind or case.status
     if case.status == "skipped" and case.message:

@@ -76,6 +76,7 @@ def count_events(trace: Iterable[events.Event]) -> TraceCounts:
         match event.event:
             case events.RUN_START:
                 counts.runs.append(RunCounts(data.get("subject", ""), data.get("turns", 0)))
+            # An end without a start: the beginning of the trace is missing.
             case events.RUN_END if counts.runs:
                 counts.runs[-1].ok = bool(data.get("ok"))
                 counts.runs[-1].error = data.get("error", "")

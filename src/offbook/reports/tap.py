@@ -19,6 +19,7 @@ class TapReport:
         """Return the lines; with several suites, a case is prefixed with the name of its suite."""
         cases = [(suite, case) for suite in suites for case in suite.cases]
         if not cases:
+            # A plan of zero tests is the form of TAP for a skipped file.
             return "TAP version 14\n1..0 # no assertions\n"
         lines = ["TAP version 14", f"1..{len(cases)}"]
         for number, (suite, case) in enumerate(cases, 1):
@@ -30,6 +31,7 @@ class TapReport:
 
 def _render_case(case: Case, name: str, number: int) -> list[str]:
     line = f"{'not ok' if case.failed else 'ok'} {number} - {_escape(name)}"
+    # A directive ends the line: a skipped case has its reason there, and no diagnostics.
     if case.status == "skipped":
         return [f"{line} # SKIP {_escape(case.message)}".rstrip()]
     # Each value is a YAML string that contains JSON.

@@ -170,6 +170,8 @@ class TraceTree:
         if handler is not None:
             return handler(event.data)
         kind, _, name = event.event.partition(".")
+        if kind == "ui":
+            return self._attach(self._describe_ui(event.data))
         if kind == "hook" and name != "turn_end":
             return self._add(Node(StyledText(f"hook {_escape(name)}", "faint")))
         return self._attach(self._describe(event))
@@ -359,16 +361,17 @@ class TraceTree:
 
     # --- Texts
 
+    def _describe_ui(self, data: dict[str, Any]) -> Node:
+        method = f"ui {_escape(str(data.get('method', '')))} "
+        args = " ".join(self._shorten_json(arg) for arg in data.get("args", ()))
+        answer = ()
+        if "answer" in data:
+            answer = (StyledText(" → ", "ok"), StyledText(self._shorten_json(data["answer"])))
+        return Node(StyledText(method, "name"), StyledText(args, "text"), *answer)
+
     def _describe(self, event: Event) -> Node:
+        """Return the node of any event; it accepts data of any shape."""
         name, data = event.event, event.data
-        if name.startswith("ui."):
-            method = f"ui {_escape(str(data.get('method', '')))} "
-            args = " ".join(self._shorten_json(arg) for arg in data.get("args", ()))
-            answer = ()
-            if "answer" in data:
-                text = StyledText(self._shorten_json(data["answer"]))
-                answer = (StyledText(" → ", "ok"), text)
-            return Node(StyledText(method, "name"), StyledText(args, "text"), *answer)
         if name == "hook.turn_end":
             return Node(StyledText("hook turn_end", "faint"))
         if name == "session.extension":

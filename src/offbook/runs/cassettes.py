@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -50,6 +52,7 @@ class Cassettes:
         """Return the cassette of this name as a source; the default is the name of the test."""
         name = name or self._test
         path = self._folder / (name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
+        # Names come from tests, and a test id may contain `..` and slashes.
         if not path.resolve().is_relative_to(self._folder.resolve()):
             raise UsageError(
                 f"the cassette {name!r} is outside of its folder", where=str(self._folder)
@@ -73,18 +76,21 @@ class Cassettes:
             recording = Recording(model, path, redactions=redactions, roots=roots, replace=existed)
             self._recordings[path] = recording, existed
             return recording
+        # pytest sets this variable to the id of the test, for a command that works when pasted.
+        node_id = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+        record_command = shlex.join(["pytest", "--offbook-record", *filter(None, [node_id])])
         if not path.exists():
             raise FormatError(
                 "this test has no cassette yet",
                 path=path,
-                hint="record it with the real model: pytest --offbook-record",
+                hint=f"record it with the real model: {record_command}",
             )
         replay = Cassette(
             path,
             strict=options.get("strict", True),
             redactions=redactions,
             roots=roots,
-            record_command="pytest --offbook-record, for this test",
+            record_command=record_command,
         )
         self._replays[path] = replay
         return replay

@@ -64,6 +64,7 @@ def run_with_source(
     started = time.perf_counter()
     with Server() as server:
         endpoint = server.mount(source, run="", hub=hub)
+        # Variables for all known clients; some clients need arguments as well.
         env = {**(os.environ if environment is None else environment), **endpoint.variables}
         words = add_client_arguments(command, endpoint.url)
         exit_code, output = run_foreground(
@@ -162,6 +163,7 @@ class Service:
 
     def _start_run(self, name: str) -> Endpoint:
         source = self._make_source()
+        # Events of a named run have its name as their context.
         with self._hub.scoped(**({"run": name} if name else {})):
             endpoint = self.server.mount(source, run=name, hub=self._hub, pacing=self._pacing)
         self._runs[name] = (endpoint, source)
@@ -204,6 +206,7 @@ def raise_failures(failures: Sequence[BaseException]) -> None:
     first, *others = failures
     for other in others:
         first.add_note(f"in another run: {other}")
+    # Errors of callbacks are errors of the test: they fail it, with exit code 1.
     if isinstance(first, RunError):
         raise first
     message = f"a callback of the playbook raised {type(first).__name__}: {first}"

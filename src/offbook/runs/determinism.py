@@ -175,6 +175,7 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
         source = _NoModel()  # the first pass made no request
     else:
         source = Cassette(cassette, strict=False, roots=roots, redactions=trial.redactions)
+    # Python orders sets of strings by their hash, which the seed changes.
     seed = HASH_SEEDS[(number - 1) % len(HASH_SEEDS)] if trial.shuffle else 0
     environment = {
         **os.environ,
@@ -193,8 +194,10 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
             cwd=cwd,
             max_output=sys.maxsize,
         )
+    # A recording is written when it is closed; the next pass replays it.
     if isinstance(source, (Recording, Cassette)):
         source.close()
+    # Other failures are part of the comparison: a target may be expected to fail.
     if result.failures and isinstance(result.failures[0], UsageError):
         raise result.failures[0]
     events = Normalizer(trial.redactions, roots=roots)
@@ -222,6 +225,7 @@ def _render_event(normalizer: Normalizer, event: Event) -> str:
 
 
 def _compare(first: PassResult, other: PassResult) -> Divergence | None:
+    # Events first: a different output is often the consequence of a different event.
     for what, expected, actual in (
         ("event", first.events, other.events),
         ("line of stdout", first.stdout, other.stdout),

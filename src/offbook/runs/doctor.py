@@ -69,6 +69,7 @@ async def _find_client(client: ClientPackage, home: Path) -> InstalledTool:
     env = isolated_env(home / client.program)
     result = await run_process([path, "--version"], cwd=home, env=env, deadline=DEADLINE)
     match = VERSION.search(result.stdout)
+    # A client that is installed but broken, for example without its Node.
     if result.code or match is None:
         return msgspec.structs.replace(tool, fix=f"reinstall it: {fix}")
     return msgspec.structs.replace(tool, installed=match[0], fix=None)

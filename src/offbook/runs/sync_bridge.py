@@ -38,6 +38,7 @@ class SyncBridge:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end in this thread."""
+        # One loop for all calls: subjects keep tasks and connections between two prompts.
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(work)
@@ -69,6 +70,7 @@ def sync_or_async(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, 
 
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
+        # In an event loop the coroutine itself is returned; the caller awaits it.
         work = function(*args, **options)
         return cast("R", work) if in_event_loop() else asyncio.run(work)
 

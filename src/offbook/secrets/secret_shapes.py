@@ -1,4 +1,4 @@
-"""Tables: the formats of secrets, and the names that stand in front of them.
+"""Tables: the formats of secrets, and the names in front of them.
 
 The key of a format is a word that every such secret contains, in lower case. Its pattern is matched
 at the word, or up to `LOOKBEHIND` bytes before it. The last group is hidden, or the whole match.

@@ -32,6 +32,7 @@ def skip(reason: str) -> NoReturn:
 @contextmanager
 def no_leftovers() -> Generator[None]:
     """Fail if threads, processes, files or changed settings of this process remain."""
+    # An empty folder for temporary files: whatever is in it afterwards was left behind.
     with tempfile.TemporaryDirectory(prefix="offbook-testing-") as folder, _use_temp(folder):
         before = _settings()
         threads, children = _threads(), _children()

@@ -108,6 +108,7 @@ class SourceConformance:
 
         async def reply_at_once() -> list[Reply]:
             source = self.source()
+            # One source for all: this is how an agent with parallel subagents uses it.
             return await asyncio.gather(*(source.reply(request) for request in requests))
 
         replies = asyncio.run(reply_at_once())

@@ -113,6 +113,7 @@ class SubjectConformance:
         expect(continued, "the request must contain the earlier messages", counts)
 
     def test_a_provider_error_is_recorded(self) -> None:
+        # Without automatic assertions: an agent may retry, or stop.
         with Rehearsal(self.subject(), auto_assert=False) as rehearsal:
             with suppress(OffbookError):  # an agent may raise it
                 rehearsal.run(when(FIRST_PROMPT, [fail("not today", status=400)]))

@@ -1,1 +1,1 @@
-"""What happened: the one thing that all stages share."""
+"""The trace: events of a run, recorded, read, redacted and queried. All stages share it."""

@@ -33,10 +33,8 @@ RUN_END = "_meta.run_end"  # A run ends: whether it passed, and its error.
 LOOP_START = "_meta.loop_start"  # A hat loop starts: its task and its limits.
 ITERATION = "_meta.iteration"  # An iteration of the loop: its number, its hat and its cost.
 TERMINATION = "_meta.termination"  # The loop ends: the reason and the exit code.
-REQUEST = (
-    "model.request"  # A request to the model: the digest of the earlier messages, and the new ones.
-)
-REPLY = "model.reply"  # The reply of the model: blocks, stop reason, usage, and the step that it came from.
+REQUEST = "model.request"  # A request to the model: the new messages, a digest of the others.
+REPLY = "model.reply"  # The reply of the model: blocks, stop reason, usage and scripted step.
 ERROR = "model.error"  # The model answered with an error: status, category and message.
 ASIDE = "model.aside"  # A side request, such as a token count, answered without the model.
 TOOL_CALL = "tool.call"  # The agent calls a tool: its name, arguments and call id.

@@ -125,7 +125,7 @@ class Trace:
             reason = error.strerror or str(error)
             raise FormatError(f"cannot read the trace: {reason}", path=self.path) from error
         with file:
-            if self._offset:  # at the start there is no seek: a pipe does not support it
+            if self._offset:  # a pipe cannot seek, not even to its start
                 file.seek(self._offset)
             if self.faults and self.faults[-1].torn:
                 self.faults.pop()  # it is read again, and may be complete now

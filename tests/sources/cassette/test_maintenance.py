@@ -21,6 +21,7 @@ from offbook.sources.cassette.maintenance import (
     upgrade_cassette,
     verify_cassette,
 )
+from offbook.sources.cassette.recording import Rerecording
 from offbook.sources.cassette.replay import Cassette
 from tests.sources.cassette.conversations import (
     LOOK,
@@ -127,6 +128,25 @@ def test_cassettes_are_found_among_other_files(path: Path):
         "seed.yml",
         "refund.yaml",
     ]
+
+
+async def test_a_new_recording_of_an_answer_that_ends_like_a_comment_replaces_all_of_it(
+    tmp_path: Path,
+):
+    path = tmp_path / "plan.yaml"
+    await record(path, [ask("plan"), ask("go on")], Reply((Text("Plan\n# Step one"),)))
+    with Rerecording(path, 1, Counting(Reply((Text("Fresh"),)))) as source:
+        await source.reply(ask("plan"))
+        await source.reply(ask("go on"))
+    assert await replay(path, [ask("plan"), ask("go on")]) == ["Fresh", "answer 2"]
+
+
+def test_trimming_keeps_a_neighbour_that_ends_like_a_comment(tmp_path: Path):
+    path = tmp_path / "plan.yaml"
+    plan = Reply((Text("Plan\n# Step one"),))
+    asyncio.run(record(path, [ask("plan"), ask("go on")], plan))
+    trim_cassette(path, {2})
+    assert asyncio.run(replay(path, [ask("plan")])) == ["Plan\n# Step one"]
 
 
 HAND_MADE = """# reviewed by me

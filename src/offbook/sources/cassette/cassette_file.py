@@ -94,7 +94,7 @@ class CassetteFile:
         self.raw = raw
         self.digest = blake2b(raw, digest_size=16).hexdigest()
         self.span = find_items(raw)
-        self._values: list[Interaction] | None = None
+        self._values: list[Interaction] | None = None  # only if parsed as one document
         self._response_key = b"\n%*bresponse:" % (
             self.span.indent + INDENT if self.span else 0,
             b"",
@@ -228,6 +228,7 @@ class CassetteFile:
                 line=line,
                 hint=f"write {ANY_HASH!r} to match every request",
             )
+        # The oldest cassettes have only the hash and a preview of the request.
         has_request = bool(
             request.prompt is not None or request.messages or request.after or request.again
         )
@@ -272,6 +273,7 @@ class CassetteFile:
                         line=entry.line,
                         hint=did_you_mean(str(target), map(str, numbers)),
                     )
+        # Follow each conversation to its first interaction; stop where the way is known.
         roots: dict[int, int] = {}
         for entry in self.entries:
             visited: list[int] = []
@@ -463,6 +465,7 @@ def normalize_newlines(raw: bytes) -> bytes:
 
 def write_cassette_bytes(path: Path, raw: bytes) -> None:
     """Write a whole cassette, with the line ends of the file that it replaces."""
+    # An editor on Windows may have written the file: a diff should show only the edit.
     with suppress(OSError), path.open("rb") as file:
         if file.readline().endswith(b"\r\n"):
             raw = raw.replace(b"\n", b"\r\n")

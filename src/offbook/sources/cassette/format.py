@@ -52,7 +52,7 @@ class RecordedRequest(
 
     hat: str = MAIN_HAT
     prompt_hash: str
-    prompt_preview: str = ""
+    prompt_preview: str = ""  # for readers only: never compared
     prompt: str | None = None
     dialect: str = ""
     stream: bool = False
@@ -103,6 +103,7 @@ class RecordedResponse(
     usage: Usage = Usage()
     cost_dollars: float | None = None
     duration_ms: float = 0
+    # Lengths and not the texts: the text is stored once, and stays easy to edit.
     chunks: str = ""
     roots: tuple[str, ...] = ()
     files: dict[str, str | None] = {}
@@ -155,7 +156,7 @@ def expand_short_messages(value: Any) -> Any:
     request = cast("dict[str, Any]", field if isinstance(field, dict) else {})
     messages = request.get("messages")
     if not isinstance(messages, list):
-        return cast("Any", value)
+        return cast("Any", value)  # the conversion to a struct reports what is wrong
     expanded: list[Any] = []
     for message in cast("list[Any]", messages):
         if isinstance(message, dict) and len(cast("dict[str, Any]", message)) == 1:

@@ -136,6 +136,7 @@ def upgrade_cassette(path: Path) -> list[int]:
             changed[entry.number] = upgraded
     if changed:
         file = CassetteFile(update_interactions(file, changed), path)
+    # With the fingerprint of today's rules, the next replay trusts the stored hashes.
     header = {"format": FORMAT, "version": VERSION, "hashed": normalizer.fingerprint}
     raw = update_header(file, header)
     CassetteFile(raw, path)
@@ -158,7 +159,7 @@ def rewrite_cassette(path: Path, text: str) -> list[int]:
         )
         raise FormatError(error.what, path=path, line=error.line, hint=hint) from error
     write_atomic(path, text, mode=PRIVATE_MODE)
-    return upgrade_cassette(path)
+    return upgrade_cassette(path)  # an edited request has another hash
 
 
 def replace_interaction(path: Path, number: int, interaction: Interaction) -> None:
@@ -227,6 +228,7 @@ def rebuild_request(file: CassetteFile, entry: Entry) -> Request:
     metadata = {"dialect": recorded.dialect} if recorded.dialect else {}
     if entry.hat != MAIN_HAT:
         metadata["hat"] = entry.hat
+    # The stored ids were replaced by numbers; calls and results must still agree.
     ids: dict[str, str] = {}
     messages: list[Message] = [number_call_ids(message, ids) for message in file.messages(entry)]
     return Request(
@@ -274,6 +276,7 @@ def _types(path: str, value: Any) -> dict[str, str]:
         for item in cast("list[Any]", value):
             types |= _types(f"{path}[*]", item)
         return types
+    # JSON has one type for numbers: 1 and 1.0 are no drift.
     names = {str: "text", bool: "boolean", int: "number", float: "number", type(None): "null"}
     return {path: names.get(cast("Any", type(value)), type(value).__name__)}
 

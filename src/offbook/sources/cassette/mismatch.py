@@ -61,6 +61,8 @@ def explain_mismatch(
     `expected` is the next interaction of this hat, if there is one. `record_command` records
     again; {number} in it is replaced by the number of the interaction.
     """
+    # 1. The fact: another request, an unknown hat, or one request too many. The labels are those
+    #    of the specification.
     lines: list[str] = []
     hats = {entry.hat for entry in file.entries}
     if expected is not None:
@@ -79,6 +81,7 @@ def explain_mismatch(
         )
         lines.append(f"Actual hash:   {request.hash}")
 
+    # 2. The nearest recorded request: the same one elsewhere, or a similar one and the difference.
     nearest, similarity = _find_nearest(file, hashes, normalizer, request, expected)
     moved = nearest is not None and hashes[nearest.number - 1] == request.hash
     if nearest is not None:
@@ -96,6 +99,7 @@ def explain_mismatch(
         else:
             lines.append(f"The same request is {name}: the order has changed since the recording.")
 
+    # 3. The command that records again.
     path = shlex.quote(str(file.path))
     command = record_command or f"offbook record {path} --only {{number}} -- COMMAND"
     if expected is not None and not moved and "{number}" in command:
@@ -126,6 +130,7 @@ def _find_nearest(
     for entry in candidates[:MAX_CANDIDATES]:
         recorded = _comparable_text(recorded_body(file, entry, normalizer))
         matcher = SequenceMatcher(None, recorded, text, autojunk=False)
+        # The upper bound is cheap, the ratio is not.
         if matcher.quick_ratio() > best[1] and (ratio := matcher.ratio()) > best[1]:
             best = entry, ratio
     return best
@@ -208,6 +213,7 @@ def find_differences(recorded: Any, current: Any, path: str = "$") -> Iterator[D
             yield from find_differences(old.get(name), new.get(name), inner)
     elif isinstance(recorded, list) and isinstance(current, list):
         old_items, new_items = cast("list[Any]", recorded), cast("list[Any]", current)
+        # Align the items first: after an inserted message all later ones are still the same.
         keys = [[_item_key(item) for item in items] for items in (old_items, new_items)]
         for kind, a, b, c, d in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
             if kind in {"equal", "replace"} and b - a == d - c:
@@ -284,7 +290,7 @@ def _diff_pair(before: str, after: str) -> Iterator[str]:
         if kind != "equal":
             previous_end = spans[-1][1] if spans else 0
             spans.append((max(starts[c], previous_end), max(starts[d], starts[c] + 1)))
-    first = 0
+    first = 0  # of a long line, show the part around the first difference
     if len(after) > LINE_WIDTH or len(before) > LINE_WIDTH:
         first = max(0, spans[0][0] - LINE_WIDTH // 2)
     lead = "…" if first else ""

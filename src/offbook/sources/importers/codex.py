@@ -113,6 +113,7 @@ class _EventReader:
             or (outer == "event_msg" and not is_session_file)
         ):
             self._read_item(inner)
+        # The old output begins with a summary of the configuration and the prompt.
         if "prompt" in value and "response" not in value:
             self._prompt = as_text(value["prompt"])
         if kind == "user_message":

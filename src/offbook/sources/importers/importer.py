@@ -68,8 +68,10 @@ def read_records(path: Path, skipped: Skipped) -> list[TraceRecord]:
     if not lines:
         raise FormatError("the file is empty", path=path)
     first = lines[0][1]
+    # A first line that is only the beginning of JSON: the file is one document.
     if len(lines) > 1 and not _is_json(first) and (first.startswith("[") or first.strip() == "{"):
         lines = [(1, text)]
+    # A tool that was killed leaves an incomplete last line.
     elif len(lines) > 1 and not text.endswith("\n") and not _is_json(lines[-1][1]):
         skipped[f"torn line ({lines.pop()[0]})"] += 1
     records: list[TraceRecord] = []

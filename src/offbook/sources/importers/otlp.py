@@ -196,6 +196,7 @@ def _decode_value(value: Any) -> Any:
 
 
 def _is_model_call(attributes: Attributes) -> bool:
+    # Spans of agents and tools have other operations, or none of these attributes.
     operation = attributes.get("gen_ai.operation.name") or attributes.get("llm.request.type")
     if operation is not None:
         return as_text(operation) in OPERATIONS
@@ -267,6 +268,7 @@ def find_messages(attributes: Attributes, events: Events) -> tuple[Messages, Mes
         for request, reply in INDEXED_PREFIXES
     ]
     by_convention = [(current[0], current[1]), *indexed]
+    # The most specific names first; the first ones with a reply count.
     for request, reply in (
         *by_convention,
         _from_ai_sdk(attributes),
@@ -375,6 +377,7 @@ def _from_raw_values(attributes: Attributes) -> tuple[Messages, Messages]:
         request, reply = (
             attributes.get(f"langfuse.observation.{side}") for side in ("input", "output")
         )
+    # The reply may be the whole body of a chat completion.
     replies = as_messages(reply)
     choices = as_items(replies[0].get("choices")) if replies else []
     messages = [as_fields(choice.get("message")) for choice in choices] or replies
@@ -421,6 +424,7 @@ def find_blocks(message: dict[str, Any], unknown: list[str] | None = None) -> li
 
 def _read_block(part: dict[str, Any]) -> AnyBlock | None:
     kind = as_text(part.get("type"))
+    # OpenAI nests the name and the arguments of a call in `function`.
     part = {**part, **as_fields(part.get("function"))}
     name = part.get("name", part.get("toolName"))
     if kind in CALL_TYPES or (not kind and name is not None):
