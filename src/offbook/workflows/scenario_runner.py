@@ -1,7 +1,9 @@
 """Runs scenarios: each attempt in a new workspace, several scenarios at once.
 
-results = await run_scenarios(find_scenarios([Path("scenarios/")]))
-all(result.passed for result in results)
+    results = await run_scenarios(find_scenarios([Path("scenarios/")]))
+    all(result.passed for result in results)
+
+A scenario calls the same tools as a person would: setup, run, check, evaluate, report, cleanup.
 """
 
 from __future__ import annotations
