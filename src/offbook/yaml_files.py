@@ -93,8 +93,10 @@ def _read_with_yaml_rs(text: str, path: Path | str) -> list[_Document]:
             hint = ALIAS_HINT
         problem = message.strip().splitlines()[-1].strip()
         raise FormatError(f"invalid YAML: {problem}", path=path, line=line, hint=hint) from error
-    # several documents come as a list, which looks like one document that is a list
-    second = _line_of_second_document(text) if "---" in text or "..." in text else None
+    # Several documents come as a list, which looks like one document that is a list. The quick
+    # test spares most texts the search for a second one.
+    is_list = isinstance(value, list) and ("---" in text or "..." in text)
+    second = _line_of_second_document(text) if is_list else None
     if second is None:
         return [_Document(value, 1)]
     return [_Document(document, second) for document in cast("list[Any]", value)]

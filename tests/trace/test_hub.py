@@ -411,18 +411,18 @@ def test_threads_that_subscribe_and_stop_at_once_lose_no_event():
 
     def work(name: str) -> None:
         seen: list[Event] = []
-        for _ in range(250):
+        for _ in range(500):
             stop = hub.subscribe(seen.append, name)
             hub.emit(name)
             stop()
         counts.append(len(seen))
 
-    threads = [threading.Thread(target=work, args=(f"thread-{n}",)) for n in range(4)]
+    threads = [threading.Thread(target=work, args=(f"thread-{n}",)) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert counts == [250] * 4
+    assert counts == [500] * 8
     assert hub.listener_count == 0
 
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from offbook.determinism.thread_context import thread_variable
-from offbook.sources.inprocess.sync_bridge import Gate, StreamRelay, SyncBridge, relay_response
+from offbook.sources.inprocess.blocking import CoroutineRunner, Gate, StreamRelay, relay_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from contextvars import ContextVar
 
     from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-    from offbook.sources.inprocess.sync_bridge import Put
+    from offbook.sources.inprocess.blocking import Put
 
     Answer = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 
@@ -141,7 +141,7 @@ class Interceptor:
         self._answer = answer
         self._relay = StreamRelay() if relay else None
         self._gate = Gate()
-        self._bridge = SyncBridge()
+        self._runner = CoroutineRunner()
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the response to a request, for clients that await it."""
@@ -155,7 +155,7 @@ class Interceptor:
         if self._relay is not None:
             return self._relay.wait_for_response(partial(self._relay_blocking, request))
         with self._gate:
-            return self._bridge.run(self._answer(request))
+            return self._runner.run(self._answer(request))
 
     async def _relay_async(self, request: HttpRequest, put: Put) -> None:
         async with self._gate:
@@ -163,13 +163,13 @@ class Interceptor:
 
     def _relay_blocking(self, request: HttpRequest, put: Put) -> None:
         with self._gate:
-            self._bridge.run(relay_response(self._answer(request), put))
+            self._runner.run(relay_response(self._answer(request), put))
 
     def close(self) -> None:
         """Wait for the threads of this run, and close its event loops."""
         if self._relay is not None:
             self._relay.close()
-        self._bridge.close()
+        self._runner.close()
 
 
 current_interceptor: ContextVar[Interceptor | None] = thread_variable("offbook_interceptor")

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from offbook.sources.inprocess.sync_bridge import SyncBridge
+from offbook.sources.inprocess.blocking import CoroutineRunner
 
 Work = Callable[[], Coroutine[Any, Any, int]]
 word: ContextVar[str] = ContextVar("word", default="")
 
 
 @pytest.fixture
-def bridge() -> Iterator[SyncBridge]:
-    bridge = SyncBridge()
-    yield bridge
-    bridge.close()
+def runner() -> Iterator[CoroutineRunner]:
+    runner = CoroutineRunner()
+    yield runner
+    runner.close()
 
 
 async def immediately() -> int:
@@ -85,24 +85,26 @@ WORKS: list[Work] = [
 
 
 @pytest.mark.parametrize("work", WORKS)
-def test_a_coroutine_completes_in_a_thread_without_a_loop(bridge: SyncBridge, work: Work):
-    assert [bridge.run(work()) for _ in range(3)] == [7, 7, 7]
+def test_a_coroutine_completes_in_a_thread_without_a_loop(runner: CoroutineRunner, work: Work):
+    assert [runner.run(work()) for _ in range(3)] == [7, 7, 7]
 
 
 @pytest.mark.parametrize("work", WORKS)
 async def test_a_coroutine_completes_in_a_thread_with_a_running_loop(
-    bridge: SyncBridge, work: Work
+    runner: CoroutineRunner, work: Work
 ):
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert bridge.run(work()) == 7
+    assert runner.run(work()) == 7
     assert asyncio.get_running_loop() is loop
     assert asyncio.current_task() is task
     assert await later() == 7
-    assert await asyncio.to_thread(bridge.run, work()) == 7
+    assert await asyncio.to_thread(runner.run, work()) == 7
 
 
 @pytest.mark.parametrize("wait", [0, 1])
-def test_an_exception_is_raised_and_the_next_coroutine_completes(bridge: SyncBridge, wait: int):
+def test_an_exception_is_raised_and_the_next_coroutine_completes(
+    runner: CoroutineRunner, wait: int
+):
     async def fail() -> None:
         for _ in range(wait):
             await asyncio.sleep(0)
@@ -110,31 +112,31 @@ def test_an_exception_is_raised_and_the_next_coroutine_completes(bridge: SyncBri
 
     for _ in range(2):
         with pytest.raises(LookupError, match="on purpose"):
-            bridge.run(fail())
-    assert bridge.run(later()) == 7
+            runner.run(fail())
+    assert runner.run(later()) == 7
 
 
-def test_an_interrupted_coroutine_does_not_affect_the_next(bridge: SyncBridge):
+def test_an_interrupted_coroutine_does_not_affect_the_next(runner: CoroutineRunner):
     async def interrupt() -> None:
         await asyncio.sleep(0)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bridge.run(interrupt())
-    assert bridge.run(later()) == 7
+        runner.run(interrupt())
+    assert runner.run(later()) == 7
 
 
-def test_a_coroutine_may_use_the_bridge_itself(bridge: SyncBridge):
+def test_a_coroutine_may_use_the_runner_itself(runner: CoroutineRunner):
     async def outer() -> int:
         await asyncio.sleep(0)
-        inner = bridge.run(later())
+        inner = runner.run(later())
         await asyncio.sleep(0)
         return inner
 
-    assert bridge.run(outer()) == 7
+    assert runner.run(outer()) == 7
 
 
-def test_a_coroutine_runs_in_a_copy_of_the_callers_context(bridge: SyncBridge):
+def test_a_coroutine_runs_in_a_copy_of_the_callers_context(runner: CoroutineRunner):
     async def read() -> list[str]:
         token = word.set(f"{word.get()}!")
         first = word.get()
@@ -144,6 +146,6 @@ def test_a_coroutine_runs_in_a_copy_of_the_callers_context(bridge: SyncBridge):
         return [first, second, word.get()]
 
     token = word.set("hello")
-    assert bridge.run(read()) == ["hello!", "hello!", "hello"]
+    assert runner.run(read()) == ["hello!", "hello!", "hello"]
     assert word.get() == "hello"
     word.reset(token)

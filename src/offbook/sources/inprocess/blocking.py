@@ -1,9 +1,9 @@
 """Coroutines for callers that cannot await, and streams for callers in any thread.
 
 A blocking HTTP client may run in a thread without an event loop, or in the thread of a loop that
-it blocks. `SyncBridge` completes a coroutine for it in either case. `Gate` lets one thread at a
-time use the source, which therefore needs no locks. `StreamRelay` passes on a stream that is still
-being received.
+it blocks. `CoroutineRunner` completes a coroutine for it in either case. `Gate` lets one thread
+at a time use the source, which therefore needs no locks. `StreamRelay` passes on a stream that is
+still being received.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _thread_id() -> int:
     return _calling_thread.get() or get_ident()
 
 
-class SyncBridge:
+class CoroutineRunner:
     """Runs coroutines to completion for blocking callers."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class SyncBridge:
             return self._run_here(work)
         # A loop runs in this thread already, and a thread has one at most: use another thread.
         if self._workers is None:
-            self._workers = ThreadPoolExecutor(MAX_WORKERS, "offbook-bridge")
+            self._workers = ThreadPoolExecutor(MAX_WORKERS, "offbook-blocking")
         context = copy_context()
         context.run(_calling_thread.set, _thread_id())
         return self._workers.submit(context.run, self._run_here, work).result()
