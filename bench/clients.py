@@ -1,11 +1,11 @@
-"""What people's own clients see of us: a miss through the OpenAI SDK, an agent of pydantic-ai.
+"""Offbook as clients see it: a miss through the OpenAI SDK, and a run of a pydantic-ai agent.
 
-Budgets: a request that nothing answers reaches the test within 10 ms, with the default client (one
-that tries again takes a second and more); a run of an agent of pydantic-ai with one tool call,
-answered in process with the trace on disk, costs no more CPU than the same run with its own
-FunctionModel and two calls of the SDK over its mock transport. What the agent's own OpenAI model
-does between the two is no part of either: over the SDK's mock transport, with nothing of ours, it
-breaks that budget too. So there is a second one: at most a tenth more than that run.
+Budgets: a request without a match fails the test within 10 ms, with the default client (a retry
+would take a second or more). A run of a pydantic-ai agent with one tool call, answered in process
+with the trace on disk, takes no more CPU than the same run with its FunctionModel plus two calls
+of the SDK over its mock transport. That sum leaves out the agent's OpenAI model, so that a run
+over the SDK's mock transport, without Offbook, exceeds it too. Hence a second budget: at most a
+tenth more than that run.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from offbook.trace.recorder import Recorder
 
 RUNS, ROUNDS, MISSES, NEAR = 30, 7, 25, 1.1
 _numbers = count()
-SAID = "It is sunny."
+ANSWER = "It is sunny."
 MOCKED = "pydantic-ai over the SDK, mocked"
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 
 
-def wonder() -> str:
-    """A prompt that nobody had before."""
+def make_prompt() -> str:
+    """Return a new prompt."""
     return f"Weather on day {next(_numbers)}?"
 
 
-def ask(prompt: str) -> list[Any]:
-    """The messages of a request."""
+def to_messages(prompt: str) -> list[Any]:
+    """Return the messages of a request."""
     return [{"role": "user", "content": prompt}]
 
 
@@ -62,70 +62,70 @@ def ask(prompt: str) -> list[Any]:
 
 
 def time_miss() -> tuple[float, float]:
-    """Milliseconds until a call is answered, and until a miss has failed; medians."""
+    """Return the median milliseconds until a call is answered, and until a miss has failed."""
     answered: list[float] = []
     missed: list[float] = []
     with Server() as server:
         for turn in range(MISSES + 1):
-            endpoint = server.mount(Mocks([{"match": "*Weather?*", "text": SAID}]))
+            endpoint = server.mount(Mocks([{"match": "*Weather?*", "text": ANSWER}]))
             with openai.OpenAI(base_url=endpoint.openai, api_key="none") as client:
-                client.models.list()  # so that both find a connection
+                client.models.list()  # so that both use an open connection
                 answered.append(wait_for(client, "Weather?"))
                 missed.append(wait_for(client, "Something else"))
             endpoint.close()
-            if not turn:  # it warmed up
+            if not turn:  # the first round warms up
                 answered.clear()
                 missed.clear()
     return statistics.median(answered), statistics.median(missed)
 
 
 def wait_for(client: openai.OpenAI, prompt: str) -> float:
-    """Milliseconds of a call, however it ends."""
-    begun = time.perf_counter()
+    """Return the milliseconds of a call, whether it is answered or fails."""
+    start = time.perf_counter()
     try:
-        client.chat.completions.create(model="m", messages=ask(prompt))
+        client.chat.completions.create(model="m", messages=to_messages(prompt))
     except openai.BadRequestError:
         assert prompt != "Weather?"
     else:
         assert prompt == "Weather?"
-    return (time.perf_counter() - begun) * 1e3
+    return (time.perf_counter() - start) * 1e3
 
 
 # ---------------------------------------------------------------------------------- an agent
 
 
 class Script:
-    """Calls the tool, then says so; over and over."""
+    """Calls the tool, then answers with a text, in turns."""
 
     async def reply(self, request: Request, /) -> Reply:
-        """The next of the two."""
+        """Return the call, or the text after its result."""
         if request.new_messages and request.new_messages[-1].role == "tool":
-            return Reply((Text(SAID),), model=request.model)
+            return Reply((Text(ANSWER),), model=request.model)
         return Reply((ToolCall("call_1", "weather", {"city": "Rome"}),), "tool_use")
 
 
 def play(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """The same script, as a FunctionModel wants it."""
+    """Return the same script as a function for FunctionModel."""
     del info
     if len(messages) > 1:
-        return ModelResponse(parts=[TextPart(SAID)])
+        return ModelResponse(parts=[TextPart(ANSWER)])
     return ModelResponse(parts=[ToolCallPart("weather", {"city": "Rome"})])
 
 
 def make_agent(model: Any) -> Agent[None, str]:
-    """An agent with one tool."""
+    """Return an agent with one tool."""
     agent = Agent(model)
 
     @agent.tool_plain
     def weather(city: str) -> str:  # pyright: ignore[reportUnusedFunction] - registered by name
-        """The weather in a city."""
+        """Return the weather in a city."""
         return f"sunny in {city}"
 
     return agent
 
 
 async def cost(once: Callable[[], Awaitable[Any]]) -> float:
-    """CPU microseconds of one."""
+    """Return the CPU microseconds of one run."""
     gc.collect()
     start = time.process_time()
     for _ in range(RUNS):
@@ -134,7 +134,7 @@ async def cost(once: Callable[[], Awaitable[Any]]) -> float:
 
 
 async def run_ours(agent: Agent[None, str]) -> float:
-    """The agent as it is, answered in process with everything on."""
+    """Measure the unchanged agent, answered in process with everything enabled."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         hub = Hub()
@@ -144,11 +144,11 @@ async def run_ours(agent: Agent[None, str]) -> float:
         endpoint = Endpoint(Script(), url="", detect_dialect=detect_dialect, hub=hub)
         stack.enter_context(block_network())
         stack.enter_context(intercept(endpoint.answer))
-        return await cost(lambda: agent.run(wonder()))
+        return await cost(lambda: agent.run(make_prompt()))
 
 
 async def compare_agents() -> dict[str, float]:
-    """The least CPU microseconds of each, taken in turns."""
+    """Return the least CPU microseconds of each variant, measured in turns."""
     recorded = await _record()
     mocked = openai.AsyncOpenAI(
         api_key="none", http_client=httpx2.AsyncClient(transport=httpx2.MockTransport(recorded))
@@ -158,25 +158,27 @@ async def compare_agents() -> dict[str, float]:
     served = make_agent(make_model(openai.AsyncOpenAI(api_key="none")))
     chat = mocked.chat.completions
     measures: dict[str, Callable[[], Awaitable[float]]] = {
-        "FunctionModel": lambda: cost(lambda: scripted.run(wonder())),
-        "the SDK, mocked": lambda: cost(lambda: chat.create(model="gpt-5", messages=ask(wonder()))),
-        MOCKED: lambda: cost(lambda: canned.run(wonder())),
+        "FunctionModel": lambda: cost(lambda: scripted.run(make_prompt())),
+        "the SDK, mocked": lambda: cost(
+            lambda: chat.create(model="gpt-5", messages=to_messages(make_prompt()))
+        ),
+        MOCKED: lambda: cost(lambda: canned.run(make_prompt())),
         "ours": lambda: run_ours(served),
     }
-    found: dict[str, list[float]] = {name: [] for name in measures}
+    costs: dict[str, list[float]] = {name: [] for name in measures}
     for _ in range(ROUNDS):
         for name, measure in measures.items():
-            found[name].append(await measure())
-    return {name: min(costs) for name, costs in found.items()}
+            costs[name].append(await measure())
+    return {name: min(values) for name, values in costs.items()}
 
 
 def make_model(client: openai.AsyncOpenAI) -> OpenAIChatModel:
-    """The model of pydantic-ai that asks OpenAI."""
+    """Return pydantic-ai's model for OpenAI."""
     return OpenAIChatModel("gpt-5", provider=OpenAIProvider(openai_client=client))
 
 
 async def _record() -> Callable[[httpx2.Request], httpx2.Response]:
-    """What our dialect answers, for the mock transport to answer too."""
+    """Return our dialect's responses, for the mock transport to send too."""
     answers: list[tuple[dict[str, str], bytes]] = []
     client = openai.AsyncOpenAI(api_key="none")
     after: list[Any] = [
@@ -185,7 +187,7 @@ async def _record() -> Callable[[httpx2.Request], httpx2.Response]:
     ]
     endpoint = Endpoint(Script(), url="", detect_dialect=detect_dialect)
     with block_network(), intercept(endpoint.answer):
-        for messages in (ask(wonder()), [*ask(wonder()), *after]):
+        for messages in (to_messages(make_prompt()), [*to_messages(make_prompt()), *after]):
             create = client.chat.completions.with_raw_response.create
             raw = await create(model="gpt-5", messages=messages)
             answers.append((dict(raw.headers), raw.content))
@@ -198,24 +200,24 @@ async def _record() -> Callable[[httpx2.Request], httpx2.Response]:
 
 
 def main() -> int:
-    """Measure, print, and tell whether the budgets hold."""
+    """Measure, print, and return 1 if a budget is exceeded."""
     answered, missed = time_miss()
-    prompt = missed <= 10 or missed <= 1.5 * answered  # a busy machine is late with everything
+    fast = missed <= 10 or missed <= 1.5 * answered  # on a busy machine all calls are slow
     print(f"a call of the OpenAI SDK over loopback  {answered:7.2f} ms")
-    print(f"a miss, until it has failed             {missed:7.2f} ms   of 10 {_say(prompt)}")
-    found = asyncio.run(compare_agents())
-    for name, micros in found.items():
+    print(f"a miss, until it has failed             {missed:7.2f} ms   of 10 {_verdict(fast)}")
+    costs = asyncio.run(compare_agents())
+    for name, micros in costs.items():
         print(f"{name:39} {micros:7.0f} µs")
-    floor = found["FunctionModel"] + 2 * found["the SDK, mocked"]
-    ratio, share = found["ours"] / floor, found["ours"] / found[MOCKED]
+    floor = costs["FunctionModel"] + 2 * costs["the SDK, mocked"]
+    ratio, share = costs["ours"] / floor, costs["ours"] / costs[MOCKED]
     cheap, near = ratio <= 1, share <= NEAR
-    print(f"ours to FunctionModel and two SDK calls {ratio:7.3f}      of 1  {_say(cheap)}")
-    print(f"pydantic-ai over the SDK, mocked, to it {found[MOCKED] / floor:7.3f}")
-    print(f"ours to pydantic-ai over the SDK        {share:7.3f}      of {NEAR} {_say(near)}")
-    return int(not (prompt and cheap and near))
+    print(f"ours to FunctionModel and two SDK calls {ratio:7.3f}      of 1  {_verdict(cheap)}")
+    print(f"pydantic-ai over the SDK, mocked, to it {costs[MOCKED] / floor:7.3f}")
+    print(f"ours to pydantic-ai over the SDK        {share:7.3f}      of {NEAR} {_verdict(near)}")
+    return int(not (fast and cheap and near))
 
 
-def _say(holds: bool) -> str:  # noqa: FBT001 - a verdict
+def _verdict(holds: bool) -> str:  # noqa: FBT001 - a verdict
     return "ok" if holds else "OVER BUDGET"
 
 

@@ -1,7 +1,7 @@
-"""The OpenAI SDK's call, answered in process: against its own mock transport with the same bytes.
+"""A call of the OpenAI SDK, answered in process: against its mock transport with the same bytes.
 
-Budget: at most 10 % more CPU, with the whole of it on (a closed border, the dialect, the playbook,
-the trace on disk), for 1 and for 10,000 scripted replies. No two calls ask the same.
+Budget: at most 10 % more CPU, with everything enabled (network guard, dialect, playbook, trace on
+disk), for 200 and for 10,000 scripted replies. All prompts differ.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _numbers = count()
 
 
 def ask(client: openai.OpenAI) -> None:
-    """One call."""
-    asked: Any = [{"role": "user", "content": f"What is the capital of state {next(_numbers)}?"}]
-    client.chat.completions.create(model="gpt-5", messages=asked)
+    """Make one call."""
+    messages: Any = [{"role": "user", "content": f"What is the capital of state {next(_numbers)}?"}]
+    client.chat.completions.create(model="gpt-5", messages=messages)
 
 
 def cost(client: openai.OpenAI) -> float:
-    """CPU microseconds of one call."""
+    """Return the CPU microseconds of one call."""
     gc.collect()
     start = time.process_time()
     for _ in range(CALLS):
@@ -55,13 +55,13 @@ class Turns:
         self._playbook.load(*self._turns)
 
     async def reply(self, request: Request, /) -> Reply:
-        """The next turn's."""
+        """Return the reply of the next turn."""
         self._playbook.open(self._turns[self._playbook.consumed])
         return await self._playbook.reply(request)
 
 
 def ours(client: openai.OpenAI, number: int) -> float:
-    """In process, with everything on."""
+    """Measure our answers in process, with everything enabled."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         hub = Hub()
@@ -75,14 +75,14 @@ def ours(client: openai.OpenAI, number: int) -> float:
 
 
 def main() -> int:
-    """Measure in turns, so that a busy machine is busy for both."""
+    """Measure in turns, so that other load on the machine affects both."""
     plain = openai.OpenAI(api_key="none")
-    raw = _answer(plain)
+    raw = _record_response(plain)
     mock = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=raw[0], content=raw[1]))
     mocked = openai.OpenAI(api_key="none", http_client=httpx2.Client(transport=mock))
     few: list[float] = []
     many: list[float] = []
-    base = [cost(mocked) for _ in range(ROUNDS)]  # before the border, which never quite opens again
+    base = [cost(mocked) for _ in range(ROUNDS)]  # before the network guard, whose audit hook stays
     for _ in range(ROUNDS):
         base.append(cost(mocked))
         few.append(ours(plain, CALLS))
@@ -94,12 +94,12 @@ def main() -> int:
     return int(max(min(few), min(many)) / floor > BUDGET)
 
 
-def _answer(client: openai.OpenAI) -> tuple[dict[str, str], bytes]:
-    """What our dialect answers, for the other side to answer too."""
+def _record_response(client: openai.OpenAI) -> tuple[dict[str, str], bytes]:
+    """Return our dialect's response, for the mock transport to send too."""
     endpoint = Endpoint(Turns(1), url="", detect_dialect=detect_dialect)
     with intercept(endpoint.answer):
-        asked: Any = [{"role": "user", "content": "What is the capital of France?"}]
-        raw = client.chat.completions.with_raw_response.create(model="gpt-5", messages=asked)
+        messages: Any = [{"role": "user", "content": "What is the capital of France?"}]
+        raw = client.chat.completions.with_raw_response.create(model="gpt-5", messages=messages)
     return dict(raw.headers), raw.content
 
 

@@ -1,13 +1,13 @@
 """The server, against bare Node `http` and `@copilotkit/aimock`, in the same run.
 
-Measured is the CPU of the server's process for each request (by the kernel's scheduler), with a
-client of raw sockets on the other core. All servers answer from a file of mocks (bare Node from
-nothing), of which the last line fits. Each is asked in turn, several rounds, and the median counts.
-aimock is installed once, into a folder of the cache; where npm cannot, the budgets that need it
-are told as not measured.
+The figure is the CPU time of the server's process for each request (by the kernel's scheduler),
+with a client of raw sockets on the other core. All servers answer from a file of mocks (bare Node
+from a constant), of which the last line matches. The servers take turns for several rounds, and
+the median counts. aimock is installed once, in a cache folder; without npm, the budgets that need
+it are reported as not measured.
 
-No two requests are the same, as no two of an agent are, but where it is said. A history grows turn
-by turn, as an agent's does, and once it comes as a whole.
+All requests differ, as those of an agent do, except where a case repeats one. One history grows
+turn by turn, as an agent's does, and one arrives as a whole.
 
 Budgets: at most a quarter of aimock's CPU for a chat reply, for a stream of 20 events and for a
 history of 109 kB; a sixth with 1,000 lines; less than bare Node; 1,000 lines at most 1.15 times
@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count, repeat
 from pathlib import Path
@@ -74,11 +74,11 @@ http.createServer((request, answer) => {
 """
 
 
-# ------------------------------------------------------------------------- what is asked
+# ------------------------------------------------------------------------------ requests
 
 
-def remember(prompt: str, turns: int) -> list[dict[str, Any]]:
-    """An agent's history."""
+def make_history(prompt: str, turns: int) -> list[dict[str, Any]]:
+    """Return the messages of an agent's history."""
     messages: list[dict[str, Any]] = []
     for turn in range(turns):
         call = {"id": f"call_{turn}", "type": "function"}
@@ -87,19 +87,19 @@ def remember(prompt: str, turns: int) -> list[dict[str, Any]]:
             {"role": "user", "content": f"{prompt}: {f'look at file {turn} ' * 8}"},
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": f"call_{turn}", "content": f"line {turn}\n" * 300},
-            {"role": "assistant", "content": "It is as you said."},
+            {"role": "assistant", "content": "The file is as expected."},
         ]
     return messages
 
 
 def request(prompt: str, *, stream: bool = False, history: int = 0) -> bytes:
-    """One request for a chat completion, with an agent's history before it if so wanted."""
-    asked = {"role": "user", "content": f"{prompt} and {BLANK}"}
-    return spell([*remember(prompt, history), asked], stream=stream, tools=bool(history))
+    """Render a request for a chat completion, after a history of `history` turns."""
+    message = {"role": "user", "content": f"{prompt} and {BLANK}"}
+    return render([*make_history(prompt, history), message], stream=stream, tools=bool(history))
 
 
-def spell(messages: list[dict[str, Any]], *, stream: bool = False, tools: bool = False) -> bytes:
-    """A request as a client sends it."""
+def render(messages: list[dict[str, Any]], *, stream: bool = False, tools: bool = False) -> bytes:
+    """Render a request as a client sends it."""
     body: dict[str, Any] = {"model": "m", "messages": messages}
     if tools:
         schema = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -122,63 +122,63 @@ def spell(messages: list[dict[str, Any]], *, stream: bool = False, tools: bool =
 
 
 def vary(sent: bytes) -> Iterator[bytes]:
-    """This request again and again, each time with another number in it."""
+    """Yield a request for ever, each time with another number in it."""
     before, after = sent.split(BLANK.encode())
     for number in NUMBERS:
         yield b"%b%06d%b" % (before, number, after)
 
 
 def grow(prompt: str, turns: int) -> Iterator[bytes]:
-    """What agents ask whose conversations grow side by side, one for each connection."""
-    messages = remember(prompt, turns)
+    """Yield the requests of growing conversations, one for each connection."""
+    messages = make_history(prompt, turns)
     messages[0]["content"] += BLANK
-    asks = [at for at, one in enumerate(messages, 1) if one["role"] in {"user", "tool"}]
-    sent = [spell(messages[:at], tools=True).split(BLANK.encode()) for at in asks]
+    lengths = [n for n, message in enumerate(messages, 1) if message["role"] in {"user", "tool"}]
+    requests = [render(messages[:n], tools=True).split(BLANK.encode()) for n in lengths]
     while True:
         numbers = [next(NUMBERS) for _ in range(CLIENTS)]
-        for before, after in sent:
+        for before, after in requests:
             for number in numbers:
                 yield b"%b%06d%b" % (before, number, after)
 
 
 class Client:
-    """Asks over several connections at once, and understands as little as possible."""
+    """Sends requests over several connections, with as little parsing as possible."""
 
     def __init__(self, port: int, clients: int = CLIENTS) -> None:
         self._sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(clients)]
-        for one in self._sockets:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for connection in self._sockets:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, sent: Iterator[bytes], ending: tuple[bytes, ...], count: int) -> None:
-        """Ask so many times; an answer has come when one of these endings has."""
+        """Send `count` requests; a response is complete when it has one of the endings."""
         for _ in range(max(1, count // len(self._sockets))):
-            for one in self._sockets:
-                one.sendall(next(sent))
-            for one in self._sockets:
-                got = one.recv(65536)
-                while not got.endswith(ending):
-                    more = one.recv(65536)
+            for connection in self._sockets:
+                connection.sendall(next(sent))
+            for connection in self._sockets:
+                response = connection.recv(65536)
+                while not response.endswith(ending):
+                    more = connection.recv(65536)
                     if not more:
-                        raise SystemExit(f"the server hung up after {got[:300]!r}")
-                    got += more
+                        raise SystemExit(f"the server closed after {response[:300]!r}")
+                    response += more
 
     def close(self) -> None:
-        for one in self._sockets:
-            one.close()
+        for connection in self._sockets:
+            connection.close()
 
 
-# ----------------------------------------------------------------------- who is asked
+# ------------------------------------------------------------------------------ servers
 
 
 def ready(process: subprocess.Popen[bytes]) -> int:
-    """The port, which a server of ours prints when it listens."""
+    """Return the port, which our servers print when they listen."""
     assert process.stdout is not None
     return int(process.stdout.readline())
 
 
 @contextmanager
-def started(*command: str, port: int = 0) -> Iterator[tuple[int, int]]:
-    """A server on the first core: its process and its port."""
+def started(*command: str, port: int = 0) -> Generator[tuple[int, int]]:
+    """Start a server on the first core; yield its process id and its port."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
     )
@@ -192,7 +192,7 @@ def started(*command: str, port: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def wait_for(port: int) -> int:
-    """The port, once somebody listens on it."""
+    """Return the port once a server listens on it."""
     while True:
         try:
             socket.create_connection(("127.0.0.1", port)).close()
@@ -203,29 +203,29 @@ def wait_for(port: int) -> int:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def ours(lines: int) -> Any:
-    """Our server, as a process."""
+    """Start our server as a process."""
     return started(sys.executable, str(HERE), "serve", str(lines))
 
 
 def node() -> Any:
-    """Bare Node: it parses the body and answers with bytes made beforehand."""
+    """Start bare Node: it parses the body and responds with constant bytes."""
     return started("node", "-e", NODE, TEXT)
 
 
 def aimock(folder: Path, lines: int) -> Any:
-    """The peer; it cuts a text into pieces of as many characters as our words have."""
+    """Start aimock; its chunks have as many characters as our words."""
     fixtures = folder / f"fixtures-{lines}.json"
-    made = [
+    entries = [
         {"match": {"userMessage": prompt(n)}, "response": {"content": TEXT}} for n in range(lines)
     ]
-    fixtures.write_text(json.dumps({"fixtures": made}))
+    fixtures.write_text(json.dumps({"fixtures": entries}))
     port = free_port()
     program = folder / "node_modules" / ".bin" / "llmock"
     options = ["--port", str(port), "--fixtures", str(fixtures), "--chunk-size", "7"]
@@ -233,7 +233,7 @@ def aimock(folder: Path, lines: int) -> Any:
 
 
 def install_aimock(folder: Path) -> bool:
-    """Whether it is there, or npm could bring it."""
+    """Install aimock with npm if needed; return whether it is available."""
     if (folder / "node_modules" / ".bin" / "llmock").exists():
         return True
     if shutil.which("npm") is None:
@@ -243,38 +243,38 @@ def install_aimock(folder: Path) -> bool:
     return subprocess.run(command, check=False, capture_output=True, timeout=300).returncode == 0
 
 
-# --------------------------------------------------------------------------- how it is measured
+# -------------------------------------------------------------------------- measurements
 
 
 def cpu(pid: int) -> float:
-    """The CPU seconds of a process and its threads."""
+    """Return the CPU seconds of a process with its threads."""
     threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((one / "schedstat").read_text().split()[0]) for one in threads) / 1e9
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 def resident(pid: int) -> float:
-    """The resident memory in MB."""
+    """Return the resident memory in MB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
 
 
 SSE_END = (b"0\r\n\r\n",)
-JSON_END = (b"}", *SSE_END)  # of a whole body, and of one in chunks
+JSON_END = (b"}", *SSE_END)  # of a plain body, and of a chunked one
 
 
 def compare(
     servers: dict[str, tuple[int, int]],
-    asking: Callable[[], Iterator[bytes]],
+    requests: Callable[[], Iterator[bytes]],
     ending: tuple[bytes, ...],
     count: int,
 ) -> dict[str, float]:
-    """CPU microseconds a request of each server: the median of the rounds, taken in turns."""
+    """Return the CPU microseconds a request of each server: the median of the rounds."""
     spent: dict[str, list[float]] = {name: [] for name in servers}
     for turn in range(ROUNDS + 1):  # the first one warms up
         for name, (pid, port) in servers.items():
-            client = Client(port)  # a new one each time: Node cuts off who is idle for 5 s
-            client.ask(asking(), ending, CLIENTS if turn else count)
-            sent, before = asking(), cpu(pid)
+            client = Client(port)  # a new one each time: Node closes connections after 5 s
+            client.ask(requests(), ending, CLIENTS if turn else count)
+            sent, before = requests(), cpu(pid)
             client.ask(sent, ending, count)
             spent[name] += [(cpu(pid) - before) / count * 1e6] * bool(turn)
             client.close()
@@ -282,7 +282,7 @@ def compare(
 
 
 def first_calls(start: Callable[[], Any]) -> tuple[float, float]:
-    """Milliseconds from the start to the first answer, and the median of the next 19 calls."""
+    """Return the milliseconds until the first response, and the median of the next 19."""
     sent = vary(request(prompt(0)))
     begun = time.perf_counter()
     with start() as (_, port):
@@ -292,15 +292,15 @@ def first_calls(start: Callable[[], Any]) -> tuple[float, float]:
         calls: list[float] = []
         for _ in range(19):
             time.sleep(0.002)
-            at = time.perf_counter()
+            start_time = time.perf_counter()
             client.ask(sent, JSON_END, 1)
-            calls.append((time.perf_counter() - at) * 1e3)
+            calls.append((time.perf_counter() - start_time) * 1e3)
         client.close()
     return first, statistics.median(calls)
 
 
 def endpoint_cost() -> float:
-    """Milliseconds to mount and unmount a run, in the same process."""
+    """Return the milliseconds to mount and close a run, in the same process."""
     from offbook.sources.server.server import Server
     from offbook.trace.hub import Hub
 
@@ -311,23 +311,23 @@ def endpoint_cost() -> float:
         return (time.perf_counter() - begun) / 200 * 1e3
 
 
-# ---------------------------------------------------------------------------- our side
+# --------------------------------------------------------------------------- our server
 
 
 def prompt(number: int) -> str:
-    """What is said to get the answer of this line."""
+    """Return the prompt that a line matches."""
     return f"hello {number:04}"
 
 
 def mocks(lines: int) -> Any:
-    """So many lines, each with its own prompt."""
+    """Return mocks with this number of lines, each with its own prompt."""
     from offbook.sources.mocks.mocks import Mocks
 
     return Mocks([{"match": f"*{prompt(n)}*", "text": TEXT} for n in range(lines)])
 
 
 def serve(lines: int) -> None:
-    """Our server until it is killed; it keeps the last thousand events, as aimock does."""
+    """Serve until killed; keep the last thousand events, as aimock does."""
     from offbook.sources.server.server import Server
     from offbook.trace.hub import Hub
 
@@ -340,16 +340,16 @@ def serve(lines: int) -> None:
 
 
 def main() -> int:
-    """Measure, print, and tell whether the budgets hold."""
+    """Measure, print, and return 1 if a budget is exceeded."""
     with suppress(OSError):
         os.sched_setaffinity(0, {1})
     broken = 0
 
-    def judge(what: str, measured: str, *, holds: bool | None) -> None:
+    def report(name: str, figure: str, *, holds: bool | None) -> None:
         nonlocal broken
         broken += holds is False
-        word = {True: "ok", False: "OVER BUDGET", None: "not measured"}[holds]
-        print(f"{what:44} {measured:40} {word}", flush=True)
+        verdict = {True: "ok", False: "OVER BUDGET", None: "not measured"}[holds]
+        print(f"{name:44} {figure:40} {verdict}", flush=True)
 
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "offbook-bench"
     peer = install_aimock(folder)
@@ -366,53 +366,55 @@ def main() -> int:
         ("history of 109 kB, all new", 1, lambda: vary(history), JSON_END, 400, 4),
     ]
     costs: dict[str, float] = {}
-    for what, lines, asking, ending, number, part in cases:
+    for name, lines, requests, ending, number, part in cases:
         with ours(lines) as mine, node() as bare:
             servers = {"ours": mine, "node": bare}
             if peer:
                 with aimock(folder, lines) as other:
-                    found = compare({**servers, "aimock": other}, asking, ending, number)
+                    costs_by_server = compare(
+                        {**servers, "aimock": other}, requests, ending, number
+                    )
             else:
-                found = compare(servers, asking, ending, number)
-            costs[what] = found["ours"]
+                costs_by_server = compare(servers, requests, ending, number)
+            costs[name] = costs_by_server["ours"]
             memory = resident(mine[0])
-        shown = "  ".join(f"{name} {value:.1f}" for name, value in found.items())
-        judge(what, f"{shown} µs", holds=True)
+        shown = "  ".join(f"{server} {value:.1f}" for server, value in costs_by_server.items())
+        report(name, f"{shown} µs", holds=True)
         if peer:
-            ratio = found["aimock"] / found["ours"]
-            judge("  below aimock", f"{ratio:.1f} times, of {part}", holds=ratio >= part)
+            ratio = costs_by_server["aimock"] / costs_by_server["ours"]
+            report("  below aimock", f"{ratio:.1f} times, of {part}", holds=ratio >= part)
         else:
-            judge("  below aimock", "npm cannot bring it", holds=None)
-        if "history" not in what:
-            ratio = found["node"] / found["ours"]
-            judge("  below bare Node", f"{ratio:.2f} times", holds=ratio >= 1)
-        judge("  resident memory after it", f"{memory:.0f} MB", holds=memory < 60)
-    for what in ("chat reply", "stream"):
-        one = costs["stream of 20 events" if what == "stream" else what]
-        ratio = costs[f"{what}, 1,000 lines"] / one
-        judge(f"{what}: 1,000 lines to one", f"{ratio:.2f} times", holds=ratio <= 1.15)
+            report("  below aimock", "npm is not available", holds=None)
+        if "history" not in name:
+            ratio = costs_by_server["node"] / costs_by_server["ours"]
+            report("  below bare Node", f"{ratio:.2f} times", holds=ratio >= 1)
+        report("  resident memory after it", f"{memory:.0f} MB", holds=memory < 60)
+    for name in ("chat reply", "stream"):
+        base = costs["stream of 20 events" if name == "stream" else name]
+        ratio = costs[f"{name}, 1,000 lines"] / base
+        report(f"{name}: 1,000 lines to one", f"{ratio:.2f} times", holds=ratio <= 1.15)
     millis = endpoint_cost()
-    judge("an endpoint, mounted and closed", f"{millis:.3f} ms", holds=millis < 1)
+    report("an endpoint, mounted and closed", f"{millis:.3f} ms", holds=millis < 1)
     first, calls = best_start(lambda: ours(1))
     if peer:
         theirs, their_calls = best_start(lambda: aimock(folder, 1))
-        judge(
+        report(
             "start to first answer",
             f"{first:.0f} ms, aimock {theirs:.0f}",
             holds=first < theirs,
         )
         ratio = their_calls / calls
-        judge("calls 2 to 20", f"{calls:.2f} ms, aimock {their_calls:.2f}", holds=ratio >= 5)
+        report("calls 2 to 20", f"{calls:.2f} ms, aimock {their_calls:.2f}", holds=ratio >= 5)
     else:
-        judge("start to first answer", f"{first:.0f} ms", holds=None)
-        judge("calls 2 to 20", f"{calls:.2f} ms", holds=None)
+        report("start to first answer", f"{first:.0f} ms", holds=None)
+        report("calls 2 to 20", f"{calls:.2f} ms", holds=None)
     return 1 if broken else 0
 
 
 def best_start(start: Callable[[], Any]) -> tuple[float, float]:
-    """The medians of a few starts."""
-    found = [first_calls(start) for _ in range(5)]
-    return statistics.median(f for f, _ in found), statistics.median(c for _, c in found)
+    """Return the medians of five starts."""
+    starts = [first_calls(start) for _ in range(5)]
+    return statistics.median(f for f, _ in starts), statistics.median(c for _, c in starts)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Tests of talking to a model."""
+"""Tests of `offbook.exchange`."""

@@ -1,14 +1,14 @@
-"""Conversations of every shape, for properties."""
+"""Hypothesis strategies for conversations."""
 
 from hypothesis import strategies as st
 
 from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.model import Tool
 
-# No letters that could spell a secret, which a trace would hide.
+# No letters that could form a secret, which a trace would redact.
 words = st.text('xyz Äß☃😀\u2028\n\0"\\/{}[]', max_size=12)
 names = st.sampled_from(["bash", "read", "plan_propose"])
-# True == 1 in Python but not in JSON: no number here equals a truth value.
+# True == 1 in Python but not in JSON: no number here equals a boolean.
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(2, 2**63 - 1) | words,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),

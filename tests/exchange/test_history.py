@@ -1,4 +1,4 @@
-"""A history is shared, never copied, and never changes under whoever holds it."""
+"""A history is immutable and shares its messages."""
 
 from threading import Thread
 from typing import Any
@@ -21,7 +21,7 @@ from tests.exchange.strategies import conversations, messages
 
 
 @given(conversations, st.lists(conversations, max_size=5), st.data())
-def test_going_on_never_changes_an_earlier_view(
+def test_extending_does_not_change_the_earlier_history(
     start: list[Message], further: list[list[Message]], data: st.DataObject
 ):
     views = [(History(start), list(start))]
@@ -32,42 +32,42 @@ def test_going_on_never_changes_an_earlier_view(
         assert list(history) == there
         assert len(history) == len(there)
         assert history.digest() == History(there).digest()
-        asked = [message for message in there if message.role == "user"]
-        assert history.latest("user") == (asked[-1] if asked else None)
+        request = [message for message in there if message.role == "user"]
+        assert history.latest("user") == (request[-1] if request else None)
 
 
 @given(conversations, conversations)
-def test_digests_are_equal_when_and_only_when_the_messages_are(
-    one: list[Message], other: list[Message]
+def test_digests_are_equal_if_and_only_if_the_messages_are(
+    first: list[Message], other: list[Message]
 ):
-    assert (History(one).digest() == History(other).digest()) == (one == other)
-    assert (History(one) == History(other)) == (one == other)
-    assert History(one) == History(list(one))
+    assert (History(first).digest() == History(other).digest()) == (first == other)
+    assert (History(first) == History(other)) == (first == other)
+    assert History(first) == History(list(first))
 
 
 @given(conversations, messages)
-def test_the_digest_grows_message_by_message(there: list[Message], more: Message):
-    whole = History(there)
-    assert whole.plus(more).digest() == extend_digest(whole.digest(), more)
-    assert whole.plus(more).digest(len(there)) == whole.digest()
-    assert whole.digest(0) == EMPTY_DIGEST
+def test_the_digest_is_extended_per_message(there: list[Message], more: Message):
+    complete = History(there)
+    assert complete.plus(more).digest() == extend_digest(complete.digest(), more)
+    assert complete.plus(more).digest(len(there)) == complete.digest()
+    assert complete.digest(0) == EMPTY_DIGEST
 
 
 @given(conversations, st.integers(-8, 8), st.integers(-8, 8))
 def test_a_history_is_indexed_like_a_tuple_of_its_messages(
     there: list[Message], start: int, stop: int
 ):
-    whole = History(there)
-    whole.plus(user("after"))  # nobody may see this one
-    assert whole[start:stop] == tuple(there[start:stop])
+    complete = History(there)
+    complete.plus(user("after"))  # not visible in the earlier history
+    assert complete[start:stop] == tuple(there[start:stop])
     if -len(there) <= start < len(there):
-        assert whole[start] == there[start]
+        assert complete[start] == there[start]
     else:
         with pytest.raises(IndexError):
-            whole[start]
+            complete[start]
 
 
-def test_going_on_shares_what_is_there(monkeypatch: pytest.MonkeyPatch):
+def test_extending_hashes_only_new_messages(monkeypatch: pytest.MonkeyPatch):
     first = History([user("one")])
     first.digest()
     hashed: list[Message] = []
@@ -86,41 +86,41 @@ def test_going_on_shares_what_is_there(monkeypatch: pytest.MonkeyPatch):
     [{1: 2}, {(1, 2): 3}, {"s": {1, "a"}}, object, "\ud800"],
     ids=["number keys", "tuple keys", "mixed set", "a class", "half a surrogate"],
 )
-def test_details_that_are_no_json_still_have_a_digest(details: Any):
+def test_details_that_are_not_json_have_a_digest(details: Any):
     message = Message("tool", (ToolResult("1", (Text("ok"),), details=details),))
     assert History([message]).digest() == History([message]).digest() != History().digest()
 
 
-def test_details_that_contain_themselves_still_have_a_digest():
+def test_recursive_details_have_a_digest():
     loop: list[Any] = []
     loop.append(loop)
     assert History([Message("tool", (ToolResult("1", details=loop),))]).digest()
 
 
-def test_a_history_can_be_a_key_and_shows_its_messages():
+def test_a_history_is_hashable_and_has_a_repr():
     assert {History([user("hi")]): 1}[History([user("hi")])] == 1
     assert "hi" in repr(History([user("hi")]))
     assert History() != []
 
 
-def test_threads_that_go_on_at_once_do_not_mix() -> None:
+def test_concurrent_threads_do_not_mix_messages() -> None:
     start = History([user("start")])
-    found: dict[int, History] = {}
+    actual: dict[int, History] = {}
 
     def go_on(number: int) -> None:
         mine = start
         for turn in range(20):
             mine = mine.plus(*[user(f"{number}-{turn}")])
             mine.digest()
-        found[number] = mine
+        actual[number] = mine
 
-    threads = [Thread(target=go_on, args=(number,)) for number in range(8)]
-    for thread in threads:
+    store = [Thread(target=go_on, args=(number,)) for number in range(8)]
+    for thread in store:
         thread.start()
-    for thread in threads:
+    for thread in store:
         thread.join()
-    for number, grown in found.items():
+    for number, grown in actual.items():
         texts = ["start", *(f"{number}-{turn}" for turn in range(20))]
         assert [message.text for message in grown] == texts
         assert grown.digest() == History(map(user, texts)).digest()
-    assert len(found) == 8
+    assert len(actual) == 8

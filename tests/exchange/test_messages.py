@@ -1,27 +1,40 @@
-"""A message is a role and its blocks, the same before and after it was written down."""
+"""Messages, requests and replies, and the text form of tool arguments."""
 
 import msgspec
 import pytest
 from hypothesis import given
 
-from offbook.exchange.messages import Message, Text, Thinking, ToolCall, ToolResult, user
+from offbook.exchange.messages import (
+    JSON,
+    RAW_ARGUMENTS,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    parse_arguments,
+    parse_custom_input,
+    render_arguments,
+    render_custom_input,
+    user,
+)
 from offbook.exchange.model import Reply, Request, Tool
 from tests.exchange.strategies import messages
 
 
 @given(messages)
-def test_a_message_written_as_json_reads_back_as_itself(message: Message):
+def test_messages_round_trip_through_json(message: Message):
     assert msgspec.json.decode(msgspec.json.encode(message), type=Message) == message
 
 
-def test_the_text_of_a_message_is_its_text_blocks_joined_by_line_ends():
+def test_the_text_of_a_message_joins_its_text_blocks():
     message = Message(
         "assistant", (Thinking("hm"), Text("one"), ToolCall("1", "bash"), Text("two"))
     )
     assert message.text == "one\ntwo"
 
 
-def test_a_message_knows_its_calls_and_its_results():
+def test_a_message_has_its_calls_and_results():
     call, result = ToolCall("1", "bash"), ToolResult("1", (Text("ok"),))
     assert Message("assistant", (Text("so"), call)).calls == (call,)
     assert Message("tool", (result,)).results == (result,)
@@ -37,9 +50,9 @@ def test_a_reply_becomes_the_next_message_of_the_conversation():
 def conversation(*roles: str) -> list[Message]:
     return [
         msgspec.convert(
-            {"role": role, "blocks": [{"type": "text", "text": f"{role} {at}"}]}, Message
+            {"role": role, "blocks": [{"type": "text", "text": f"{role} {index}"}]}, Message
         )
-        for at, role in enumerate(roles)
+        for index, role in enumerate(roles)
     ]
 
 
@@ -52,16 +65,14 @@ def conversation(*roles: str) -> list[Message]:
         (("user", "assistant"), []),
     ],
 )
-def test_what_is_fresh_in_a_request_came_after_the_model_spoke(
-    roles: tuple[str, ...], fresh: list[str]
-):
+def test_new_messages_follow_the_last_reply(roles: tuple[str, ...], fresh: list[str]):
     from offbook.exchange.messages import History
 
     request = Request(History(conversation(*roles)))
     assert [message.text for message in request.new_messages] == fresh
 
 
-def test_a_request_knows_its_first_and_its_latest_prompt_and_the_tools_offered():
+def test_a_request_has_its_first_and_latest_prompt_and_tool_names():
     from offbook.exchange.messages import History
 
     request = Request(
@@ -70,3 +81,35 @@ def test_a_request_knows_its_first_and_its_latest_prompt_and_the_tools_offered()
     )
     assert (request.first_prompt, request.prompt) == ("first", "latest")
     assert request.tool_names == ("bash", "read")
+
+
+@pytest.mark.parametrize(
+    "text, arguments",
+    [
+        ("", {}),
+        ("{}", {}),
+        ('{"a": 1}', {"a": 1}),
+        ("{not JSON", {RAW_ARGUMENTS: "{not JSON"}),
+        ("[1]", {RAW_ARGUMENTS: "[1]"}),
+        ("7", {RAW_ARGUMENTS: "7"}),
+    ],
+)
+def test_arguments_are_parsed_or_kept_as_text(text: str, arguments: JSON) -> None:
+    assert parse_arguments(text) == arguments
+    assert parse_arguments(render_arguments(arguments)) == arguments
+    assert RAW_ARGUMENTS not in arguments or render_arguments(arguments) == text
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ({"input": "x"}, "x"),
+        ({"patch": "x"}, "x"),
+        ({}, "{}"),
+        ({"a": 1}, '{"a":1}'),
+        ({"a": "x", "b": "y"}, '{"a":"x","b":"y"}'),
+    ],
+)
+def test_a_custom_tool_takes_text(arguments: JSON, text: str) -> None:
+    assert render_custom_input(arguments) == text
+    assert render_custom_input(parse_custom_input(text)) == text

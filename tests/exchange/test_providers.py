@@ -1,4 +1,4 @@
-"""Each request finds its dialect, also where several share a path."""
+"""The dialect of a request is detected, even if several share a path."""
 
 import pytest
 
@@ -35,14 +35,14 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
         ("GET", "/", {}, None),
     ],
 )
-def test_a_request_finds_its_dialect(
+def test_the_dialect_of_a_request_is_detected(
     prefix: str, method: str, path: str, headers: dict[str, str], name: str | None
 ) -> None:
-    found = detect_dialect(HttpRequest(method, prefix + path, headers))
-    assert (found.name if found else None) == name
+    actual = detect_dialect(HttpRequest(method, prefix + path, headers))
+    assert (actual.name if actual else None) == name
 
 
 @pytest.mark.parametrize("headers", [{}, ANTHROPIC, GEMINI])
-def test_the_path_that_all_share_is_claimed_once(headers: dict[str, str]) -> None:
-    wire = HttpRequest("GET", "/v1/models", headers)
-    assert len([dialect.name for dialect in all_dialects() if dialect.claims(wire)]) == 1
+def test_a_shared_path_is_claimed_by_one_dialect(headers: dict[str, str]) -> None:
+    http_request = HttpRequest("GET", "/v1/models", headers)
+    assert len([dialect.name for dialect in all_dialects() if dialect.claims(http_request)]) == 1

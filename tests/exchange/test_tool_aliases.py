@@ -1,4 +1,4 @@
-"""A script and an agent may have two names for the same tool."""
+"""A script and an agent can have different names for the same tool."""
 
 import pytest
 
@@ -16,7 +16,7 @@ SHELL = ToolAlias("exec", {"command": "cmd"})
 
 
 class Asked:
-    """Calls the shell once, and keeps what it was asked."""
+    """Calls the shell once and records its requests."""
 
     def __init__(self, *blocks: ToolCall) -> None:
         self.requests: list[Request] = []
@@ -27,8 +27,8 @@ class Asked:
         return Reply(self._blocks)
 
 
-def translated(source: Asked, *called: str, given: ToolAliases | None = None) -> AliasedSource:
-    words = AliasedSource(source, given=given or {}, known={"shell": SHELL})
+def translated(source: Asked, *called: str, value: ToolAliases | None = None) -> AliasedSource:
+    words = AliasedSource(source, given=value or {}, known={"shell": SHELL})
     words.activate(called)
     return words
 
@@ -37,7 +37,7 @@ CALL = ToolCall("1", "shell", {"command": "ls", "timeout": 3})
 OWN = ToolCall("1", "exec", {"cmd": "ls", "timeout": 3})
 
 
-async def test_the_agent_hears_its_own_names_and_the_source_those_of_the_script():
+async def test_the_agent_and_the_source_each_get_their_own_names():
     source = Asked(CALL)
     words = translated(source, "shell")
     reply = await words.reply(Request(tools=(Tool("exec"), Tool("read"))))
@@ -46,7 +46,7 @@ async def test_the_agent_hears_its_own_names_and_the_source_those_of_the_script(
     assert words.original_call(OWN) == CALL
 
 
-async def test_what_comes_back_is_as_the_script_said_it():
+async def test_calls_and_results_get_the_names_of_the_script():
     source = Asked(CALL)
     words = translated(source, "shell")
     first = Request(History((user("Go"),)), tools=(Tool("exec"),))
@@ -60,7 +60,7 @@ async def test_what_comes_back_is_as_the_script_said_it():
 
 
 @pytest.mark.parametrize(
-    "offered, called, seen",
+    "offered, called, received",
     [
         (("exec",), (), ("exec",)),
         (("exec",), ("exec",), ("exec",)),
@@ -69,32 +69,32 @@ async def test_what_comes_back_is_as_the_script_said_it():
         (("other",), ("shell",), ("other",)),
     ],
 )
-async def test_names_that_nobody_needs_are_left_alone(
-    offered: tuple[str, ...], called: tuple[str, ...], seen: tuple[str, ...]
+async def test_unused_aliases_are_not_applied(
+    offered: tuple[str, ...], called: tuple[str, ...], received: tuple[str, ...]
 ):
     source = Asked()
     await translated(source, *called).reply(Request(tools=tuple(map(Tool, offered))))
-    assert source.requests[0].tool_names == seen
+    assert source.requests[0].tool_names == received
 
 
-async def test_a_word_that_the_agent_offers_itself_is_its_own():
+async def test_a_name_offered_by_the_agent_is_not_translated():
     reply = await translated(Asked(CALL), "shell").reply(Request(tools=(Tool("shell"),)))
     assert reply.calls == (CALL,)
 
 
-def test_a_name_may_lead_to_a_word_that_the_agent_knows():
+def test_an_alias_can_name_a_known_alias():
     assert parse_tool_aliases({"run": "shell", "look": "read"}, {"shell": SHELL}) == {
         "run": SHELL,
         "look": ToolAlias("read"),
     }
 
 
-def test_what_is_no_name_is_refused():
+def test_an_invalid_alias_is_rejected():
     with pytest.raises(UsageError, match="expected a tool name or a ToolAlias, got 7"):
         drive(AgentSession(), tool_aliases={"shell": 7})  # pyright: ignore[reportArgumentType] - the wrong or looser type is meant
 
 
-def test_a_session_tells_the_names_of_the_script():
+def test_a_session_reports_the_names_of_the_script():
     with drive(AgentSession(), tool_aliases={"run": "bash"}) as rehearsal:
         run = rehearsal.run(
             when(
@@ -111,7 +111,7 @@ def test_a_session_tells_the_names_of_the_script():
         assert [run.results(name)[0].text for name in run.tools] == ["one\n", "two\n", "three\n"]
 
 
-def test_a_blocked_call_is_told_in_the_names_of_the_script():
+def test_a_blocked_call_is_reported_with_the_name_of_the_script():
     def extension(api: Api) -> None:
         @api.on("tool_call")
         def refuse(_moment: object, _ctx: object) -> object:  # pyright: ignore[reportUnusedFunction] - registered by its decorator
@@ -122,7 +122,7 @@ def test_a_blocked_call_is_told_in_the_names_of_the_script():
         assert [e.data["tool"] for e in run.events.named("tool.blocked")] == ["shell"]
 
 
-def test_a_name_that_leads_nowhere_fails_the_run():
+def test_an_alias_for_a_missing_tool_fails_the_run():
     with (
         drive(AgentSession(), tool_aliases={"run": "nothing"}) as rehearsal,
         pytest.raises(ScriptMismatch, match="does not offer: 'run'"),
@@ -130,7 +130,7 @@ def test_a_name_that_leads_nowhere_fails_the_run():
         rehearsal.run(when("Go", [call("run", {}), say("Done.")]))
 
 
-def test_mocks_are_translated_where_names_are_given():
+def test_aliases_apply_to_mocks():
     line = {"tool_calls": [{"name": "run", "arguments": {"line": "echo one"}}]}
     mocks = Mocks([line, {"text": "Done."}])
     names = {"run": ToolAlias("bash", {"line": "command"})}

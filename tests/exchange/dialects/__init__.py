@@ -1,1 +1,1 @@
-"""Tests of the wire formats."""
+"""Tests of the dialects."""

@@ -1,4 +1,4 @@
-"""The requests that real clients once sent."""
+"""Requests captured from real clients."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,17 @@ from offbook.exchange.dialects.dialect import Dialect, HttpRequest
 
 
 def load_captures(data: Path, dialect: Dialect) -> list[tuple[str, HttpRequest]]:
-    """Those that are written in this dialect, with the name of the client."""
-    found = ((path, read_capture(path)) for path in sorted((data / "wire").glob("[!_m]*/*.json")))
-    return [(path.parent.name, wire) for path, wire in found if dialect.claims(wire)]
+    """Return the captured requests in this dialect, with the name of the client."""
+    actual = ((path, read_capture(path)) for path in sorted((data / "wire").glob("[!_m]*/*.json")))
+    return [
+        (path.parent.name, http_request)
+        for path, http_request in actual
+        if dialect.claims(http_request)
+    ]
 
 
 def read_capture(path: Path) -> HttpRequest:
-    """A request as it came."""
+    """Load a captured request."""
     saved = json.loads(path.read_text())
     body = saved["body"]
     return HttpRequest(

@@ -1,17 +1,17 @@
-"""OpenAI's own client, answered by the dialects without a socket."""
+"""OpenAI's client with a fake provider."""
 
 import openai
 
-from tests.exchange.dialects.served import Say, Served
+from tests.exchange.dialects.fake_provider import FakeProvider, ScriptedReply
 
 
-def connect(*script: Say) -> tuple[openai.OpenAI, Served]:
-    """A client, and what answers it: these replies, one after the other."""
-    served = Served(*script)
+def connect(*script: ScriptedReply) -> tuple[openai.OpenAI, FakeProvider]:
+    """Return a client, and the provider that sends it these replies."""
+    provider = FakeProvider(*script)
     client = openai.OpenAI(
         api_key="none",
         base_url="http://127.0.0.1/v1",
-        http_client=served.http_client,
+        http_client=provider.http_client,
         max_retries=0,
     )
-    return client, served
+    return client, provider

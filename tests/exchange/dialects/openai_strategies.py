@@ -1,9 +1,10 @@
-"""Conversations, offers and replies as hypothesis makes them up.
+"""Hypothesis strategies for conversations, tools and replies of the OpenAI dialects.
 
 Only what a dialect can carry: what it evens out on the way is said in its own docstring, and left
 out here.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -44,26 +45,26 @@ def thoughts(*, sealed: bool) -> st.SearchStrategy[Thinking]:
 
 @st.composite
 def calls(draw: st.DrawFn, *, spaced: bool) -> tuple[ToolCall, ...]:
-    made: list[ToolCall] = []
+    built: list[ToolCall] = []
     for id_ in draw(st.lists(names, max_size=3, unique=True)):
         space = draw(st.just("") | names) if spaced else ""
         if draw(st.booleans()):
-            made.append(
+            built.append(
                 ToolCall(id_, draw(names), {"input": draw(st.text(max_size=40))}, space, True)
             )
         else:
             raw = st.just({RAW_ARGUMENTS: "{not JSON"})
-            made.append(ToolCall(id_, draw(names), draw(objects | raw), space))
-    return tuple(made)
+            built.append(ToolCall(id_, draw(names), draw(objects | raw), space))
+    return tuple(built)
 
 
 @st.composite
 def spoken(draw: st.DrawFn, *, responses: bool) -> Message:
-    """What the model said: thoughts, texts and calls; at least one of them."""
+    """Draw the blocks of a reply: thinking, texts and calls, at least one."""
     thought = draw(st.lists(thoughts(sealed=responses), max_size=2 if responses else 1))
-    said = draw(st.lists(texts, max_size=2))
-    asked = draw(calls(spaced=responses))
-    return Message("assistant", (*thought, *said, *asked) or (draw(texts),))
+    reply = draw(st.lists(texts, max_size=2))
+    request = draw(calls(spaced=responses))
+    return Message("assistant", (*thought, *reply, *request) or (draw(texts),))
 
 
 @st.composite
@@ -86,19 +87,19 @@ def conversations(draw: st.DrawFn, *, responses: bool) -> History:
 
 @st.composite
 def tools(draw: st.DrawFn, *, responses: bool) -> tuple[Tool, ...]:
-    made: list[Tool] = []
+    built: list[Tool] = []
     for space in draw(st.lists(names, max_size=2, unique=True).map(lambda s: ["", *s])):
         for name in draw(st.lists(names, max_size=2)):
             kind = draw(st.sampled_from(["function", "custom"]))
             schema = draw(objects) | ({"type": "object"} if kind == "function" else {})
             strict = kind == "function" and draw(st.booleans())
-            told = draw(st.text(max_size=9))
-            made.append(Tool(name, told, schema, space if responses else "", kind, strict))
-    return tuple(made)
+            rendered = draw(st.text(max_size=9))
+            built.append(Tool(name, rendered, schema, space if responses else "", kind, strict))
+    return tuple(built)
 
 
 @st.composite
-def requests(draw: st.DrawFn, *, responses: bool, options: tuple[str, ...]) -> Request:
+def requests(draw: st.DrawFn, *, responses: bool, options: Sequence[str]) -> Request:
     known = [name for name in options if name != "stream_options"]
     return Request(
         draw(conversations(responses=responses)),
@@ -113,17 +114,17 @@ def requests(draw: st.DrawFn, *, responses: bool, options: tuple[str, ...]) -> R
 @st.composite
 def replies(draw: st.DrawFn, *, responses: bool) -> Reply:
     thought = draw(st.lists(thoughts(sealed=responses), max_size=2 if responses else 1))
-    said = draw(st.lists(texts, max_size=2 if responses else 1))
-    asked = draw(calls(spaced=responses))
-    stops: list[StopReason] = ["tool_use", "length"] if asked else ["stop", "length"]
-    if said and not asked:
+    reply = draw(st.lists(texts, max_size=2 if responses else 1))
+    request = draw(calls(spaced=responses))
+    stops: list[StopReason] = ["tool_use", "length"] if request else ["stop", "length"]
+    if reply and not request:
         stops.append("refusal")
     stop = draw(st.sampled_from(stops))
     counts = st.integers(0, 10**6)
     usage = Usage(draw(counts), draw(counts), draw(counts), 0, draw(counts))
-    chunks = draw(st.lists(words, max_size=3)) if len(said) == 1 else []
+    chunks = draw(st.lists(words, max_size=3)) if len(reply) == 1 else []
     if chunks:
-        said = [Text("".join(chunks))]
+        reply = [Text("".join(chunks))]
     prefix = "resp_" if responses else "chatcmpl-"
     id_ = prefix + draw(names)
-    return Reply((*thought, *said, *asked), stop, usage, draw(words), id_, chunks=tuple(chunks))
+    return Reply((*thought, *reply, *request), stop, usage, draw(words), id_, chunks=tuple(chunks))

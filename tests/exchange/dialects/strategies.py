@@ -1,4 +1,4 @@
-"""Conversations and replies of every shape that a provider would accept."""
+"""Hypothesis strategies for conversations and replies that providers accept."""
 
 from hypothesis import strategies as st
 
@@ -31,15 +31,15 @@ STOPS: list[StopReason] = ["stop", "length", "refusal"]
 
 @st.composite
 def usages(draw: st.DrawFn, *, cached: bool) -> Usage:
-    """Tokens that add up: the cached ones are a part of the input, thoughts of the output."""
+    """Draw token counts: cached tokens are part of the input, reasoning of the output."""
     read, written, rest = draw(counts), draw(counts) if cached else 0, draw(counts)
-    thought, said = draw(counts), draw(counts)
-    return Usage(read + written + rest, thought + said, read, written, thought)
+    thought, reply = draw(counts), draw(counts)
+    return Usage(read + written + rest, thought + reply, read, written, thought)
 
 
 @st.composite
 def replies(draw: st.DrawFn) -> Reply:
-    """A thought at most, then texts, then calls; or nothing at all."""
+    """Draw the blocks of a reply: at most one thinking block, then texts, then calls."""
     blocks: list[AnyBlock] = []
     if draw(st.booleans()):
         blocks.append(Thinking(draw(words), draw(st.sampled_from(["", "c2VhbGVk"]))))
@@ -47,7 +47,7 @@ def replies(draw: st.DrawFn) -> Reply:
     if pieces:
         blocks.append(Text("".join(pieces)))
     calls = draw(st.lists(st.tuples(names, arguments), max_size=3))
-    blocks += [ToolCall(f"call_{at}", name, given) for at, (name, given) in enumerate(calls)]
+    blocks += [ToolCall(f"call_{index}", name, value) for index, (name, value) in enumerate(calls)]
     stop: StopReason = "tool_use" if calls else draw(st.sampled_from(STOPS))
     chunks = tuple(pieces) if draw(st.booleans()) else ()
     return Reply(tuple(blocks), stop, step=draw(st.integers(0, 9)), chunks=chunks)
@@ -55,13 +55,13 @@ def replies(draw: st.DrawFn) -> Reply:
 
 @st.composite
 def rounds(draw: st.DrawFn, number: int) -> list[Message]:
-    """What the model did, what came of it, and what the user said then."""
-    said: list[AnyBlock] = []
+    """Draw a turn: a reply, the results of its calls, and the next prompt."""
+    reply: list[AnyBlock] = []
     if draw(st.booleans()):
-        said.append(Thinking(draw(words), draw(st.sampled_from(["", "c2VhbGVk"]))))
-    said.append(Text(draw(words)))
-    made = draw(st.lists(st.tuples(names, arguments), max_size=3))
-    calls = [ToolCall(f"call_{number}_{at}", *call) for at, call in enumerate(made)]
+        reply.append(Thinking(draw(words), draw(st.sampled_from(["", "c2VhbGVk"]))))
+    reply.append(Text(draw(words)))
+    built = draw(st.lists(st.tuples(names, arguments), max_size=3))
+    calls = [ToolCall(f"call_{number}_{index}", *call) for index, call in enumerate(built)]
     answers = [
         ToolResult(
             call.id,
@@ -70,9 +70,9 @@ def rounds(draw: st.DrawFn, number: int) -> list[Message]:
         )
         for call in calls
     ]
-    messages = [Message("assistant", (*said, *calls))]
+    messages = [Message("assistant", (*reply, *calls))]
     if draw(st.booleans()):
-        messages += [Message("tool", (answer,)) for answer in answers]
+        messages += [Message("tool", (response,)) for response in answers]
     elif answers:
         messages.append(Message("tool", tuple(answers)))
     if not answers or draw(st.booleans()):
@@ -82,7 +82,7 @@ def rounds(draw: st.DrawFn, number: int) -> list[Message]:
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    """A whole conversation and the tools for it."""
+    """Draw a conversation and its tools."""
     messages = [Message("user", (Text(draw(words)),))]
     for number in range(draw(st.integers(0, 3))):
         messages += draw(rounds(number))

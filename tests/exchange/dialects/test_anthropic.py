@@ -1,4 +1,4 @@
-"""The Anthropic dialect: what it reads, what it refuses, and that both ways agree."""
+"""The Anthropic dialect: decoding, validation, encoding and round trips."""
 
 import json
 from pathlib import Path
@@ -50,37 +50,37 @@ def text_first(turn: Any) -> Any:
     return {**turn, "content": [{"type": "text", "text": "here"}, *turn["content"]]}
 
 
-def told(text: str = "go") -> Any:
+def user_turn(text: str = "go") -> Any:
     return {"role": "user", "content": text}
 
 
 def post(*messages: Any, **fields: Any) -> HttpRequest:
     body = {"model": "m", "max_tokens": 10, "messages": messages, **fields}
-    given = {name: value for name, value in body.items() if value is not None}
-    return HttpRequest("POST", "/v1/messages", {}, json.dumps(given).encode())
+    expected = {name: value for name, value in body.items() if value is not None}
+    return HttpRequest("POST", "/v1/messages", {}, json.dumps(expected).encode())
 
 
 def decode(
-    wire: HttpRequest, threads: ConversationStore | None = None, dialect: Anthropic = DIALECT
+    http_request: HttpRequest, store: ConversationStore | None = None, dialect: Anthropic = DIALECT
 ) -> Request:
-    return dialect.decode(wire, threads or ConversationStore())
+    return dialect.decode(http_request, store or ConversationStore())
 
 
 # ---------------------------------------------------------------------------- captured requests
 
 
 @pytest.mark.external
-def test_every_captured_request_is_read(shared_data: Path):
+def test_every_captured_request_is_decoded(shared_data: Path):
     captures = load_captures(shared_data, DIALECT)
     assert len(captures) >= 55
-    for name, wire in captures:
-        side_response = DIALECT.side_response(wire, ConversationStore())
+    for name, http_request in captures:
+        side_response = DIALECT.side_response(http_request, ConversationStore())
         if side_response is not None:
             assert side_response.status == 200, name
             continue
-        if b'"continue"' in wire.body:
+        if b'"continue"' in http_request.body:
             continue
-        request = decode(wire)
+        request = decode(http_request)
         assert request.messages, name
         assert request.model, name
         assert request.metadata["dialect"] == "anthropic"
@@ -88,18 +88,18 @@ def test_every_captured_request_is_read(shared_data: Path):
 
 
 @pytest.mark.external
-def test_captured_requests_survive_being_asked_again(shared_data: Path):
-    for name, wire in load_captures(shared_data, DIALECT):
+def test_captured_requests_are_unchanged_after_building_and_decoding(shared_data: Path):
+    for name, http_request in load_captures(shared_data, DIALECT):
         if (
-            DIALECT.side_response(wire, ConversationStore()) is None
-            and b'"continue"' not in wire.body
+            DIALECT.side_response(http_request, ConversationStore()) is None
+            and b'"continue"' not in http_request.body
         ):
-            request = decode(wire)
-            again = decode(DIALECT.build_request(request, "http://host", "key"))
-            assert bare(again) == bare(request), name
+            request = decode(http_request)
+            decoded = decode(DIALECT.build_request(request, "http://host", "key"))
+            assert bare(decoded) == bare(request), name
 
 
-def test_session_headers_say_who_asks():
+def test_session_headers_are_in_the_metadata():
     headers = {
         "x-claude-code-session-id": "s",
         "x-claude-code-agent-id": "a",
@@ -107,19 +107,19 @@ def test_session_headers_say_who_asks():
         "anthropic-beta": "one,two",
         "x-api-key": "secret",
     }
-    wire = msgspec.structs.replace(post(told()), headers=headers, query="beta=true")
-    assert decode(wire).metadata == {
+    http_request = msgspec.structs.replace(post(user_turn()), headers=headers, query="beta=true")
+    assert decode(http_request).metadata == {
         "dialect": "anthropic",
         "endpoint": "/v1/messages",
         **{name: value for name, value in headers.items() if name != "x-api-key"},
     }
 
 
-def kept(wired: dict[str, Any]) -> RawBlock:
-    return RawBlock(wired["type"], wired, "anthropic")
+def kept(encoded: dict[str, Any]) -> RawBlock:
+    return RawBlock(encoded["type"], encoded, "anthropic")
 
 
-def test_blocks_of_every_kind_are_read_or_kept_as_they_stand():
+def test_blocks_of_every_type_are_decoded_or_kept_raw():
     document = {"type": "document", "source": {"type": "text", "data": "…"}, "title": "t"}
     searched: dict[str, Any] = {
         "type": "server_tool_use",
@@ -127,7 +127,7 @@ def test_blocks_of_every_kind_are_read_or_kept_as_they_stand():
         "name": "web_search",
         "input": {},
     }
-    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": {"type": "e"}}
+    actual = {"type": "web_search_tool_result", "tool_use_id": "s", "content": {"type": "e"}}
     request = decode(
         post(
             {
@@ -144,7 +144,7 @@ def test_blocks_of_every_kind_are_read_or_kept_as_they_stand():
                 "content": [
                     {"type": "redacted_thinking", "data": "xyz"},
                     searched,
-                    found,
+                    actual,
                     {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}},
                 ],
             },
@@ -180,7 +180,7 @@ def test_blocks_of_every_kind_are_read_or_kept_as_they_stand():
             (
                 Thinking("", "xyz", redacted=True),
                 kept(searched),
-                kept(found),
+                kept(actual),
                 ToolCall("t", "look", {"a": 1}),
             ),
         ),
@@ -210,29 +210,32 @@ SIGNED = {"type": "thinking", "thinking": "hm", "signature": "of another"}
 REFUSED: dict[str, list[tuple[list[Any], str]]] = {
     "orphan_result": [
         ([result("t1")], "messages.0.content.0: unexpected `tool_use_id`"),
-        ([told(), use("t1"), result("t1", "t2")], "messages.2.content.1: unexpected"),
-        ([told(), use("t1"), result("t1"), told(), result("t1")], "messages.4.content.0"),
+        ([user_turn(), use("t1"), result("t1", "t2")], "messages.2.content.1: unexpected"),
+        ([user_turn(), use("t1"), result("t1"), user_turn(), result("t1")], "messages.4.content.0"),
     ],
     "missing_result": [
-        ([told(), use("t1")], "messages.1: `tool_use` ids were found without"),
-        ([told(), use("t1"), told()], "immediately after: t1"),
-        ([told(), use("t1", "t2"), result("t2", text="and")], "immediately after: t1"),
-        ([told(), use("t1"), text_first(result("t1"))], "immediately after: t1"),
-        ([told(), use("t1"), {"role": "user", "content": []}, use("t2"), result("t2")], "t1"),
+        ([user_turn(), use("t1")], "messages.1: `tool_use` ids were found without"),
+        ([user_turn(), use("t1"), user_turn()], "immediately after: t1"),
+        ([user_turn(), use("t1", "t2"), result("t2", text="and")], "immediately after: t1"),
+        ([user_turn(), use("t1"), text_first(result("t1"))], "immediately after: t1"),
+        ([user_turn(), use("t1"), {"role": "user", "content": []}, use("t2"), result("t2")], "t1"),
     ],
     "duplicate_id": [
-        ([told(), use("t1", "t1"), result("t1")], "`tool_use` ids must be unique"),
-        ([told(), use("t1"), result("t1"), use("t1"), result("t1")], "must be unique"),
-        ([told(), use("t1"), result("t1", "t1")], "each tool_use must have a single result"),
+        ([user_turn(), use("t1", "t1"), result("t1")], "`tool_use` ids must be unique"),
+        ([user_turn(), use("t1"), result("t1"), use("t1"), result("t1")], "must be unique"),
+        ([user_turn(), use("t1"), result("t1", "t1")], "each tool_use must have a single result"),
     ],
     "unknown_role": [([{"role": "tool", "content": "x"}], 'Unexpected role "tool"')],
     "altered_thinking": [
         (
-            [told(), {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}],
+            [
+                user_turn(),
+                {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]},
+            ],
             "messages.1.content.0.thinking.signature: Field required",
         ),
         (
-            [told(), {"role": "assistant", "content": [{**SIGNED, "signature": ""}]}],
+            [user_turn(), {"role": "assistant", "content": [{**SIGNED, "signature": ""}]}],
             "Invalid `signature` in `thinking` block",
         ),
     ],
@@ -241,16 +244,16 @@ CASES = [(rule, *case) for rule, cases in REFUSED.items() for case in cases]
 
 
 @pytest.mark.parametrize("rule, messages, words", CASES)
-def test_what_the_provider_refuses_is_refused(rule: str, messages: list[Any], words: str):
+def test_invalid_requests_are_rejected(rule: str, messages: list[Any], words: str):
     with pytest.raises(ModelError) as caught:
         decode(post(*messages))
     assert words in caught.value.message
     assert caught.value.details["rule"] == rule
-    answer = DIALECT.encode_error(caught.value)
-    assert answer.status == 400
-    assert answer.headers["x-should-retry"] == "false"
-    assert answer.headers["x-offbook-rule"] == rule
-    body = json.loads(answer.body)
+    response = DIALECT.encode_error(caught.value)
+    assert response.status == 400
+    assert response.headers["x-should-retry"] == "false"
+    assert response.headers["x-offbook-rule"] == rule
+    body = json.loads(response.body)
     assert body["type"] == "error"
     assert body["error"] == {"type": "invalid_request_error", "message": caught.value.message}
 
@@ -279,30 +282,37 @@ def test_each_rule_can_be_switched_off(rule: str, messages: list[Any], words: st
         ({"tools": 3}, "tools"),
     ],
 )
-def test_fields_that_are_missing_or_wrong_are_named(fields: dict[str, Any], words: str):
+def test_missing_and_invalid_fields_are_named(fields: dict[str, Any], words: str):
     with pytest.raises(ModelError) as caught:
-        decode(post(told(), **fields))
+        decode(post(user_turn(), **fields))
     assert words in caught.value.message
     assert caught.value.status == 400
 
 
-def test_the_rules_about_fields_can_be_switched_off():
+def test_field_rules_can_be_switched_off():
     loose = Anthropic(ALL_RULES - {"missing_max_tokens", "bad_tool_schema"})
-    request = decode(post(told(), max_tokens=None, tools=[{"name": "a b"}]), dialect=loose)
+    request = decode(post(user_turn(), max_tokens=None, tools=[{"name": "a b"}]), dialect=loose)
     assert request.tool_names == ("a b",)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"messages": 1}'])
-def test_what_is_no_request_is_refused_in_words(body: bytes):
+def test_an_invalid_body_is_rejected_with_a_message(body: bytes):
     with pytest.raises(ModelError) as caught:
         decode(HttpRequest("POST", "/v1/messages", {}, body))
     assert caught.value.status == 400
     assert caught.value.message
 
 
-def test_results_may_come_in_several_messages_and_the_model_speak_twice():
+def test_results_in_several_messages_and_adjacent_model_turns_are_accepted():
     request = decode(
-        post(told(), use("t1"), use("t2"), result("t2"), result("t1", text="so"), told("more"))
+        post(
+            user_turn(),
+            use("t1"),
+            use("t2"),
+            result("t2"),
+            result("t1", text="so"),
+            user_turn("more"),
+        )
     )
     roles = ["user", "assistant", "assistant", "tool", "tool", "user", "user"]
     assert [message.role for message in request.messages] == roles
@@ -312,20 +322,20 @@ THOUGHT = Reply((Thinking("because"), ToolCall("t1", "look")), "tool_use")
 
 
 def think_again(change: Any, *, thinking: str = "enabled", dialect: Anthropic = DIALECT) -> Request:
-    """The second step of an agent that changed what the model thought in the first one."""
-    threads = ConversationStore()
-    asked = post(told(), thinking={"type": thinking, "budget_tokens": 5})
-    first = decode(asked, threads)
-    threads.add(dialect.reply_id(THOUGHT, first), first, THOUGHT)
+    """Send the second step of an agent that altered the thinking of the first."""
+    store = ConversationStore()
+    request = post(user_turn(), thinking={"type": thinking, "budget_tokens": 5})
+    first = decode(request, store)
+    store.add(dialect.reply_id(THOUGHT, first), first, THOUGHT)
     content = json.loads(dialect.encode(THOUGHT, first).body)["content"]
     change(content)
     turn = {"role": "assistant", "content": content}
-    again = post(told(), turn, result("t1"), thinking={"type": thinking, "budget_tokens": 5})
-    return decode(again, threads, dialect)
+    decoded = post(user_turn(), turn, result("t1"), thinking={"type": thinking, "budget_tokens": 5})
+    return decode(decoded, store, dialect)
 
 
 def leave(content: list[Any]) -> None:
-    """Changes nothing."""
+    """Return the block unchanged."""
 
 
 def drop(content: list[Any]) -> None:
@@ -354,7 +364,7 @@ def swap_seal(content: list[Any]) -> None:
         (swap_seal, "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest"),
     ],
 )
-def test_thoughts_must_come_back_as_they_were(change: Any, words: str, thinking: str):
+def test_altered_thinking_is_rejected(change: Any, words: str, thinking: str):
     with pytest.raises(ModelError) as caught:
         think_again(change, thinking=thinking)
     assert words in caught.value.message
@@ -362,35 +372,35 @@ def test_thoughts_must_come_back_as_they_were(change: Any, words: str, thinking:
     assert think_again(change, dialect=Anthropic(ALL_RULES - {"altered_thinking"}))
 
 
-def test_thoughts_that_come_back_are_the_ones_that_were_scripted():
+def test_scripted_thinking_is_verified_and_restored():
     assert think_again(leave).messages[1].blocks == THOUGHT.blocks
     assert think_again(drop, thinking="disabled").messages[1].blocks == THOUGHT.blocks[1:]
 
 
-def test_a_thread_that_is_not_known_is_refused_so_that_the_client_sends_all():
-    wire = post(result("t1"), thread={"type": "continue", "previous_message_id": "msg_9"})
+def test_an_unknown_thread_is_rejected_with_thread_not_found():
+    http_request = post(result("t1"), thread={"type": "continue", "previous_message_id": "msg_9"})
     with pytest.raises(ModelError) as caught:
-        decode(wire)
+        decode(http_request)
     body = json.loads(DIALECT.encode_error(caught.value).body)
     assert body["error"]["details"]["error_code"] == "thread_not_found"
 
 
-def test_a_thread_goes_on_from_the_reply_it_names():
-    threads = ConversationStore()
-    first = decode(post(told(), system="S", tools=[TOOL], thread={"type": "create"}), threads)
+def test_a_thread_continues_the_named_reply():
+    store = ConversationStore()
+    first = decode(post(user_turn(), system="S", tools=[TOOL], thread={"type": "create"}), store)
     reply = Reply((ToolCall("", "look"),))
     name = DIALECT.reply_id(reply, first)
-    threads.add(name, first, reply)
+    store.add(name, first, reply)
     (sent,) = json.loads(DIALECT.encode(reply, first).body)["content"]
     thread = {"type": "continue", "previous_message_id": name}
-    second = decode(post(result(sent["id"]), thread=thread), threads)
+    second = decode(post(result(sent["id"]), thread=thread), store)
     assert [m.role for m in second.messages] == ["user", "assistant", "tool"]
     assert (second.system, second.tools) == (first.system, first.tools)
     with pytest.raises(ModelError, match="without `tool_result`"):
-        decode(post(told("no result"), thread=thread), threads)
+        decode(post(user_turn("no result"), thread=thread), store)
 
 
-def test_rules_are_all_known():
+def test_every_used_rule_exists():
     assert set(REFUSED) <= set(RULES)
 
 
@@ -398,7 +408,7 @@ def test_rules_are_all_known():
 
 
 @given(strategies.requests(), st.lists(st.integers(1, 99), max_size=5), st.booleans())
-def test_a_conversation_that_grows_is_read_as_if_it_were_new(
+def test_a_growing_conversation_decodes_like_a_new_one(
     request: Request,
     lengths: list[int],
     indented: bool,  # noqa: FBT001 - hypothesis gives it so
@@ -406,32 +416,32 @@ def test_a_conversation_that_grows_is_read_as_if_it_were_new(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conversations, "MIN_BODY_SIZE", 0)
         dialect = Anthropic()
-        whole = json.loads(dialect.build_request(request, "http://host", "key").body)
+        complete = json.loads(dialect.build_request(request, "http://host", "key").body)
         for length in lengths:
-            body = {**whole, "messages": whole["messages"][:length]}
-            wire = HttpRequest(
+            body = {**complete, "messages": complete["messages"][:length]}
+            http_request = HttpRequest(
                 "POST", "/v1/messages", {}, json.dumps(body, indent=indented or None).encode()
             )
-            assert outcome(dialect, wire) == outcome(Anthropic(), wire)
+            assert outcome(dialect, http_request) == outcome(Anthropic(), http_request)
 
 
-def outcome(dialect: Anthropic, wire: HttpRequest) -> Request | str:
+def outcome(dialect: Anthropic, http_request: HttpRequest) -> Request | str:
     try:
-        return dialect.decode(wire, ConversationStore())
+        return dialect.decode(http_request, ConversationStore())
     except ModelError as error:
         return error.message
 
 
-def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch):
+def test_a_cached_prefix_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(conversations, "MIN_BODY_SIZE", 0)
     dialect = Anthropic()
-    first = decode(post(told("a"), use("t1"), result("t1")), dialect=dialect)
-    longer = [told("a"), use("t1"), result("t1"), use("t2"), result("t2")]
+    first = decode(post(user_turn("a"), use("t1"), result("t1")), dialect=dialect)
+    longer = [user_turn("a"), use("t1"), result("t1"), use("t2"), result("t2")]
     second = decode(post(*longer), dialect=dialect)
     assert all(a is b for a, b in zip(first.messages, second.messages, strict=False))
     assert second.messages[-1].results[0].name == "look"
     with pytest.raises(ModelError, match=r"messages\.6\.content\.0: unexpected"):
-        decode(post(*longer, told(), result("t1")), dialect=dialect)
+        decode(post(*longer, user_turn(), result("t1")), dialect=dialect)
     with pytest.raises(ModelError, match="ids must be unique"):
         decode(post(*longer, use("t1"), result("t1")), dialect=dialect)
 
@@ -440,19 +450,19 @@ def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch)
 
 
 def bare(request: Request) -> Request:
-    """Without what is known about the asker."""
+    """Return the request without its metadata."""
     return msgspec.structs.replace(request, metadata={})
 
 
 def even(request: Request) -> Request:
-    """As the wire has it: a limit of tokens, results one by one and named after their calls."""
+    """Return the request as decoded: with a token limit, and one named result per message."""
     names = {call.id: call.name for message in request.messages for call in message.calls}
     messages: list[Message] = []
     for message in request.messages:
         if message.role == "tool":
             messages += [
-                Message("tool", (msgspec.structs.replace(found, name=names[found.call_id]),))
-                for found in message.results
+                Message("tool", (msgspec.structs.replace(actual, name=names[actual.call_id]),))
+                for actual in message.results
             ]
         elif message.role == "assistant":
             signed = [b for b in message.blocks if not isinstance(b, Thinking) or b.signature]
@@ -464,24 +474,24 @@ def even(request: Request) -> Request:
 
 
 @given(strategies.requests())
-def test_a_request_that_is_asked_is_read_as_it_was(request: Request):
-    again = decode(DIALECT.build_request(request, "https://host/v1", "key"))
-    assert bare(again) == even(request)
+def test_a_built_request_is_decoded_to_the_same_request(request: Request):
+    decoded = decode(DIALECT.build_request(request, "https://host/v1", "key"))
+    assert bare(decoded) == even(request)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @given(reply=strategies.replies(), usage=strategies.usages(cached=True))
-def test_a_reply_that_is_written_is_read_as_it_was(reply: Reply, usage: Usage, *, stream: bool):
+def test_an_encoded_reply_is_parsed_to_the_same_reply(reply: Reply, usage: Usage, *, stream: bool):
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=stream)
-    said = msgspec.structs.replace(reply, usage=usage)
-    answer = DIALECT.encode(said, request)
-    again = DIALECT.parse_response(answer, request)
-    assert msgspec.structs.replace(again, chunks=()) == msgspec.structs.replace(
-        said, id=DIALECT.reply_id(said, request), model="m", chunks=(), step=0
+    message = msgspec.structs.replace(reply, usage=usage)
+    response = DIALECT.encode(message, request)
+    decoded = DIALECT.parse_response(response, request)
+    assert msgspec.structs.replace(decoded, chunks=()) == msgspec.structs.replace(
+        message, id=DIALECT.reply_id(message, request), model="m", chunks=(), step=0
     )
-    if said.chunks and stream:
-        assert again.chunks == said.chunks
-    assert DIALECT.encode(said, request) == answer
+    if message.chunks and stream:
+        assert decoded.chunks == message.chunks
+    assert DIALECT.encode(message, request) == response
 
 
 NEEDED = (
@@ -496,12 +506,12 @@ NEEDED = (
 
 
 @given(strategies.replies())
-def test_a_stream_has_all_that_any_client_needs(reply: Reply):
+def test_a_stream_has_all_required_events(reply: Reply):
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
-    answer = DIALECT.encode(reply, request)
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    events = [json.loads(event.data) for event in streaming.parse_sse(b"".join(answer.chunks))]
-    assert [event.name for event in streaming.parse_sse(b"".join(answer.chunks))] == [
+    response = DIALECT.encode(reply, request)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    events = [json.loads(event.data) for event in streaming.parse_sse(b"".join(response.chunks))]
+    assert [event.name for event in streaming.parse_sse(b"".join(response.chunks))] == [
         event["type"] for event in events
     ]
     kinds = [event["type"] for event in events]
@@ -521,7 +531,7 @@ def test_a_stream_has_all_that_any_client_needs(reply: Reply):
             assert event["content_block"]["id"]
 
 
-def test_scripted_pieces_go_out_as_they_are():
+def test_recorded_chunks_are_sent_unchanged():
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
     reply = Reply((Text("Hello you"),), chunks=("Hel", "lo you"))
     assert DIALECT.parse_response(DIALECT.encode(reply, request), request).chunks == (
@@ -538,7 +548,7 @@ def test_scripted_pieces_go_out_as_they_are():
         (400, {"retry-after": "soon"}, ("invalid_request", None)),
     ],
 )
-def test_the_providers_errors_are_read(
+def test_provider_errors_are_parsed(
     status: int, headers: dict[str, str], expected: tuple[str, float | None]
 ):
     for body in (b'{"type":"error","error":{"type":"x","message":"no"}}', b"<html>no</html>"):
@@ -549,7 +559,7 @@ def test_the_providers_errors_are_read(
         assert "no" in caught.value.message
 
 
-def test_an_error_in_the_stream_is_read():
+def test_an_error_in_a_stream_is_raised():
     reply = Reply((Text("I begin"),), "error")
     request = Request(History([Message("user", (Text("go"),))]), stream=True)
     with pytest.raises(ModelError, match="Internal server error"):
@@ -562,9 +572,9 @@ def test_an_error_in_the_stream_is_read():
     "method, path, status",
     [("GET", "/v1/messages", 405), ("GET", "/v1/files", 404), ("HEAD", "/api/hello", 200)],
 )
-def test_other_requests_are_answered_too(method: str, path: str, status: int):
-    answer = DIALECT.side_response(
+def test_side_requests_are_answered(method: str, path: str, status: int):
+    response = DIALECT.side_response(
         HttpRequest(method, path, {"anthropic-version": "1"}), ConversationStore()
     )
-    assert answer is not None
-    assert answer.status == status
+    assert response is not None
+    assert response.status == status

@@ -1,4 +1,4 @@
-"""Anthropic's own client reads what the dialect writes, and is read by it."""
+"""The Anthropic dialect with Anthropic's client."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from offbook.errors import ModelError
 from offbook.exchange.dialects import streaming
 from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.model import Reply, StopReason, Usage
-from tests.exchange.dialects.served import Say, Served
+from tests.exchange.dialects.fake_provider import FakeProvider, ScriptedReply
 
 WEATHER: Any = {
     "name": "weather",
     "description": "The weather of a city.",
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
-ASKED: Any = [{"role": "user", "content": "How is Paris?"}]
+ASKED: Any = [{"role": "user", "content": "Weather in Paris?"}]
 THINKS: Any = {"type": "enabled", "budget_tokens": 1024}
 CALLS = Reply(
     (
@@ -41,34 +41,34 @@ class Weather(BaseModel):
     degrees: int
 
 
-def connect(*script: Say) -> tuple[Any, Served]:
-    """A client, as if it had no types: its own are half known only."""
-    served = Served(*script)
+def connect(*script: ScriptedReply) -> tuple[Any, FakeProvider]:
+    """Return an untyped client: its types are only partially known."""
+    provider = FakeProvider(*script)
     client = anthropic.Anthropic(
         api_key="none",
         base_url="http://127.0.0.1",
-        http_client=served.http_client,
+        http_client=provider.http_client,
         max_retries=0,
     )
-    return client, served
+    return client, provider
 
 
-def results(said: Any) -> Any:
+def results(reply: Any) -> Any:
     return {
         "role": "user",
         "content": [
             {"type": "tool_result", "tool_use_id": block.id, "content": "21"}
-            for block in said.content
+            for block in reply.content
             if block.type == "tool_use"
         ],
     }
 
 
-def is_whole(said: Said) -> None:
-    """What the client read leniently must hold strictly too."""
-    Said.model_validate(said.model_dump(mode="json"))
-    assert [block.type for block in said.content] == ["thinking", "text", "tool_use", "tool_use"]
-    thought, _, first, second = said.content
+def is_whole(reply: Said) -> None:
+    """Validate strictly what the client parsed leniently."""
+    Said.model_validate(reply.model_dump(mode="json"))
+    assert [block.type for block in reply.content] == ["thinking", "text", "tool_use", "tool_use"]
+    thought, _, first, second = reply.content
     assert thought.type == "thinking"
     assert thought.thinking == "Paris first, then Rome."
     assert thought.signature
@@ -76,8 +76,8 @@ def is_whole(said: Said) -> None:
     assert (first.id, first.name, first.input) == ("toolu_1", "weather", {"city": "Paris"})
     assert second.type == "tool_use"
     assert second.input == {"city": "Rome", "days": [1, 2], "exact": True}
-    assert said.stop_reason == "tool_use"
-    usage = said.usage
+    assert reply.stop_reason == "tool_use"
+    usage = reply.usage
     assert usage.input_tokens == 11
     assert (usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (16, 4)
     assert usage.output_tokens == 17
@@ -85,20 +85,20 @@ def is_whole(said: Said) -> None:
     assert usage.output_tokens_details.thinking_tokens == 5
 
 
-def test_two_steps_with_thoughts_and_parallel_calls():
-    client, served = connect(CALLS, DONE)
-    said = client.messages.create(
+def test_thinking_and_parallel_calls_in_two_steps():
+    client, provider = connect(CALLS, DONE)
+    reply = client.messages.create(
         model="m", max_tokens=2048, messages=ASKED, tools=[WEATHER], thinking=THINKS
     )
-    is_whole(said)
-    history = [*ASKED, {"role": "assistant", "content": said.content}, results(said)]
+    is_whole(reply)
+    history = [*ASKED, {"role": "assistant", "content": reply.content}, results(reply)]
     final = client.messages.create(
         model="m", max_tokens=2048, messages=history, tools=[WEATHER], thinking=THINKS
     )
     assert final.content[0].type == "text"
     assert final.content[0].text == "It is fine, and 21 °C."
     assert final.stop_reason == "end_turn"
-    back = served.requests[1]
+    back = provider.requests[1]
     assert back.messages[1].blocks == CALLS.blocks
     assert [(r.call_id, r.name, r.text) for m in back.new_messages for r in m.results] == [
         ("toolu_1", "weather", "21"),
@@ -106,25 +106,25 @@ def test_two_steps_with_thoughts_and_parallel_calls():
     ]
 
 
-def test_the_stream_helper_puts_the_same_message_together():
-    client, served = connect(CALLS, DONE)
+def test_the_stream_helper_assembles_the_message():
+    client, provider = connect(CALLS, DONE)
     with client.messages.stream(
         model="m", max_tokens=2048, messages=ASKED, tools=[WEATHER], thinking=THINKS
     ) as stream:
-        seen = {event.type for event in stream}
-        said = stream.get_final_message()
-    assert {"text", "thinking", "signature", "input_json", "message_stop"} <= seen
-    is_whole(said)
-    history = [*ASKED, {"role": "assistant", "content": said.content}, results(said)]
+        received = {event.type for event in stream}
+        reply = stream.get_final_message()
+    assert {"text", "thinking", "signature", "input_json", "message_stop"} <= received
+    is_whole(reply)
+    history = [*ASKED, {"role": "assistant", "content": reply.content}, results(reply)]
     with client.messages.stream(
         model="m", max_tokens=2048, messages=history, tools=[WEATHER], thinking=THINKS
     ) as stream:
         assert "".join(stream.text_stream) == "It is fine, and 21 °C."
-    assert served.requests[1].messages[1].blocks == CALLS.blocks
+    assert provider.requests[1].messages[1].blocks == CALLS.blocks
 
 
 def test_the_raw_stream_yields_every_event():
-    client, served = connect(CALLS)
+    client, provider = connect(CALLS)
     kinds = [
         event.type
         for event in client.messages.create(
@@ -134,19 +134,23 @@ def test_the_raw_stream_yields_every_event():
     assert kinds[0] == "message_start"
     assert kinds[-2:] == ["message_delta", "message_stop"]
     assert kinds.count("content_block_start") == kinds.count("content_block_stop") == 4
-    events = [event for chunk in served.answers[0].chunks for event in streaming.parse_sse(chunk)]
-    assert len(events) == len(served.answers[0].chunks) == len(kinds) + 1  # the SDK hides the ping
+    events = [
+        event for chunk in provider.responses[0].chunks for event in streaming.parse_sse(chunk)
+    ]
+    assert (
+        len(events) == len(provider.responses[0].chunks) == len(kinds) + 1
+    )  # the SDK hides the ping
     for event in events:
         assert event.name
         if event.name != "ping":
             EVENT.validate_json(event.data)
 
 
-def test_parse_gives_the_structured_output():
-    client, served = connect(Reply((Text('{"city": "Paris", "degrees": 21}'),)))
-    said = client.messages.parse(model="m", max_tokens=100, messages=ASKED, output_format=Weather)
-    assert said.parsed_output == Weather(city="Paris", degrees=21)
-    wanted = served.requests[0].parameters["output_config"]["format"]
+def test_parse_returns_structured_output():
+    client, provider = connect(Reply((Text('{"city": "Paris", "degrees": 21}'),)))
+    reply = client.messages.parse(model="m", max_tokens=100, messages=ASKED, output_format=Weather)
+    assert reply.parsed_output == Weather(city="Paris", degrees=21)
+    wanted = provider.requests[0].parameters["output_config"]["format"]
     assert wanted["schema"]["required"] == ["city", "degrees"]
 
 
@@ -162,20 +166,20 @@ def test_tokens_are_counted_and_models_listed():
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("threaded", [True, False])
-def test_the_tool_runner_goes_on_in_its_thread(*, known: bool, threaded: bool):
-    """A thread that is known goes on; one that is not is sent again, whole."""
-    seen: list[str] = []
+def test_the_tool_runner_continues_its_thread(*, known: bool, threaded: bool):
+    """A known thread is continued; an unknown one makes the client resend everything."""
+    received: list[str] = []
 
     @beta_tool
     def weather(city: str) -> str:
-        """The weather of a city."""
-        seen.append(city)
+        """Return the weather of a city."""
+        received.append(city)
         return "21"
 
     call = Reply((ToolCall("toolu_1", "weather", {"city": "Paris"}),), "tool_use")
-    client, served = connect(call, DONE)
+    client, provider = connect(call, DONE)
     if not known:
-        served.threads.get = lambda _: None  # pyright: ignore[reportAttributeAccessIssue] - known at run time only
+        provider.store.get = lambda _: None  # pyright: ignore[reportAttributeAccessIssue] - known at run time only
     runner = client.beta.messages.tool_runner(
         model="m",
         max_tokens=100,
@@ -186,14 +190,14 @@ def test_the_tool_runner_goes_on_in_its_thread(*, known: bool, threaded: bool):
     )
     last = runner.until_done()
     assert last.content[0].type == "text"
-    assert seen == ["Paris"]
-    back = served.requests[1]
+    assert received == ["Paris"]
+    back = provider.requests[1]
     assert [message.role for message in back.messages] == ["user", "assistant", "tool"]
     assert back.tool_names == ("weather",)
     assert back.system == "Be brief."
     assert back.messages[2].results[0].name == "weather"
     statuses = [200, 400, 200] if threaded and not known else [200, 200]
-    assert [answer.status for answer in served.answers] == statuses
+    assert [response.status for response in provider.responses] == statuses
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -206,17 +210,17 @@ def test_the_tool_runner_goes_on_in_its_thread(*, known: bool, threaded: bool):
         ("refusal", "refusal"),
     ],
 )
-def test_the_client_learns_why_it_stopped(stop: StopReason, expected: str, *, stream: bool):
+def test_stop_reasons_reach_the_client(stop: StopReason, expected: str, *, stream: bool):
     client, _ = connect(Reply((Text("so"),), stop))
-    asked: Any = {"model": "m", "max_tokens": 5, "messages": ASKED, "stop_sequences": ["END"]}
+    request: Any = {"model": "m", "max_tokens": 5, "messages": ASKED, "stop_sequences": ["END"]}
     if stream:
-        with client.messages.stream(**asked) as events:
-            said = events.get_final_message()
+        with client.messages.stream(**request) as events:
+            reply = events.get_final_message()
     else:
-        said = client.messages.create(**asked)
-    assert said.stop_reason == expected
-    assert said.stop_sequence == ("END" if stop == "stop_sequence" else None)
-    assert (said.stop_details is not None) == (stop == "refusal")
+        reply = client.messages.create(**request)
+    assert reply.stop_reason == expected
+    assert reply.stop_sequence == ("END" if stop == "stop_sequence" else None)
+    assert (reply.stop_details is not None) == (stop == "refusal")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +234,9 @@ def test_the_client_learns_why_it_stopped(stop: StopReason, expected: str, *, st
         (529, anthropic.APIStatusError),
     ],
 )
-def test_errors_arrive_as_the_clients_own(status: int, kind: type[anthropic.APIStatusError]):
+def test_errors_are_raised_as_the_clients_exceptions(
+    status: int, kind: type[anthropic.APIStatusError]
+):
     client, _ = connect(ModelError("no luck", status=status, retry_after=1.5))
     with pytest.raises(kind) as caught:
         client.messages.create(model="m", max_tokens=5, messages=ASKED)
@@ -240,21 +246,21 @@ def test_errors_arrive_as_the_clients_own(status: int, kind: type[anthropic.APIS
     assert caught.value.response.headers["retry-after"] == "1.5"
 
 
-def test_a_stream_that_breaks_raises():
+def test_a_broken_stream_raises():
     client, _ = connect(Reply((Text("I begin"),), "error"))
     with pytest.raises(anthropic.APIStatusError, match="Internal server error"):
         list(client.messages.create(model="m", max_tokens=5, messages=ASKED, stream=True))
 
 
-def test_thoughts_that_are_not_to_be_shown_come_back_all_the_same():
-    client, served = connect(CALLS, DONE)
+def test_hidden_thinking_is_restored():
+    client, provider = connect(CALLS, DONE)
     hidden: Any = {"type": "adaptive", "display": "omitted"}
     with client.messages.stream(
         model="m", max_tokens=2048, messages=ASKED, tools=[WEATHER], thinking=hidden
     ) as stream:
-        said = stream.get_final_message()
-    assert said.content[0].type == "thinking"
-    assert said.content[0].thinking == ""
-    history = [*ASKED, {"role": "assistant", "content": said.content}, results(said)]
+        reply = stream.get_final_message()
+    assert reply.content[0].type == "thinking"
+    assert reply.content[0].thinking == ""
+    history = [*ASKED, {"role": "assistant", "content": reply.content}, results(reply)]
     client.messages.create(model="m", max_tokens=2048, messages=history, thinking=hidden)
-    assert served.requests[1].messages[1].blocks == CALLS.blocks
+    assert provider.requests[1].messages[1].blocks == CALLS.blocks

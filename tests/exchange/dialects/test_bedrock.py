@@ -1,4 +1,4 @@
-"""Bedrock's Converse: read and written both ways, and read by Amazon's own client."""
+"""The Bedrock dialect: decoding, encoding, and calls by Amazon's client."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TOOLS: Any = {
 
 
 def client(url: str | None = None) -> Any:
-    """Amazon's own client, that would ask once."""
+    """Return Amazon's client, without retries."""
     session: Any = botocore.session.Session()
     session.set_credentials("none", "none")
     options: Any = {"retries": {"total_max_attempts": 1}}
@@ -57,7 +57,7 @@ def client(url: str | None = None) -> Any:
 
 def answer_tools(message: Any) -> Any:
     uses = [part["toolUse"] for part in message["content"] if "toolUse" in part]
-    said = [
+    reply = [
         {
             "toolResult": {
                 "toolUseId": use["toolUseId"],
@@ -66,55 +66,55 @@ def answer_tools(message: Any) -> Any:
         }
         for use in uses
     ]
-    return {"role": "user", "content": said}
+    return {"role": "user", "content": reply}
 
 
 def converse(prompt: str) -> str:
-    """An agent on Converse."""
+    """Run an agent on Converse."""
     bedrock = client()
     messages: Any = [{"role": "user", "content": [{"text": prompt}]}]
     while True:
-        made = bedrock.converse(
+        built = bedrock.converse(
             modelId="anthropic.claude-v9:0",
             system=[{"text": "You are a shop."}],
             messages=messages,
             toolConfig=TOOLS,
         )
-        message = made["output"]["message"]
+        message = built["output"]["message"]
         messages.append(message)
-        if made["stopReason"] != "tool_use":
+        if built["stopReason"] != "tool_use":
             return "".join(part.get("text", "") for part in message["content"])
         messages.append(answer_tools(message))
 
 
 def gather(stream: Any) -> tuple[str, Any]:
-    """The stop reason and the message that a stream tells."""
+    """Return the stop reason and the message of a stream."""
     parts: dict[int, Any] = {}
     stop = ""
     for event in stream:
         ((kind, data),) = event.items()
-        at = data.get("contentBlockIndex", 0)
+        index = data.get("contentBlockIndex", 0)
         if kind == "contentBlockStart":
-            parts[at] = {"toolUse": {**data["start"]["toolUse"], "input": ""}}
+            parts[index] = {"toolUse": {**data["start"]["toolUse"], "input": ""}}
         elif kind == "contentBlockDelta" and "toolUse" in data["delta"]:
-            parts[at]["toolUse"]["input"] += data["delta"]["toolUse"]["input"]
+            parts[index]["toolUse"]["input"] += data["delta"]["toolUse"]["input"]
         elif kind == "contentBlockDelta" and "text" in data["delta"]:
-            parts.setdefault(at, {"text": ""})["text"] += data["delta"]["text"]
+            parts.setdefault(index, {"text": ""})["text"] += data["delta"]["text"]
         elif kind == "messageStop":
             stop = data["stopReason"]
     for part in parts.values():
         if "toolUse" in part:
             part["toolUse"]["input"] = json.loads(part["toolUse"]["input"])
-    return stop, {"role": "assistant", "content": [parts[at] for at in sorted(parts)]}
+    return stop, {"role": "assistant", "content": [parts[index] for index in sorted(parts)]}
 
 
 def converse_stream(prompt: str) -> str:
-    """The same agent, streaming."""
+    """Run the same agent with streams."""
     bedrock = client()
     messages: Any = [{"role": "user", "content": [{"text": prompt}]}]
     while True:
-        made = bedrock.converse_stream(modelId="m", messages=messages, toolConfig=TOOLS)
-        stop, message = gather(made["stream"])
+        built = bedrock.converse_stream(modelId="m", messages=messages, toolConfig=TOOLS)
+        stop, message = gather(built["stream"])
         messages.append(message)
         if stop != "tool_use":
             return "".join(part.get("text", "") for part in message["content"])
@@ -122,7 +122,7 @@ def converse_stream(prompt: str) -> str:
 
 
 @pytest.mark.parametrize("agent", [converse, converse_stream])
-def test_amazons_client_does_both_steps_without_a_socket(agent: Any):
+def test_amazons_client_completes_a_tool_call_in_process(agent: Any):
     with drive(agent) as rehearsal:
         run = rehearsal.run(
             when("Find 7", [call("find_order", {"number": 7}), think("Hm."), say("One lamp.")])
@@ -144,7 +144,7 @@ def test_amazons_client_does_both_steps_without_a_socket(agent: Any):
         (529, "InternalServerException"),
     ],
 )
-def test_errors_have_amazons_names(status: int, kind: str):
+def test_errors_have_amazons_types(status: int, kind: str):
     def agent(_prompt: str) -> None:
         with pytest.raises(botocore.exceptions.ClientError) as caught:
             converse("Go")
@@ -155,18 +155,18 @@ def test_errors_have_amazons_names(status: int, kind: str):
         rehearsal.run(when("Go", [fail("so it is", status=status)]))
 
 
-def test_it_is_served_over_a_socket_too():
+def test_the_server_serves_bedrock_over_a_socket():
     with Server() as server:
-        endpoint = server.mount(Mocks([{"text": "Served."}]))
-        made = client(endpoint.url).converse_stream(
+        endpoint = server.mount(Mocks([{"text": "FakeProvider."}]))
+        built = client(endpoint.url).converse_stream(
             modelId="m", messages=[{"role": "user", "content": [{"text": "Hi"}]}]
         )
-        assert gather(made["stream"])[1]["content"] == [{"text": "Served."}]
+        assert gather(built["stream"])[1]["content"] == [{"text": "FakeProvider."}]
 
 
-def test_the_way_of_each_model_family_is_refused_in_words():
+def test_invoke_is_rejected_with_a_message():
     def agent(_prompt: str) -> None:
-        with pytest.raises(botocore.exceptions.ClientError, match="only converse and"):
+        with pytest.raises(botocore.exceptions.ClientError, match="unsupported operation invoke"):
             client().invoke_model(modelId="m", body=b"{}")
         converse("Go")
 
@@ -177,9 +177,9 @@ def test_the_way_of_each_model_family_is_refused_in_words():
 # ------------------------------------------------------------------------------------- the rules
 
 
-def told(*contents: Any) -> list[Any]:
+def user_turn(*contents: Any) -> list[Any]:
     roles = ("user", "assistant")
-    return [{"role": roles[at % 2], "content": parts} for at, parts in enumerate(contents)]
+    return [{"role": roles[index % 2], "content": parts} for index, parts in enumerate(contents)]
 
 
 def use(id_: str) -> Any:
@@ -192,15 +192,19 @@ def result(id_: str) -> Any:
 
 GO = [{"text": "Go"}]
 BROKEN: list[tuple[str, Any, str]] = [
-    ("orphan_result", {"messages": told([result("a")])}, "exceeds the number of toolUse"),
-    ("missing_result", {"messages": told(GO, [use("a")], GO)}, "for the following Ids: a"),
-    ("duplicate_id", {"messages": told(GO, [use("a"), use("a")], [result("a")])}, "duplicate Ids"),
+    ("orphan_result", {"messages": user_turn([result("a")])}, "exceeds the number of toolUse"),
+    ("missing_result", {"messages": user_turn(GO, [use("a")], GO)}, "for the following Ids: a"),
+    (
+        "duplicate_id",
+        {"messages": user_turn(GO, [use("a"), use("a")], [result("a")])},
+        "duplicate Ids",
+    ),
     ("unknown_role", {"messages": [{"role": "robot", "content": GO}]}, "[user, assistant]"),
     ("missing_field", {"messages": []}, "messages field is required"),
     (
         "bad_tool_schema",
         {
-            "messages": told(GO),
+            "messages": user_turn(GO),
             "toolConfig": {
                 "tools": [{"toolSpec": {"name": "t", "inputSchema": {"json": {"type": "string"}}}}]
             },
@@ -211,50 +215,48 @@ BROKEN: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize("rule, body, words", BROKEN, ids=[rule for rule, _, _ in BROKEN])
-def test_what_bedrock_refuses_is_refused_and_each_rule_can_be_switched_off(
-    rule: str, body: Any, words: str
-):
-    wire = HttpRequest("POST", PATH, {}, json.dumps(body).encode())
+def test_invalid_requests_are_rejected_unless_the_rule_is_off(rule: str, body: Any, words: str):
+    http_request = HttpRequest("POST", PATH, {}, json.dumps(body).encode())
     with pytest.raises(ModelError) as caught:
-        DIALECT.decode(wire, ConversationStore())
+        DIALECT.decode(http_request, ConversationStore())
     assert words in caught.value.message
     assert DIALECT.encode_error(caught.value).headers["x-offbook-rule"] == rule
-    Bedrock(ALL_RULES - {rule}).decode(wire, ConversationStore())
+    Bedrock(ALL_RULES - {rule}).decode(http_request, ConversationStore())
 
 
 # ------------------------------------------------------------------------------ back and forth
 
 
 def bare(request: Request) -> Request:
-    """Without what the wire does not have: who asks, options of others, results side by side."""
+    """Return the request without what the format does not have: metadata and other options."""
     named = DIALECT.decode(DIALECT.build_request(request, "", "key"), ConversationStore())
     return msgspec.structs.replace(named, metadata={})
 
 
 @given(request=strategies.requests())
-def test_a_request_that_is_asked_is_read_as_it_was(request: Request):
+def test_a_built_request_is_decoded_to_the_same_request(request: Request):
     read = bare(request)
     assert read.system == request.system
     assert read.model == request.model
     assert read.stream == request.stream
     assert read.tools == request.tools
     assert bare(read) == read
-    said = [block for message in request.messages for block in message.blocks]
+    reply = [block for message in request.messages for block in message.blocks]
     heard = [block for message in read.messages for block in message.blocks]
     assert [b.text for b in heard if isinstance(b, Text)] == [
-        b.text for b in said if isinstance(b, Text)
+        b.text for b in reply if isinstance(b, Text)
     ]
     assert [b for b in heard if isinstance(b, ToolCall)] == [
-        b for b in said if isinstance(b, ToolCall)
+        b for b in reply if isinstance(b, ToolCall)
     ]
 
 
 @given(reply=strategies.replies(), usage=strategies.usages(cached=True), stream=st.booleans())
-def test_a_reply_that_is_written_is_read_as_it_was(reply: Reply, usage: Usage, *, stream: bool):
+def test_an_encoded_reply_is_parsed_to_the_same_reply(reply: Reply, usage: Usage, *, stream: bool):
     usage = msgspec.structs.replace(usage, reasoning=0)
     reply = msgspec.structs.replace(reply, usage=usage)
-    answer = DIALECT.encode(reply, Request(model="m", stream=stream))
-    read = DIALECT.parse_response(answer, Request(model="m", stream=stream))
+    response = DIALECT.encode(reply, Request(model="m", stream=stream))
+    read = DIALECT.parse_response(response, Request(model="m", stream=stream))
     assert read.blocks == reply.blocks
     assert read.stop == reply.stop
     assert read.usage == usage
@@ -262,7 +264,7 @@ def test_a_reply_that_is_written_is_read_as_it_was(reply: Reply, usage: Usage, *
         assert read.chunks == reply.chunks
 
 
-def test_a_thought_that_nobody_may_read_comes_back():
+def test_redacted_thinking_is_parsed():
     hidden = Reply((Thinking("", "c2VhbGVk", redacted=True), Text("Well.")))
     for stream in (False, True):
         request = Request(model="m", stream=stream)
@@ -271,27 +273,27 @@ def test_a_thought_that_nobody_may_read_comes_back():
         )
 
 
-def test_an_error_in_the_stream_is_read():
+def test_an_error_in_a_stream_is_raised():
     request = Request(model="m", stream=True)
     with pytest.raises(ModelError, match="Internal server error"):
         DIALECT.parse_response(DIALECT.encode(Reply(stop="error"), request), request)
 
 
 @pytest.mark.parametrize("cut", [1, 7, 20])
-def test_a_torn_stream_is_an_error_and_so_is_a_damaged_one(cut: int):
+def test_a_truncated_or_damaged_stream_is_an_error(cut: int):
     frame = encode_frame(
         {":event-type": "messageStart", ":message-type": "event"}, b'{"role":"assistant"}'
     )
     assert [payload for _, payload in parse_frames(frame)] == [b'{"role":"assistant"}']
-    answer = HttpResponse(200, {"content-type": EVENT_STREAM}, frame[:-cut])
+    response = HttpResponse(200, {"content-type": EVENT_STREAM}, frame[:-cut])
     with pytest.raises(ModelError, match="ended in the middle"):
-        DIALECT.parse_response(answer, Request())
+        DIALECT.parse_response(response, Request())
     damaged = frame[:-10] + b"x" + frame[-9:]
     with pytest.raises(ModelError, match="wrong checksum"):
         list(parse_frames(damaged))
 
 
-def test_what_the_real_one_refused_is_read():
+def test_an_error_response_is_parsed():
     refused = HttpResponse(429, {}, b'{"message":"Too many tokens"}')
     with pytest.raises(ModelError, match="Too many tokens") as caught:
         DIALECT.parse_response(refused, Request())

@@ -1,4 +1,4 @@
-"""OpenAI's own client reads what the chat dialect writes, and is read by it."""
+"""The chat dialect with OpenAI's client."""
 
 import base64
 import json
@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from offbook.errors import ModelError
 from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.model import Reply, Usage
+from tests.exchange.dialects.fake_provider import FakeProvider
 from tests.exchange.dialects.openai_client import connect
-from tests.exchange.dialects.served import Served
 
 WEATHER: Any = {
     "type": "function",
@@ -24,7 +24,7 @@ WEATHER: Any = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     },
 }
-ASKED: Any = [{"role": "user", "content": "How is Paris?"}]
+ASKED: Any = [{"role": "user", "content": "Weather in Paris?"}]
 CALLS = Reply(
     (
         ToolCall("call_1", "weather", {"city": "Paris"}),
@@ -42,28 +42,28 @@ class Weather(BaseModel):
 
 
 def strict(model: type[BaseModel], value: BaseModel) -> None:
-    """What the client read leniently must hold strictly too."""
+    """Validate strictly what the client parsed leniently."""
     model.model_validate(value.model_dump(mode="json"), strict=False)
 
 
 def test_two_steps_with_parallel_calls() -> None:
-    client, served = connect(CALLS, DONE)
+    client, provider = connect(CALLS, DONE)
     messages = list(ASKED)
     first = client.chat.completions.create(model="m", messages=messages, tools=[WEATHER])
     strict(ChatCompletion, first)
-    said = first.choices[0].message
+    reply = first.choices[0].message
     assert first.choices[0].finish_reason == "tool_calls"
-    assert said.content is None
-    assert said.tool_calls is not None
-    assert [call.id for call in said.tool_calls] == ["call_1", "call_2"]
-    messages.append(said)
+    assert reply.content is None
+    assert reply.tool_calls is not None
+    assert [call.id for call in reply.tool_calls] == ["call_1", "call_2"]
+    messages.append(reply)
     messages += [
-        {"role": "tool", "tool_call_id": call.id, "content": "21"} for call in said.tool_calls
+        {"role": "tool", "tool_call_id": call.id, "content": "21"} for call in reply.tool_calls
     ]
     second = client.chat.completions.create(model="m", messages=messages, tools=[WEATHER])
     assert second.choices[0].message.content == "It is fine, and 21 °C."
     assert second.choices[0].finish_reason == "stop"
-    back = served.requests[1]
+    back = provider.requests[1]
     assert back.messages[1].calls == CALLS.calls
     assert [(r.call_id, r.name, r.text) for m in back.new_messages for r in m.results] == [
         ("call_1", "weather", "21"),
@@ -71,7 +71,7 @@ def test_two_steps_with_parallel_calls() -> None:
     ]
 
 
-def test_usage_tells_what_was_cached_and_thought() -> None:
+def test_usage_has_cached_and_reasoning_tokens() -> None:
     client, _ = connect(CALLS)
     usage = client.chat.completions.create(model="m", messages=ASKED).usage
     assert usage is not None
@@ -83,7 +83,7 @@ def test_usage_tells_what_was_cached_and_thought() -> None:
 
 
 @pytest.mark.parametrize("counted", [True, False])
-def test_a_stream_brings_usage_only_when_it_is_asked_for(counted: bool) -> None:  # noqa: FBT001 - drawn or given by a table
+def test_a_stream_has_usage_only_on_request(counted: bool) -> None:  # noqa: FBT001 - drawn or given by a table
     client, _ = connect(DONE)
     options: Any = {"stream_options": {"include_usage": True}} if counted else {}
     chunks = list(client.chat.completions.create(model="m", messages=ASKED, stream=True, **options))
@@ -94,7 +94,7 @@ def test_a_stream_brings_usage_only_when_it_is_asked_for(counted: bool) -> None:
     assert [c.choices == [] for c in chunks].count(True) == counted
 
 
-def test_streamed_calls_carry_their_index_and_their_id_once() -> None:
+def test_streamed_calls_have_their_index_and_one_id() -> None:
     client, _ = connect(CALLS)
     chunks = list(client.chat.completions.create(model="m", messages=ASKED, stream=True))
     pieces = [call for c in chunks for call in c.choices[0].delta.tool_calls or ()]
@@ -107,7 +107,7 @@ def test_streamed_calls_carry_their_index_and_their_id_once() -> None:
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
-def test_the_stream_helper_builds_the_whole_completion() -> None:
+def test_the_stream_helper_assembles_the_completion() -> None:
     client, _ = connect(CALLS)
     with client.chat.completions.stream(model="m", messages=ASKED, tools=[WEATHER]) as stream:
         kinds = {event.type for event in stream}
@@ -118,15 +118,15 @@ def test_the_stream_helper_builds_the_whole_completion() -> None:
     assert [call.function.arguments for call in calls] == ['{"city":"Paris"}', '{"city":"Rom"}']
 
 
-def test_parse_gives_the_typed_answer() -> None:
-    client, served = connect(Reply((Text('{"city":"Paris","degrees":21}'),)))
+def test_parse_returns_structured_output() -> None:
+    client, provider = connect(Reply((Text('{"city":"Paris","degrees":21}'),)))
     parsed = client.chat.completions.parse(model="m", messages=ASKED, response_format=Weather)
     assert parsed.choices[0].message.parsed == Weather(city="Paris", degrees=21)
-    assert served.requests[0].parameters["response_format"]["type"] == "json_schema"
+    assert provider.requests[0].parameters["response_format"]["type"] == "json_schema"
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_refusal_is_no_content(stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
+def test_a_refusal_has_no_content(stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
     client, _ = connect(Reply((Text("I will not do that."),), "refusal"))
     if stream:
         chunks = client.chat.completions.create(model="m", messages=ASKED, stream=True)
@@ -134,24 +134,24 @@ def test_a_refusal_is_no_content(stream: bool) -> None:  # noqa: FBT001 - drawn 
         assert "".join(delta.refusal or "" for delta in deltas) == "I will not do that."
         assert not any(delta.content for delta in deltas)
     else:
-        said = client.chat.completions.create(model="m", messages=ASKED).choices[0].message
-        assert (said.content, said.refusal) == (None, "I will not do that.")
+        reply = client.chat.completions.create(model="m", messages=ASKED).choices[0].message
+        assert (reply.content, reply.refusal) == (None, "I will not do that.")
 
 
-def test_thoughts_come_beside_the_content() -> None:
+def test_reasoning_is_separate_from_the_content() -> None:
     client, _ = connect(Reply((Thinking("Hm."), Text("Yes."))))
-    said = client.chat.completions.create(model="m", messages=ASKED).choices[0].message
-    assert said.content == "Yes."
-    assert said.model_dump()["reasoning_content"] == "Hm."
+    reply = client.chat.completions.create(model="m", messages=ASKED).choices[0].message
+    assert reply.content == "Yes."
+    assert reply.model_dump()["reasoning_content"] == "Hm."
 
 
-def test_a_reply_cut_short_says_so() -> None:
+def test_a_truncated_reply_has_finish_reason_length() -> None:
     client, _ = connect(Reply((Text("On and"),), "length"))
     completion = client.chat.completions.create(model="m", messages=ASKED)
     assert completion.choices[0].finish_reason == "length"
 
 
-def test_the_recorded_chunks_come_as_they_were() -> None:
+def test_recorded_chunks_are_streamed_unchanged() -> None:
     client, _ = connect(Reply((Text("unlikely pieces"),), chunks=("unl", "ikely pi", "eces")))
     chunks = client.chat.completions.create(model="m", messages=ASKED, stream=True)
     pieces = [c.choices[0].delta.content for c in chunks if c.choices[0].delta.content]
@@ -171,7 +171,9 @@ def test_the_recorded_chunks_come_as_they_were() -> None:
         (503, openai.InternalServerError),
     ],
 )
-def test_the_client_raises_its_own_error(status: int, error: type[openai.APIStatusError]) -> None:
+def test_errors_are_raised_as_the_clients_exceptions(
+    status: int, error: type[openai.APIStatusError]
+) -> None:
     client, _ = connect(ModelError("not today", status=status, retry_after=2))
     with pytest.raises(error) as raised:
         client.chat.completions.create(model="m", messages=ASKED)
@@ -181,24 +183,24 @@ def test_the_client_raises_its_own_error(status: int, error: type[openai.APIStat
     assert raised.value.response.headers["retry-after"] == "2"
 
 
-def test_what_is_hopeless_is_not_tried_again() -> None:
-    served = Served(*[ModelError("no such line in the script", status=404)] * 3)
+def test_permanent_errors_are_not_retried() -> None:
+    provider = FakeProvider(*[ModelError("no such line in the script", status=404)] * 3)
     client = openai.OpenAI(
-        api_key="none", base_url="http://127.0.0.1/v1", http_client=served.http_client
+        api_key="none", base_url="http://127.0.0.1/v1", http_client=provider.http_client
     )
     with pytest.raises(openai.NotFoundError) as raised:
         client.chat.completions.create(model="m", messages=ASKED)
     assert raised.value.response.headers["x-should-retry"] == "false"
-    assert len(served.requests) == 1
+    assert len(provider.requests) == 1
 
 
-def test_an_error_in_the_stream_is_raised() -> None:
+def test_an_error_in_a_stream_is_raised() -> None:
     client, _ = connect(Reply((Text("So far"),), "error"))
     with pytest.raises(openai.APIError):
         list(client.chat.completions.create(model="m", messages=ASKED, stream=True))
 
 
-def test_models_are_listed_and_looked_up() -> None:
+def test_models_are_listed_and_retrieved() -> None:
     client, _ = connect()
     names = [model.id for model in client.models.list()]
     assert names
@@ -206,7 +208,7 @@ def test_models_are_listed_and_looked_up() -> None:
 
 
 def test_embeddings_are_unit_vectors_in_both_encodings() -> None:
-    client, served = connect()
+    client, provider = connect()
     packed = client.embeddings.create(model="e", input=["a cat", "a dog"], dimensions=64)
     plain = client.embeddings.create(
         model="e", input=["a cat", "a dog"], dimensions=64, encoding_format="float"
@@ -214,34 +216,34 @@ def test_embeddings_are_unit_vectors_in_both_encodings() -> None:
     assert [e.embedding for e in packed.data] == [e.embedding for e in plain.data]
     assert sum(x * x for x in plain.data[0].embedding) == pytest.approx(1, abs=1e-5)
     assert plain.data[0].embedding != plain.data[1].embedding
-    raw = base64.b64decode(_first_vector(served))
+    raw = base64.b64decode(_first_vector(provider))
     assert list(struct.unpack("<64f", raw)) == plain.data[0].embedding
 
 
-def _first_vector(served: Served) -> str:
-    return json.loads(served.answers[0].body)["data"][0]["embedding"]
+def _first_vector(provider: FakeProvider) -> str:
+    return json.loads(provider.responses[0].body)["data"][0]["embedding"]
 
 
 def test_the_same_exchange_gives_the_same_bytes() -> None:
     bodies: list[Any] = []
     for _ in range(2):
-        client, served = connect(CALLS, DONE)
+        client, provider = connect(CALLS, DONE)
         client.chat.completions.create(model="m", messages=ASKED)
         list(client.chat.completions.create(model="m", messages=ASKED, stream=True))
-        bodies.append([(a.headers, a.body, a.chunks) for a in served.answers])
+        bodies.append([(a.headers, a.body, a.chunks) for a in provider.responses])
     assert bodies[0] == bodies[1]
 
 
-def test_several_choices_are_given_where_they_are_wanted() -> None:
+def test_several_choices_are_sent_on_request() -> None:
     client, _ = connect(DONE, DONE, CALLS)
-    whole = client.chat.completions.create(model="m", messages=ASKED, n=3)
-    assert [(c.index, c.message.content) for c in whole.choices] == [
-        (at, "It is fine, and 21 °C.") for at in range(3)
+    complete = client.chat.completions.create(model="m", messages=ASKED, n=3)
+    assert [(c.index, c.message.content) for c in complete.choices] == [
+        (index, "It is fine, and 21 °C.") for index in range(3)
     ]
-    said = ["", ""]
+    reply = ["", ""]
     for chunk in client.chat.completions.create(model="m", messages=ASKED, n=2, stream=True):
         for choice in chunk.choices:
-            said[choice.index] += choice.delta.content or ""
-    assert said == ["It is fine, and 21 °C."] * 2
+            reply[choice.index] += choice.delta.content or ""
+    assert reply == ["It is fine, and 21 °C."] * 2
     called = client.chat.completions.create(model="m", messages=ASKED, n=2, tools=[WEATHER])
     assert [len(c.message.tool_calls or ()) for c in called.choices] == [2, 2]

@@ -1,4 +1,4 @@
-"""The Gemini dialect: what it reads, what it refuses, and that both ways agree."""
+"""The Gemini dialect: decoding, validation, encoding and round trips."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def answers(*names: str, text: str = "", **ids: str) -> Any:
     return {"role": "user", "parts": [*parts, {"text": text}] if text else parts}
 
 
-def told(text: str = "go") -> Any:
+def user_turn(text: str = "go") -> Any:
     return {"role": "user", "parts": [{"text": text}]}
 
 
@@ -59,12 +59,12 @@ def post(*contents: Any, path: Any = PATH, **fields: Any) -> HttpRequest:
     return HttpRequest("POST", path, {}, json.dumps(body).encode())
 
 
-def decode(wire: HttpRequest, dialect: Gemini = DIALECT) -> Request:
-    return dialect.decode(wire, ConversationStore())
+def decode(http_request: HttpRequest, dialect: Gemini = DIALECT) -> Request:
+    return dialect.decode(http_request, ConversationStore())
 
 
 def bare(request: Request) -> Request:
-    """Without what is known about the asker."""
+    """Return the request without its metadata."""
     return msgspec.structs.replace(request, metadata={})
 
 
@@ -72,26 +72,26 @@ def bare(request: Request) -> Request:
 
 
 @pytest.mark.external
-def test_every_captured_request_is_read(shared_data: Path):
+def test_every_captured_request_is_decoded(shared_data: Path):
     captures = load_captures(shared_data, DIALECT)
     assert len(captures) >= 31
-    for name, wire in captures:
-        side_response = DIALECT.side_response(wire, ConversationStore())
+    for name, http_request in captures:
+        side_response = DIALECT.side_response(http_request, ConversationStore())
         if side_response is not None:
             assert side_response.status == 200, name
             continue
-        request = decode(wire)
+        request = decode(http_request)
         assert request.messages, name
         assert request.model.startswith("gemini-"), name
-        assert request.stream == ("stream" in wire.path), name
-        again = bare(decode(DIALECT.build_request(request, "http://host", "key")))
-        assert again == bare(request), name
+        assert request.stream == ("stream" in http_request.path), name
+        decoded = bare(decode(DIALECT.build_request(request, "http://host", "key")))
+        assert decoded == bare(request), name
         results = [result for message in request.messages for result in message.results]
         assert all(result.text and result.name and result.call_id for result in results), name
 
 
 @pytest.mark.parametrize("snake", [False, True])
-def test_both_ways_to_write_a_name_are_read(*, snake: bool):
+def test_camel_case_and_snake_case_names_are_decoded(*, snake: bool):
     def key(camel: str, other: str) -> str:
         return other if snake else camel
 
@@ -155,7 +155,7 @@ def test_both_ways_to_write_a_name_are_read(*, snake: bool):
     }
 
 
-def test_schemas_and_other_tools_are_read():
+def test_schemas_and_provider_tools_are_decoded():
     schema = {
         "type": "OBJECT",
         "properties": {"type": {"type": "ARRAY", "items": {"type": "STRING"}}},
@@ -164,7 +164,7 @@ def test_schemas_and_other_tools_are_read():
         {"functionDeclarations": [{"name": "look", "parameters": schema}]},
         {"googleSearch": {}},
     ]
-    assert decode(post(told(), tools=tools)).tools == (
+    assert decode(post(user_turn(), tools=tools)).tools == (
         Tool(
             "look",
             schema={
@@ -190,30 +190,28 @@ def test_schemas_and_other_tools_are_read():
         (None, "", False),
     ],
 )
-def test_a_function_response_tells_its_text_and_whether_it_failed(
-    response: Any, text: str, *, failed: bool
-):
+def test_a_function_response_has_its_text_and_error_flag(response: Any, text: str, *, failed: bool):
     part = {"functionResponse": {"name": "look", "response": response}}
-    request = decode(post(told(), calls("look"), {"role": "user", "parts": [part]}))
+    request = decode(post(user_turn(), calls("look"), {"role": "user", "parts": [part]}))
     (result,) = request.messages[-1].results
     assert (result.text, result.is_error) == (text, failed)
-    again = decode(DIALECT.build_request(request, "http://host", "key"))
-    (same,) = again.messages[-1].results
+    decoded = decode(DIALECT.build_request(request, "http://host", "key"))
+    (same,) = decoded.messages[-1].results
     assert (same.text, same.is_error) == (text, failed)
 
 
-def test_responses_find_their_calls_by_id_else_by_name_and_order():
+def test_responses_are_matched_by_id_else_by_name_and_order():
     request = decode(
         post(
-            told(),
+            user_turn(),
             calls("look", "find", "look", read="r9"),
             answers("look", "look", "find", read="r9"),
             calls("look"),
             answers("look"),
         )
     )
-    asked = [(call.id, call.name) for message in request.messages for call in message.calls]
-    assert asked == [
+    prompt = [(call.id, call.name) for message in request.messages for call in message.calls]
+    assert prompt == [
         ("call-1", "look"),
         ("call-2", "find"),
         ("call-3", "look"),
@@ -225,10 +223,10 @@ def test_responses_find_their_calls_by_id_else_by_name_and_order():
 
 
 @pytest.mark.parametrize("marker", sorted(SKIPPED_SIGNATURES))
-def test_a_marker_in_place_of_a_signature_is_no_thought(marker: str):
+def test_a_placeholder_signature_is_ignored(marker: str):
     turn = calls("look")
     turn["parts"][0]["thoughtSignature"] = marker
-    assert decode(post(told(), turn, answers("look"))).messages[1].blocks == (
+    assert decode(post(user_turn(), turn, answers("look"))).messages[1].blocks == (
         ToolCall("call-1", "look"),
     )
 
@@ -238,26 +236,30 @@ def test_a_marker_in_place_of_a_signature_is_no_thought(marker: str):
 MISCOUNTED = "number of function response parts is equal to the number of function call parts"
 REFUSED: list[tuple[str, list[Any], str]] = [
     ("orphan_result", [answers("look")], "immediately after a function call turn"),
-    ("orphan_result", [told(), calls("look"), answers("look", "look")], MISCOUNTED),
-    ("orphan_result", [told(), calls(look="a"), answers(look="b")], MISCOUNTED),
-    ("missing_result", [told(), calls("look")], MISCOUNTED),
-    ("missing_result", [told(), calls("look", "find"), answers("find")], MISCOUNTED),
-    ("missing_result", [told(), calls("look"), told()], MISCOUNTED),
-    ("missing_result", [told(), calls("look", "find"), answers("look", text="and")], MISCOUNTED),
+    ("orphan_result", [user_turn(), calls("look"), answers("look", "look")], MISCOUNTED),
+    ("orphan_result", [user_turn(), calls(look="a"), answers(look="b")], MISCOUNTED),
+    ("missing_result", [user_turn(), calls("look")], MISCOUNTED),
+    ("missing_result", [user_turn(), calls("look", "find"), answers("find")], MISCOUNTED),
+    ("missing_result", [user_turn(), calls("look"), user_turn()], MISCOUNTED),
+    (
+        "missing_result",
+        [user_turn(), calls("look", "find"), answers("look", text="and")],
+        MISCOUNTED,
+    ),
     ("unknown_role", [{"role": "assistant", "parts": [{"text": "x"}]}], "valid role: user, model"),
     ("missing_field", [], "contents is not specified"),
 ]
 
 
 @pytest.mark.parametrize("rule, contents, words", REFUSED)
-def test_what_the_provider_refuses_is_refused(rule: str, contents: list[Any], words: str):
+def test_invalid_requests_are_rejected(rule: str, contents: list[Any], words: str):
     with pytest.raises(ModelError) as caught:
         decode(post(*contents))
     assert words in caught.value.message
     assert caught.value.details["rule"] == rule
-    answer = DIALECT.encode_error(caught.value)
-    assert (answer.status, answer.headers["x-offbook-rule"]) == (400, rule)
-    assert json.loads(answer.body) == {
+    response = DIALECT.encode_error(caught.value)
+    assert (response.status, response.headers["x-offbook-rule"]) == (400, rule)
+    assert json.loads(response.body) == {
         "error": {"code": 400, "message": caught.value.message, "status": "INVALID_ARGUMENT"}
     }
 
@@ -275,93 +277,93 @@ def test_each_rule_can_be_switched_off(rule: str, contents: list[Any], words: st
         ({"name": "look", "parameters": {"type": "STRING"}}, "should be of type OBJECT"),
     ],
 )
-def test_tools_that_the_provider_refuses_are_refused(function: dict[str, Any], words: str):
+def test_invalid_tools_are_rejected(function: dict[str, Any], words: str):
     tools = [{"functionDeclarations": [function]}]
     with pytest.raises(ModelError, match=words) as caught:
-        decode(post(told(), tools=tools))
+        decode(post(user_turn(), tools=tools))
     assert caught.value.details["rule"] == "bad_tool_schema"
-    assert decode(post(told(), tools=tools), Gemini(ALL_RULES - {"bad_tool_schema"})).tools
+    assert decode(post(user_turn(), tools=tools), Gemini(ALL_RULES - {"bad_tool_schema"})).tools
     twice = [{"functionDeclarations": [{"name": "look"}, {"name": "look"}]}]
     with pytest.raises(ModelError, match="Duplicate function declaration found: look"):
-        decode(post(told(), tools=twice))
+        decode(post(user_turn(), tools=twice))
 
 
-def test_one_id_for_two_calls_is_refused():
+def test_a_duplicate_call_id_is_rejected():
     turn = {"role": "model", "parts": [{"functionCall": {"name": "look", "id": "a"}}] * 2}
     with pytest.raises(ModelError, match="Duplicate function call id found: a"):
-        decode(post(told(), turn, answers(look="a")))
+        decode(post(user_turn(), turn, answers(look="a")))
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"null", b"\xff", b'{"contents": 1}'])
-def test_what_is_no_request_is_refused_in_words(body: bytes):
+def test_an_invalid_body_is_rejected_with_a_message(body: bytes):
     with pytest.raises(ModelError) as caught:
         decode(HttpRequest("POST", PATH, {}, body))
     assert caught.value.status == 400
     assert caught.value.message
-    answer = DIALECT.side_response(
+    response = DIALECT.side_response(
         HttpRequest("POST", "/v1/models/m:countTokens", {}, body), ConversationStore()
     )
-    assert answer is not None
-    assert answer.status == 400
+    assert response is not None
+    assert response.status == 400
 
 
 # ------------------------------------------------------------------------------- both ways agree
 
 
 def even(request: Request) -> Request:
-    """As the wire has it: results one by one and named after their calls."""
+    """Return the request as decoded: with one named result per message."""
     names = {call.id: call.name for message in request.messages for call in message.calls}
     messages: list[Message] = []
     for message in request.messages:
         if message.role == "tool":
             messages += [
-                Message("tool", (msgspec.structs.replace(found, name=names[found.call_id]),))
-                for found in message.results
+                Message("tool", (msgspec.structs.replace(actual, name=names[actual.call_id]),))
+                for actual in message.results
             ]
         else:
             messages.append(message)
-    given = request.parameters
+    value = request.parameters
     parameters = (
-        {"generationConfig": {"maxOutputTokens": given["max_tokens"], "temperature": 0.5}}
-        if given
+        {"generationConfig": {"maxOutputTokens": value["max_tokens"], "temperature": 0.5}}
+        if value
         else {}
     )
     return msgspec.structs.replace(request, messages=History(messages), parameters=parameters)
 
 
 @given(strategies.requests())
-def test_a_request_that_is_asked_is_read_as_it_was(request: Request):
-    again = decode(DIALECT.build_request(request, "https://host", "key"))
-    assert bare(again) == even(request)
+def test_a_built_request_is_decoded_to_the_same_request(request: Request):
+    decoded = decode(DIALECT.build_request(request, "https://host", "key"))
+    assert bare(decoded) == even(request)
 
 
 @pytest.mark.parametrize("stream, framing", [(False, ""), (True, ""), (True, "array")])
 @given(reply=strategies.replies(), usage=strategies.usages(cached=False))
-def test_a_reply_that_is_written_is_read_as_it_was(
+def test_an_encoded_reply_is_parsed_to_the_same_reply(
     reply: Reply, usage: Usage, *, stream: bool, framing: str
 ):
-    about = {"framing": framing}
+    metadata = {"framing": framing}
     request = Request(
-        History([Message("user", (Text("go"),))]), model="m", metadata=about, stream=stream
+        History([Message("user", (Text("go"),))]), model="m", metadata=metadata, stream=stream
     )
-    said = msgspec.structs.replace(reply, usage=usage)
-    answer = DIALECT.encode(said, request)
-    again = DIALECT.parse_response(answer, request)
+    message = msgspec.structs.replace(reply, usage=usage)
+    response = DIALECT.encode(message, request)
+    decoded = DIALECT.parse_response(response, request)
     expected = msgspec.structs.replace(
-        said, id=DIALECT.reply_id(said, request), model="m", chunks=(), step=0
+        message, id=DIALECT.reply_id(message, request), model="m", chunks=(), step=0
     )
-    if not said.blocks and stream:  # a stream has one piece at least
+    if not message.blocks and stream:  # a stream has one piece at least
         expected = msgspec.structs.replace(expected, blocks=(Text(""),))
-    assert msgspec.structs.replace(again, chunks=()) == expected
-    assert DIALECT.encode(said, request) == answer
+    assert msgspec.structs.replace(decoded, chunks=()) == expected
+    assert DIALECT.encode(message, request) == response
 
 
 @given(strategies.replies())
-def test_a_stream_has_all_that_any_client_needs(reply: Reply):
+def test_a_stream_has_all_required_events(reply: Reply):
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
-    answer = DIALECT.encode(reply, request)
-    pieces = [json.loads(event.data) for event in streaming.parse_sse(b"".join(answer.chunks))]
-    assert len(pieces) == len(answer.chunks) > 0
+    response = DIALECT.encode(reply, request)
+    pieces = [json.loads(event.data) for event in streaming.parse_sse(b"".join(response.chunks))]
+    assert len(pieces) == len(response.chunks) > 0
     for piece in pieces:
         assert piece["candidates"][0]["content"]["role"] == "model"
         assert piece["candidates"][0]["content"]["parts"]
@@ -371,12 +373,12 @@ def test_a_stream_has_all_that_any_client_needs(reply: Reply):
     assert not any(finishes[:-1])
 
 
-def test_streams_without_sse_are_one_array():
-    wire = post(told(), path="/v1/models/m:streamGenerateContent")
-    request = decode(wire)
-    answer = DIALECT.encode(Reply((Text("one two three"),)), request)
-    assert answer.headers["content-type"].startswith("application/json")
-    assert len(json.loads(b"".join(answer.chunks))) == 3
+def test_a_stream_without_alt_sse_is_a_json_array():
+    http_request = post(user_turn(), path="/v1/models/m:streamGenerateContent")
+    request = decode(http_request)
+    response = DIALECT.encode(Reply((Text("one two three"),)), request)
+    assert response.headers["content-type"].startswith("application/json")
+    assert len(json.loads(b"".join(response.chunks))) == 3
     refused = DIALECT.encode_error(ModelError("no", status=500), request)
     assert json.loads(refused.body)[0]["error"]["status"] == "INTERNAL"
 
@@ -394,7 +396,7 @@ def test_streams_without_sse_are_one_array():
         (503, {}, b"<html>no</html>", ("overloaded", None)),
     ],
 )
-def test_the_providers_errors_are_read(
+def test_provider_errors_are_parsed(
     status: int, headers: dict[str, str], body: bytes, expected: tuple[str, float | None]
 ):
     with pytest.raises(ModelError) as caught:
@@ -403,7 +405,7 @@ def test_the_providers_errors_are_read(
     assert "no" in caught.value.message
 
 
-def test_other_answers_are_understood_or_refused():
+def test_blocked_broken_and_invalid_responses_are_parsed_or_raised():
     blocked = HttpResponse(200, {}, b'{"promptFeedback":{"blockReason":"SAFETY"}}')
     assert DIALECT.parse_response(blocked, Request()).stop == "refusal"
     broken = HttpResponse(200, {}, b'data: {"error":{"code":503,"message":"gone"}}\r\n\r\n')
@@ -420,25 +422,25 @@ def test_other_answers_are_understood_or_refused():
         ("https://host/v1/", "https://host/v1/models/m:generateContent"),
     ],
 )
-def test_the_real_provider_is_asked_at_its_address(base: str, path: str):
+def test_requests_are_built_for_the_base_url(base: str, path: str):
     assert DIALECT.build_request(Request(model="m"), base, "key").path == path
 
 
-def test_an_unknown_address_is_not_found():
-    answer = DIALECT.side_response(
+def test_an_unknown_path_is_not_found():
+    response = DIALECT.side_response(
         HttpRequest("GET", "/v1/nothing", {"x-goog-api-key": "k"}), ConversationStore()
     )
-    assert answer is not None
-    assert answer.status == 404
+    assert response is not None
+    assert response.status == 404
 
 
-def test_a_call_that_comes_back_without_its_id_has_the_one_it_was_given():
-    threads = ConversationStore()
-    made = Reply((ToolCall("c1", "look"), ToolCall("c2", "look"), ToolCall("c3", "read")))
-    threads.add("r1", Request(), made)
-    asked = DIALECT.decode(
-        post(told(), calls("look", "look", "read"), answers("look", "read", "look")), threads
+def test_a_call_without_id_gets_the_id_of_this_run():
+    store = ConversationStore()
+    built = Reply((ToolCall("c1", "look"), ToolCall("c2", "look"), ToolCall("c3", "read")))
+    store.add("r1", Request(), built)
+    request = DIALECT.decode(
+        post(user_turn(), calls("look", "look", "read"), answers("look", "read", "look")), store
     )
-    assert [call.id for call in asked.messages[1].calls] == ["c1", "c2", "c3"]
-    results = [message.results[0] for message in asked.messages[2:]]
+    assert [call.id for call in request.messages[1].calls] == ["c1", "c2", "c3"]
+    results = [message.results[0] for message in request.messages[2:]]
     assert [result.call_id for result in results] == ["c1", "c3", "c2"]

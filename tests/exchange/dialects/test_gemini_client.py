@@ -1,4 +1,4 @@
-"""Google's own client reads what the dialect writes, and is read by it."""
+"""The Gemini dialect with Google's client."""
 
 import json
 from typing import Any
@@ -12,9 +12,9 @@ from offbook.errors import ModelError
 from offbook.exchange.dialects import streaming
 from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.model import Reply, StopReason, Usage
-from tests.exchange.dialects.served import Say, Served
+from tests.exchange.dialects.fake_provider import FakeProvider, ScriptedReply
 
-ASKED = "How is Paris?"
+ASKED = "Weather in Paris?"
 DECLARED: Any = types.FunctionDeclaration(
     name="weather",
     description="The weather of a city.",
@@ -44,51 +44,51 @@ class Weather(BaseModel):
 
 
 def weather(city: str, days: list[int] | None = None) -> str:
-    """The weather of a city."""
+    """Return the weather of a city."""
     return f"21 in {city}"
 
 
-def connect(*script: Say) -> tuple[Any, Served]:
-    """A client, as if it had no types: its own are half known only."""
-    served = Served(*script)
-    options = types.HttpOptions(base_url="http://127.0.0.1", httpx_client=served.http_client)
-    return genai.Client(api_key="none", http_options=options), served
+def connect(*script: ScriptedReply) -> tuple[Any, FakeProvider]:
+    """Return an untyped client: its types are only partially known."""
+    provider = FakeProvider(*script)
+    options = types.HttpOptions(base_url="http://127.0.0.1", httpx_client=provider.http_client)
+    return genai.Client(api_key="none", http_options=options), provider
 
 
-def is_whole(said: Any) -> None:
-    types.GenerateContentResponse.model_validate(said.model_dump(mode="json"))
-    calls = said.function_calls
+def is_whole(reply: Any) -> None:
+    types.GenerateContentResponse.model_validate(reply.model_dump(mode="json"))
+    calls = reply.function_calls
     assert [(call.id, call.name, call.args) for call in calls] == [
         ("call_1", "weather", {"city": "Paris"}),
         ("call_2", "weather", {"city": "Rome", "days": [1, 2]}),
     ]
-    counted = said.usage_metadata
+    counted = reply.usage_metadata
     assert (counted.prompt_token_count, counted.cached_content_token_count) == (31, 16)
     assert (counted.candidates_token_count, counted.thoughts_token_count) == (12, 5)
     assert counted.total_token_count == 48
 
 
-def answer(said: Any) -> Any:
+def answer(reply: Any) -> Any:
     parts = [
         types.Part(
             function_response=types.FunctionResponse(
                 id=call.id, name=call.name, response={"result": "21"}
             )
         )
-        for call in said.function_calls
+        for call in reply.function_calls
     ]
     return types.Content(role="user", parts=parts)
 
 
-def test_two_steps_with_thoughts_and_parallel_calls():
-    client, served = connect(CALLS, DONE)
-    said = client.models.generate_content(model="m", contents=ASKED, config=TOOLS)
-    is_whole(said)
-    assert said.candidates[0].finish_reason == types.FinishReason.STOP
-    history = [types.UserContent(ASKED), said.candidates[0].content, answer(said)]
+def test_thinking_and_parallel_calls_in_two_steps():
+    client, provider = connect(CALLS, DONE)
+    reply = client.models.generate_content(model="m", contents=ASKED, config=TOOLS)
+    is_whole(reply)
+    assert reply.candidates[0].finish_reason == types.FinishReason.STOP
+    history = [types.UserContent(ASKED), reply.candidates[0].content, answer(reply)]
     final = client.models.generate_content(model="m", contents=history, config=TOOLS)
     assert final.text == "It is fine, and 21 °C."
-    back = served.requests[1]
+    back = provider.requests[1]
     assert back.messages[1].blocks == CALLS.blocks
     assert [(r.call_id, r.name, r.text) for m in back.new_messages for r in m.results] == [
         ("call_1", "weather", "21"),
@@ -101,25 +101,25 @@ def test_two_steps_with_thoughts_and_parallel_calls():
     }
 
 
-def test_functions_are_called_automatically():
-    client, served = connect(CALLS, DONE)
+def test_automatic_function_calling_works():
+    client, provider = connect(CALLS, DONE)
     config = types.GenerateContentConfig(tools=[weather])
     final = client.models.generate_content(model="m", contents=ASKED, config=config)
     assert final.text == "It is fine, and 21 °C."
     results = [
-        result.text for message in served.requests[1].new_messages for result in message.results
+        result.text for message in provider.requests[1].new_messages for result in message.results
     ]
     assert results == ["21 in Paris", "21 in Rome"]
 
 
-def test_a_stream_says_the_same_bit_by_bit():
-    client, served = connect(CALLS, DONE)
+def test_a_stream_has_the_same_content_as_a_response():
+    client, provider = connect(CALLS, DONE)
     pieces = list(client.models.generate_content_stream(model="m", contents=ASKED, config=TOOLS))
     is_whole(pieces[-1])
     assert "".join(piece.text or "" for piece in pieces) == "I look it up."
     finishes = [piece.candidates[0].finish_reason for piece in pieces]
     assert finishes == [None] * (len(pieces) - 1) + [types.FinishReason.STOP]
-    for chunk in served.answers[0].chunks:
+    for chunk in provider.responses[0].chunks:
         (event,) = streaming.parse_sse(chunk)
         assert chunk.endswith(b"\r\n\r\n")
         types.GenerateContentResponse.model_validate(json.loads(event.data))
@@ -129,28 +129,28 @@ def test_a_stream_says_the_same_bit_by_bit():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_chat_keeps_its_history(*, stream: bool):
-    client, served = connect(Reply((Text("Hello you."),)), DONE)
+def test_a_chat_sends_its_history(*, stream: bool):
+    client, provider = connect(Reply((Text("Hello you."),)), DONE)
     chat = client.chats.create(model="m")
     for text in ("Hi", "And?"):
         if stream:
             list(chat.send_message_stream(text))
         else:
             chat.send_message(text)
-    said = [(message.role, message.text) for message in served.requests[1].messages]
-    joined = "".join(text.replace("\n", "") for role, text in said if role == "assistant")
+    reply = [(message.role, message.text) for message in provider.requests[1].messages]
+    joined = "".join(text.replace("\n", "") for role, text in reply if role == "assistant")
     assert joined == "Hello you."
-    assert [text for role, text in said if role == "user"] == ["Hi", "And?"]
+    assert [text for role, text in reply if role == "user"] == ["Hi", "And?"]
 
 
 def test_structured_output_is_parsed():
-    client, served = connect(Reply((Text('{"city": "Paris", "degrees": 21}'),)))
+    client, provider = connect(Reply((Text('{"city": "Paris", "degrees": 21}'),)))
     config = types.GenerateContentConfig(
         response_mime_type="application/json", response_schema=Weather
     )
-    said = client.models.generate_content(model="m", contents=ASKED, config=config)
-    assert said.parsed == Weather(city="Paris", degrees=21)
-    wanted = served.requests[0].parameters["generationConfig"]
+    reply = client.models.generate_content(model="m", contents=ASKED, config=config)
+    assert reply.parsed == Weather(city="Paris", degrees=21)
+    wanted = provider.requests[0].parameters["generationConfig"]
     assert wanted["responseMimeType"] == "application/json"
 
 
@@ -162,8 +162,8 @@ def test_embeddings_are_the_same_for_the_same_text():
     ).embeddings
     assert len(first.values) == 16
     assert first.values == second.values != third.values
-    (whole,) = client.models.embed_content(model="e", contents="hello").embeddings
-    assert len(whole.values) == 768
+    (complete,) = client.models.embed_content(model="e", contents="hello").embeddings
+    assert len(complete.values) == 768
 
 
 def test_tokens_are_counted_and_models_listed():
@@ -178,13 +178,13 @@ def test_tokens_are_counted_and_models_listed():
 @pytest.mark.parametrize(
     "stop, expected", [("length", "MAX_TOKENS"), ("refusal", "SAFETY"), ("error", "OTHER")]
 )
-def test_the_client_learns_why_it_stopped(stop: StopReason, expected: str, *, stream: bool):
+def test_stop_reasons_reach_the_client(stop: StopReason, expected: str, *, stream: bool):
     client, _ = connect(Reply((Text("so"),), stop))
     if stream:
-        *_, said = client.models.generate_content_stream(model="m", contents=ASKED)
+        *_, reply = client.models.generate_content_stream(model="m", contents=ASKED)
     else:
-        said = client.models.generate_content(model="m", contents=ASKED)
-    assert said.candidates[0].finish_reason == types.FinishReason(expected)
+        reply = client.models.generate_content(model="m", contents=ASKED)
+    assert reply.candidates[0].finish_reason == types.FinishReason(expected)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_the_client_learns_why_it_stopped(stop: StopReason, expected: str, *, st
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_errors_arrive_as_the_clients_own(
+def test_errors_are_raised_as_the_clients_exceptions(
     status: int, kind: type[errors.APIError], name: str, *, stream: bool
 ):
     client, _ = connect(ModelError("no luck", status=status, retry_after=2))

@@ -1,4 +1,4 @@
-"""What goes through OpenAI's wire formats and back is what it was."""
+"""Requests, replies and errors survive a round trip through OpenAI's dialects."""
 
 import msgspec
 import pytest
@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects import chat, responses
+from offbook.exchange.dialects.chat import chat_wire
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.dialects.responses import responses_wire
 from offbook.exchange.model import Reply, Request
 from tests.exchange.dialects import openai_strategies as strategies
 
@@ -17,45 +19,45 @@ DIALECTS = {"chat": chat.Chat(), "responses": responses.Responses()}
 BASE = "http://127.0.0.1/v1"
 
 
-@given(strategies.requests(responses=False, options=chat.chat_wire.OPTIONS))
-def test_a_request_comes_back_through_chat(request: Request) -> None:
-    wire = DIALECTS["chat"].build_request(request, BASE, "key")
-    back = DIALECTS["chat"].decode(wire, ConversationStore())
+@given(strategies.requests(responses=False, options=chat_wire.OPTIONS.split()))
+def test_chat_requests_round_trip(request: Request) -> None:
+    http_request = DIALECTS["chat"].build_request(request, BASE, "key")
+    back = DIALECTS["chat"].decode(http_request, ConversationStore())
     expected = request
     if request.stream:
-        asked = {"stream_options": {"include_usage": True}}
-        expected = replace(request, parameters={**request.parameters, **asked})
+        prompt = {"stream_options": {"include_usage": True}}
+        expected = replace(request, parameters={**request.parameters, **prompt})
     assert replace(back, metadata={}) == expected
 
 
-@given(strategies.requests(responses=True, options=responses.responses_wire.OPTIONS))
-def test_a_request_comes_back_through_responses(request: Request) -> None:
-    wire = DIALECTS["responses"].build_request(request, BASE, "key")
-    back = DIALECTS["responses"].decode(wire, ConversationStore())
+@given(strategies.requests(responses=True, options=responses_wire.OPTIONS.split()))
+def test_responses_requests_round_trip(request: Request) -> None:
+    http_request = DIALECTS["responses"].build_request(request, BASE, "key")
+    back = DIALECTS["responses"].decode(http_request, ConversationStore())
     assert replace(back, metadata={}) == request
 
 
 @given(strategies.replies(responses=False), st.booleans())
-def test_a_reply_comes_back_through_chat(reply: Reply, stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
+def test_chat_replies_round_trip(reply: Reply, stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
     check_reply(DIALECTS["chat"], reply, stream=stream)
 
 
 @given(strategies.replies(responses=True), st.booleans())
-def test_a_reply_comes_back_through_responses(reply: Reply, stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
+def test_responses_replies_round_trip(reply: Reply, stream: bool) -> None:  # noqa: FBT001 - drawn or given by a table
     check_reply(DIALECTS["responses"], reply, stream=stream)
 
 
 def check_reply(dialect: chat.Chat | responses.Responses, reply: Reply, *, stream: bool) -> None:
     counted = {"stream_options": {"include_usage": True}}
     request = Request(model="m", stream=stream, parameters=counted)
-    answer = dialect.encode(reply, request)
-    assert bool(answer.chunks) is stream
-    back = dialect.parse_response(answer, request)
+    response = dialect.encode(reply, request)
+    assert bool(response.chunks) is stream
+    back = dialect.parse_response(response, request)
     assert replace(back, chunks=()) == replace(reply, chunks=())
     if stream and reply.chunks:
         assert back.chunks == reply.chunks
-    whole = HttpResponse(200, answer.headers, b"".join(answer.chunks) or answer.body)
-    assert dialect.parse_response(whole, request) == back, "a joined stream is the same stream"
+    complete = HttpResponse(200, response.headers, b"".join(response.chunks) or response.body)
+    assert dialect.parse_response(complete, request) == back, "a joined stream is the same stream"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
@@ -75,7 +77,7 @@ def check_reply(dialect: chat.Chat | responses.Responses, reply: Reply, *, strea
     ],
     ids=lambda error: f"{error.status}-{error.category}",
 )
-def test_an_error_comes_back(dialect: chat.Chat | responses.Responses, error: ModelError) -> None:
+def test_errors_round_trip(dialect: chat.Chat | responses.Responses, error: ModelError) -> None:
     with pytest.raises(ModelError) as raised:
         dialect.parse_response(dialect.encode_error(error), Request())
     back = raised.value
@@ -89,7 +91,7 @@ def test_an_error_comes_back(dialect: chat.Chat | responses.Responses, error: Mo
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 @pytest.mark.parametrize(
-    "answer, part",
+    "response, part",
     [
         (HttpResponse(502, {}, b"<html>Bad Gateway</html>"), "Bad Gateway"),
         (HttpResponse(500, {}, b""), "status 500"),
@@ -102,23 +104,23 @@ def test_an_error_comes_back(dialect: chat.Chat | responses.Responses, error: Mo
         (HttpResponse(200, {"content-type": "text/event-stream"}, b""), "ended before"),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_an_error(
-    dialect: chat.Chat | responses.Responses, answer: HttpResponse, part: str
+def test_an_invalid_response_is_an_error(
+    dialect: chat.Chat | responses.Responses, response: HttpResponse, part: str
 ) -> None:
     with pytest.raises(ModelError, match=part):
-        dialect.parse_response(answer, Request())
+        dialect.parse_response(response, Request())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-def test_a_stream_that_is_cut_anywhere_is_never_a_reply(
+def test_a_truncated_stream_is_an_error(
     dialect: chat.Chat | responses.Responses,
 ) -> None:
     reply = Reply((strategies.Text("a few words"),), model="m", id="x")
-    answer = dialect.encode(reply, Request(stream=True))
+    response = dialect.encode(reply, Request(stream=True))
     ends = {"chat": 2, "responses": 1}  # [DONE] alone is not missed
     name = "chat" if isinstance(dialect, chat.Chat) else "responses"
-    for kept in range(len(answer.chunks) - ends[name] + 1):
-        cut = replace(answer, chunks=(), body=b"".join(answer.chunks[:kept]))
+    for stored in range(len(response.chunks) - ends[name] + 1):
+        cut = replace(response, chunks=(), body=b"".join(response.chunks[:stored]))
         with pytest.raises(ModelError, match="ended before"):
             dialect.parse_response(cut, Request())
 
@@ -136,7 +138,9 @@ bodies = st.binary(max_size=50) | st.dictionaries(
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 @given(body=bodies)
-def test_any_body_is_read_or_refused(dialect: chat.Chat | responses.Responses, body: bytes) -> None:
+def test_an_arbitrary_body_is_decoded_or_rejected(
+    dialect: chat.Chat | responses.Responses, body: bytes
+) -> None:
     try:
         dialect.decode(HttpRequest("POST", "/v1/x", {}, body), ConversationStore())
     except ModelError as error:

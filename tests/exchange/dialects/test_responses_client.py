@@ -1,4 +1,4 @@
-"""OpenAI's own client reads what the responses dialect writes, and is read by it."""
+"""The Responses dialect with OpenAI's client."""
 
 import json
 from typing import Any
@@ -46,16 +46,16 @@ class Weather(BaseModel):
     degrees: int
 
 
-def test_two_steps_with_the_whole_conversation_sent_again() -> None:
-    client, served = connect(CALLS, DONE)
-    items: Any = [{"role": "user", "content": "How is Paris?"}]
+def test_a_tool_call_with_the_whole_conversation_resent() -> None:
+    client, provider = connect(CALLS, DONE)
+    items: Any = [{"role": "user", "content": "Weather in Paris?"}]
     first = client.responses.create(model="m", input=items, tools=[WEATHER])
-    Response.model_validate(json.loads(served.answers[0].body))
+    Response.model_validate(json.loads(provider.responses[0].body))
     assert [item.type for item in first.output] == ["reasoning", "function_call", "function_call"]
     items += [item.model_dump() for item in first.output] + OUTPUTS
     second = client.responses.create(model="m", input=items, tools=[WEATHER])
     assert second.output_text == "It is fine, and 21 °C."
-    back = served.requests[1].messages
+    back = provider.requests[1].messages
     assert [message.role for message in back] == ["user", "assistant", "tool", "tool"]
     assert back[1].blocks == CALLS.blocks
     assert [(r.call_id, r.name, r.text) for m in back for r in m.results] == [
@@ -64,24 +64,24 @@ def test_two_steps_with_the_whole_conversation_sent_again() -> None:
     ]
 
 
-def test_two_steps_with_the_conversation_kept_for_the_client() -> None:
-    client, served = connect(CALLS, DONE)
+def test_a_tool_call_with_previous_response_id() -> None:
+    client, provider = connect(CALLS, DONE)
     first = client.responses.create(
-        model="m", input="How is Paris?", tools=[WEATHER], instructions="Be brief."
+        model="m", input="Weather in Paris?", tools=[WEATHER], instructions="Be brief."
     )
     second = client.responses.create(
         model="m", input=OUTPUTS, tools=[WEATHER], previous_response_id=first.id
     )
     assert second.previous_response_id == first.id
-    asked = served.requests[1]
-    assert [message.role for message in asked.messages] == ["user", "assistant", "tool", "tool"]
-    assert asked.system == "", "instructions hold for one request"
-    assert asked.messages[2].results[0].name == "weather"
+    request = provider.requests[1]
+    assert [message.role for message in request.messages] == ["user", "assistant", "tool", "tool"]
+    assert request.system == "", "instructions hold for one request"
+    assert request.messages[2].results[0].name == "weather"
     assert client.responses.retrieve(first.id).output == first.output
 
 
-def test_developer_messages_stay_when_the_conversation_goes_on() -> None:
-    client, served = connect(DONE, DONE)
+def test_developer_messages_are_kept_when_a_response_is_continued() -> None:
+    client, provider = connect(DONE, DONE)
     items: Any = [
         {"role": "developer", "content": "Speak French."},
         {"role": "user", "content": "Hello"},
@@ -90,17 +90,17 @@ def test_developer_messages_stay_when_the_conversation_goes_on() -> None:
     client.responses.create(
         model="m", input="Again", instructions="Be long.", previous_response_id=first.id
     )
-    assert served.requests[0].system == "Be brief.\n\nSpeak French."
-    assert served.requests[1].system == "Be long.\n\nSpeak French."
+    assert provider.requests[0].system == "Be brief.\n\nSpeak French."
+    assert provider.requests[1].system == "Be long.\n\nSpeak French."
 
 
-def test_an_item_may_be_named_instead_of_repeated() -> None:
-    client, served = connect(CALLS, DONE)
-    first = client.responses.create(model="m", input="How is Paris?", tools=[WEATHER])
-    items: Any = [{"role": "user", "content": "How is Paris?"}]
+def test_an_item_reference_is_resolved() -> None:
+    client, provider = connect(CALLS, DONE)
+    first = client.responses.create(model="m", input="Weather in Paris?", tools=[WEATHER])
+    items: Any = [{"role": "user", "content": "Weather in Paris?"}]
     items += [{"type": "item_reference", "id": item.id} for item in first.output]
     client.responses.create(model="m", input=items + OUTPUTS, tools=[WEATHER])
-    assert served.requests[1].messages[1].blocks == CALLS.blocks
+    assert provider.requests[1].messages[1].blocks == CALLS.blocks
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_an_item_may_be_named_instead_of_repeated() -> None:
         (Reply(), "response.completed"),
     ],
 )
-def test_every_event_is_one_that_the_client_knows(reply: Reply, end: str) -> None:
+def test_every_event_is_known_to_the_client(reply: Reply, end: str) -> None:
     events = Responses().events(reply, Request(model="m"))
     for event in events:
         plain = json.loads(msgspec.json.encode(event))
@@ -129,9 +129,9 @@ def test_every_event_is_one_that_the_client_knows(reply: Reply, end: str) -> Non
     assert events[-1]["type"] == end
 
 
-def test_a_stream_is_the_events_one_by_one() -> None:
+def test_a_stream_has_the_same_events_as_a_websocket() -> None:
     client, _ = connect(CALLS)
-    stream = client.responses.create(model="m", input="How is Paris?", stream=True)
+    stream = client.responses.create(model="m", input="Weather in Paris?", stream=True)
     kinds = [event.type for event in stream]
     assert kinds[:3] == [
         "response.created",
@@ -142,9 +142,9 @@ def test_a_stream_is_the_events_one_by_one() -> None:
     assert kinds[-1] == "response.completed"
 
 
-def test_the_stream_helper_builds_the_whole_response() -> None:
+def test_the_stream_helper_assembles_the_response() -> None:
     client, _ = connect(Reply((Thinking("Hm."), *CALLS.calls, Text("and so on"))))
-    with client.responses.stream(model="m", input="How is Paris?", tools=[WEATHER]) as stream:
+    with client.responses.stream(model="m", input="Weather in Paris?", tools=[WEATHER]) as stream:
         text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
         final = stream.get_final_response()
     assert text == final.output_text == "and so on"
@@ -152,16 +152,16 @@ def test_the_stream_helper_builds_the_whole_response() -> None:
     assert [call.arguments for call in calls] == ['{"city":"Paris"}', '{"city":"Rom"}']
 
 
-def test_parse_gives_the_typed_answer() -> None:
-    client, served = connect(Reply((Text('{"city":"Paris","degrees":21}'),)))
-    parsed = client.responses.parse(model="m", input="How is Paris?", text_format=Weather)
+def test_parse_returns_structured_output() -> None:
+    client, provider = connect(Reply((Text('{"city":"Paris","degrees":21}'),)))
+    parsed = client.responses.parse(model="m", input="Weather in Paris?", text_format=Weather)
     assert parsed.output_parsed == Weather(city="Paris", degrees=21)
-    assert served.requests[0].parameters["text"]["format"]["type"] == "json_schema"
+    assert provider.requests[0].parameters["text"]["format"]["type"] == "json_schema"
 
 
-def test_usage_tells_what_was_cached_and_thought() -> None:
+def test_usage_has_cached_and_reasoning_tokens() -> None:
     client, _ = connect(CALLS)
-    usage = client.responses.create(model="m", input="How is Paris?").usage
+    usage = client.responses.create(model="m", input="Weather in Paris?").usage
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (11, 7, 18)
     assert usage.input_tokens_details.cached_tokens == 5
@@ -169,7 +169,7 @@ def test_usage_tells_what_was_cached_and_thought() -> None:
     assert usage.output_tokens_details.reasoning_tokens == 2
 
 
-def test_a_call_goes_out_as_its_tool_was_offered() -> None:
+def test_a_call_has_the_kind_and_namespace_of_its_tool() -> None:
     request = Request(
         model="m",
         tools=(
@@ -193,9 +193,9 @@ def test_a_call_goes_out_as_its_tool_was_offered() -> None:
     ]
 
 
-def test_thoughts_are_sealed_when_the_client_wants_to_keep_them() -> None:
-    client, served = connect(CALLS, DONE)
-    items: Any = [{"role": "user", "content": "How is Paris?"}]
+def test_reasoning_is_encrypted_on_request() -> None:
+    client, provider = connect(CALLS, DONE)
+    items: Any = [{"role": "user", "content": "Weather in Paris?"}]
     first = client.responses.create(
         model="m", input=items, store=False, include=["reasoning.encrypted_content"]
     )
@@ -204,17 +204,17 @@ def test_thoughts_are_sealed_when_the_client_wants_to_keep_them() -> None:
     assert sealed.encrypted_content
     items += [item.model_dump() for item in first.output] + OUTPUTS
     client.responses.create(model="m", input=items)
-    (thought, *_) = served.requests[1].messages[1].blocks
+    (thought, *_) = provider.requests[1].messages[1].blocks
     assert thought == Thinking("Both at once.", sealed.encrypted_content)
 
 
-def test_a_response_that_nobody_gave_is_not_found() -> None:
+def test_an_unknown_response_is_not_found() -> None:
     client, _ = connect()
     with pytest.raises(openai.NotFoundError, match="resp_none"):
         client.responses.retrieve("resp_none")
 
 
-def test_going_on_from_a_response_that_nobody_gave_is_refused() -> None:
+def test_continuing_an_unknown_response_is_rejected() -> None:
     client, _ = connect(DONE)
     with pytest.raises(openai.BadRequestError) as raised:
         client.responses.create(model="m", input="Again", previous_response_id="resp_none")
@@ -223,13 +223,13 @@ def test_going_on_from_a_response_that_nobody_gave_is_refused() -> None:
 
 
 def test_tokens_are_counted_without_the_model() -> None:
-    client, served = connect()
-    counted = client.responses.input_tokens.count(model="m", input="How is Paris?")
+    client, provider = connect()
+    counted = client.responses.input_tokens.count(model="m", input="Weather in Paris?")
     assert counted.input_tokens > 0
-    assert served.requests == []
+    assert provider.requests == []
 
 
-def test_a_frame_of_a_websocket_is_read_like_a_body() -> None:
+def test_a_websocket_message_is_decoded_like_a_body() -> None:
     frame = {
         "type": "response.create",
         "model": "m",
@@ -237,10 +237,12 @@ def test_a_frame_of_a_websocket_is_read_like_a_body() -> None:
         "input": [{"role": "developer", "content": "Be brief."}],
         "client_metadata": {"session_id": "s"},
     }
-    wire = HttpRequest("GET", "/v1/responses", {"upgrade": "websocket"}, json.dumps(frame).encode())
+    http_request = HttpRequest(
+        "GET", "/v1/responses", {"upgrade": "websocket"}, json.dumps(frame).encode()
+    )
     dialect = Responses()
-    assert dialect.side_response(wire, ConversationStore()) is None
-    request = dialect.decode(wire, ConversationStore())
+    assert dialect.side_response(http_request, ConversationStore()) is None
+    request = dialect.decode(http_request, ConversationStore())
     assert request.system == "Be brief."
     assert request.metadata["generate"] is False
     assert request.metadata["client_metadata"] == {"session_id": "s"}
@@ -248,27 +250,27 @@ def test_a_frame_of_a_websocket_is_read_like_a_body() -> None:
     assert kinds == ["response.created", "response.in_progress", "response.completed"]
 
 
-def test_a_websocket_is_told_an_error_as_an_event() -> None:
+def test_a_websocket_error_is_an_event() -> None:
     event = Responses().failure(ModelError("not today", status=429))
     assert (event["type"], event["status"]) == ("error", 429)
     assert event["error"]["code"] == "rate_limit_exceeded"
 
 
 def test_the_same_exchange_gives_the_same_bytes() -> None:
-    seen: list[Any] = []
+    received: list[Any] = []
     for _ in range(2):
-        client, served = connect(CALLS, DONE)
-        first = client.responses.create(model="m", input="How is Paris?")
+        client, provider = connect(CALLS, DONE)
+        first = client.responses.create(model="m", input="Weather in Paris?")
         list(
             client.responses.create(
                 model="m", input=OUTPUTS, previous_response_id=first.id, stream=True
             )
         )
-        seen.append([(a.headers, a.body, a.chunks) for a in served.answers])
-    assert seen[0] == seen[1]
+        received.append([(a.headers, a.body, a.chunks) for a in provider.responses])
+    assert received[0] == received[1]
 
 
-def test_an_id_is_made_of_the_question_and_of_the_step() -> None:
+def test_an_id_depends_on_the_request_and_the_step() -> None:
     client, _ = connect(DONE, DONE, DONE, msgspec.structs.replace(DONE, step=2))
     texts = ("one", "two", "one", "one")
     ids = [client.responses.create(model="m", input=text).id for text in texts]
@@ -276,30 +278,30 @@ def test_an_id_is_made_of_the_question_and_of_the_step() -> None:
     assert len(set(ids)) == 3
 
 
-def test_a_conversation_that_the_provider_keeps_goes_on_from_its_id() -> None:
+def test_a_stored_conversation_is_continued_by_its_id() -> None:
     call = Reply((ToolCall("call_1", "weather", {"city": "Paris"}),), "tool_use")
-    client, served = connect(call, Reply((Text("Fine."),)), Reply((Text("Bye."),)))
+    client, provider = connect(call, Reply((Text("Fine."),)), Reply((Text("Bye."),)))
     begun: Any = [{"role": "user", "content": "My name is Ada."}]
-    kept = client.conversations.create(items=begun)
+    stored = client.conversations.create(items=begun)
     other = client.conversations.create(items=begun)
-    assert kept.id != other.id
+    assert stored.id != other.id
     first = client.responses.create(
-        model="m", input="How is Paris?", conversation=kept.id, tools=[WEATHER]
+        model="m", input="Weather in Paris?", conversation=stored.id, tools=[WEATHER]
     )
     assert first.conversation is not None
-    assert first.conversation.id == kept.id
-    answer: Any = [{"type": "function_call_output", "call_id": "call_1", "output": "21"}]
-    client.responses.create(model="m", input=answer, conversation=kept.id, tools=[WEATHER])
-    client.responses.create(model="m", input="And now?", conversation={"id": kept.id})
-    told = [(m.role, m.text) for m in served.requests[-1].messages if m.text]
-    assert told == [
+    assert first.conversation.id == stored.id
+    response: Any = [{"type": "function_call_output", "call_id": "call_1", "output": "21"}]
+    client.responses.create(model="m", input=response, conversation=stored.id, tools=[WEATHER])
+    client.responses.create(model="m", input="And now?", conversation={"id": stored.id})
+    rendered = [(m.role, m.text) for m in provider.requests[-1].messages if m.text]
+    assert rendered == [
         ("user", "My name is Ada."),
-        ("user", "How is Paris?"),
+        ("user", "Weather in Paris?"),
         ("assistant", "Fine."),
         ("user", "And now?"),
     ]
-    assert [r.name for m in served.requests[1].new_messages for r in m.results] == ["weather"]
-    assert client.conversations.retrieve(kept.id).id == kept.id
-    assert client.conversations.delete(kept.id).deleted
+    assert [r.name for m in provider.requests[1].new_messages for r in m.results] == ["weather"]
+    assert client.conversations.retrieve(stored.id).id == stored.id
+    assert client.conversations.delete(stored.id).deleted
     with pytest.raises(openai.NotFoundError, match="not supported"):
-        client.conversations.items.list(kept.id)
+        client.conversations.items.list(stored.id)

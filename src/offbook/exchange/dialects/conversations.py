@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, TypeVarTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 StateT = TypeVar("StateT")
 ResultT = TypeVar("ResultT")
+ArgumentsT = TypeVarTuple("ArgumentsT")
 
 MAX_EXCHANGES = 1024  # bounds the memory of a server that runs for days
 
@@ -109,16 +110,19 @@ class PrefixCache(Generic[StateT]):
         self._entries: tuple[CachedPrefix[StateT], ...] = ()
 
     def decode(
-        self, body: bytes, decode: Callable[[bytes, CachedPrefix[StateT] | None], ResultT]
+        self,
+        body: bytes,
+        decode: Callable[[bytes, CachedPrefix[StateT] | None, *ArgumentsT], ResultT],
+        *args: *ArgumentsT,
     ) -> ResultT:
         """Decode a body: only its new elements if its beginning is cached, else all of it."""
-        found = self.find(body) if len(body) >= MIN_BODY_SIZE else None
-        if found is not None:
+        if len(body) >= MIN_BODY_SIZE and (found := self.find(body)) is not None:
+            prefix, rest = found
             try:
-                return decode(found[1], found[0])
+                return decode(rest, prefix, *args)
             except ModelError:  # decode the whole body, so that the error has the right index
                 pass
-        return decode(body, None)
+        return decode(body, None, *args)
 
     def find(self, body: bytes) -> tuple[CachedPrefix[StateT], bytes] | None:
         """Return the longest cached prefix of this body, and the body without those elements."""

@@ -1,7 +1,7 @@
 """Decoding of request and response bodies, shared by all dialects.
 
 Providers add fields and block types all the time. A body is decoded into the structs of its
-dialect; unknown fields are kept as options (`LenientDecoder`), and a block that has no neutral
+dialect; unknown fields are kept as options (`RequestDecoder`), and a block that has no neutral
 form is kept as raw JSON and sent again unchanged (`RawBody`, `RawBlock`).
 """
 
@@ -30,52 +30,48 @@ class BodyDecoder(Protocol[DecodedT_co]):
         ...
 
 
-class LenientDecoder(Generic[BodyT]):
-    """A decoder for one struct that also returns the fields which the struct does not have."""
+class RequestDecoder(Generic[BodyT]):
+    """A decoder of request bodies that separates the options from the other fields.
 
-    def __init__(self, struct: type[BodyT]) -> None:
+    Options are the fields called `options`, which can have any value or the type they have in the
+    struct, and all fields that the struct does not have.
+    """
+
+    def __init__(self, struct: type[BodyT], options: str) -> None:
+        names = [name for name in options.split() if name not in struct.__struct_fields__]
+        with_options = msgspec.defstruct(
+            struct.__name__, [(name, Any, UNSET) for name in names], bases=(struct,), gc=False
+        )
         # Most bodies have no unknown field. A decoder that forbids them detects that without a
         # second pass over the body.
         strict = msgspec.defstruct(
-            struct.__name__, [], bases=(struct,), forbid_unknown_fields=True, gc=False
+            struct.__name__, [], bases=(with_options,), forbid_unknown_fields=True, gc=False
         )
         self._decode_strict = msgspec.json.Decoder(strict).decode
-        self._decode_known = msgspec.json.Decoder(struct).decode
-        self._known = frozenset(struct.__struct_fields__)
+        self._decode_known = msgspec.json.Decoder(with_options).decode
+        self._known = frozenset(with_options.__struct_fields__)
+        # The options are the last fields of the struct.
+        fields = with_options.__struct_fields__
+        self._start = min(fields.index(name) for name in options.split())
+        self._options = fields[self._start :]
 
     def decode(self, body: bytes | msgspec.Raw, /) -> tuple[BodyT, JSON]:
-        """Return the decoded body and its unknown fields."""
+        """Return the decoded body and its options."""
+        unknown: JSON = {}
         try:
-            return cast("BodyT", self._decode_strict(body)), {}
+            decoded = self._decode_strict(body)
         except msgspec.ValidationError:
             decoded, fields = self._decode_known(body), _decode_fields(body)
-        unknown = (name for name in fields if name not in self._known)
-        return decoded, {name: msgspec.json.decode(fields[name]) for name in unknown}
+            for name in fields.keys() - self._known:
+                unknown[name] = msgspec.json.decode(fields[name])
+        values = msgspec.structs.astuple(decoded)[self._start :]
+        if values.count(UNSET) != len(values):
+            options = zip(self._options, values, strict=True)
+            unknown.update([(name, value) for name, value in options if value is not UNSET])
+        return cast("BodyT", decoded), unknown
 
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class OptionPicker:
-    """Collects the options that are set in a decoded body; the others are UNSET.
-
-    The options are the struct fields from the one called `first` to the last.
-    """
-
-    def __init__(self, struct: type[msgspec.Struct], first: str) -> None:
-        self._start = struct.__struct_fields__.index(first)
-        self._names = struct.__struct_fields__[self._start :]
-
-    def pick(self, body: msgspec.Struct) -> JSON:
-        """Return the options by name."""
-        values = msgspec.structs.astuple(body)[self._start :]
-        if values.count(UNSET) == len(values):  # the usual case
-            return {}
-        return {
-            name: value
-            for name, value in zip(self._names, values, strict=True)
-            if value is not UNSET
-        }
 
 
 class RawBody:

@@ -66,6 +66,7 @@ SESSION_HEADERS = (
     "user-agent",
 )
 _SESSION_HEADERS = frozenset(SESSION_HEADERS)
+_RETRIED_STATUSES = frozenset({408, 409, 429})
 
 
 def request_metadata(http_request: HttpRequest, dialect: str) -> JSON:
@@ -77,6 +78,19 @@ def request_metadata(http_request: HttpRequest, dialect: str) -> JSON:
     if not _SESSION_HEADERS.isdisjoint(headers):
         metadata.update([(name, headers[name]) for name in SESSION_HEADERS if name in headers])
     return metadata
+
+
+def error_headers(error: ModelError) -> dict[str, str]:
+    """Return the headers of an error response that have the same form for all providers."""
+    headers: dict[str, str] = {}
+    if error.retry_after is not None:
+        headers["retry-after"] = f"{error.retry_after:g}"
+    if error.status < 500 and error.status not in _RETRIED_STATUSES:  # noqa: PLR2004 - HTTP's
+        # The clients retry some of these statuses, which only makes a failing test slow.
+        headers["x-should-retry"] = "false"
+    if rule := error.details.get("rule"):
+        headers["x-offbook-rule"] = str(rule)
+    return headers
 
 
 def make_reply_id(prefix: str, reply: Reply, request: Request, *, length: int = 24) -> str:

@@ -12,7 +12,7 @@ from offbook.determinism.clock import stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects import validation
 from offbook.exchange.dialects.decoding import BodyDecoder, split_validation_error
-from offbook.exchange.dialects.dialect import HttpResponse
+from offbook.exchange.dialects.dialect import HttpResponse, error_headers
 from offbook.exchange.dialects.response_parsing import error_with_code
 from offbook.exchange.messages import JSON, Image, to_json
 from offbook.exchange.model import Reply, Request, Tool
@@ -39,7 +39,6 @@ ERROR_CATEGORIES = {
     for category, (_, code) in _ERROR_TYPES.items()
     if code and category != "not_found"
 }
-_RETRIED_STATUSES = {408, 409, 429}
 
 
 # `gc=False` on wire structs: JSON has no reference cycles, so the garbage collector can skip them.
@@ -154,18 +153,11 @@ def error_object(error: ModelError) -> JSON:
 
 def error_response(error: ModelError) -> HttpResponse:
     """Return the error response."""
-    headers = {
-        "content-type": JSON_TYPE,
-        "x-request-id": stable_id("req_", str(error.status), error.message),
-    }
+    request_id = stable_id("req_", str(error.status), error.message)
+    headers = {"content-type": JSON_TYPE, "x-request-id": request_id, **error_headers(error)}
     if error.retry_after is not None:
-        headers["retry-after"] = str(ceil(error.retry_after))
+        headers["retry-after"] = str(ceil(error.retry_after))  # whole seconds only
         headers["retry-after-ms"] = str(round(error.retry_after * 1000))
-    if error.status < 500 and error.status not in _RETRIED_STATUSES:  # noqa: PLR2004 - HTTP's
-        # The clients retry some of these statuses, which only makes a failing test slow.
-        headers["x-should-retry"] = "false"
-    if rule := error.details.get("rule"):
-        headers["x-offbook-rule"] = rule
     return HttpResponse(error.status, headers, to_json({"error": error_object(error)}))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -64,8 +64,9 @@ def raise_for_status(response: HttpResponse, categories: Mapping[str, str] | Non
     error: Any = None
     try:
         decoded: Any = msgspec.json.decode(body)
-        first: Any = decoded[0] if isinstance(decoded, list) else decoded
-        error = first.get("error", first)
+        if isinstance(decoded, list):
+            decoded = cast("list[Any]", decoded)[0]
+        error = cast("JSON", decoded).get("error", decoded)
     except (msgspec.DecodeError, UnicodeDecodeError, LookupError, AttributeError, RecursionError):
         pass  # a proxy's HTML page, for example
     fields = cast("JSON", error) if isinstance(error, dict) else {}
@@ -117,7 +118,7 @@ def invalid_response(provider: str, error: Exception) -> ModelError:
 # ----------------------------------------------------------------------------- streams
 
 BlockKind = Literal["text", "thinking", "redacted", "call", "custom_call"]
-BlockKey = int | tuple[int, ...]
+KeyT = TypeVar("KeyT", int, tuple[int, ...])
 
 
 class StreamedBlock:
@@ -157,26 +158,26 @@ class StreamedBlock:
                 return ToolCall(self.call_id, self.name, arguments, custom=True)
 
 
-class StreamAccumulator:
+class StreamAccumulator(Generic[KeyT]):
     """The blocks of a streamed reply, by keys that sort in their order, and its text chunks."""
 
     def __init__(self) -> None:
-        self._blocks: dict[Any, StreamedBlock] = {}
+        self._blocks: dict[KeyT, StreamedBlock] = {}
         self.chunks: list[str] = []
 
-    def block(self, key: BlockKey, kind: BlockKind) -> StreamedBlock:
+    def block(self, key: KeyT, kind: BlockKind) -> StreamedBlock:
         """Return the block with this key, which starts as this kind."""
         block = self._blocks.get(key)
         if block is None:
             block = self._blocks[key] = StreamedBlock(kind)
         return block
 
-    def add_text(self, key: BlockKey, text: str) -> None:
+    def add_text(self, key: KeyT, text: str) -> None:
         """Append a chunk of the reply's text."""
         self.block(key, "text").add(text)
         self.chunks.append(text)
 
-    def items(self) -> list[tuple[Any, StreamedBlock]]:
+    def items(self) -> list[tuple[KeyT, StreamedBlock]]:
         """Return the keys and the blocks under construction, in their order."""
         return sorted(self._blocks.items(), key=itemgetter(0))
 

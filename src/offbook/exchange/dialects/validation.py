@@ -61,6 +61,8 @@ class CallPairing:
     each call that has no result yet.
     """
 
+    __slots__ = ("_rules", "answered", "names", "pending")
+
     def __init__(self, rules: frozenset[str], names: Mapping[str, str] = {}) -> None:
         self._rules = rules
         self.names = dict(names)

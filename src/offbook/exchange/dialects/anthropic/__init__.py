@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -35,6 +34,7 @@ from offbook.exchange.dialects.decoding import RawBody
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
     HttpResponse,
+    error_headers,
     make_reply_id,
     request_metadata,
 )
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
 VERSION = "2023-06-01"
 MAX_TOKENS = 4096
-RETRIED_STATUSES = frozenset({408, 409, 429})
 
 # The parameters that every provider understands, for requests that came in another dialect.
 COMMON_PARAMETERS = ("max_tokens", "temperature", "top_p")
@@ -107,18 +106,17 @@ class Anthropic:
 
     def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
         """Decode a request; raise `ModelError` where Anthropic would reject it."""
-        decode = partial(self._decode, http_request, conversations)
-        return self._cache.decode(http_request.body, decode)
+        return self._cache.decode(http_request.body, self._decode, http_request, conversations)
 
     def _decode(
         self,
-        http_request: HttpRequest,
-        conversations: ConversationStore,
         text: bytes,
         cached: CachedPrefix[wire.AnthropicState] | None,
+        http_request: HttpRequest,
+        conversations: ConversationStore,
     ) -> Request:
-        body, unknown_options = decode_body(text)
-        state = cached.state if cached else wire.AnthropicState()
+        body, options = decode_body(text)
+        state = cached.state if cached else wire.EMPTY_STATE
         model = body.model or _vertex_model(http_request.path)
         self._require_fields(body, state, model)
         before, reply = self._previous_exchange(body.thread, conversations)
@@ -148,7 +146,7 @@ class Anthropic:
             system or (before.system if before else ""),
             tools or (before.tools if before else ()),
             model,
-            wire.options.pick(body) | unknown_options,
+            options,
             metadata,
             body.stream is True,
         )
@@ -221,13 +219,8 @@ class Anthropic:
         status = error.status
         request_id = stable_id("req_", str(status), error.message)
         headers = {"content-type": "application/json", "request-id": request_id}
-        if error.retry_after is not None:
-            headers["retry-after"] = f"{error.retry_after:g}"
-        if status < 500 and status not in RETRIED_STATUSES:  # noqa: PLR2004 - a client error
-            headers["x-should-retry"] = "false"
-        details = dict(error.details)
-        if rule := details.pop("rule", ""):
-            headers["x-offbook-rule"] = rule
+        headers |= error_headers(error)
+        details = {name: value for name, value in error.details.items() if name != "rule"}
         body = encode_error_body(error, details, request_id)
         return HttpResponse(status, headers, to_json(body))
 

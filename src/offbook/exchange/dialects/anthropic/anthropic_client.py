@@ -143,7 +143,7 @@ def _build_reply(
 def parse_stream(body: bytes, request: Request) -> Reply:
     """Parse a stream of events."""
     message = wire.AnthropicMessage()
-    accumulator = StreamAccumulator()
+    accumulator = StreamAccumulator[int]()
     raw_parts: list[JSON] = []
     for sse_event in parse_sse(body):
         event = wire.decode_event(sse_event.data)

@@ -126,6 +126,7 @@ class AnthropicMessageReader:
     """Decodes and validates the turns of a request.
 
     It starts after the messages of `before`, or after the reply that a thread continues.
+    `tool_names` has the tool name of every call by its id.
     """
 
     def __init__(
@@ -140,13 +141,9 @@ class AnthropicMessageReader:
         self._messages: list[Message] = []
         self._last_role = before.history[-1].role if before.history else ""
         self._pairing = CallPairing(rules, before.tool_names)
+        self.tool_names = self._pairing.names
         if reply is not None:
             self._add_calls(reply.blocks, -1)
-
-    @property
-    def tool_names(self) -> dict[str, str]:
-        """The tool name of every call by its id."""
-        return self._pairing.names
 
     def read(self, turns: list[wire.AnthropicTurn]) -> list[Message]:
         """Return the messages of these turns; raise Anthropic's error for an invalid one."""
@@ -170,7 +167,7 @@ class AnthropicMessageReader:
     def _add(self, role: Role, blocks: Sequence[AnyBlock]) -> None:
         self._messages.append(Message(role, tuple(blocks)))
         self._last_role = role
-        if role != "tool":
+        if role != "tool" and self._pairing.answered:
             self._pairing.answered.clear()
 
     def _read_user(self, turn: int, content: str | list[wire.AnthropicPart]) -> None:
@@ -195,7 +192,8 @@ class AnthropicMessageReader:
                 )
                 self._add("tool", (result,))
                 continue
-            if "missing_result" in self._rules:  # the results must come before other blocks
+            # The results must come before other blocks.
+            if self._pairing.pending and "missing_result" in self._rules:
                 self._require_results()
             blocks.append(decode_block(part, self._raw, path))
         if blocks or not has_results:

@@ -115,13 +115,16 @@ def _hides_thinking(request: Request) -> bool:
 def encode_message(reply: Reply, request: Request, message_id: str) -> bytes:
     """Encode a reply as a whole message."""
     hide = _hides_thinking(request)
-    blocks = (encode_block(block, hide_thinking=hide) for block in reply.blocks)
     message: JSON = {
         "id": message_id,
         "type": "message",
         "role": "assistant",
         "model": reply.model or request.model,
-        "content": [block for block in blocks if block],
+        "content": [
+            encoded
+            for block in reply.blocks
+            if (encoded := encode_block(block, hide_thinking=hide)) is not None
+        ],
         **_encode_stop(reply, request),
         "usage": _encode_usage(reply.usage, reply.usage.output),
     }

@@ -1,6 +1,6 @@
 """Wire structs of Anthropic's Messages API, and the signatures of thinking blocks.
 
-Scripted thinking has no signature of the provider. It is sent with a signature of ours that
+Scripted thinking has no signature of the provider. It is sent with an Offbook signature that
 contains the thinking itself. So an altered block is detected, one without its text is restored,
 and a conversation with both kinds works: signatures of the provider are kept unchanged.
 """
@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from offbook.determinism.clock import stable_id
-from offbook.exchange.dialects.decoding import LenientDecoder, OptionPicker
+from offbook.exchange.dialects.decoding import RequestDecoder
 from offbook.exchange.messages import JSON, History, Thinking
 
 NAME = "anthropic"
+
+# The options that are kept unchanged.
+OPTIONS = """
+    max_tokens thinking temperature tool_choice output_config output_format stop_sequences top_p
+    top_k metadata context_management service_tier cache_control container mcp_servers
+    inference_geo speed
+"""
 
 ERROR_TYPES = {
     400: "invalid_request_error",
@@ -77,7 +83,7 @@ class AnthropicThread(msgspec.Struct):
 
 
 class AnthropicBody(msgspec.Struct):
-    """A request body; the fields from `max_tokens` on are its options."""
+    """A request body; `max_tokens` and `thinking` are options that are validated."""
 
     messages: list[AnthropicTurn]
     model: str = ""
@@ -86,22 +92,7 @@ class AnthropicBody(msgspec.Struct):
     stream: bool | None = None
     thread: AnthropicThread | None = None
     max_tokens: int | UnsetType | None = UNSET
-    temperature: Any = UNSET
     thinking: JSON | UnsetType | None = UNSET
-    tool_choice: Any = UNSET
-    output_config: Any = UNSET
-    output_format: Any = UNSET
-    stop_sequences: Any = UNSET
-    top_p: Any = UNSET
-    top_k: Any = UNSET
-    metadata: Any = UNSET
-    context_management: Any = UNSET
-    service_tier: Any = UNSET
-    cache_control: Any = UNSET
-    container: Any = UNSET
-    mcp_servers: Any = UNSET
-    inference_geo: Any = UNSET
-    speed: Any = UNSET
 
 
 class AnthropicUsage(msgspec.Struct):
@@ -154,12 +145,14 @@ class AnthropicState(msgspec.Struct, frozen=True):
     tool_names: dict[str, str] = {}
 
 
+EMPTY_STATE = AnthropicState()  # shared: a history is immutable
+
+
 class _AnthropicMessagesOnly(msgspec.Struct):
     messages: Raw = Raw(b"[]")
 
 
-options = OptionPicker(AnthropicBody, "max_tokens")
-decode_body = LenientDecoder(AnthropicBody).decode
+decode_body = RequestDecoder(AnthropicBody, OPTIONS).decode
 decode_message = msgspec.json.Decoder(AnthropicMessage).decode
 decode_event = msgspec.json.Decoder(AnthropicEvent).decode
 _decode_messages_only = msgspec.json.Decoder(_AnthropicMessagesOnly).decode

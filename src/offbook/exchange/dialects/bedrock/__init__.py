@@ -30,6 +30,7 @@ from offbook.exchange.dialects.decoding import RawBody
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
     HttpResponse,
+    error_headers,
     make_reply_id,
     request_metadata,
 )
@@ -120,8 +121,7 @@ class Bedrock:
             "x-amzn-errortype": ERROR_TYPES.get(error.status, default),
             "x-amzn-requestid": stable_id("bedrock-", str(error.status), error.message),
         }
-        if rule := error.details.get("rule"):
-            headers["x-offbook-rule"] = str(rule)
+        headers |= error_headers(error)
         return HttpResponse(error.status, headers, to_json({"message": error.message}))
 
     def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:

@@ -86,7 +86,7 @@ def parse_message(body: bytes) -> Reply:
 
 def parse_stream(body: bytes) -> Reply:
     """Parse an event stream."""
-    accumulator = StreamAccumulator()
+    accumulator = StreamAccumulator[int]()
     stop: StopReason = "stop"
     usage = Usage()
     for headers, payload in parse_frames(body):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.decoding import JsonPath, LenientDecoder, RawBody
+from offbook.exchange.dialects.decoding import JsonPath, RawBody, RequestDecoder
 from offbook.exchange.dialects.validation import (
     Violation,
     find_bad_schema,
@@ -136,14 +137,15 @@ class BedrockBody(msgspec.Struct, frozen=True):
     messages: list[BedrockTurn] | None = None
     system: list[BedrockPart] | None = None
     toolConfig: BedrockToolConfig | None = None
-    inferenceConfig: JSON | None = None
-    additionalModelRequestFields: JSON | None = None
-    guardrailConfig: JSON | None = None
-    outputConfig: JSON | None = None
+    inferenceConfig: JSON | UnsetType | None = UNSET
+    additionalModelRequestFields: JSON | UnsetType | None = UNSET
+    guardrailConfig: JSON | UnsetType | None = UNSET
+    outputConfig: JSON | UnsetType | None = UNSET
 
 
-_OPTIONS = ("inferenceConfig", "additionalModelRequestFields", "guardrailConfig", "outputConfig")
-_body_decoder = LenientDecoder(BedrockBody)
+_body_decoder = RequestDecoder(
+    BedrockBody, "inferenceConfig additionalModelRequestFields guardrailConfig outputConfig"
+)
 
 
 # ---------------------------------------------------------------------------- decoding
@@ -152,11 +154,9 @@ _body_decoder = LenientDecoder(BedrockBody)
 def decode_body(body: bytes) -> tuple[BedrockBody, JSON]:
     """Return the body and its options; raise Bedrock's error if it is invalid."""
     try:
-        decoded, unknown_options = _body_decoder.decode(body)
+        return _body_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"The model returned the following errors: {error}", status=400) from error
-    options = {name: value for name in _OPTIONS if (value := getattr(decoded, name)) is not None}
-    return decoded, options | unknown_options
 
 
 def decode_messages(

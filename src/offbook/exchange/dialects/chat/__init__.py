@@ -8,7 +8,7 @@ reasoning and before its calls; and a tool result does not say whether it is an 
 from __future__ import annotations
 
 from base64 import b64encode
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from offbook.determinism.clock import EPOCH
@@ -29,9 +29,8 @@ from offbook.exchange.dialects.chat.chat_messages import (
     require_fields,
 )
 from offbook.exchange.dialects.chat.chat_stream import (
-    chunks_template,
-    completion_template,
     count_choices,
+    encode_template,
     repeat_choice,
     repeat_chunks,
 )
@@ -104,24 +103,23 @@ class Chat:
 
     def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
         """Decode a request."""
-        decode = partial(self._decode, http_request, conversations)
-        return self._cache.decode(http_request.body, decode)
+        return self._cache.decode(http_request.body, self._decode, http_request, conversations)
 
     def _decode(
         self,
-        http_request: HttpRequest,
-        conversations: ConversationStore,
         text: bytes,
         cached: CachedPrefix[wire.ChatState] | None,
+        http_request: HttpRequest,
+        conversations: ConversationStore,
     ) -> Request:
-        body, unknown_options = openai.decode_body(wire.body_decoder, text)
+        body, options = openai.decode_body(wire.body_decoder, text)
         if body.model is None:
             # Azure has the model in the path: `/openai/deployments/MODEL/chat/completions`.
             _, found, rest = http_request.path.partition("/deployments/")
             body.model = rest.partition("/")[0] if found else None
         if "missing_field" in self._rules:
             require_fields(body, is_continuation=cached is not None)
-        before = state = cached.state if cached else wire.ChatState()
+        before = state = cached.state if cached else wire.EMPTY_STATE
         if body.messages:
             raw = RawBody(text, wire.NAME)
             state = decode_messages(body.messages, before, self._rules, raw, conversations)
@@ -131,20 +129,18 @@ class Chat:
                 violation = validation.find_unpaired_call(messages, self._rules)
                 if violation is not None:
                     raise pairing_error(violation, len(state.system))
-            # The ids of function calls belong to one run, so such a body cannot be cached.
-            if b'"function_call"' not in text:
+            if state.is_cacheable:
                 self._cache.add(http_request.body, text, state, cached)
         tools = self._tools(bytes(body.tools)) if body.tools else ()
         if body.functions:
             functions = decode_functions(body.functions)
             tools += openai.check_tools(functions, self._rules, "parameters")
-        options = wire.options.pick(body)
         return Request(
             state.history,
             "\n\n".join(state.system),
             tools,
             body.model or "",
-            options | unknown_options if unknown_options else options,
+            options,
             request_metadata(http_request, wire.NAME),
             body.stream is True,
         )
@@ -163,13 +159,13 @@ class Chat:
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
         if request.stream:
             headers["content-type"] = EVENT_STREAM
-            chunks = FilledTemplate(chunks_template(reply, request), to_json(id_))
+            chunks = FilledTemplate(encode_template(reply, request), to_json(id_))
             if count > 1:
                 return HttpResponse(200, headers, b"", tuple(repeat_chunks(chunks, count)))
             return HttpResponse(200, headers, b"", chunks)
         if reply.stop == "error":
             return self.encode_error(ModelError(openai.SERVER_ERROR, status=500))
-        (body,) = completion_template(reply, request).chunks
+        (body,) = encode_template(reply, request).chunks
         body = body.replace(PLACEHOLDER, to_json(id_))
         return HttpResponse(200, headers, repeat_choice(body, count) if count > 1 else body)
 
@@ -219,7 +215,7 @@ def _embeddings(body: wire.ChatEmbeddingBody) -> JSON:
     for index, text in enumerate(texts):
         vector: list[float] | str = embed(text, size)
         if body.encoding_format == "base64":
-            vector = b64encode(pack_floats(cast("list[float]", vector))).decode()
+            vector = b64encode(pack_floats(vector)).decode()
         data.append({"object": "embedding", "index": index, "embedding": vector})
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": body.model, "usage": usage}

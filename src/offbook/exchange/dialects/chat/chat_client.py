@@ -170,7 +170,7 @@ _THINKING, _TEXT, _REFUSAL, _CALLS, _FUNCTION = range(5)
 
 def parse_stream(stream: bytes, request: Request) -> Reply:
     """Parse a stream of chunks."""
-    accumulator = StreamAccumulator()
+    accumulator = StreamAccumulator[tuple[int, ...]]()
     reply_id, model, usage, finish = "", "", None, None
     refused = False
     for event in parse_sse(stream):

@@ -52,7 +52,8 @@ def decode_messages(
     system = list(before.system)
     decoded: list[Message] = []
     tool_names = dict(before.tool_names)
-    is_continuation, has_tools = len(before.history) > 0, before.has_tools
+    is_continuation = len(before.history) > 0
+    has_tools, is_cacheable = before.has_tools, before.is_cacheable
     for index, message in enumerate(messages):
         role = message.role
         path = ("messages", index)
@@ -64,6 +65,7 @@ def decode_messages(
             decoded.append(Message("tool", (result,)))
         elif role == "assistant":
             has_tools = has_tools or bool(message.tool_calls)
+            is_cacheable = is_cacheable and message.function_call is None
             blocks = decode_assistant(message, tool_names, raw, path, conversations)
             decoded.append(Message("assistant", blocks))
         elif role in {"system", "developer"}:
@@ -86,7 +88,7 @@ def decode_messages(
         else:
             raise openai.unknown_role(role, f"messages[{index}]", ROLES)
     history = before.history.plus(*decoded) if is_continuation else History(decoded)
-    return wire.ChatState(tuple(system), history, tool_names, has_tools)
+    return wire.ChatState(tuple(system), history, tool_names, has_tools, is_cacheable)
 
 
 def decode_assistant(

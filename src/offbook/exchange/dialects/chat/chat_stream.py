@@ -46,6 +46,8 @@ MAX_TEMPLATES = 256
 MAX_TEMPLATE_TEXT = 10_000
 MAX_CHOICES = 128
 
+Form = Literal["completion", "chunks", "chunks with usage"]
+
 TOOL_CALLS = b"tool_calls"
 FINISH_REASONS: dict[StopReason, bytes] = {
     "stop": b"stop",
@@ -129,13 +131,14 @@ class ChatReply:
         self.thinking = "\n".join(thinking)
         self.text = "\n".join(texts)
         self.refused = reply.stop == "refusal" and bool(self.text)
-        self.functions = bool(self.calls) and uses_functions(tools)
+        has_functions = uses_functions(tools)
+        self.functions = bool(self.calls) and has_functions
         self.finish = FINISH_REASONS[reply.stop]
         if self.calls and reply.stop == "stop":
             self.finish = TOOL_CALLS
         elif reply.stop == "refusal" and not self.text:
             self.finish = b"content_filter"
-        if self.finish == TOOL_CALLS and uses_functions(tools):
+        if self.finish == TOOL_CALLS and has_functions:
             self.finish = b"function_call"
 
 
@@ -245,22 +248,18 @@ def _open_call(call: ToolCall, index: int, tools: Sequence[Tool]) -> JSON:
 
 # --------------------------------------------------------------------------- templates
 
-Form = Literal["completion", "chunks", "chunks with usage"]
 
+def encode_template(reply: Reply, request: Request) -> ByteTemplate:
+    """Encode a reply as the request asks for it, with placeholders for the id.
 
-def completion_template(reply: Reply, request: Request) -> ByteTemplate:
-    """Return the template of a whole completion."""
-    return _template("completion", reply, request)
-
-
-def chunks_template(reply: Reply, request: Request) -> ByteTemplate:
-    """Return the template of a stream, with the usage at its end if the request asks for it."""
-    options = request.parameters.get("stream_options")
-    with_usage = isinstance(options, dict) and bool(cast("JSON", options).get("include_usage"))
-    return _template("chunks with usage" if with_usage else "chunks", reply, request)
-
-
-def _template(form: Form, reply: Reply, request: Request) -> ByteTemplate:
+    The template of a whole completion has one chunk. A stream has the usage at its end if
+    `stream_options` ask for it.
+    """
+    form: Form = "completion"
+    if request.stream:
+        options = request.parameters.get("stream_options")
+        with_usage = isinstance(options, dict) and cast("JSON", options).get("include_usage")
+        form = "chunks with usage" if with_usage else "chunks"
     model = reply.model or request.model
     if len(reply.blocks) == 1:
         (block,) = reply.blocks

@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.decoding import LenientDecoder, OptionPicker
+from offbook.exchange.dialects.decoding import RequestDecoder
 from offbook.exchange.messages import JSON, History
 
 NAME = "openai-chat"
 
 
 # The options that are kept unchanged: OpenAI's own, then those of compatible servers.
-OPTIONS = (
-    "audio",
-    "frequency_penalty",
-    "function_call",
-    "logit_bias",
-    "logprobs",
-    "max_completion_tokens",
-    "max_tokens",
-    "metadata",
-    "modalities",
-    "moderation",
-    "n",
-    "parallel_tool_calls",
-    "prediction",
-    "presence_penalty",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "reasoning_effort",
-    "response_format",
-    "safety_identifier",
-    "seed",
-    "service_tier",
-    "stop",
-    "store",
-    "stream_options",
-    "temperature",
-    "tool_choice",
-    "top_logprobs",
-    "top_p",
-    "user",
-    "verbosity",
-    "web_search_options",
-    "chat_template_kwargs",
-    "extra_body",
-    "guided_json",
-    "min_p",
-    "provider",
-    "reasoning",
-    "repetition_penalty",
-    "thinking",
-    "top_k",
-    "transforms",
-)
+OPTIONS = """
+    audio frequency_penalty function_call logit_bias logprobs max_completion_tokens max_tokens
+    metadata modalities moderation n parallel_tool_calls prediction presence_penalty
+    prompt_cache_key prompt_cache_retention reasoning_effort response_format safety_identifier
+    seed service_tier stop store stream_options temperature tool_choice top_logprobs top_p user
+    verbosity web_search_options
+    chat_template_kwargs extra_body guided_json min_p provider reasoning repetition_penalty
+    thinking top_k transforms
+"""
 
 
 EXTRA_FIELDS = "beside"
@@ -155,7 +121,7 @@ class ChatTool(msgspec.Struct, gc=False):
 
 
 class ChatBody(msgspec.Struct, gc=False):
-    """A request body; its options are added below."""
+    """A request body without its options."""
 
     model: str | None = None
     messages: list[ChatMessage] | None = None
@@ -169,13 +135,18 @@ class ChatState(msgspec.Struct, frozen=True):
     """The decoded messages of a conversation, as the prefix cache keeps them.
 
     `tool_names` has the tool name of every call by its id; `has_tools` is whether there are calls
-    or results to be paired.
+    or results to be paired. A conversation with function calls is not cacheable: their ids belong
+    to one run.
     """
 
     system: tuple[str, ...] = ()
     history: History = msgspec.field(default_factory=History)
     tool_names: dict[str, str] = {}
     has_tools: bool = False
+    is_cacheable: bool = True
+
+
+EMPTY_STATE = ChatState()  # shared: a history is immutable
 
 
 class _ChatCachedTokens(msgspec.Struct, gc=False):
@@ -222,15 +193,7 @@ class _ChatMessagesOnly(msgspec.Struct, gc=False):
     messages: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-_ChatBodyWithOptions = msgspec.defstruct(
-    "_ChatBodyWithOptions",
-    [(name, Any, msgspec.UNSET) for name in OPTIONS],
-    bases=(ChatBody,),
-    gc=False,
-)
-
-options = OptionPicker(_ChatBodyWithOptions, OPTIONS[0])
-body_decoder = LenientDecoder(cast("type[ChatBody]", _ChatBodyWithOptions))
+body_decoder = RequestDecoder(ChatBody, OPTIONS)
 tools_decoder: msgspec.json.Decoder[list[ChatTool] | None] = msgspec.json.Decoder(
     list[ChatTool] | None
 )

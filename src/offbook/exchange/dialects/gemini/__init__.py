@@ -13,6 +13,7 @@ from offbook.exchange.dialects.decoding import RawBody
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
     HttpResponse,
+    error_headers,
     make_reply_id,
     request_metadata,
 )
@@ -64,7 +65,6 @@ STATUS_NAMES = {
     504: "DEADLINE_EXCEEDED",
     529: "UNAVAILABLE",
 }
-RETRIED_STATUSES = frozenset({408, 409, 429})
 
 MODELS = ("gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite", "gemini-embedding-001")
 SIDE_VERBS = frozenset({"countTokens", "embedContent", "batchEmbedContents"})
@@ -105,7 +105,10 @@ class Gemini:
 
     def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
         """Decode a request; raise `ModelError` where Gemini would reject it."""
-        body, unknown_options = decode_body(wire.body_decoder, http_request.body)
+        body, options = decode_body(wire.body_decoder, http_request.body)
+        for snake_name, name in wire.OPTIONS.items():
+            if snake_name in options:
+                options.setdefault(name, options.pop(snake_name))
         turns = body.turns
         if not turns and "missing_field" in self._rules:
             message = "* GenerateContentRequest.contents: contents is not specified\n"
@@ -127,7 +130,7 @@ class Gemini:
             "\n".join(part.text or "" for part in system.part_list) if system else "",
             tools,
             unquote(model.rpartition(":")[0]),
-            body.options | unknown_options,
+            options,
             metadata,
             is_stream,
         )
@@ -152,16 +155,11 @@ class Gemini:
         status = error.status
         default_name = "INTERNAL" if status >= 500 else "FAILED_PRECONDITION"  # noqa: PLR2004 - HTTP's
         status_name = STATUS_NAMES.get(status, default_name)
-        headers = {"content-type": JSON_TYPE}
+        headers = {"content-type": JSON_TYPE, **error_headers(error)}
         fields: JSON = {"code": status, "message": error.message, "status": status_name}
         if error.retry_after is not None:
-            headers["retry-after"] = f"{error.retry_after:g}"
             kind = "type.googleapis.com/google.rpc.RetryInfo"
             fields["details"] = [{"@type": kind, "retryDelay": f"{error.retry_after:g}s"}]
-        if status < 500 and status not in RETRIED_STATUSES:  # noqa: PLR2004 - a client error
-            headers["x-should-retry"] = "false"
-        if rule := error.details.get("rule"):
-            headers["x-offbook-rule"] = rule
         body: object = {"error": fields}
         if request is not None and _is_array(request):
             body = [body]

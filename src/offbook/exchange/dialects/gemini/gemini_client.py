@@ -93,7 +93,7 @@ def encode_tools(tools: Iterable[Tool]) -> list[JSON]:
 
 def parse_responses(bodies: Sequence[bytes | str | msgspec.Raw], request: Request) -> Reply:
     """Parse a whole response, or the responses of a stream."""
-    accumulator = StreamAccumulator()
+    accumulator = StreamAccumulator[int]()
     parts: list[wire.GeminiPart] = []
     raw_parts: list[Any] = []
     reply = Reply(model=request.model)

@@ -282,9 +282,8 @@ def _decode_group(group: dict[str, Raw]) -> Iterator[Tool]:
     for kind, value in group.items():
         if kind not in {"functionDeclarations", "function_declarations"}:
             options = msgspec.json.decode(value, type=JSON | list[Any] | None)
-            if isinstance(options, list):
-                options = {RAW_ARGUMENTS: options}
-            yield Tool(kind, "", options or {}, kind=kind)
+            fields: JSON = {RAW_ARGUMENTS: options} if isinstance(options, list) else options or {}
+            yield Tool(kind, "", fields, kind=kind)
             continue
         functions = msgspec.json.decode(value, type=_Functions)
         for function in (

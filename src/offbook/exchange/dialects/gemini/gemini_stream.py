@@ -108,7 +108,7 @@ def _encode_part(block: AnyBlock) -> JSON:
 
 
 def encode_response(reply: Reply, fields: JSON) -> HttpResponse:
-    """Encode a whole response; `fields` are those beside the candidates."""
+    """Encode a whole response; `fields` are those in addition to the candidates."""
     candidate = {
         "content": {"parts": encode_parts(reply.blocks), "role": "model"},
         "index": 0,

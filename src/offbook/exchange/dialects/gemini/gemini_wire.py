@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
-from offbook.exchange.dialects.decoding import LenientDecoder
+from offbook.exchange.dialects.decoding import RequestDecoder
 from offbook.exchange.dialects.side_requests import embed
 from offbook.exchange.messages import JSON, Image
 
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 NAME = "gemini"
 MODEL_CALLS = frozenset({"generateContent", "streamGenerateContent"})
 EMBEDDING_DIMENSIONS = 768
+
+# The options with two names.
+OPTIONS = {
+    "generation_config": "generationConfig",
+    "tool_config": "toolConfig",
+    "safety_settings": "safetySettings",
+    "cached_content": "cachedContent",
+}
 
 # ruff: noqa: N815 - the field names are Google's
 
@@ -89,48 +97,18 @@ class GeminiTurn(msgspec.Struct):
 
 
 class GeminiBody(msgspec.Struct):
-    """A request body; the fields from `toolConfig` on are its options."""
+    """A request body without its options."""
 
     contents: list[GeminiTurn] | GeminiTurn | None = None
     systemInstruction: GeminiTurn | None = None
     system_instruction: GeminiTurn | None = None
     tools: Raw = Raw(b"null")
-    toolConfig: Any = UNSET
-    tool_config: Any = UNSET
-    generationConfig: Any = UNSET
-    generation_config: Any = UNSET
-    safetySettings: Any = UNSET
-    safety_settings: Any = UNSET
-    cachedContent: Any = UNSET
-    cached_content: Any = UNSET
-    labels: Any = UNSET
 
     @property
     def turns(self) -> Sequence[GeminiTurn]:
         """The turns; Google accepts one turn in place of a list."""
         contents = self.contents
         return contents if isinstance(contents, list) else (contents,) if contents else ()
-
-    @property
-    def options(self) -> JSON:
-        """The options that are set, by their names in camel case."""
-        options: JSON = {}
-        for name, snake_name in _OPTIONS:
-            value = getattr(self, name)
-            if value is UNSET:
-                value = getattr(self, snake_name)
-            if value is not UNSET:
-                options[name] = value
-        return options
-
-
-_OPTIONS = (
-    ("generationConfig", "generation_config"),
-    ("toolConfig", "tool_config"),
-    ("safetySettings", "safety_settings"),
-    ("cachedContent", "cached_content"),
-    ("labels", "labels"),
-)
 
 
 class GeminiFunction(msgspec.Struct):
@@ -206,7 +184,7 @@ class GeminiEmbeddingBatch(msgspec.Struct):
     requests: list[GeminiEmbedding] = []
 
 
-body_decoder = LenientDecoder(GeminiBody)
+body_decoder = RequestDecoder(GeminiBody, " ".join((*OPTIONS, *OPTIONS.values(), "labels")))
 embedding_decoder = msgspec.json.Decoder(GeminiEmbedding)
 embedding_batch_decoder = msgspec.json.Decoder(GeminiEmbeddingBatch)
 decode_response = msgspec.json.Decoder(GeminiResponse).decode

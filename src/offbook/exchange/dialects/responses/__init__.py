@@ -6,8 +6,8 @@ response (`previous_response_id`) or a conversation by its id.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -96,7 +96,7 @@ class Responses:
             try:
                 created = openai.decode_body(wire.conversation_decoder, body or b"{}")
                 raw = RawBody(body, wire.NAME)
-                reader = ItemReader(self._rules, conversations, wire.ResponsesState(), raw)
+                reader = ItemReader(self._rules, conversations, wire.EMPTY_STATE, raw)
                 reader.read(created.items or (), "items")
             except ModelError as error:
                 return self.encode_error(error)
@@ -116,29 +116,28 @@ class Responses:
         The body is that of a POST request or of a `response.create` event of a WebSocket. The
         metadata of a request that asks for no reply has `generate: False`.
         """
-        decode = partial(self._decode, http_request, conversations)
-        return self._cache.decode(http_request.body, decode)
+        return self._cache.decode(http_request.body, self._decode, http_request, conversations)
 
     def _decode(
         self,
-        http_request: HttpRequest,
-        conversations: ConversationStore,
         text: bytes,
         cached: CachedPrefix[wire.ResponsesState] | None,
+        http_request: HttpRequest,
+        conversations: ConversationStore,
     ) -> Request:
-        body, unknown_options = openai.decode_body(wire.body_decoder, text)
-        conversation = cast("Any", body).conversation
+        body, options = openai.decode_body(wire.body_decoder, text)
+        conversation = options.get("conversation")
         if isinstance(conversation, dict):
             conversation = cast("JSON", conversation).get("id")
         conversation = conversation if isinstance(conversation, str) else ""
         previous_id = body.previous_response_id
         if cached is not None and (previous_id or conversation):
             # The items continue a stored conversation, so the cached state does not apply.
-            return self._decode(http_request, conversations, http_request.body, None)
+            return self._decode(http_request.body, None, http_request, conversations)
         if "missing_field" in self._rules:
-            require_fields(body)
+            require_fields(body, options)
         raw = RawBody(text, wire.NAME)
-        before = cached.state if cached else wire.ResponsesState()
+        before = cached.state if cached else wire.EMPTY_STATE
         reader = ItemReader(self._rules, conversations, before, raw)
         if exchange := conversations.get(previous_id or conversation):
             reader.continue_from(*exchange)
@@ -182,7 +181,7 @@ class Responses:
             "\n\n".join(filter(None, (instructions, *state.system))),
             tools,
             body.model or "",
-            wire.options.pick(body) | unknown_options,
+            options,
             metadata,
             body.stream is True,
         )

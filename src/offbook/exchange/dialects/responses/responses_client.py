@@ -138,7 +138,7 @@ def _build_reply(
     if response.error is not None or response.status == "failed":
         error = response.error or wire.ResponsesError()
         raise openai.provider_error(error.message or openai.SERVER_ERROR, error.code, 500)
-    reader = ItemReader(frozenset(), ConversationStore(), wire.ResponsesState(), raw)
+    reader = ItemReader(frozenset(), ConversationStore(), wire.EMPTY_STATE, raw)
     reader.read(response.output, *path)
     blocks = tuple(block for message in reader.finish().history for block in message.blocks)
     return Reply(

@@ -6,9 +6,7 @@ instructions, and system or developer messages at the start, become the one `sys
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
-
-import msgspec
+from typing import TYPE_CHECKING, cast
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
@@ -321,12 +319,11 @@ def _encode_tool(tool: Tool) -> JSON:
 # -------------------------------------------------------------------------- validation
 
 
-def require_fields(body: wire.ResponsesBody) -> None:
+def require_fields(body: wire.ResponsesBody, options: JSON) -> None:
     """Raise OpenAI's error if a required field is missing."""
-    options = cast("Any", body)
-    if not body.model and options.prompt is msgspec.UNSET:
+    if not body.model and "prompt" not in options:
         raise openai.missing_parameter("model")
-    has_history = body.previous_response_id or any((options.prompt, options.conversation))
+    has_history = body.previous_response_id or options.get("prompt") or options.get("conversation")
     if body.input is None and not has_history:
         raise rejection(
             "missing_field",

@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.decoding import LenientDecoder, OptionPicker
+from offbook.exchange.dialects.decoding import RequestDecoder
 from offbook.exchange.messages import JSON, History
 from offbook.exchange.model import Tool
 
 NAME = "openai-responses"
 
 # The options that are kept unchanged.
-OPTIONS = (
-    "background",
-    "context_management",
-    "conversation",
-    "include",
-    "max_output_tokens",
-    "max_tool_calls",
-    "metadata",
-    "moderation",
-    "parallel_tool_calls",
-    "prompt",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "reasoning",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "stream_options",
-    "temperature",
-    "text",
-    "tool_choice",
-    "top_logprobs",
-    "top_p",
-    "truncation",
-    "user",
-)
+OPTIONS = """
+    background context_management conversation include max_output_tokens max_tool_calls metadata
+    moderation parallel_tool_calls prompt prompt_cache_key prompt_cache_options
+    prompt_cache_retention reasoning safety_identifier service_tier store stream_options
+    temperature text tool_choice top_logprobs top_p truncation user
+"""
 
 
 # `gc=False`: JSON has no reference cycles, so the garbage collector can skip these structs.
@@ -77,7 +56,7 @@ class ResponsesItem(msgspec.Struct, gc=False):
 
 
 class ResponsesBody(msgspec.Struct, gc=False):
-    """A request body; its options are added below."""
+    """A request body without its options."""
 
     model: str | None = None
     input: str | list[ResponsesItem] | None = None
@@ -101,6 +80,9 @@ class ResponsesState(msgspec.Struct, frozen=True):
     history: History = msgspec.field(default_factory=History)
     tool_names: dict[str, str] = {}
     tools: tuple[Tool, ...] = ()
+
+
+EMPTY_STATE = ResponsesState()  # shared: a history is immutable
 
 
 class _ResponsesInputDetails(msgspec.Struct, gc=False):
@@ -167,15 +149,7 @@ class _ResponsesItemOnly(msgspec.Struct, gc=False):
     item: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_ResponsesBodyWithOptions = msgspec.defstruct(
-    "_ResponsesBodyWithOptions",
-    [(name, Any, msgspec.UNSET) for name in OPTIONS],
-    bases=(ResponsesBody,),
-    gc=False,
-)
-
-options = OptionPicker(_ResponsesBodyWithOptions, OPTIONS[0])
-body_decoder = LenientDecoder(cast("type[ResponsesBody]", _ResponsesBodyWithOptions))
+body_decoder = RequestDecoder(ResponsesBody, OPTIONS)
 tools_decoder: msgspec.json.Decoder[list[JSON] | None] = msgspec.json.Decoder(list[JSON] | None)
 conversation_decoder = msgspec.json.Decoder(ResponsesConversation)
 response_decoder = msgspec.json.Decoder(ResponsesResponse)

@@ -1,4 +1,4 @@
-"""What OpenAI refuses is refused here, in its own form; each rule can be switched off."""
+"""Requests that OpenAI rejects are rejected with its errors; each rule can be switched off."""
 
 import json
 from typing import Any
@@ -41,8 +41,8 @@ def output(id_: str) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": id_, "output": "done"}
 
 
-def items(*given: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"model": "m", "input": list(given), **more}
+def items(*value: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"model": "m", "input": list(value), **more}
 
 
 STRING = {"type": "string"}
@@ -101,7 +101,7 @@ CASES = [(Chat, "/v1/chat/completions", *case) for case in REFUSED_CHAT] + [
 
 
 @pytest.mark.parametrize("make, path, rule, body, param, part", CASES)
-def test_the_request_is_refused_unless_the_rule_is_off(
+def test_invalid_requests_are_rejected_unless_the_rule_is_off(
     make: type[Chat | Responses],
     path: str,
     rule: str,
@@ -109,22 +109,22 @@ def test_the_request_is_refused_unless_the_rule_is_off(
     param: str | None,
     part: str,
 ) -> None:
-    wire = HttpRequest("POST", path, {}, json.dumps(body).encode())
+    http_request = HttpRequest("POST", path, {}, json.dumps(body).encode())
     dialect: Dialect = make()
     with pytest.raises(ModelError) as raised:
-        dialect.decode(wire, ConversationStore())
+        dialect.decode(http_request, ConversationStore())
     assert raised.value.details["rule"] == rule
-    answer = dialect.encode_error(raised.value)
-    error = json.loads(answer.body)["error"]
-    assert (answer.status, error["type"]) == (400, "invalid_request_error")
+    response = dialect.encode_error(raised.value)
+    error = json.loads(response.body)["error"]
+    assert (response.status, error["type"]) == (400, "invalid_request_error")
     assert part in error["message"]
     assert param is None or error["param"] == param
-    assert answer.headers["x-offbook-rule"] == rule
-    assert answer.headers["x-should-retry"] == "false"
-    make(ALL_RULES - {rule}).decode(wire, ConversationStore())
+    assert response.headers["x-offbook-rule"] == rule
+    assert response.headers["x-should-retry"] == "false"
+    make(ALL_RULES - {rule}).decode(http_request, ConversationStore())
 
 
-def test_a_result_of_a_chat_stands_right_behind_its_call() -> None:
+def test_a_chat_result_must_follow_its_call() -> None:
     late = chat(USER, tool_calls("a"), USER, result("a"))
     with pytest.raises(ModelError, match="did not have response messages: a"):
         Chat().decode(
@@ -149,12 +149,12 @@ ACCEPTED_RESPONSES = [
 
 
 @pytest.mark.parametrize("body", [*ACCEPTED_CHAT, *ACCEPTED_RESPONSES])
-def test_what_openai_accepts_is_accepted(body: dict[str, Any]) -> None:
+def test_valid_requests_are_accepted(body: dict[str, Any]) -> None:
     dialect, path = (
         (Chat(), "/chat/completions") if "messages" in body else (Responses(), "/responses")
     )
-    wire = HttpRequest("POST", path, {}, json.dumps(body).encode())
-    assert dialect.decode(wire, ConversationStore()).prompt == "Hello"
+    http_request = HttpRequest("POST", path, {}, json.dumps(body).encode())
+    assert dialect.decode(http_request, ConversationStore()).prompt == "Hello"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_what_openai_accepts_is_accepted(body: dict[str, Any]) -> None:
         (b'{"model":"m","tools":7,"messages":[{"role":"user"}],"input":"x"}', "Invalid type"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_the_place(
+def test_invalid_types_are_rejected_with_their_path(
     dialect: Dialect, path: str, body: bytes, part: str
 ) -> None:
     with pytest.raises(ModelError) as raised:
@@ -181,5 +181,5 @@ def test_what_cannot_be_read_is_refused_with_the_place(
     assert part in raised.value.message
 
 
-def test_every_rule_has_its_sentence() -> None:
+def test_every_rule_has_a_description() -> None:
     assert all(sentence and not sentence.endswith(".") for sentence in RULES.values())

@@ -1,4 +1,4 @@
-"""Whatever is sent to a dialect, the answer is a request or the provider's error."""
+"""Every body is decoded to a request or rejected with the provider's error."""
 
 import json
 from typing import Any
@@ -26,49 +26,47 @@ values = strategies.values
 
 
 def places(value: Any, keys: Any) -> list[tuple[Any, Any]]:
-    """Every container in a value, with each of its keys."""
-    found: list[tuple[Any, Any]] = []
+    """Yield every container in a value with each of its keys."""
+    actual: list[tuple[Any, Any]] = []
     for key in keys:
-        found.append((value, key))
+        actual.append((value, key))
         inner = value[key]
         match inner:
             case dict():
-                found += places(value[key], list(value[key]))
+                actual += places(value[key], list(value[key]))
             case list():
-                found += places(value[key], range(len(value[key])))
+                actual += places(value[key], range(len(value[key])))
             case _:
                 pass
-    return found
+    return actual
 
 
-def read(dialect: Dialect, wire: HttpRequest) -> Request | ModelError:
+def read(dialect: Dialect, http_request: HttpRequest) -> Request | ModelError:
     try:
-        return dialect.decode(wire, ConversationStore())
+        return dialect.decode(http_request, ConversationStore())
     except ModelError as error:
         return error
 
 
 @pytest.mark.parametrize("dialect, path", CASES)
 @given(data=st.data())
-def test_a_request_with_anything_wrong_is_understood_or_refused(
-    dialect: Dialect, path: str, data: st.DataObject
-):
-    wire = dialect.build_request(data.draw(strategies.requests()), "http://host", "key")
-    body = json.loads(wire.body)
+def test_a_mutated_request_is_decoded_or_rejected(dialect: Dialect, path: str, data: st.DataObject):
+    http_request = dialect.build_request(data.draw(strategies.requests()), "http://host", "key")
+    body = json.loads(http_request.body)
     for _ in range(data.draw(st.integers(1, 3))):
         holder, key = data.draw(st.sampled_from(places(body, list(body))))
         holder[key] = data.draw(values)
     sent = HttpRequest("POST", path, {}, json.dumps(body).encode())
-    said = read(dialect, sent)
-    if isinstance(said, ModelError):
-        assert said.status == 400
-        told = json.loads(dialect.encode_error(said).body)
-        assert told.get("error", told)["message"] == said.message
+    reply = read(dialect, sent)
+    if isinstance(reply, ModelError):
+        assert reply.status == 400
+        rendered = json.loads(dialect.encode_error(reply).body)
+        assert rendered.get("error", rendered)["message"] == reply.message
 
 
 @pytest.mark.parametrize("dialect, path", CASES)
 @given(body=st.binary() | values.map(lambda value: json.dumps(value).encode()))
-def test_a_body_of_anything_is_refused(dialect: Dialect, path: str, body: bytes):
+def test_an_arbitrary_body_is_rejected(dialect: Dialect, path: str, body: bytes):
     with pytest.raises(ModelError) as caught:
         dialect.decode(HttpRequest("POST", path, {}, body), ConversationStore())
     assert caught.value.status == 400
@@ -86,16 +84,16 @@ NESTED = [
 
 @pytest.mark.parametrize("path, body", NESTED)
 @pytest.mark.parametrize("where", ["block", "option", "metadata", "tools"])
-def test_what_is_nested_too_deeply_is_refused(path: str, body: str, where: str):
+def test_a_deeply_nested_body_is_rejected(path: str, body: str, where: str):
     inside = f'[{{"type":"odd","odd":{DEEP if where == "block" else 1}}}]'
     text = body % inside
     if where == "tools":
         text = text[:-1] + f',"tools":[{{"odd":{DEEP}}}]}}'
     elif where != "block":
         text = text[:-1] + f',"{where}":{DEEP}}}'
-    wire = HttpRequest("POST", path, {}, text.encode())
-    dialect = detect_dialect(wire)
+    http_request = HttpRequest("POST", path, {}, text.encode())
+    dialect = detect_dialect(http_request)
     assert dialect is not None
     with pytest.raises(ModelError) as caught:
-        dialect.decode(wire, ConversationStore())
+        dialect.decode(http_request, ConversationStore())
     assert caught.value.status == 400

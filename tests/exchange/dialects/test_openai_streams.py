@@ -1,4 +1,4 @@
-"""Nothing that some client needs is ever left out of a stream.
+"""Streams have every field and event that a client requires.
 
 Each row is a part that was taken away from a stream on purpose, after which a real client failed.
 """
@@ -31,16 +31,16 @@ EVERY = {**REPLIES, **{stop: Reply((Text("a few words"),), stop) for stop in END
 
 def read_chat(reply: Reply) -> list[Event]:
     request = Request(model="m", stream=True, parameters={"stream_options": {"include_usage": 1}})
-    answer = Chat().encode(reply, request)
-    assert answer.chunks[-1] == b"data: [DONE]\n\n"
-    assert all(chunk.endswith(b"\n\n") and chunk.count(b"\n") == 2 for chunk in answer.chunks)
-    return [json.loads(event.data) for event in streaming.parse_sse(b"".join(answer.chunks[:-1]))]
+    response = Chat().encode(reply, request)
+    assert response.chunks[-1] == b"data: [DONE]\n\n"
+    assert all(chunk.endswith(b"\n\n") and chunk.count(b"\n") == 2 for chunk in response.chunks)
+    return [json.loads(event.data) for event in streaming.parse_sse(b"".join(response.chunks[:-1]))]
 
 
 def read_responses(reply: Reply) -> list[Event]:
-    answer = Responses().encode(reply, Request(model="m", stream=True))
-    events = list(streaming.parse_sse(b"".join(answer.chunks)))
-    assert len(events) == len(answer.chunks)
+    response = Responses().encode(reply, Request(model="m", stream=True))
+    events = list(streaming.parse_sse(b"".join(response.chunks)))
+    assert len(events) == len(response.chunks)
     read = [json.loads(event.data) for event in events]
     assert [event.name for event in events] == [event["type"] for event in read]
     return read
@@ -130,19 +130,19 @@ def each_item_is_announced(events: list[Event]) -> bool:
 
 
 def each_text_comes_in_deltas(events: list[Event]) -> bool:
-    said: dict[tuple[str, Any], str] = {}
+    reply: dict[tuple[str, Any], str] = {}
     for event in events:
         if event["type"].endswith(".delta"):
             kind = event["type"].removesuffix(".delta")
             key = (kind + event["item_id"], event.get("content_index"))
-            said[key] = said.get(key, "") + event["delta"]
-    whole: dict[tuple[str, Any], str] = {}
+            reply[key] = reply.get(key, "") + event["delta"]
+    complete: dict[tuple[str, Any], str] = {}
     for event in events:
         field = next((f for f in ("text", "refusal", "arguments", "input") if f in event), None)
         if field and event["type"].endswith(".done"):
             kind = event["type"].removesuffix(".done")
-            whole[kind + event["item_id"], event.get("content_index")] = event[field]
-    return said == {key: text for key, text in whole.items() if text}
+            complete[kind + event["item_id"], event.get("content_index")] = event[field]
+    return reply == {key: text for key, text in complete.items() if text}
 
 
 def each_number_follows_the_last(events: list[Event]) -> bool:
@@ -176,7 +176,7 @@ RESPONSES_NEEDS = [
 
 @pytest.mark.parametrize("reply", EVERY.values(), ids=EVERY)
 @pytest.mark.parametrize("need", CHAT_NEEDS)
-def test_a_chat_stream_leaves_nothing_out(
+def test_a_chat_stream_has_every_required_field(
     need: Callable[[list[Event]], bool], reply: Reply
 ) -> None:
     assert need(read_chat(reply))
@@ -184,13 +184,13 @@ def test_a_chat_stream_leaves_nothing_out(
 
 @pytest.mark.parametrize("reply", EVERY.values(), ids=EVERY)
 @pytest.mark.parametrize("need", RESPONSES_NEEDS)
-def test_a_responses_stream_leaves_nothing_out(
+def test_a_responses_stream_has_every_required_event(
     need: Callable[[list[Event]], bool], reply: Reply
 ) -> None:
     assert need(read_responses(reply))
 
 
-def test_the_first_call_comes_with_the_role() -> None:
+def test_the_first_call_is_in_the_delta_with_the_role() -> None:
     first = deltas(read_chat(REPLIES["call"]))[0]
     assert first["content"] is None
     assert first["tool_calls"][0]["function"] == {"name": "f", "arguments": ""}

@@ -1,4 +1,4 @@
-"""Every request that a real client once sent to OpenAI's endpoints is understood."""
+"""Requests captured from real OpenAI clients are decoded."""
 
 import json
 from pathlib import Path
@@ -17,13 +17,13 @@ PATHS = ("/v1/chat/completions", "/v1/responses")
 
 
 def captured() -> list[Any]:
-    found: list[Any] = []
+    actual: list[Any] = []
     for client in sorted((SHARED_DATA / "wire").glob("*")):
         files = sorted(client.glob("[0-9]*.json"))
         calls = [file for file in files if read(file).get("path") in PATHS]
         if calls:
-            found.append(pytest.param(calls, id=client.name))
-    return found
+            actual.append(pytest.param(calls, id=client.name))
+    return actual
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -38,16 +38,16 @@ def wire_of(record: dict[str, Any]) -> HttpRequest:
 
 
 def call_before(record: dict[str, Any]) -> Reply:
-    """What the server must have answered before, to judge by the results that come back."""
+    """Return the reply that must have preceded the results in this request."""
     outputs = [item for item in record["body"]["input"] if "call_id" in item]
     return Reply(tuple(ToolCall(item["call_id"], "some_tool") for item in outputs), "tool_use")
 
 
 @pytest.mark.external
 @pytest.mark.parametrize("files", captured())
-def test_every_captured_request_is_understood(files: list[Path], shared_data: Path) -> None:
+def test_every_captured_request_is_decoded(files: list[Path], shared_data: Path) -> None:
     assert shared_data.is_dir()
-    threads = ConversationStore()
+    store = ConversationStore()
     last: Request | None = None
     for file in files:
         record = read(file)
@@ -55,15 +55,15 @@ def test_every_captured_request_is_understood(files: list[Path], shared_data: Pa
             continue
         previous = record["body"].get("previous_response_id")
         if previous and last is not None:
-            threads.add(previous, last, call_before(record))
-        last = decode_one(record, threads)
+            store.add(previous, last, call_before(record))
+        last = decode_one(record, store)
 
 
-def decode_one(record: dict[str, Any], threads: ConversationStore) -> Request:
-    wire, body = wire_of(record), record["body"]
-    dialect = detect_dialect(wire)
+def decode_one(record: dict[str, Any], store: ConversationStore) -> Request:
+    http_request, body = wire_of(record), record["body"]
+    dialect = detect_dialect(http_request)
     assert dialect is not None
-    request = dialect.decode(wire, threads)
+    request = dialect.decode(http_request, store)
     assert request.model == body["model"]
     assert request.stream is body.get("stream", False)
     assert request.metadata["dialect"] == dialect.name
@@ -75,7 +75,7 @@ def decode_one(record: dict[str, Any], threads: ConversationStore) -> Request:
     )
     for message in request.messages:
         for result in message.results:
-            assert result.name, "the result is told which tool it comes from"
+            assert result.name, "the result has the name of its tool"
             assert all(isinstance(block, Text) and block.text for block in result.content)
     for key in ("tool_choice", "response_format", "text", "stream_options", "stop", "reasoning"):
         assert request.parameters.get(key) == body.get(key)
@@ -83,7 +83,7 @@ def decode_one(record: dict[str, Any], threads: ConversationStore) -> Request:
 
 
 @pytest.mark.external
-def test_codex_is_known_by_its_session(shared_data: Path) -> None:
+def test_codex_session_headers_are_in_the_metadata(shared_data: Path) -> None:
     record = read(shared_data / "wire" / "codex" / "01.json")
     request = decode_one(record, ConversationStore())
     for header in ("session-id", "thread-id", "x-codex-turn-metadata"):
@@ -93,7 +93,7 @@ def test_codex_is_known_by_its_session(shared_data: Path) -> None:
 
 
 @pytest.mark.external
-def test_codex_hides_its_tools_in_an_item_and_in_namespaces(shared_data: Path) -> None:
+def test_codex_tools_in_items_and_namespaces_are_decoded(shared_data: Path) -> None:
     request = decode_one(
         read(shared_data / "wire" / "codex-codemode-gpt6" / "01.json"), ConversationStore()
     )
@@ -103,15 +103,15 @@ def test_codex_hides_its_tools_in_an_item_and_in_namespaces(shared_data: Path) -
 
 
 @pytest.mark.external
-def test_codex_warms_up_before_it_asks(shared_data: Path) -> None:
+def test_a_prewarm_request_of_codex_asks_for_no_reply(shared_data: Path) -> None:
     folder = shared_data / "wire" / "codex-websocket"
-    threads = ConversationStore()
-    prewarm = decode_one(read(folder / "02.json"), threads)
+    store = ConversationStore()
+    prewarm = decode_one(read(folder / "02.json"), store)
     assert prewarm.metadata["generate"] is False
-    threads.add("resp_000000000001", prewarm, Reply())
+    store.add("resp_000000000001", prewarm, Reply())
     record = read(folder / "03.json")
     record["body"]["previous_response_id"] = "resp_000000000001"
-    asked = decode_one(record, threads)
-    assert asked.system.startswith(prewarm.system)
-    assert "generate" not in asked.metadata
-    assert all(message.role != "assistant" for message in asked.messages)
+    request = decode_one(record, store)
+    assert request.system.startswith(prewarm.system)
+    assert "generate" not in request.metadata
+    assert all(message.role != "assistant" for message in request.messages)

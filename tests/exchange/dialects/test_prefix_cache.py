@@ -1,4 +1,4 @@
-"""A body that was read before, and has grown, is read as if it were new."""
+"""A body with a cached prefix is decoded as if it were new."""
 
 import json
 from typing import Any
@@ -21,8 +21,8 @@ from tests.exchange.dialects import openai_strategies as strategies
 
 KEYS = {"chat": "messages", "responses": "input"}
 requests = {
-    "chat": strategies.requests(responses=False, options=OPTIONS[:4]),
-    "responses": strategies.requests(responses=True, options=OPTIONS[-3:]),
+    "chat": strategies.requests(responses=False, options=OPTIONS.split()[:4]),
+    "responses": strategies.requests(responses=True, options=OPTIONS.split()[-3:]),
 }
 
 
@@ -41,7 +41,7 @@ def worth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", KEYS)
 @given(data=st.data(), indent=st.sampled_from([None, 1]), first=st.booleans())
-def test_a_conversation_that_grows_is_read_as_if_it_were_new(
+def test_a_growing_conversation_decodes_like_a_new_one(
     name: str,
     data: st.DataObject,
     indent: int | None,
@@ -50,14 +50,14 @@ def test_a_conversation_that_grows_is_read_as_if_it_were_new(
     make = Chat if name == "chat" else Responses
     dialect = make(frozenset())
     request = data.draw(requests[name])
-    whole = json.loads(dialect.build_request(request, "http://127.0.0.1/v1", "key").body)
-    items = whole.pop(KEYS[name])
+    complete = json.loads(dialect.build_request(request, "http://127.0.0.1/v1", "key").body)
+    items = complete.pop(KEYS[name])
     for length in data.draw(st.lists(st.integers(1, len(items)), max_size=5)):
         grown: dict[str, Any] = {KEYS[name]: items[:length]}
-        body = {**grown, **whole} if first else {**whole, **grown}
-        wire = HttpRequest("POST", "/v1", {}, json.dumps(body, indent=indent).encode())
-        assert dialect.decode(wire, ConversationStore()) == make(frozenset()).decode(
-            wire, ConversationStore()
+        body = {**grown, **complete} if first else {**complete, **grown}
+        http_request = HttpRequest("POST", "/v1", {}, json.dumps(body, indent=indent).encode())
+        assert dialect.decode(http_request, ConversationStore()) == make(frozenset()).decode(
+            http_request, ConversationStore()
         )
 
 
@@ -65,20 +65,20 @@ def body_of(*items: Any, **more: Any) -> bytes:
     return json.dumps({"model": "m", **more, "items": list(items), "last": 1}).encode()
 
 
-def test_what_is_known_is_left_out() -> None:
+def test_a_cached_prefix_is_left_out() -> None:
     known: PrefixCache[str] = PrefixCache(find_items)
     first = body_of({"a": 1}, {"a": 2})
     known.add(first, first, "two")
     grown = body_of({"a": 1}, {"a": 2}, {"a": 3})
-    found = known.find(grown)
-    assert found is not None
-    assert found[0].state == "two"
-    assert json.loads(found[1]) == {"model": "m", "items": [{"a": 3}], "last": 1}
-    known.add(grown, found[1], "three", found[0])
-    again = known.find(grown)
-    assert again is not None
-    assert again[0].state == "three"
-    assert json.loads(again[1])["items"] == []
+    actual = known.find(grown)
+    assert actual is not None
+    assert actual[0].state == "two"
+    assert json.loads(actual[1]) == {"model": "m", "items": [{"a": 3}], "last": 1}
+    known.add(grown, actual[1], "three", actual[0])
+    decoded = known.find(grown)
+    assert decoded is not None
+    assert decoded[0].state == "three"
+    assert json.loads(decoded[1])["items"] == []
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_is_known_is_left_out() -> None:
         b"",
     ],
 )
-def test_what_is_not_the_same_is_not_known(body: bytes) -> None:
+def test_a_different_prefix_is_not_found(body: bytes) -> None:
     known: PrefixCache[str] = PrefixCache(find_items)
     first = body_of({"a": 1}, {"a": 2})
     known.add(first, first, "two")
@@ -98,20 +98,20 @@ def test_what_is_not_the_same_is_not_known(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [body_of(), b'{"items": [  ]}', b'{"items": "text"}', b"{}"])
-def test_nothing_is_not_worth_keeping(body: bytes) -> None:
+def test_an_empty_array_is_not_cached(body: bytes) -> None:
     known: PrefixCache[str] = PrefixCache(find_items)
     known.add(body, body, "nothing")
     assert known.find(body) is None
 
 
-def test_the_same_words_elsewhere_are_not_taken_for_the_array() -> None:
+def test_the_array_is_not_confused_with_an_equal_string() -> None:
     known: PrefixCache[str] = PrefixCache(find_items)
     body = body_of({"a": 1}, copy=[{"a": 1}])
     known.add(body, body, "one")
     assert known.find(body) is None
 
 
-def test_the_latest_are_kept_and_no_more_than_there_is_room_for(
+def test_the_cache_keeps_the_latest_within_its_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(conversations, "MAX_PREFIXES", 3)
@@ -126,24 +126,27 @@ def test_the_latest_are_kept_and_no_more_than_there_is_room_for(
     assert [known.find(body) is not None for body in (*bodies, last)] == [False] * 5 + [True]
 
 
-def test_an_error_names_its_place_in_the_whole_body() -> None:
+def test_an_error_has_its_index_in_the_whole_body() -> None:
     dialect = Chat()
-    said: list[Any] = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
-    first = HttpRequest("POST", "/v1", {}, json.dumps({"model": "m", "messages": said}).encode())
+    reply: list[Any] = [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi"},
+    ]
+    first = HttpRequest("POST", "/v1", {}, json.dumps({"model": "m", "messages": reply}).encode())
     assert isinstance(dialect.decode(first, ConversationStore()), Request)
-    said.append({"role": "robot"})
-    wrong = HttpRequest("POST", "/v1", {}, json.dumps({"model": "m", "messages": said}).encode())
+    reply.append({"role": "robot"})
+    wrong = HttpRequest("POST", "/v1", {}, json.dumps({"model": "m", "messages": reply}).encode())
     with pytest.raises(ModelError, match="robot") as raised:
         dialect.decode(wrong, ConversationStore())
     assert raised.value.details["param"] == "messages[2].role"
 
 
-def test_going_on_from_a_kept_response_forgets_what_was_read_here() -> None:
-    dialect, threads = Responses(frozenset()), ConversationStore()
-    threads.add("resp_1", Request(History([user("Before")])), Reply((Text("Hi"),)))
+def test_a_continued_response_does_not_use_the_cache() -> None:
+    dialect, store = Responses(frozenset()), ConversationStore()
+    store.add("resp_1", Request(History([user("Before")])), Reply((Text("Hi"),)))
     body: dict[str, Any] = {"input": [{"role": "user", "content": "Hello"}], "model": "m"}
-    dialect.decode(HttpRequest("POST", "/v1", {}, json.dumps(body).encode()), threads)
+    dialect.decode(HttpRequest("POST", "/v1", {}, json.dumps(body).encode()), store)
     body["input"].append({"role": "user", "content": "Again"})
     body["previous_response_id"] = "resp_1"
-    request = dialect.decode(HttpRequest("POST", "/v1", {}, json.dumps(body).encode()), threads)
+    request = dialect.decode(HttpRequest("POST", "/v1", {}, json.dumps(body).encode()), store)
     assert [message.text for message in request.messages] == ["Before", "Hi", "Hello", "Again"]
