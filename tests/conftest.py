@@ -1,4 +1,4 @@
-"""What every test may ask for."""
+"""Fixtures and settings of all tests."""
 
 import os
 import signal
@@ -7,38 +7,75 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# how long an example takes is the machine's matter, and no test asserts time
+# no deadline: no test asserts a time
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("unhurried"), derandomize=True)
 settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=10)
 settings.register_profile("thorough", settings.get_profile("unhurried"), max_examples=3000)
 settings.load_profile("unhurried")
 
-# started in the background, a shell lets its child ignore Ctrl-C, and the child's children as well
+# a shell makes background jobs ignore SIGINT, and their children too
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_DATA = ROOT.parent / "shared" / "data"
-if (ROOT / ".clients").is_dir():  # where ./dev clients puts what it installs
+if (ROOT / ".clients").is_dir():  # installed by ./dev clients
     os.environ.setdefault("OFFBOOK_CLIENTS", str(ROOT / ".clients"))
+
+# `./dev test --quick` leaves these out: they start processes, or import SDKs and frameworks.
+SLOW_PATHS = [
+    "architecture/test_borders.py",
+    "architecture/test_capability.py",
+    "docs/test_examples.py",
+    "exchange/dialects/test_anthropic_client.py",
+    "exchange/dialects/test_chat_client.py",
+    "exchange/dialects/test_functions_client.py",
+    "exchange/dialects/test_gemini_client.py",
+    "exchange/dialects/test_responses_client.py",
+    "goldens/test_categories.py",
+    "goldens/test_completeness.py",
+    "matrix",
+    "pytest_offbook",
+    "runs/test_command_recording.py",
+    "runs/test_determinism.py",
+    "runs/test_killed.py",
+    "runs/test_real_clients.py",
+    "sources/cassette/test_journal.py",
+    "sources/inprocess/test_sdks.py",
+    "sources/server/test_clients.py",
+    "subjects/clis",
+    "subjects/frameworks",
+    "surfaces",
+    "test_one_playbook.py",
+    "testing/test_subjects.py",
+    "testing/test_wrong_implementations.py",
+    "workflows/test_workflows_cli.py",
+]
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    if os.environ.get("OFFBOOK_TEST_QUICK") and collection_path.is_relative_to(ROOT / "tests"):
+        path = collection_path.relative_to(ROOT / "tests").as_posix()
+        return True if path in SLOW_PATHS else None
+    return None
 
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The root of the checkout."""
+    """Return the root of the checkout."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def unwatched() -> dict[str, str]:
-    """The environment for a process that coverage must not watch: it imports, and takes time."""
+    """Return an environment without coverage, for processes whose imports or time are measured."""
     return {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE_")}
 
 
 @pytest.fixture
 def shared_data(request: pytest.FixtureRequest) -> Path:
-    """The shared data beside the checkout; only for tests marked ``external``."""
+    """Return the shared data next to the checkout, for tests marked `external`."""
     if request.node.get_closest_marker("external") is None:
         pytest.fail("a test that reads shared_data is marked @pytest.mark.external")
     return SHARED_DATA
@@ -47,7 +84,7 @@ def shared_data(request: pytest.FixtureRequest) -> Path:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if SHARED_DATA.is_dir():
         return
-    absent = pytest.mark.skip(reason="external: ../shared/data is not beside this checkout")
+    skip = pytest.mark.skip(reason="external: ../shared/data does not exist")
     for item in items:
         if item.get_closest_marker("external"):
-            item.add_marker(absent)
+            item.add_marker(skip)
