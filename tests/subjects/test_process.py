@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,10 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.errors import UsageError
+from offbook.errors import DeadlineExceeded, UsageError
 from offbook.secrets import MASK, hide_secrets
 from offbook.subjects import process
-from offbook.subjects.process import OutputCollector, ProcessResult, isolated_env, run_process
+from offbook.subjects.process import (
+    OutputCollector,
+    ProcessResult,
+    isolated_env,
+    run_foreground,
+    run_process,
+)
 from offbook.trace.hub import Hub
 from tests.clients import is_alive
 
@@ -145,3 +154,49 @@ def test_no_secret_is_emitted_in_pieces(cuts: list[int]):
 async def test_a_missing_command_is_an_error(tmp_path: Path):
     with pytest.raises(UsageError, match="command not found: 'claud-code-x'"):
         await run_process(["claud-code-x"], cwd=tmp_path, env=isolated_env(tmp_path), deadline=5)
+
+
+def test_a_foreground_command_returns_its_exit_code_and_the_first_bytes_of_output(
+    capfdbinary: pytest.CaptureFixture[bytes],
+):
+    command = [sys.executable, "-c", "import sys; print('abcdef'); sys.exit(3)"]
+    assert run_foreground(command, os.environ, 20) == (3, "")
+    assert run_foreground(command, os.environ, 20, keep=100) == (3, "abcdef\n")
+    assert run_foreground(command, os.environ, 20, keep=4, echo=False) == (
+        3,
+        "abcd\n… 3 more bytes\n",
+    )
+    assert capfdbinary.readouterr().out == b"abcdef\nabcdef\n"
+
+
+def test_the_deadline_of_a_foreground_command_kills_its_tree(tmp_path: Path):
+    pid_file = tmp_path / "pid"
+    script = f"setsid sleep 300 & echo $! > {pid_file}; sleep 300"
+    with pytest.raises(DeadlineExceeded, match=r"still running after 0\.5 s"):
+        run_foreground(["sh", "-c", script], os.environ, 0.5)
+    assert not is_alive(int(pid_file.read_text()))
+
+
+FOREGROUND = """
+import os, sys
+from offbook.subjects.process import run_foreground
+print("result", run_foreground(["sh", "-c", sys.argv[1]], os.environ, 60), flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "script",
+    ["trap 'echo cleaned; exit 7' INT; echo up; sleep 60 & wait", "trap '' INT; echo up; sleep 60"],
+    ids=["handles SIGINT", "ignores SIGINT"],
+)
+def test_signals_end_a_foreground_command_with_code_130(number: int, script: str):
+    command = [sys.executable, "-c", FOREGROUND, script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ours:
+        assert ours.stdout is not None
+        assert ours.stdout.readline() == "up\n"
+        ours.send_signal(number)
+        output = ours.stdout.read()
+    assert "result (130, '')" in output
+    assert ("cleaned" in output) == ("cleaned" in script)
+    assert ours.returncode == 0

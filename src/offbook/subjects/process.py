@@ -225,8 +225,12 @@ def run_foreground(
         def interrupt() -> None:
             nonlocal interrupted
             interrupted = True
+            loop = asyncio.get_running_loop()
+            if not output.pid:  # it is still being started
+                loop.call_later(0.01, interrupt)
+                return
             _signal_group(output.pid, signal.SIGINT)
-            asyncio.get_running_loop().call_later(GRACE, supervision.cancel)
+            loop.call_later(GRACE, supervision.cancel)
 
         with _handle_signals(interrupt):
             return await supervision
@@ -377,8 +381,9 @@ async def _kill_tree(leader: int, mark: str) -> tuple[int, ...]:
 
 
 def _signal_group(leader: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, number)
+    if leader > 0:  # 0 would be our own group
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, number)
 
 
 def _find_marked(mark: str) -> list[tuple[int, int]]:
