@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count, repeat
 from pathlib import Path
@@ -177,7 +177,7 @@ def ready(process: subprocess.Popen[bytes]) -> int:
 
 
 @contextmanager
-def started(*command: str, port: int = 0) -> Iterator[tuple[int, int]]:
+def started(*command: str, port: int = 0) -> Generator[tuple[int, int]]:
     """Start a server on the first core; yield its process id and its port."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL

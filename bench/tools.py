@@ -157,9 +157,17 @@ def measure_sessions() -> Iterator[Row]:
         yield ("inspect and assert", "jq is missing: not compared", True)
     session = Path(setup("bench-long").workspace_path) / "session.jsonl"
     size = write_session(session) / 1024**2
-    inspect = [OFFBOOK, "inspect", "bench-long", "--json", "--filter", json.dumps(FILTER)]
-    judge = [OFFBOOK, "assert", "bench-long", json.dumps(WANTED)]
-    hear = [OFFBOOK, "assert", "bench-long", json.dumps(SAYS)]
+    inspect = [
+        OFFBOOK,
+        "workspace",
+        "inspect",
+        "bench-long",
+        "--json",
+        "--filter",
+        json.dumps(FILTER),
+    ]
+    judge = [OFFBOOK, "workspace", "assert", "bench-long", json.dumps(WANTED)]
+    hear = [OFFBOOK, "workspace", "assert", "bench-long", json.dumps(SAYS)]
     for name, command, program in (
         ("inspect", inspect, JQ),
         ("assert", judge, SEARCH),
@@ -193,12 +201,12 @@ def measure_commands() -> Iterator[Row]:
     for _ in range(3):
         for name, words in commands.items():
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([OFFBOOK, *words], check=True, capture_output=True)
+            subprocess.run([OFFBOOK, "workspace", *words], check=True, capture_output=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             costs[name].append(used * 1e3)
     for name, found in costs.items():
-        yield (f"  offbook {name}", f"{min(found):.0f} ms", min(found) < theirs)
+        yield (f"  offbook workspace {name}", f"{min(found):.0f} ms", min(found) < theirs)
 
 
 def measure_greeting() -> Iterator[Row]:

@@ -15,7 +15,6 @@ import click
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.exchange.dialects.validation import RULES
 
 FILE_PATH = click.Path(path_type=Path)
 PORT_NUMBER = click.IntRange(0, 65_535)
@@ -47,9 +46,15 @@ lenient_option = click.option(
     metavar="RULE",
     help="Accept requests that break this provider rule; repeatable.",
 )
-LENIENT_RULES_HELP = "\n\n\b\nRules for --lenient; all are enforced by default:\n" + "\n".join(
-    f"  {name:<20} {description}" for name, description in RULES.items()
-)
+
+
+def lenient_rules_help() -> str:
+    """Return the list of rules for the help of commands with `--lenient`."""
+    # Late: the dialects take 35 ms to import, and most commands do not have the option.
+    from offbook.exchange.dialects.validation import RULES
+
+    rules = "\n".join(f"  {name:<20} {description}" for name, description in RULES.items())
+    return f"\n\n\b\nRules for --lenient; all are enforced by default:\n{rules}"
 
 
 def read_value(text: str, name: str) -> Any:

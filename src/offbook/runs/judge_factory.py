@@ -1,8 +1,10 @@
 """Builds a judge from its name: a file, a provider, a client or a command.
 
-judge = JudgeConfig("judge.yaml").build(folder)            # a playbook, mocks or a cassette
-judge = JudgeConfig("anthropic", model="…", env=keys).build(folder)
-judge = JudgeConfig(backend="claude", judge="judge.yaml").build(folder)
+    judge = JudgeConfig("judge.yaml").build(folder)            # a playbook, mocks or a cassette
+    judge = JudgeConfig("anthropic", model="…", env=keys).build(folder)
+    judge = JudgeConfig(backend="claude", judge="judge.yaml").build(folder)
+
+Each is a `ModelSource`, so a judge can be traced, recorded and replayed like any model.
 """
 
 from __future__ import annotations

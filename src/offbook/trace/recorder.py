@@ -13,11 +13,12 @@ from offbook.determinism.clock import SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.secrets import hide_bytes, known_secrets
 from offbook.trace.events import Event, trace_header
-from offbook.trace.hub import Hub
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
+
+    from offbook.trace.hub import Hub
 
 COLLECT_TRACES = "OFFBOOK_COLLECT_TRACES"
 """The folder that gets a copy of every trace of a process, to compare two runs of it."""
@@ -149,6 +150,9 @@ def record_trace(path: Path | None, **options: Any) -> Generator[Hub]:
 
     The options are those of `Recorder`.
     """
+    # Late: the hub imports asyncio (30 ms), which commands that only read a trace do not need.
+    from offbook.trace.hub import Hub
+
     clock = SystemClock()
     hub = Hub(clock)
     if path is None:

@@ -1,6 +1,8 @@
 """Scripted answers in place of an agent: `mock_responses`.
 
-MockBackend([{"hat": "planner", "output": "…"}, {"output": "LOOP_COMPLETE"}])
+    MockBackend([{"hat": "planner", "output": "…"}, {"output": "LOOP_COMPLETE"}])
+
+A response is used once. One with a `hat` or a `trigger_pattern` waits for a matching prompt.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Runs scenarios: each attempt in a new workspace, several scenarios at once.
 
-results = await run_scenarios(find_scenarios([Path("scenarios/")]))
-all(result.passed for result in results)
+    results = await run_scenarios(find_scenarios([Path("scenarios/")]))
+    all(result.passed for result in results)
+
+A scenario calls the same tools as a person would: setup, run, check, evaluate, report, cleanup.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from offbook.trace.reader import Trace
 from offbook.workflows.loop_tools import record, run
 from offbook.workflows.scenario import FailureKind, RetryPolicy, Scenario, slug
 from offbook.workflows.snapshots import PENDING_SUFFIX, in_ci
-from offbook.workflows.tools import REPORTS, CheckResult, check, cleanup, report, setup
+from offbook.workflows.tools import CheckResult, check, cleanup, find_report, report, setup
 from offbook.workflows.workspace import CASSETTES, Workspace, Workspaces
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ def write_reports(results: Sequence[ScenarioResult], paths: Mapping[str, Path]) 
     """Write one report of all scenarios for each format with a path."""
     suites = [result.suite for result in results if result.suite is not None]
     for name, path in paths.items():
-        write_atomic(path, REPORTS[name].render(*suites))
+        write_atomic(path, find_report(name).render(*suites))
 
 
 async def run_scenario(
@@ -219,7 +221,7 @@ async def _run_attempt(
                 history=history,
                 trace_path=attempt.session,
             )
-            suffix = f"{step.format}.{REPORTS[step.format].suffix}"
+            suffix = f"{step.format}.{find_report(step.format).suffix}"
             target = folder / f"{slug(scenario.name)}.{suffix}"
             attempt.reports.append(str(copy_atomic(Path(written.report_path), target)))
         attempt.suite = collect_suite(

@@ -14,11 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.checks.file_assertions import SnapshotMatches
 from offbook.checks.snapshot import (
     SNAPSHOT_FOLDER,
     Snapshot,
@@ -31,6 +30,9 @@ from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import write_atomic
 from offbook.trace.redaction import Redaction
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
+
+if TYPE_CHECKING:
+    from offbook.checks.file_assertions import SnapshotMatches
 
 INITIAL, CURRENT = "initial", "current"  # after the setup; now
 PENDING_SUFFIX = ".pending.json"

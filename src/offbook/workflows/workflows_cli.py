@@ -1,12 +1,11 @@
 """The commands of this capability: `offbook scenario` and `offbook workspace`.
 
 Each command parses its options and calls the test tool of the same name. The tools are imported
-inside the commands: `offbook workspace --help` imports none of them.
+inside the commands: `offbook workspace inspect` needs a tenth of the modules of `run`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
 from pathlib import Path
@@ -86,6 +85,8 @@ def run_scenario_files(
     **combined: Path | None,
 ) -> int:
     """Run scenario files and folders of them, in parallel."""
+    import asyncio
+
     import msgspec
 
     from offbook.workflows.scenario import find_scenarios

@@ -12,10 +12,10 @@ import msgspec
 
 from offbook.cli_options import (
     FILE_PATH,
-    LENIENT_RULES_HELP,
     deadline_option,
     json_option,
     lenient_option,
+    lenient_rules_help,
     print_json,
     trace_option,
     use_colour,
@@ -57,7 +57,7 @@ Exit codes:
 SHOWN_FAULTS = 10
 
 
-@click.command("run", epilog=RUN_EXAMPLE + LENIENT_RULES_HELP)
+@click.command("run", epilog=RUN_EXAMPLE + lenient_rules_help())
 @click.argument("command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--playbook", type=FILE_PATH, metavar="FILE", help="The model: a playbook, mocks or a cassette."

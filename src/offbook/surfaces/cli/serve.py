@@ -10,9 +10,9 @@ import click
 
 from offbook.cli_options import (
     FILE_PATH,
-    LENIENT_RULES_HELP,
     PORT_NUMBER,
     lenient_option,
+    lenient_rules_help,
     trace_option,
 )
 
@@ -44,7 +44,7 @@ Over HTTP it listens on loopback only, and needs offbook[mcp].
 AMOUNT = click.FloatRange(min=0)
 
 
-@click.command("serve", epilog=SERVE_EXAMPLE + LENIENT_RULES_HELP)
+@click.command("serve", epilog=SERVE_EXAMPLE + lenient_rules_help())
 @click.argument("file", type=FILE_PATH)
 @click.option(
     "--port", default=4111, show_default=True, type=PORT_NUMBER, help="0 selects a free port."
