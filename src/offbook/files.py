@@ -23,7 +23,6 @@ from typing import Any, BinaryIO, TypeVar, cast, get_type_hints
 import msgspec
 
 from offbook.errors import FormatError, UsageError, did_you_mean
-from offbook.yaml_files import parse_yaml
 
 T = TypeVar("T")
 MAX_FILE_SIZE = 256 * 1024 * 1024
@@ -89,7 +88,12 @@ def parse_json(raw: str | bytes, path: Path | str = "", line: int | None = None)
 def read_document(path: Path, kind: type[T]) -> T:
     """Return a YAML or JSON file as a struct."""
     text = read_text(path)
-    value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
+    if path.suffix == ".json":
+        value = parse_json(text, path)
+    else:
+        from offbook.yaml_files import parse_yaml  # most runs read no YAML
+
+        value = parse_yaml(text, path)
     return convert(value, kind, path=path, text=text)
 
 

@@ -16,7 +16,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from offbook.errors import UsageError
-from offbook.exchange.dialects.validation import ALL_RULES, rules_except
 from offbook.exchange.tool_aliases import AliasedSource, ToolAlias, ToolAliases, parse_tool_aliases
 from offbook.subjects.subject import HasMockedTools, HasToolAliases, RunContext, Subject
 from offbook.trace.instrument import TracedSource
@@ -60,7 +59,7 @@ class Wiring:
         self._hub = hub
         self._urls = tuple(urls)
         self._allow = tuple(allow)
-        self._lenient = tuple(ALL_RULES - rules_except(lenient))
+        self._lenient = _known_rules(tuple(lenient))
         if self._lenient and subject.model_access == "call":
             # The rules of the providers are checked on the wire, and this subject has none.
             raise UsageError(
@@ -94,6 +93,7 @@ class Wiring:
     def _create_endpoint(self, *, tools: bool) -> Endpoint:
         if self._subject.model_access == "endpoint":
             return serve_source(self._source, self._hub, tools=tools, lenient=self._lenient)
+        from offbook.exchange.dialects.validation import rules_except
         from offbook.exchange.providers import dialect_detector
         from offbook.sources.server.endpoint import Endpoint
 
@@ -162,3 +162,12 @@ def _shared_server(process_id: int) -> Server:
 
     atexit.register(close)
     return server
+
+
+def _known_rules(lenient: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the provider rules to switch off, or raise for an unknown one."""
+    if not lenient:
+        return ()
+    from offbook.exchange.dialects.validation import ALL_RULES, rules_except
+
+    return tuple(ALL_RULES - rules_except(lenient))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 from offbook.determinism.clock import stable_id
 from offbook.errors import OffbookError
 from offbook.files import copy_atomic
-from offbook.reports.terminal import render_last_lines
 from offbook.runs.api import drive, session
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import in_event_loop
@@ -134,6 +133,8 @@ class Offbook:
 
     def render_traces(self) -> str:
         """Return the last lines of each trace, as trees."""
+        from offbook.reports.terminal import render_last_lines
+
         trees: list[str] = []
         for trace in self.traces:
             try:

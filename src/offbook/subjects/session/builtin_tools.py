@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Tool
-from offbook.subjects.process import run_shell
 from offbook.subjects.session.tools import ToolOutcome, error_outcome
 
 if TYPE_CHECKING:
@@ -57,6 +56,8 @@ EDIT = Tool(
 
 async def run_bash(params: dict[str, Any], ctx: Context) -> ToolOutcome:
     """Run a shell command; its background processes are killed when it ends."""
+    from offbook.subjects.process import run_shell  # a session without shell calls starts faster
+
     timeout = params.get("timeout", TIMEOUT)
     result, dropped = await run_shell(params["command"], cwd=ctx.cwd, deadline=timeout)
     text = _shorten(result.stdout, dropped)
