@@ -1,4 +1,4 @@
-"""The test tools through the client of the official SDK, and through what no client would send."""
+"""The MCP server, with the client of the official SDK and with invalid messages."""
 
 import asyncio
 import json
@@ -56,12 +56,12 @@ CONNECTIONS: dict[str, Connect] = {
 
 @pytest.fixture(params=CONNECTIONS.values(), ids=list(CONNECTIONS))
 def connect(request: pytest.FixtureRequest, workspaces: Path) -> Connect:
-    """A client of the server, over each way there is."""
+    """A client of the server, over each transport."""
     return request.param
 
 
 async def ask(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What the tool answers; it must be no error, and the text must say the same."""
+    """Return the result of a tool, which must not be an error and whose text must be equal."""
     answer = await client.call_tool(tool, arguments)
     [said] = answer.content
     assert not answer.is_error, said
@@ -71,8 +71,8 @@ async def ask(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return answer.structured_content
 
 
-async def complain(client: Client, tool: str, **arguments: Any) -> str:
-    """What the tool says is wrong."""
+async def call_for_error(client: Client, tool: str, **arguments: Any) -> str:
+    """Return the error message of a tool."""
     answer = await client.call_tool(tool, arguments)
     [said] = answer.content
     assert answer.is_error
@@ -81,7 +81,7 @@ async def complain(client: Client, tool: str, **arguments: Any) -> str:
     return said.text
 
 
-async def test_every_tool_is_told_with_a_good_schema(connect: Connect):
+async def test_every_tool_has_a_valid_schema(connect: Connect):
     async with connect() as client:
         assert client.instructions is not None
         tools = (await client.list_tools()).tools
@@ -95,7 +95,7 @@ async def test_every_tool_is_told_with_a_good_schema(connect: Connect):
         assert "workspace_id" in tool.input_schema["required"]
 
 
-async def test_an_agent_tests_a_flow_from_its_setup_to_its_cleanup(connect: Connect):
+async def test_an_agent_tests_a_flow_from_setup_to_cleanup(connect: Connect):
     async with connect() as client:
         await ask(client, "test_setup", workspace_id="flow_test")
         ran = await ask(
@@ -138,15 +138,15 @@ async def test_an_agent_tests_a_flow_from_its_setup_to_its_cleanup(connect: Conn
         ("test_cleanup", {"workspace_id": "heer"}, "did you mean 'here'?"),
     ],
 )
-async def test_what_is_wrong_is_told_to_the_agent(
+async def test_errors_are_reported_to_the_agent(
     workspaces: Path, tool: str, arguments: dict[str, Any], told: str
 ):
     async with Client(build_server()) as client:
         await ask(client, "test_setup", workspace_id="here")
-        assert told in await complain(client, tool, **arguments)
+        assert told in await call_for_error(client, tool, **arguments)
 
 
-async def test_callers_at_once_do_not_disturb_each_other(workspaces: Path):
+async def test_parallel_callers_are_independent(workspaces: Path):
     async def play(client: Client, name: str) -> dict[str, Any]:
         await ask(client, "test_setup", workspace_id=name)
         return await ask(client, "test_run", workspace_id=name, task=name, mock_responses=FLOW)
@@ -162,7 +162,7 @@ async def test_callers_at_once_do_not_disturb_each_other(workspaces: Path):
     assert {(ran["exit_code"], ran["iterations"]) for ran in runs} == {(0, 2)}
 
 
-async def test_a_run_tells_how_far_it_is_to_whoever_wants_to_hear(connect: Connect):
+async def test_a_run_reports_progress_on_request(connect: Connect):
     heard: list[tuple[float, float | None, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -178,14 +178,14 @@ async def test_a_run_tells_how_far_it_is_to_whoever_wants_to_hear(connect: Conne
     assert len(heard) == 2
 
 
-async def test_a_tool_that_is_not_there_is_named_with_the_nearest(workspaces: Path):
+async def test_an_unknown_tool_suggests_the_nearest(workspaces: Path):
     async with stdio() as client:
         with pytest.raises(MCPError, match="did you mean 'test_run'"):
             await client.call_tool("test_runn", {})
 
 
 def converse(*lines: str) -> list[dict[str, Any]]:
-    """What the server answers to these lines, then to their end."""
+    """Return the answers of the server to these lines and the end of input."""
     ended = subprocess.run(
         [sys.executable, "-m", "offbook", "mcp"],
         input="".join(f"{line}\n" for line in lines),
@@ -213,7 +213,7 @@ def request(method: str, number: int = 1, **params: Any) -> str:
         (request("tools/call", name="no_such"), -32602),
     ],
 )
-def test_what_is_no_request_is_refused_and_the_next_answered(line: str, code: int):
+def test_an_invalid_request_is_rejected_and_the_next_is_answered(line: str, code: int):
     refused, answered = converse(line, request("ping", 2))
     assert refused["error"]["code"] == code
     assert answered == {"jsonrpc": "2.0", "id": 2, "result": {}}
@@ -222,12 +222,12 @@ def test_what_is_no_request_is_refused_and_the_next_answered(line: str, code: in
 @pytest.mark.parametrize(
     "wanted, given", [("2024-11-05", "2024-11-05"), ("1999-01-01", "2025-11-25")]
 )
-def test_a_version_that_is_known_is_spoken(wanted: str, given: str):
+def test_a_known_protocol_version_is_used(wanted: str, given: str):
     [answer] = converse(request("initialize", protocolVersion=wanted))
     assert answer["result"]["protocolVersion"] == given
 
 
-def test_a_greeting_is_answered_without_the_sdk(unwatched: dict[str, str]):
+def test_initialize_does_not_import_the_sdk(unwatched: dict[str, str]):
     code = (
         "import sys\n"
         "from offbook.surfaces.cli import main\n"
@@ -247,11 +247,13 @@ def test_a_greeting_is_answered_without_the_sdk(unwatched: dict[str, str]):
     assert json.loads(ended.stdout)["result"]["serverInfo"]["name"] == "offbook"
 
 
-async def test_each_row_of_the_error_table_is_told_to_the_agent(workspaces: Path):
+async def test_each_row_of_the_error_table_is_reported(workspaces: Path):
     slow = [{"output": "late", "delay_ms": 60_000}]
     async with Client(build_server()) as client:
         made = await ask(client, "test_setup", workspace_id="t")
-        assert "available: t" in await complain(client, "test_inspect", workspace_id="unknown")
+        assert "available: t" in await call_for_error(
+            client, "test_inspect", workspace_id="unknown"
+        )
 
         dry = await ask(
             client, "test_run", workspace_id="t", task="Go", mock_responses=[{"output": TASK}]
@@ -276,7 +278,7 @@ async def test_each_row_of_the_error_table_is_told_to_the_agent(workspaces: Path
         assert checked["results"][0]["message"] == "gone.py is missing"
 
         break_line(Path(made["workspace_path"]) / "session.jsonl", 3)
-        told = await complain(client, "test_assert", workspace_id="t", assertions=wanted)
+        told = await call_for_error(client, "test_assert", workspace_id="t", assertions=wanted)
         assert "session.jsonl:3: the session is corrupt" in told
 
 

@@ -17,7 +17,7 @@ import pytest
 from mcp.client.client import Client
 
 from offbook.surfaces.mcp_server import describe_tools
-from tests.surfaces.test_mcp import FLOW, ask, complain
+from tests.surfaces.test_mcp import FLOW, ask, call_for_error
 
 COMMAND = [sys.executable, "-m", "offbook", "mcp", "--http", "--port"]
 
@@ -51,7 +51,7 @@ async def play(client: Client, name: str) -> dict[str, Any]:
     return checked
 
 
-async def test_callers_at_once_do_not_disturb_each_other(url: str):
+async def test_parallel_callers_are_independent(url: str):
     async with Client(url) as one, Client(url) as other, Client(url, mode="legacy") as third:
         names = [
             (c, f"{who}-{n}")
@@ -64,7 +64,7 @@ async def test_callers_at_once_do_not_disturb_each_other(url: str):
         assert all(told["deleted"] for told in await asyncio.gather(*gone))
 
 
-async def test_of_two_who_want_one_name_one_gets_it_and_the_other_is_told(url: str):
+async def test_one_of_two_workspaces_of_the_same_name_is_an_error(url: str):
     async with Client(url) as one, Client(url) as other:
         clients = (one, other) * 5
         answers = await asyncio.gather(
@@ -73,11 +73,11 @@ async def test_of_two_who_want_one_name_one_gets_it_and_the_other_is_told(url: s
         assert sum(not answer.is_error for answer in answers) == 1
         told = {str(answer.content) for answer in answers if answer.is_error}
         assert all("'same' exists already" in text for text in told)
-        left = await complain(one, "test_inspect", workspace_id="same")
+        left = await call_for_error(one, "test_inspect", workspace_id="same")
         assert "has no session yet" in left
 
 
-async def test_a_run_that_takes_its_time_keeps_nobody_waiting(url: str):
+async def test_a_slow_run_does_not_block_other_callers(url: str):
     slow = [{"output": "late", "delay_ms": 600_000}]
     async with Client(url) as one, Client(url) as other:
         await ask(one, "test_setup", workspace_id="slow")
@@ -93,7 +93,7 @@ async def test_a_run_that_takes_its_time_keeps_nobody_waiting(url: str):
         await asyncio.gather(work, return_exceptions=True)
 
 
-async def test_the_tools_are_told_as_over_stdio_and_errors_help(url: str):
+async def test_tools_and_errors_are_the_same_as_over_stdio(url: str):
     async with Client(url) as client:
         tools = (await client.list_tools()).tools
         told = {tool.name: (tool.input_schema, tool.output_schema) for tool in tools}
@@ -101,14 +101,16 @@ async def test_the_tools_are_told_as_over_stdio_and_errors_help(url: str):
             tool["name"]: (tool["inputSchema"], tool.get("outputSchema"))
             for tool in json.loads(json.dumps(describe_tools()))
         }
-        assert "did you mean 'workspace_id'?" in await complain(client, "test_setup", workspace="x")
-        assert "did you mean 'test_run'" in await complain(client, "test_runn")
+        assert "did you mean 'workspace_id'?" in await call_for_error(
+            client, "test_setup", workspace="x"
+        )
+        assert "did you mean 'test_run'" in await call_for_error(client, "test_runn")
         wrong = {"workspace_id": "w", "task": "x", "mock_responses": [{"outptu": "x"}]}
         await ask(client, "test_setup", workspace_id="w")
-        assert "expected fields: output" in await complain(client, "test_run", **wrong)
+        assert "expected fields: output" in await call_for_error(client, "test_run", **wrong)
 
 
-def test_a_port_that_is_taken_is_named_with_the_way_out(workspaces: Path):
+def test_a_port_in_use_is_reported_with_a_fix(workspaces: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = subprocess.run(
@@ -119,7 +121,7 @@ def test_a_port_that_is_taken_is_named_with_the_way_out(workspaces: Path):
     assert "--port 0" in ended.stderr
 
 
-async def test_a_run_tells_one_caller_how_far_it_is_and_another_what_came_of_it(url: str):
+async def test_progress_and_results_reach_their_callers(url: str):
     heard: list[str | None] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -131,5 +133,7 @@ async def test_a_run_tells_one_caller_how_far_it_is_and_another_what_came_of_it(
         await one.call_tool("test_run", about, progress_callback=hear)
         told = await ask(other, "test_inspect", workspace_id="told", format="timeline")
         assert [moment["hat"] for moment in told["timeline"]] == ["planner", "builder"]
-        assert "did you mean 'told'" in await complain(other, "test_cleanup", workspace_id="tolt")
+        assert "did you mean 'told'" in await call_for_error(
+            other, "test_cleanup", workspace_id="tolt"
+        )
     assert heard == ["iteration 1: planner", "iteration 2: builder"]

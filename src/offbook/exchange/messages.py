@@ -74,6 +74,7 @@ class ToolCall(Block, frozen=True, omit_defaults=True, tag_field="type", tag="to
     custom: bool = False
 
 
+# The tag `foreign` is part of recorded traces and cassettes.
 class RawBlock(Block, frozen=True, omit_defaults=True, tag_field="type", tag="foreign"):
     """A block that only one dialect can represent (a document, a web search), as sent."""
 
@@ -162,6 +163,7 @@ def extend_digest(digest: str, message: Message) -> str:
         encoded = _encode_sorted(message)
     except (TypeError, ValueError, RecursionError):  # `details` of a result can be any object
         encoded = repr(message).encode()
+    # Twelve bytes: short enough to be part of a reply id, and long enough to be unique.
     return blake2b(digest.encode() + encoded, digest_size=12).hexdigest()
 
 
@@ -214,6 +216,7 @@ class History(Sequence[Message]):
 
     def plus(self, *messages: Message) -> History:
         """Return the history with these messages at its end; this one does not change."""
+        # Without `__init__`, which would copy the messages into another log.
         longer = History.__new__(History)
         longer._log = self._log.append(self._length, messages)  # noqa: SLF001 - the same class
         longer._length = self._length + len(messages)  # noqa: SLF001 - as above
@@ -256,6 +259,7 @@ class History(Sequence[Message]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, History):
             return NotImplemented
+        # The digests are cached, so that comparing long histories does not compare messages.
         return len(self) == len(other) and self.digest() == other.digest()
 
     def __hash__(self) -> int:

@@ -163,6 +163,7 @@ def current_listener() -> Listener | None:
 
 def can_relay(source: object) -> bool:
     """Return whether this source can emit events before its reply is complete."""
+    # An optional attribute: most sources return whole replies and do not have it.
     return bool(getattr(source, "relays", False))
 
 
@@ -172,9 +173,11 @@ class Relay:
     def __init__(self, work: Coroutine[None, None, Reply]) -> None:
         self._events: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._next: bytes | None = None
+        # Only the source of this reply may see the listener, so it is set in a copy.
         context = copy_context()
         context.run(_listener.set, self._events.put_nowait)
         self.reply = asyncio.get_running_loop().create_task(work, context=context)
+        # None marks the end of the events, also if the source fails.
         self.reply.add_done_callback(lambda _: self._events.put_nowait(None))
 
     async def has_early_events(self) -> bool:
@@ -196,6 +199,7 @@ class Relay:
             while self._next is not None and _LAST_EVENT.search(self._next) is None:
                 yield self._next
                 self._next = await self._events.get()
+            # Raises the error of the source, if it failed.
             await self.reply
             while self._next is not None:
                 yield self._next

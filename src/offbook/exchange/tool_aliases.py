@@ -100,6 +100,7 @@ class AliasedSource:
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the source's reply with the agent's names."""
+        # The usual case: the script uses the names of the agent.
         if not self._active:
             return await self._source.reply(request)
         offered = request.tool_names
@@ -109,6 +110,7 @@ class AliasedSource:
             if isinstance(block, ToolCall) and block.name not in offered:
                 alias = self._active.get(block.name)
                 if alias is not None:
+                    # The results of the call come back with its id, so the id is the key.
                     self._original_calls[block.id] = block
                     block = alias.translate(block)  # noqa: PLW2901 - the block of the reply
             blocks.append(block)

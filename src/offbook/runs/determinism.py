@@ -144,8 +144,8 @@ def check_determinism(trial: DeterminismTrial, runs: int = 2) -> DeterminismRepo
     with tempfile.TemporaryDirectory(prefix="offbook-") as name:
         folder = Path(name).resolve()
         first, *others = [_run_pass(trial, number, folder) for number in range(1, runs + 1)]
-    found = (_compare(first, other) for other in others)
-    divergences = tuple(divergence for divergence in found if divergence is not None)
+    comparisons = (_compare(first, other) for other in others)
+    divergences = tuple(divergence for divergence in comparisons if divergence is not None)
     exchanges = sum(event.startswith(MODEL_EVENTS) for event in first.events)
     return DeterminismReport(runs, first.exit_code, exchanges, divergences)
 

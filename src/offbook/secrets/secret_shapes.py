@@ -55,7 +55,7 @@ SHAPES = {
     "q~": r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}",  # Entra
     "ltai": rf"{EDGE}LTAI{DIGIT}[A-Za-z0-9]{{12,}}",  # Alibaba
     "akid": rf"{EDGE}AKID{DIGIT}[A-Za-z0-9]{{28,}}",  # Tencent
-    **{f"do{one}_v1_": rf"do{one}_v1_[a-f0-9]{{32,}}" for one in "opr"},  # DigitalOcean
+    **{f"do{kind}_v1_": rf"do{kind}_v1_[a-f0-9]{{32,}}" for kind in "opr"},  # DigitalOcean
     "hrku-": rf"HRKU-AA{TAIL}{{30,}}",
     "fm2_": rf"{EDGE}fm2_[A-Za-z0-9+/=_-]{{30,}}",  # Fly
     "fm1_": rf"{EDGE}fm1_[A-Za-z0-9+/=_-]{{30,}}",
@@ -121,10 +121,10 @@ SHAPES = {
     "/webhooks/": rf"/webhooks/[0-9]{{10,}}/({TAIL}{{20,}})",  # Discord
     "/webhookb2/": r"/webhookb2/([A-Za-z0-9@/_-]{16,})",  # Teams
     ":aa": r"[0-9]{8,10}(:AA[A-Za-z0-9_-]{30,36})",  # Telegram
-    **{f"sk{one}": rf"{EDGE}SK[0-9a-f]{{32}}" for one in "0123456789abcdef"},  # Twilio
+    **{f"sk{digit}": rf"{EDGE}SK[0-9a-f]{{32}}" for digit in "0123456789abcdef"},  # Twilio
     "sg.": rf"SG\.{TAIL}{{12,}}\.{TAIL}{{12,}}",  # SendGrid
     "key-": r"key-[0-9a-f]{32}",  # Mailgun
-    **{f"-us{one}": r"[0-9a-f]{32}-us[0-9]{1,2}\b" for one in range(1, 10)},  # Mailchimp
+    **{f"-us{digit}": r"[0-9a-f]{32}-us[0-9]{1,2}\b" for digit in range(1, 10)},  # Mailchimp
     "k_live_": r"[sr]k_live_[0-9A-Za-z]{8,}",  # Stripe
     "k_test_": r"[sr]k_test_[0-9A-Za-z]{8,}",
     "whsec_": r"whsec_[0-9A-Za-z+/=]{12,}",
@@ -172,7 +172,7 @@ LOOKBEHIND = {
     ".atlasv1.": 14,
     "private key-----": 40,
     "private key block-----": 40,
-    **{f"-us{one}": 32 for one in range(1, 10)},
+    **{f"-us{digit}": 32 for digit in range(1, 10)},
 }
 
 # Names in front of a secret, in lower case; also with hyphens for underscores.

@@ -67,6 +67,7 @@ class ConversationStore:
 
         Some clients do not send the ids of calls back.
         """
+        # From the oldest: an agent sends its calls back in their order.
         for call_id, reply in self._replies_by_call.items():
             if call_id not in used:
                 for call in reply.calls:
@@ -154,6 +155,7 @@ class PrefixCache(Generic[StateT]):
         array = self._find_array(decoded)
         if not array.startswith(b"[") or not array[1:-1].strip(_SPACE):
             return
+        # The array of a shortened body starts where that of the cached one does.
         start = len(before.head) - 1 if before else self._locate(decoded, array)
         if start is None:
             return

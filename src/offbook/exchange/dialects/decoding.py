@@ -100,6 +100,7 @@ class RawBody:
 
 def raw_block_data(block: RawBlock, dialect: str) -> JSON:
     """Return the JSON of a raw block of this dialect."""
+    # Another provider would reject it or ignore it silently.
     if block.dialect != dialect:
         raise unsupported_block(block, dialect)
     return block.data

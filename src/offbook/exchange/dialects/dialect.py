@@ -50,6 +50,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
 
 HAT_HEADER = "x-offbook-hat"  # set by an orchestrator that knows which hat sends the request
+# Headers by which clients identify a session, an agent or a retry.
 SESSION_HEADERS = (
     "session-id",
     "thread-id",

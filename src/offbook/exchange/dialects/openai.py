@@ -34,6 +34,7 @@ _ERROR_TYPES = {
     "overloaded": ("server_error", "server_is_overloaded"),
     "timeout": ("server_error", None),
 }
+# For parsing; `model_not_found` follows from the status.
 ERROR_CATEGORIES = {
     code: category
     for category, (_, code) in _ERROR_TYPES.items()
@@ -95,6 +96,7 @@ def check_tools(
 
 def unknown_role(role: str | None, path: str, supported: str) -> ModelError:
     """Return OpenAI's error for the role of the message at this path."""
+    # OpenAI reports a missing role as a missing parameter.
     if role is None:
         return missing_parameter(f"{path}.role", rule="unknown_role")
     return validation.rejection(
@@ -135,6 +137,7 @@ def make_openai_id(prefix: str, reply: Reply, request: Request) -> str:
     """Return the reply's id if it has this prefix, else a stable one for the whole conversation."""
     if reply.id.startswith(prefix):
         return reply.id
+    # A checksum is enough to distinguish the replies to one conversation.
     rest = f"{reply.id}\0{reply.step}\0{request.model}\0{request.system}"
     return f"{prefix}{request.messages.digest()}{crc32(rest.encode('utf-8', 'replace')):08x}"
 

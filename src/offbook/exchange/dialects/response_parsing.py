@@ -73,6 +73,7 @@ def raise_for_status(response: HttpResponse, categories: Mapping[str, str] | Non
     message = error if isinstance(error, str) else fields.get("message") or fields.get("Message")
     if message is None:
         message = body.decode("utf-8", "replace").strip()[:200] or f"status {status}"
+    # Only the OpenAI dialects have error codes that are more precise than the status.
     if categories is None:
         raise ModelError(str(message), status=status, retry_after=_retry_after(response, body))
     raise error_with_code(
@@ -179,6 +180,7 @@ class StreamAccumulator(Generic[KeyT]):
 
     def items(self) -> list[tuple[KeyT, StreamedBlock]]:
         """Return the keys and the blocks under construction, in their order."""
+        # Blocks can be interleaved in a stream, so the order of arrival does not count.
         return sorted(self._blocks.items(), key=itemgetter(0))
 
     def blocks(self) -> tuple[AnyBlock, ...]:

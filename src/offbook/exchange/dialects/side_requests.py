@@ -18,6 +18,7 @@ _BYTES_PER_TOKEN = 4
 
 def estimate_tokens(size: int) -> int:
     """Estimate the number of tokens of a body with this many bytes."""
+    # Good enough for a client that checks its limits; the real tokenizers are large.
     return size // _BYTES_PER_TOKEN + 1
 
 

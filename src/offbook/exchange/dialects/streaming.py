@@ -38,6 +38,7 @@ def parse_sse(stream: bytes) -> Iterator[SseEvent]:
     """Yield the events of a complete stream; the last empty line may be missing."""
     name = ""
     data: list[str] = []
+    # An empty last line ends an event whose own empty line is missing.
     for line in (*_LINE_END.split(stream.decode("utf-8-sig", "replace")), ""):
         if not line:
             if data:

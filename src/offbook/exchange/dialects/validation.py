@@ -111,6 +111,7 @@ def find_unpaired_call(
                 if isinstance(block, ToolResult) and violation is None:
                     violation = pairing.add_result(block.call_id, index)
         else:
+            # Any other message ends the step in which results are allowed.
             if adjacent and (pairing.pending or pairing.answered):
                 violation = pairing.close()
             if message.role == "assistant":
@@ -127,6 +128,7 @@ def find_bad_schema(tools: Sequence[Tool], rules: frozenset[str]) -> Violation |
     if "bad_tool_schema" not in rules:
         return None
     for index, tool in enumerate(tools):
+        # Only functions have a schema of parameters; other tools keep options there.
         if tool.kind == "function" and tool.schema and tool.schema.get("type") != "object":
             return Violation("bad_tool_schema", index, (tool.name,))
     return None

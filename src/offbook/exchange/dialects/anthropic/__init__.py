@@ -128,6 +128,7 @@ class Anthropic:
         messages = reader.read(body.messages)
         if body.thinking and body.thinking.get("type") != "disabled":
             self._check_thinking(body, messages, conversations)
+        # A thread continues a stored exchange, so only whole conversations are cached.
         if before is None or reply is None:
             history = state.history.plus(*messages) if cached else History(messages)
             if messages:

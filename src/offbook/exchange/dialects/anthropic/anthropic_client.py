@@ -153,6 +153,7 @@ def parse_stream(body: bytes, request: Request) -> Reply:
             raise ModelError(str(error.get("message", "")), status=status)
         if event.message is not None:
             message = event.message
+        # The raw JSON is kept for blocks without a neutral form.
         if event.content_block is not None:
             message.content.append(event.content_block)
             raw_parts.append(msgspec.json.decode(sse_event.data)["content_block"])

@@ -200,6 +200,7 @@ class AnthropicMessageReader:
             self._add("user", blocks)
 
     def _read_assistant(self, turn: int, content: str | list[wire.AnthropicPart]) -> None:
+        # Adjacent turns of the model are one reply, whose calls may still be pending.
         if self._last_role != "assistant":
             self._require_results()
         if isinstance(content, str):

@@ -143,6 +143,7 @@ def encode_events(reply: Reply, request: Request, message_id: str) -> Iterator[b
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
+        # At the start of a stream the provider has counted one token at most.
         "usage": _encode_usage(usage, min(usage.output, 1)),
     }
     yield b'event: message_start\ndata: {"type":"message_start","message":%b}\n\n' % to_json(start)
@@ -160,6 +161,7 @@ def encode_events(reply: Reply, request: Request, message_id: str) -> Iterator[b
         yield encode_sse(to_json(body), "error")
         return
     total = _encode_usage(usage, usage.output)
+    # The last event has fewer fields than the first.
     del total["cache_creation"], total["service_tier"]
     yield b'event: message_delta\ndata: {"type":"message_delta","delta":%b,"usage":%b}\n\n' % (
         to_json(_encode_stop(reply, request)),

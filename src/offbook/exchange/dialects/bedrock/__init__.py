@@ -131,6 +131,7 @@ class Bedrock:
             body["system"] = [{"text": request.system}]
         if request.tools:
             body["toolConfig"] = {"tools": encode_tools(request.tools)}
+        # The options of other dialects have other names.
         if request.metadata.get("dialect", wire.NAME) == wire.NAME:
             body |= request.parameters
         operation = "converse-stream" if request.stream else "converse"

@@ -40,6 +40,7 @@ def encode_turns(messages: Iterable[Message]) -> list[JSON]:
                 content.append(_encode_result(block))
             elif (encoded := encode_block(block)) is not None:
                 content.append(encoded)
+        # Converse rejects adjacent turns of one role.
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += content
         else:

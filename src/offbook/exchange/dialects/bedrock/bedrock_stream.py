@@ -94,6 +94,7 @@ def _parse_headers(head: bytes) -> dict[str, str]:
         value_type, size = struct.unpack_from("!BH", head, name_end)
         if value_type != _STRING_TYPE:
             raise ModelError(f"unsupported type {value_type} of a frame header", status=500)
+        # One byte for the type and two for the size.
         value_start = name_end + 3
         name = head[start + 1 : name_end].decode()
         headers[name] = head[value_start : value_start + size].decode()

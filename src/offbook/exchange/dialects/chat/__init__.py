@@ -160,6 +160,7 @@ class Chat:
         if request.stream:
             headers["content-type"] = EVENT_STREAM
             chunks = FilledTemplate(encode_template(reply, request), to_json(id_))
+            # Several choices are rare, so they are decoded and encoded again.
             if count > 1:
                 return HttpResponse(200, headers, b"", tuple(repeat_chunks(chunks, count)))
             return HttpResponse(200, headers, b"", chunks)

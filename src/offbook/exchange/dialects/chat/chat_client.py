@@ -174,6 +174,7 @@ def parse_stream(stream: bytes, request: Request) -> Reply:
     reply_id, model, usage, finish = "", "", None, None
     refused = False
     for event in parse_sse(stream):
+        # The end of the stream; a missing finish reason is an error, see below.
         if event.data == "[DONE]":
             break
         chunk = openai.decode_response(wire.completion_decoder, event.data)
@@ -182,6 +183,7 @@ def parse_stream(stream: bytes, request: Request) -> Reply:
             raise openai.provider_error(message, code, 500)
         reply_id, model = chunk.id or reply_id, chunk.model or model
         usage = chunk.usage or usage
+        # A reply has one choice: the first.
         for choice in chunk.choices[:1]:
             delta = choice.delta
             finish = choice.finish_reason or finish

@@ -78,6 +78,7 @@ def decode_messages(
         elif role == "function":
             content = cast("tuple[Content, ...]", _decode_content(message, raw, path))
             name = message.name or ""
+            # The name is the only link between a function result and its call.
             call_id = next((id_ for id_ in reversed(tool_names) if tool_names[id_] == name), "")
             decoded.append(Message("tool", (ToolResult(call_id, content, name=name),)))
         elif role == "user" or "unknown_role" not in rules:
@@ -100,6 +101,7 @@ def decode_assistant(
 ) -> tuple[AnyBlock, ...]:
     """Decode a message of the model, and add the names of its calls to `tool_names`."""
     blocks: list[AnyBlock] = []
+    # The format has one field per kind of block; this order of the blocks is fixed.
     if message.reasoning_content or message.reasoning:
         blocks.append(Thinking(message.thinking))
     if message.content:
@@ -148,6 +150,7 @@ def _decode_content(
         elif part.refusal:
             blocks.append(Text(part.refusal))
         else:
+            # Audio or a file, for example.
             blocks.append(raw.block(part.type, (*path, "content", index)))
     return tuple(blocks)
 

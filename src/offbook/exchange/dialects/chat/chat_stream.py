@@ -136,6 +136,7 @@ class ChatReply:
         self.finish = FINISH_REASONS[reply.stop]
         if self.calls and reply.stop == "stop":
             self.finish = TOOL_CALLS
+        # A refusal has its text in `refusal`; without text the reply was filtered.
         elif reply.stop == "refusal" and not self.text:
             self.finish = b"content_filter"
         if self.finish == TOOL_CALLS and has_functions:
@@ -208,6 +209,7 @@ def _encode_chunks(
         chunks += [prefix + to_json(value) + suffix for value in values]
     if reply.stop == "error":
         error = openai.error_object(ModelError(openai.SERVER_ERROR, status=500))
+        # A broken stream ends with an error and without `[DONE]`.
         return [*chunks, encode_sse(to_json({"error": error}))]
     chunks.append(head + b'{},"logprobs":null,"finish_reason":"' + parts.finish + b'"}]' + end)
     if with_usage:
@@ -306,6 +308,7 @@ def repeat_chunks(chunks: Iterable[bytes], count: int) -> Iterator[bytes]:
     for chunk in chunks:
         data = chunk.removeprefix(b"data: ")
         decoded = _decode_json(data) if data.startswith(b"{") else {}
+        # The usage and `[DONE]` belong to all choices.
         if not decoded.get("choices"):
             yield chunk
             continue

@@ -107,6 +107,7 @@ def parse_responses(bodies: Sequence[bytes | str | msgspec.Raw], request: Reques
             finish = "SAFETY"
         for candidate in response.candidates[:1]:
             finish = candidate.finishReason or finish
+            # The raw JSON is kept for parts without a neutral form.
             raw = RawBody(bytes(body) if isinstance(body, msgspec.Raw) else body, wire.NAME)
             new_parts = candidate.content.part_list if candidate.content else ()
             for index, part in enumerate(new_parts):

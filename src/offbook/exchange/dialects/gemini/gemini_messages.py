@@ -125,6 +125,7 @@ def _decode_result(
         ),
     )
     value = response.response
+    # The API documents an object; a plain value is accepted, too.
     if not isinstance(value, dict):
         content: tuple[Content, ...] = () if value is None else (Text(_to_text(value)),)
         return ToolResult(call_id, content + images, name=name, details=value)
@@ -185,6 +186,7 @@ class GeminiMessageReader:
                 has_results = True
             else:
                 blocks.append(_decode_part(part, self._raw, (*path, index)))
+        # A prompt may only follow when all calls have their results.
         if blocks:
             self._require_results()
         if blocks or not has_results:

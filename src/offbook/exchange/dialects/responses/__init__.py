@@ -79,6 +79,7 @@ class Responses:
         if method == "POST" and reply_id == "input_tokens":
             count = estimate_tokens(len(http_request.body))
             return _json_response({"object": "response.input_tokens", "input_tokens": count})
+        # Other methods, such as cancelling, are not supported.
         exchange = conversations.get(reply_id) if method == "GET" else None
         if exchange is None:
             message = f"Response with id '{reply_id}' not found."

@@ -39,6 +39,7 @@ _LAST_EVENTS = {"response.completed", "response.incomplete", "response.failed"}
 def encode_items(messages: Sequence[Message]) -> list[JSON]:
     """Encode the conversation as items."""
     items: list[JSON] = []
+    # The type of a result depends on the type of its call.
     custom_calls = {call.id for message in messages for call in message.calls if call.custom}
     for index, message in enumerate(messages):
         if message.role == "assistant":

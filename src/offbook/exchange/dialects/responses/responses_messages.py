@@ -121,6 +121,7 @@ class ItemReader:
 
     def _read_other(self, item: wire.ResponsesItem, kind: str, path: JsonPath) -> None:
         """Read an item of one of the provider's tools, or one that only the provider knows."""
+        # A tool search offers the tools that it found.
         if kind == "tool_search_output":
             self._tools += decode_tools(item.tools or ())
         if kind.endswith("_output") and (item.call_id or kind == "local_shell_call_output"):

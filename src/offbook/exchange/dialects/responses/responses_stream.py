@@ -146,6 +146,7 @@ def _fit_block(block: AnyBlock, request: Request, *, encrypt_thinking: bool) -> 
     tools = [tool for tool in request.tools if tool.name == block.name]
     if not tools or any(tool.kind == "function" and not tool.namespace for tool in tools):
         return block
+    # A tool without a namespace is preferred.
     tool = min(tools, key=lambda tool: bool(tool.namespace))
     return msgspec.structs.replace(block, namespace=tool.namespace, custom=tool.kind == "custom")
 
@@ -239,6 +240,7 @@ class ResponseBuilder:
                     for number, delta in enumerate(event.deltas, len(events))
                 ]
             else:
+                # Every event is numbered, including each delta of a run.
                 event["sequence_number"] = len(events)
                 events.append(encode_sse(to_json(event), event["type"]))
         return events
