@@ -39,4 +39,3 @@ from offbook.trace.query import Events as Events
 from offbook.trace.reader import Trace as Trace
 
 __version__: str
-__all__: list[str]

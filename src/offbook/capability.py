@@ -6,7 +6,7 @@ and imported when it is used: `offbook --help` and an idle pytest plugin stay fa
 
     CAPABILITY = Capability(
         commands={
-            "golden": CommandEntry("Record and check golden fixtures.", "offbook.goldens.goldens_cli:golden"),
+            "golden": CommandEntry("Check goldens.", "offbook.goldens.goldens_cli:golden"),
         },
         heading="Goldens",
         pytest_plugin="offbook.goldens.goldens_pytest",

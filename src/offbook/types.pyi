@@ -22,5 +22,3 @@ from offbook.subjects.session.session import Skill as Skill
 from offbook.subjects.session.tools import ToolOutcome as ToolOutcome
 from offbook.subjects.subject import RunContext as RunContext
 from offbook.subjects.subject import Subject as Subject
-
-__all__: list[str]

@@ -1,4 +1,7 @@
-"""The fixture `offbook` and its option; everything else is imported when it is first used."""
+"""The pytest plugin: the fixture `offbook` and its options.
+
+pytest imports this module at every start. Everything else is imported when a test uses the fixture.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +21,27 @@ pytest_plugins = [
     capability.pytest_plugin for capability in load_capabilities() if capability.pytest_plugin
 ]
 
-ABOUT = """Which traces to keep: those of failing tests in the folder DIR (default: \
-.offbook/traces); `all`: those of all tests; `never`: none."""
+TRACES_HELP = """Keep the traces of failing tests in the folder DIR (default: .offbook/traces); \
+`all` keeps the traces of all tests, `never` keeps none."""
 
-RECORD = """Ask the real model, with your keys, and record the cassettes that tests ask for \
-(`offbook.cassette()`); without it they are replayed."""
+RECORD_HELP = """Send requests to the real model, with your keys, and record the cassettes of \
+tests (`offbook.cassette()`). Without it they are replayed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for traces and recording."""
-    group = parser.getgroup("offbook", "rehearse AI agents without the model")
-    group.addoption("--offbook-traces", metavar="DIR|all|never", default=None, help=ABOUT)
-    parser.addini("offbook_traces", ABOUT, default="")
-    group.addoption("--offbook-record", action="store_true", help=RECORD)
+    group = parser.getgroup("offbook", "test AI agents without the model")
+    group.addoption("--offbook-traces", metavar="DIR|all|never", default=None, help=TRACES_HELP)
+    parser.addini("offbook_traces", TRACES_HELP, default="")
+    group.addoption("--offbook-record", action="store_true", help=RECORD_HELP)
 
 
 @pytest.fixture
 def offbook(request: pytest.FixtureRequest) -> Iterator[Offbook]:
-    """Rehearsals for this test: `offbook.session(…)` and `offbook.drive(…)`.
+    """Run agents in this test: `offbook.session(…)` and `offbook.drive(…)`.
 
-    They end with the test, in plain and in `async def` tests alike. `offbook.cassette()` is a
-    source for them: what was recorded with `--offbook-record`.
+    They are closed with the test, in plain and in `async def` tests. `offbook.cassette()` is a
+    source for them, recorded with `--offbook-record`.
     """
     from pytest_offbook.rehearsals import open_offbook, raise_errors
 

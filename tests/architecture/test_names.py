@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import offbook
-
+offbook = import_module("offbook")
 GOLDEN = Path(__file__).with_name("public_names.txt")
 NAMES = GOLDEN.read_text().split()
 LAZY_MODULES = ["", "types", "goldens", "workflows"]

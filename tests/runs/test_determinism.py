@@ -70,7 +70,7 @@ def test_a_deterministic_target_has_no_divergence(tmp_path: Path):
     "text, what, first, name",
     [
         (SETS, "event", "model.request", "agent.py"),
-        (PRINTS, "line of stdout", "[", "agent.py"),
+        (PRINTS, "stdout line", "[", "agent.py"),
         (EXITS, "exit code", "0", "agent.py"),
         (IN_PROCESS % f"return str({WORDS})", "event", "tool.result", "agent.py"),
         (IN_PROCESS % f"ctx.ui.notify(str({WORDS}))", "event", "ui.notify", "agent.py"),

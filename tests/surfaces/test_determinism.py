@@ -24,7 +24,7 @@ def test_the_command_tells_what_agrees_and_what_does_not(tmp_path: Path, offbook
         url = server.mount(Counting(), run="").openai
         options = ("--upstream", url, "--runs", 4)
         other = offbook_command("determinism", tmp_path / "other.py", *options)
-    assert (other.code, "at line of stdout 1:" in other.out) == (1, True)
+    assert (other.code, "at stdout line 1:" in other.out) == (1, True)
     told = offbook_command("determinism", tmp_path / "same.py", "--json")
     assert msgspec.json.decode(told.out)["divergences"] == []
 

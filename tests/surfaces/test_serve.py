@@ -154,7 +154,7 @@ def test_lines_that_nobody_reached_are_told(shop: Path, capfd: pytest.CaptureFix
         main(["run", "--mocks", str(mocks), "--", sys.executable, agent, "Refund order 7"])
     told = capfd.readouterr().err
     assert ended.value.code == 0
-    assert f"{mocks}:2: unreachable: line 1 ('*') always comes first" in told
+    assert f"{mocks}:2: unreachable: line 1 ('*') always matches first" in told
     assert f"{mocks}:1: unused" not in told
 
 

@@ -228,7 +228,7 @@ def _compare(first: PassResult, other: PassResult) -> Divergence | None:
     # Events first: a different output is often the consequence of a different event.
     for what, expected, actual in (
         ("event", first.events, other.events),
-        ("line of stdout", first.stdout, other.stdout),
+        ("stdout line", first.stdout, other.stdout),
     ):
         for number, (one, two) in enumerate(zip_longest(expected, actual), 1):
             if one != two:

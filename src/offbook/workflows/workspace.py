@@ -154,8 +154,7 @@ class Workspaces:
             names = self.ids()
             raise UsageError(
                 f"unknown workspace {workspace_id!r}",
-                hint=f"available: {', '.join(names) or 'none'}; "
-                f"{did_you_mean(workspace_id, names)}",
+                hint=did_you_mean(workspace_id, names) if names else "no workspaces exist",
             )
         return Workspace(path, msgspec.json.decode(marker.read_bytes(), type=WorkspaceInfo))
 

@@ -220,7 +220,8 @@ def test_the_linter_reports_unreachable_lines():
         (9, "suspicious"),
     ]
     assert (
-        str(lint_mocks(file)[0]) == "m.jsonl:3: unreachable: line 2 ('*order*') always comes first"
+        str(lint_mocks(file)[0])
+        == "m.jsonl:3: unreachable: line 2 ('*order*') always matches first"
     )
 
 

@@ -271,7 +271,7 @@ async def test_the_exhausted_error_shows_step_expected_got_remaining_and_fix():
         await agent.ask("a.txt")
     assert str(caught.value).splitlines() == [
         (
-            "when('first'): playbook exhausted: the agent asked the model again "
+            "when('first'): playbook exhausted: the agent sent another request "
             'after step 1. call("bash", {"command":"ls"})'
         ),
         "  expected: nothing more in when('first')",
@@ -464,16 +464,16 @@ async def nothing(_: int) -> dict[str, Any]:
         (lambda: raw.when(1, []), "when() takes the prompt first"),
         (lambda: raw.when("x", raw.say("a")), "takes a list of actions, not Say"),
         (lambda: raw.when("x", {}), "takes a list of actions, not dict"),
-        (lambda: raw.when("x", "say"), "action 1 of when('x', …) is not an action, but str"),
+        (lambda: raw.when("x", "say"), "action 1 of when('x', …): expected an action, got str"),
         (
             lambda: raw.when("x", [raw.say("a"), 5]),
-            "action 2 of when('x', …) is not an action, but int",
+            "action 2 of when('x', …): expected an action, got int",
         ),
         (lambda: raw.when("x", [[]]), "action 1 of when('x', …) is an empty list"),
         (lambda: raw.when("x", [[raw.call("a"), raw.fail()]]), "fail() cannot be combined"),
         (
             lambda: raw.when("x", [[raw.call("a"), [raw.say("b")]]]),
-            "action 1 of when('x', …) is not an action, but list",
+            "action 1 of when('x', …): expected an action, got list",
         ),
         (lambda: raw.call(""), "call() takes the tool's name"),
         (lambda: raw.call(print), "call() takes the tool's name"),

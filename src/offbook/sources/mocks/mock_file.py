@@ -530,7 +530,7 @@ def lint_mocks(file: MockFile, unused: Iterable[Mock] = ()) -> list[MockFinding]
         # A line without a pattern is used before all that have one, wherever it is in the file.
         for earlier in file.mocks if mock.glob else file.mocks[:index]:
             if earlier is not mock and _hides(earlier, mock):
-                report(mock, "unreachable", f"{earlier.label} always comes first")
+                report(mock, "unreachable", f"{earlier.label} always matches first")
                 break
     # An unreachable line is of course unused: report it once.
     unreachable = {finding.line for finding in findings}

@@ -330,7 +330,7 @@ def _check_actions(actions: object, where: str) -> Actions:
         for action in group:
             if not isinstance(action, (Call, Say, Think, Fail)):
                 raise PlaybookError(
-                    f"{position} is not an action, but {type(action).__name__}",
+                    f"{position}: expected an action, got {type(action).__name__}",
                     hint="actions are call(…), say(…), think(…), fail(…), or a list of them",
                 )
         checked.append(cast("Any", tuple(group) if is_group else entry))

@@ -180,7 +180,7 @@ def exhausted_error(
     """Return the error for a request after the last step of the script called `name`."""
     location = last.location if last else name
     return ScriptExhausted(
-        "playbook exhausted: the agent asked the model again "
+        "playbook exhausted: the agent sent another request "
         + (f"after step {last}" if last else "before any step"),
         where=location,
         hint="\n".join(
