@@ -47,7 +47,7 @@ _MODULES = {
     "trace.reader": "Trace",
 }
 
-__all__ = [  # noqa: PLE0604 - computed; public_names.txt lists it
+__all__ = [  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - from the table
     "__version__",
     *sorted(name for names in _MODULES.values() for name in names.split()),
 ]

@@ -13,7 +13,7 @@ _MODULES = {
     "subjects.subject": "RunContext Subject",
 }
 
-__all__ = [  # noqa: PLE0604 - computed from the table above
+__all__ = [  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - from the table
     *sorted(name for names in _MODULES.values() for name in names.split()),
 ]
 __getattr__ = lazy_names(_MODULES, "offbook")

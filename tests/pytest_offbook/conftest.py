@@ -1,17 +1,20 @@
-"""What the tests of the plugin share."""
+"""Fixtures of the tests of the plugin."""
 
 from importlib import import_module
 
 import pytest
 
-import offbook
 from offbook.surfaces import fixtures
 
 
 @pytest.fixture(scope="session", autouse=True)
-def loaded() -> None:
-    """Loads all names before pytester does: what it loads it forgets, and half would stay."""
+def import_everything() -> None:
+    """Import all public names before pytester runs.
+
+    pytester removes the modules that it imports, so a package would be imported in halves.
+    """
+    offbook = import_module("offbook")
     assert fixtures.Offbook is offbook.Offbook
-    import_module("jsonpath_rfc9535")  # loaded late, and in Rust: it can be loaded only once
+    import_module("jsonpath_rfc9535")  # an extension module, which can be imported only once
     for name in offbook.__all__:
         getattr(offbook, name)
