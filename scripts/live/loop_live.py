@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from offbook.runs.run_files import make_temp_folder, remove_temp_folder
-
+from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.goldens import Component, scenario, step
 from offbook.sources.playbook import Playbook
 from offbook.subjects.subject import RunContext

@@ -120,7 +120,7 @@ def test_invalid_fixtures_are_rejected(workspaces: Workspaces, fixtures: Any):
 
 
 def test_an_unknown_name_is_reported_with_the_existing_ones(workspaces: Workspaces):
-    with pytest.raises(UsageError, match="available: none"):
+    with pytest.raises(UsageError, match="no workspaces exist"):
         workspaces.find("t1")
     workspaces.create("t1")
     with pytest.raises(UsageError, match="available: t1"):

@@ -154,7 +154,9 @@ class Workspaces:
             names = self.ids()
             raise UsageError(
                 f"unknown workspace {workspace_id!r}",
-                hint=did_you_mean(workspace_id, names) if names else "no workspaces exist",
+                hint=f"available: {', '.join(names)}; {did_you_mean(workspace_id, names)}"
+                if names
+                else "no workspaces exist",
             )
         return Workspace(path, msgspec.json.decode(marker.read_bytes(), type=WorkspaceInfo))
 
