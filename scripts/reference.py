@@ -20,7 +20,7 @@ import msgspec
 
 from offbook import errors
 from offbook.checks.registry import ASSERTIONS
-from offbook.surfaces.capabilities import CAPABILITIES, load_capabilities
+from offbook.surfaces.capabilities import CAPABILITIES
 from offbook.surfaces.cli import all_commands
 from offbook.surfaces.cli import offbook as command_line
 from offbook.trace import events
@@ -241,9 +241,7 @@ class OptionCollector:
 def settings_page() -> Iterator[str]:
     """Yield the lines of the page about settings."""
     collector = OptionCollector()
-    plugins = ["pytest_offbook.plugin", *(c.pytest_plugin for c in load_capabilities())]
-    for plugin in filter(None, plugins):
-        import_module(plugin).pytest_addoption(collector)
+    import_module("pytest_offbook.plugin").pytest_addoption(collector)
     yield "# Settings"
     yield ""
     yield "## pytest"

@@ -1,49 +1,63 @@
-"""The declaration of a capability: its commands, its pytest plugin and its MCP tools.
+"""The declaration of a capability: its commands, its part of the pytest plugin and its MCP tools.
 
 A capability is one folder in `offbook/`. Its `__init__.py` defines `CAPABILITY`, and its name is
 one line in `offbook/surfaces/capabilities.py`. Everything else is named as text, "module:name",
 and imported when it is used: `offbook --help` and an idle pytest plugin stay fast.
 
     CAPABILITY = Capability(
+        heading="Goldens",
         commands={
             "golden": CommandEntry("Check goldens.", "offbook.goldens.goldens_cli:golden"),
         },
-        heading="Goldens",
-        pytest_plugin="offbook.goldens.goldens_pytest",
+        pytest_module="offbook.goldens.goldens_pytest",
     )
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+# Plain classes and no import of `typing` at run time: this module is imported by `import offbook`
+# and at every start of pytest, and a NamedTuple alone would take 2 ms of CPU.
 from importlib import import_module
-from types import MappingProxyType
-from typing import Any, NamedTuple
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
-class CommandEntry(NamedTuple):
+class CommandEntry:
     """A command of the command line: its help line, and the click command as "module:name"."""
 
-    help: str
-    target: str
+    __slots__ = ("help", "target")
+
+    def __init__(self, help: str, target: str) -> None:  # noqa: A002 - click's word
+        self.help = help
+        self.target = target
 
 
-class Capability(NamedTuple):
-    """The parts of a capability that the surfaces load when they are used."""
+class Capability:
+    """The parts of a capability that the surfaces load when they are used.
 
-    heading: str = ""
-    """The heading of its commands in `offbook --help`."""
+    - `heading`: the heading of its commands in `offbook --help`.
+    - `pytest_module`: a module with `add_options(parser)`, `configure(config)` and `FIXTURES`, a
+      table of fixture functions. It is imported at every start of pytest, so it imports nothing
+      but pytest until a hook or a fixture needs more.
+    - `mcp_tools`: the table of its MCP tools as "module:name".
+    """
 
-    commands: Mapping[str, CommandEntry] = NOTHING
+    __slots__ = ("commands", "heading", "mcp_tools", "pytest_module")
 
-    pytest_plugin: str = ""
-    """A module with pytest hooks, options and fixtures. pytest imports it at every start, so it
-    imports nothing but pytest until a hook needs more."""
-
-    mcp_tools: str = ""
-    """The table of its MCP tools as "module:name": tool names and `Tool` values."""
+    def __init__(
+        self,
+        heading: str = "",
+        commands: Mapping[str, CommandEntry] | None = None,
+        pytest_module: str = "",
+        mcp_tools: str = "",
+    ) -> None:
+        self.heading = heading
+        self.commands = commands or {}
+        self.pytest_module = pytest_module
+        self.mcp_tools = mcp_tools
 
 
 def load(target: str) -> Any:

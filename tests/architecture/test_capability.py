@@ -16,7 +16,7 @@ from offbook.capability import Capability, CommandEntry
 CAPABILITY = Capability(
     heading="Toys",
     commands={"toy": CommandEntry("Print a greeting.", "offbook.toy.toy_cli:toy")},
-    pytest_plugin="offbook.toy.toy_pytest",
+    pytest_module="offbook.toy.toy_pytest",
     mcp_tools="offbook.toy.toy_tools:TOOLS",
 )
 """,
@@ -28,11 +28,16 @@ def toy():
     click.echo("hello from toy")
 """,
     "toy_pytest.py": """
-import pytest
+def add_options(parser):
+    pass
 
-@pytest.fixture
+def configure(config):
+    pass
+
 def toy():
     return "a toy"
+
+FIXTURES = {"toy": toy}
 """,
     "toy_tools.py": """
 class Greeting:

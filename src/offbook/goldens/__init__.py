@@ -13,7 +13,7 @@ CAPABILITY = Capability(
             "offbook.goldens.goldens_cli:golden",
         ),
     },
-    pytest_plugin="offbook.goldens.goldens_pytest",
+    pytest_module="offbook.goldens.goldens_pytest",
 )
 
 # Lazy, because `offbook --help` and every start of pytest import this package.

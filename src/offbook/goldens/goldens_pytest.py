@@ -1,6 +1,6 @@
-"""The pytest plugin of goldens: the fixture `goldens`, test categories, and spec coverage.
+"""Goldens in pytest: the fixture `goldens`, test categories, and spec coverage.
 
-pytest imports this module at every start, so everything else of Offbook is imported when a test
+The plugin imports this module at every start, so everything else of Offbook is imported when a test
 needs it. Without test specs and without the setting `offbook_categories` it changes nothing:
 projects have their own markers called `unit`, `replay` or `live`.
 
@@ -36,9 +36,9 @@ GOLDEN_PROPERTY = "offbook-golden"
 SELECTIONS = ("keyword", "markexpr", "deselect", "lf", "ignore", "ignore_glob", "last_failed")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def add_options(parser: pytest.Parser) -> None:
     """Add the option for live tests and the setting for categories."""
-    group = parser.getgroup("offbook", "rehearse AI agents without the model")
+    group = parser.getgroup("offbook", "test AI agents without the model")
     group.addoption("--offbook-live", action="store_true", help="Run the tests marked `live`.")
     parser.addini(
         CATEGORIES_SETTING,
@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def configure(config: pytest.Config) -> None:
     """Enable the categories if the project opted in, and the coverage if it has specs."""
     if config.getini(CATEGORIES_SETTING):
         for marker, description in MARKERS.items():
@@ -60,7 +60,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SpecCoverage(config), "offbook-spec-coverage")
 
 
-@pytest.fixture
 def goldens(request: pytest.FixtureRequest) -> Goldens:
     """Golden fixtures of the project: `goldens.replay("component/name")`."""
     from offbook.goldens.project import Goldens, Project
@@ -69,6 +68,9 @@ def goldens(request: pytest.FixtureRequest) -> Goldens:
         request.node.user_properties.append((GOLDEN_PROPERTY, name))
 
     return Goldens(Project(request.config.rootpath), note_replay)
+
+
+FIXTURES = {"goldens": goldens}
 
 
 class Categories:

@@ -1,1 +1,1 @@
-"""Who asks: Python, pytest, the command line."""
+"""The surfaces: pytest, the command line and MCP."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as in offbook/capability.py: no import of typing
 if TYPE_CHECKING:
     from offbook.capability import Capability
 

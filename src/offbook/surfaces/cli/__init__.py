@@ -59,7 +59,7 @@ def all_commands() -> dict[str, dict[str, CommandEntry]]:
     """Return every command under its heading: the core's, then those of each capability."""
     groups = {
         heading: {
-            name: entry._replace(target=f"{__name__}.{entry.target}")
+            name: CommandEntry(entry.help, f"{__name__}.{entry.target}")
             for name, entry in entries.items()
         }
         for heading, entries in COMMANDS.items()
