@@ -1,1 +1,1 @@
-"""What holds the shape of the project: borders, imports, public names, the lock."""
+"""Tests of the structure of the project: import contracts, public names, lock files."""

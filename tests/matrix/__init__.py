@@ -1,1 +1,1 @@
-"""Every client that Offbook claims to speak with, each in the versions and the way it was tried."""
+"""The matrix of supported clients: each with its versions, its API and its mode."""

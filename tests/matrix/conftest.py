@@ -1,4 +1,4 @@
-"""Prints the matrix at the end of a whole run: each client and way, with its versions."""
+"""Print the matrix after a whole run: each client and mode, with its versions."""
 
 from collections import defaultdict
 from typing import Any
@@ -18,10 +18,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for report in terminalreporter.stats.get(outcome, []):
             row = rows.get(str(getattr(report, "nodeid", "")).partition("[")[2].rstrip("]"))
             if row is not None:
-                told = dict(report.user_properties)
-                cells[row.client, row.variant][row.way] = told.get("missing", cell)
-                versions.setdefault((row.client, row.variant), told.get("client", ""))
+                properties = dict(report.user_properties)
+                cells[row.client, row.variant][row.mode] = properties.get("missing", cell)
+                versions.setdefault((row.client, row.variant), properties.get("client", ""))
     terminalreporter.section("clients")
-    for key, ways in sorted(cells.items()):
-        shown = " ".join(f"{way} {ways.get(way, '-'):<14}" for way in ("plain", "stream"))
+    for key, modes in sorted(cells.items()):
+        shown = " ".join(f"{mode} {modes.get(mode, '-'):<14}" for mode in ("plain", "stream"))
         terminalreporter.write_line(f"{key[0]:<20} {key[1]:<18} {shown} {versions[key]}")

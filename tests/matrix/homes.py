@@ -1,4 +1,4 @@
-"""Where clients live whose packages do not fit together: each home has its own."""
+"""The environments of clients whose packages conflict: one home for each set of packages."""
 
 from __future__ import annotations
 
@@ -13,53 +13,56 @@ from offbook.subjects.clis.pi import Pi
 from offbook.subjects.clis.ralph import Ralph
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACE = Path(os.environ.get("OFFBOOK_CLIENTS", ROOT / ".clients"))
+CLIENTS_FOLDER = Path(os.environ.get("OFFBOOK_CLIENTS", ROOT / ".clients"))
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where a client lives: a virtual environment or an npm prefix of its own."""
+    """A virtual environment or an npm prefix, with pinned packages."""
 
     name: str
     packages: tuple[str, ...]
     npm: bool = False
-    bare: bool = False  # these packages alone, without what they ask for
-    ours: bool = False  # and this checkout, for what drives its agents there
+    no_deps: bool = False  # install the packages without their dependencies
+    with_offbook: bool = False  # install this checkout too, to drive agents in the home
 
     @property
     def folder(self) -> Path:
-        """The commands are where a subject looks for them, the others in folders of their own."""
-        return PLACE if self.name == COMMANDS else PLACE / self.name
+        """Return the folder: the root for the commands, as subjects search there."""
+        return CLIENTS_FOLDER if self.name == COMMANDS else CLIENTS_FOLDER / self.name
 
     @property
-    def wanted(self) -> str:
-        """What its stamp says when it is as it should be."""
-        return "\n".join([*self.packages, *([f"with {ROOT}"] if self.ours else [])])
+    def expected_stamp(self) -> str:
+        """Return the content of the stamp of a current home."""
+        return "\n".join([*self.packages, *([f"with {ROOT}"] if self.with_offbook else [])])
 
     @property
     def stamp(self) -> Path:
-        """Says what was installed, once it was."""
+        """Return the file that lists the installed packages."""
         return self.folder / "installed.txt"
 
     @property
-    def trouble(self) -> Path:
-        """Says why it could not be."""
-        return PLACE / f"{self.name}.log"
+    def error_log(self) -> Path:
+        """Return the log of a failed installation."""
+        return CLIENTS_FOLDER / f"{self.name}.log"
 
     @property
     def python(self) -> str:
-        """Who runs Python there."""
+        """Return the Python interpreter of the home."""
         return str(self.folder / "bin" / "python")
 
-    def complain(self) -> str:
-        """Why it is not there."""
-        why = self.trouble.read_text(encoding="utf-8") if self.trouble.exists() else "not tried"
-        return f"{self.name} is not installed: {why}"
+    def describe_missing(self) -> str:
+        """Return an error message with the reason why the home is missing."""
+        log = self.error_log
+        reason = log.read_text(encoding="utf-8") if log.exists() else "not tried"
+        return f"{self.name} is not installed: {reason}"
 
     @property
     def ready(self) -> bool:
-        """Whether it is there, in these very versions."""
-        return self.stamp.is_file() and self.stamp.read_text(encoding="utf-8") == self.wanted
+        """Return whether the packages are installed in the pinned versions."""
+        return (
+            self.stamp.is_file() and self.stamp.read_text(encoding="utf-8") == self.expected_stamp
+        )
 
 
 COMMANDS = "commands"
@@ -70,7 +73,7 @@ HOMES = {
     home.name: home
     for home in (
         Home(COMMANDS, tuple(client.requirement for client in CLIENTS if client), npm=True),
-        # it asks for an SDK of 400 MB and the way to a real model, but needs neither here
+        # its dependencies include an SDK of 400 MB and a real model client, both unused here
         Home(
             "ralph-orchestrator",
             (
@@ -82,9 +85,9 @@ HOMES = {
                 "markdown-it-py==4.3.0",
                 "mdurl==0.1.2",
             ),
-            bare=True,
+            no_deps=True,
         ),
-        Home("litellm", ("litellm==1.106.2", "mcp==2.3.0"), ours=True),
+        Home("litellm", ("litellm==1.106.2", "mcp==2.3.0"), with_offbook=True),
         Home(
             "inspect",
             (
@@ -94,10 +97,10 @@ HOMES = {
                 "google-genai==3.1.0",
                 "mcp==2.3.0",
             ),
-            ours=True,
+            with_offbook=True,
         ),
-        Home("claude-agent-sdk", ("claude-agent-sdk==0.2.182",), ours=True),
-        # strands still wants the clients of OpenAI and Anthropic that speak through httpx
+        Home("claude-agent-sdk", ("claude-agent-sdk==0.2.182",), with_offbook=True),
+        # strands requires the versions of the OpenAI and Anthropic SDKs that use httpx
         Home(
             "strands",
             ("strands-agents[openai,anthropic]==1.62.0", "openai==2.54.0", "anthropic==0.125.0"),

@@ -1,8 +1,8 @@
-"""Installs the homes of the matrix that are missing: `python -m tests.matrix.install [HOME…]`.
+"""Install the missing homes of the matrix: `python -m tests.matrix.install [HOME…]`.
 
-Each is a virtual environment or an npm prefix of its own under `.clients`, made once and kept until
-the table names other packages. One that cannot be made leaves a log that says why, and the exit
-code is 1.
+Each is a virtual environment or an npm prefix under `.clients`, created once and kept until its
+packages change in the table. A failed installation leaves a log with the reason, and the exit code
+is 1.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from collections.abc import Sequence
 
 from tests.matrix.homes import HOMES, ROOT, Home
 
-PATIENCE = 600
+TIMEOUT = 600
 NPM = ("--save-exact", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1")
 
 
 class CannotInstallError(Exception):
-    """Why a home could not be made."""
+    """The installation of a home failed."""
 
 
 def install(home: Home) -> None:
-    """Make a home, from nothing; its stamp comes last, so that half of one is done again."""
+    """Create a home. The stamp is written last, so that a partial home is created again."""
     home.stamp.unlink(missing_ok=True)
     home.folder.mkdir(parents=True, exist_ok=True)
     for command in _npm(home) if home.npm else _venv(home):
         _run(command, home)
-    home.trouble.unlink(missing_ok=True)
-    home.stamp.write_text(home.wanted, encoding="utf-8")
+    home.error_log.unlink(missing_ok=True)
+    home.stamp.write_text(home.expected_stamp, encoding="utf-8")
 
 
 def _venv(home: Home) -> list[list[str]]:
     python = home.python
-    packages = [*home.packages, *(["--no-deps"] if home.bare else [])]
-    packages += ["--editable", str(ROOT)] if home.ours else []
+    packages = [*home.packages, *(["--no-deps"] if home.no_deps else [])]
+    packages += ["--editable", str(ROOT)] if home.with_offbook else []
     uv = shutil.which("uv")
     if uv:
-        made = [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(home.folder)]
-        return [made, [uv, "pip", "install", "--quiet", "--python", python, *packages]]
+        create = [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(home.folder)]
+        return [create, [uv, "pip", "install", "--quiet", "--python", python, *packages]]
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     return [[sys.executable, "-m", "venv", "--clear", str(home.folder)], [*pip, *packages]]
 
@@ -56,25 +56,25 @@ def _npm(home: Home) -> list[list[str]]:
 
 
 def _run(command: Sequence[str], home: Home) -> None:
-    with home.trouble.open("w", encoding="utf-8") as log:
+    with home.error_log.open("w", encoding="utf-8") as log:
         try:
-            ended = subprocess.run(
+            completed = subprocess.run(
                 command,
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise CannotInstallError(f"{command[0]} took more than {PATIENCE} s") from error
-    if ended.returncode:
-        said = home.trouble.read_text(encoding="utf-8").strip().splitlines()
-        raise CannotInstallError(f"{said[-1] if said else 'it said nothing'} ({home.trouble})")
+            raise CannotInstallError(f"{command[0]} took more than {TIMEOUT} s") from error
+    if completed.returncode:
+        lines = home.error_log.read_text(encoding="utf-8").strip().splitlines()
+        raise CannotInstallError(f"{lines[-1] if lines else 'no output'} ({home.error_log})")
 
 
 def main(names: Sequence[str]) -> int:
-    """Install the named homes, or all; tell what came of each that was missing."""
+    """Install the named homes that are missing, or all; return 1 if one failed."""
     failed = 0
     for home in [HOMES[name] for name in names or HOMES]:
         if home.ready:
@@ -85,8 +85,8 @@ def main(names: Sequence[str]) -> int:
         except (CannotInstallError, OSError) as error:
             failed = 1
             print(f"{home.name} cannot be installed: {error}", file=sys.stderr, flush=True)
-            home.trouble.parent.mkdir(parents=True, exist_ok=True)
-            home.trouble.write_text(f"{error}\n", encoding="utf-8")
+            home.error_log.parent.mkdir(parents=True, exist_ok=True)
+            home.error_log.write_text(f"{error}\n", encoding="utf-8")
     return failed
 
 

@@ -1,7 +1,7 @@
-"""The matrix: who asks (a client in one of its ways), streaming or not, and out of which home.
+"""The rows of the matrix: a client, one of its APIs, streaming or not, and its home.
 
-To add a client, add its script to `clients/`, its home to `HOMES` where its packages do not fit
-into the lock, and its rows to `ROWS`. `./dev clients` installs the homes and runs the rows.
+To add a client, add its script to `clients/`, its home to `HOMES` if its packages conflict
+with the lock, and its rows to `ROWS`. `./dev clients` installs the homes and runs the rows.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from offbook.sources.playbook import Turn, call, say, when
 from tests.matrix.homes import COMMANDS, HOMES, Home
 
 SCRIPTS = Path(__file__).parent / "clients"
-WHOLE = os.environ.get("OFFBOOK_MATRIX") == "whole"  # as ./dev clients asks for it
+WHOLE = os.environ.get("OFFBOOK_MATRIX") == "whole"  # set by ./dev clients
 PROMPT = "How is the weather in Paris?"
 FINAL = "It is 21 degrees in Paris."
 
 
 WEATHER = when(PROMPT, [call("get_weather", {"city": "Paris"}), say(FINAL)])
-ALONE = when(PROMPT, [say(FINAL)])
-SHAPED = when(PROMPT, [say('{"city": "Paris", "degrees": 21}')])
-LAST_CALL = when(
+TEXT_ONLY = when(PROMPT, [say(FINAL)])
+STRUCTURED = when(PROMPT, [say('{"city": "Paris", "degrees": 21}')])
+FINAL_ANSWER = when(
     PROMPT,
     [call("get_weather", {"city": "Paris"}), call("final_answer", {"answer": FINAL})],
 )
@@ -46,51 +46,51 @@ class Row:
     script: str
     variant: str
     stream: bool
-    home: str = ""
+    home_name: str = ""
     turn: Turn = WEATHER
     text: str = FINAL
-    flat: bool = False  # it tells the results of its tools as words, not as results
+    results_as_text: bool = False  # it sends tool results as text, not as tool results
 
     def __str__(self) -> str:
-        return f"{self.client} {self.variant} {self.way}"
+        return f"{self.client} {self.variant} {self.mode}"
 
     @property
-    def way(self) -> str:
+    def mode(self) -> str:
         return "stream" if self.stream else "plain"
 
     @property
-    def lives(self) -> Home | None:
-        """Its home; None is the checkout's own environment, made from the lock."""
-        return HOMES[self.home] if self.home else None
+    def home(self) -> Home | None:
+        """Return the home, or None for the environment of the checkout."""
+        return HOMES[self.home_name] if self.home_name else None
 
     @property
     def command(self) -> list[str]:
-        """The words that run it, once it is in its place."""
-        words = [self.variant, self.way, "{prompt}"]
-        home = self.lives
+        """Return the command that runs the script."""
+        arguments = [self.variant, self.mode, "{prompt}"]
+        home = self.home
         if home is None or home.name == COMMANDS:
-            return [sys.executable, str(SCRIPTS / self.script), *words]
+            return [sys.executable, str(SCRIPTS / self.script), *arguments]
         if home.npm:
-            return ["node", str(home.folder / self.script), *words]
-        return [home.python, str(SCRIPTS / self.script), *words]
+            return ["node", str(home.folder / self.script), *arguments]
+        return [home.python, str(SCRIPTS / self.script), *arguments]
 
-    def place(self) -> None:
-        """Put its scripts beside its packages, where Node looks for them."""
-        home = self.lives
+    def copy_scripts(self) -> None:
+        """Copy the Node scripts to the home, as Node resolves packages from the script's folder."""
+        home = self.home
         if home is not None and self.script.endswith(".mjs"):
             for script in SCRIPTS.glob("*.mjs"):
                 copy_atomic(script, home.folder / script.name)
 
     @property
     def environment(self) -> dict[str, str]:
-        """Where its packages are."""
-        return {"PREFIX": str(self.lives.folder)} if self.lives and self.lives.npm else {}
+        """Return the variable that holds the npm prefix."""
+        return {"PREFIX": str(self.home.folder)} if self.home and self.home.npm else {}
 
 
-def _both(client: str, script: str, *variants: str, home: str = "") -> Iterator[Row]:
+def _both(client: str, script: str, *variants: str, home_name: str = "") -> Iterator[Row]:
     for variant in variants:
         for stream in (False, True):
-            yield Row(client, script, variant, stream, home)
+            yield Row(client, script, variant, stream, home_name)
 
 
 ROWS = [
@@ -104,12 +104,12 @@ ROWS = [
             "openai_sdk.py",
             variant,
             stream=False,
-            turn=SHAPED,
+            turn=STRUCTURED,
             text="Weather(city='Paris', degrees=21)",
         )
         for variant in ("chat-parse", "responses-parse")
     ),
-    Row("openai", "openai_sdk.py", "misc", stream=False, turn=ALONE),
+    Row("openai", "openai_sdk.py", "misc", stream=False, turn=TEXT_ONLY),
     *_both("anthropic", "anthropic_sdk.py", "messages", "runner", "runner-nothread"),
     Row("anthropic", "anthropic_sdk.py", "helper", stream=True),
     Row(
@@ -117,18 +117,25 @@ ROWS = [
         "anthropic_sdk.py",
         "parse",
         stream=False,
-        turn=SHAPED,
+        turn=STRUCTURED,
         text="Weather(city='Paris', degrees=21)",
     ),
-    Row("anthropic", "anthropic_sdk.py", "misc", stream=False, turn=ALONE),
+    Row("anthropic", "anthropic_sdk.py", "misc", stream=False, turn=TEXT_ONLY),
     *_both("google-genai", "genai_sdk.py", "auto"),
-    Row("google-genai", "genai_sdk.py", "misc", stream=False, turn=ALONE),
+    Row("google-genai", "genai_sdk.py", "misc", stream=False, turn=TEXT_ONLY),
     *_both("pydantic-ai", "pydantic_agent.py", "chat", "responses", "anthropic", "google"),
     *_both("openai-agents", "agents_sdk.py", "chat", "responses"),
     *_both("langchain", "langchain_agent.py", "chat", "responses", "anthropic"),
-    Row("langchain", "langchain_agent.py", "embeddings", stream=False, turn=ALONE),
+    Row("langchain", "langchain_agent.py", "embeddings", stream=False, turn=TEXT_ONLY),
     *(
-        Row("smolagents", "smolagents_agent.py", "tool", stream, turn=LAST_CALL, flat=True)
+        Row(
+            "smolagents",
+            "smolagents_agent.py",
+            "tool",
+            stream,
+            turn=FINAL_ANSWER,
+            results_as_text=True,
+        )
         for stream in (False, True)
     ),
     *(
@@ -143,11 +150,19 @@ ROWS = [
         for stream in (False, True)
     ),
     *_both(
-        "litellm", "litellm_loop.py", "openai", "responses", "anthropic", "gemini", home="litellm"
+        "litellm",
+        "litellm_loop.py",
+        "openai",
+        "responses",
+        "anthropic",
+        "gemini",
+        home_name="litellm",
     ),
-    Row("litellm", "litellm_loop.py", "embedding", stream=False, home="litellm", turn=ALONE),
+    Row(
+        "litellm", "litellm_loop.py", "embedding", stream=False, home_name="litellm", turn=TEXT_ONLY
+    ),
     *(
-        Row("inspect", "inspect_task.py", variant, variant == "anthropic", home="inspect")
+        Row("inspect", "inspect_task.py", variant, variant == "anthropic", home_name="inspect")
         for variant in ("openai", "openai-api", "responses", "anthropic", "google", "mcp")
     ),
     *(
@@ -155,7 +170,7 @@ ROWS = [
         for variant, turn in (("bash", SHELL), ("permission", TOUCH), ("mcp", MCP))
     ),
     *(
-        Row("commands", "commands.py", variant, stream=True, home=COMMANDS, turn=turn)
+        Row("commands", "commands.py", variant, stream=True, home_name=COMMANDS, turn=turn)
         for variant, turn in (
             ("codex", CODEX_SHELL),
             ("codex-websocket", CODEX_SHELL),
@@ -165,17 +180,28 @@ ROWS = [
             ("gemini-router", GEMINI_SHELL),
         )
     ),
-    *_both("openai 2 (httpx)", "openai_sdk.py", "chat", "responses", "previous", home="strands"),
-    *_both("anthropic 0 (httpx)", "anthropic_sdk.py", "messages", home="strands"),
-    *_both("google-genai 2", "genai_sdk.py", "auto", home="adk"),
-    *_both("google-adk", "adk_agent.py", "gemini", home="adk"),
-    *_both("strands", "strands_agent.py", "openai", home="strands"),
-    Row("strands", "strands_agent.py", "anthropic", stream=True, home="strands"),
-    *_both("node openai", "openai.mjs", "chat", "responses", home="node"),
-    *_both("node anthropic", "anthropic.mjs", "messages", home="node"),
-    *_both("node google-genai", "genai.mjs", "generate", home="node"),
     *_both(
-        "ai sdk", "ai.mjs", "chat", "responses", "compatible", "anthropic", "google", home="node"
+        "openai 2 (httpx)", "openai_sdk.py", "chat", "responses", "previous", home_name="strands"
     ),
-    *_both("langchain.js", "langchain.mjs", "chat", "responses", "anthropic", home="langchain-js"),
+    *_both("anthropic 0 (httpx)", "anthropic_sdk.py", "messages", home_name="strands"),
+    *_both("google-genai 2", "genai_sdk.py", "auto", home_name="adk"),
+    *_both("google-adk", "adk_agent.py", "gemini", home_name="adk"),
+    *_both("strands", "strands_agent.py", "openai", home_name="strands"),
+    Row("strands", "strands_agent.py", "anthropic", stream=True, home_name="strands"),
+    *_both("node openai", "openai.mjs", "chat", "responses", home_name="node"),
+    *_both("node anthropic", "anthropic.mjs", "messages", home_name="node"),
+    *_both("node google-genai", "genai.mjs", "generate", home_name="node"),
+    *_both(
+        "ai sdk",
+        "ai.mjs",
+        "chat",
+        "responses",
+        "compatible",
+        "anthropic",
+        "google",
+        home_name="node",
+    ),
+    *_both(
+        "langchain.js", "langchain.mjs", "chat", "responses", "anthropic", home_name="langchain-js"
+    ),
 ]

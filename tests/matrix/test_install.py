@@ -1,4 +1,4 @@
-"""What cannot be installed says why, and never counts as installed."""
+"""A home that fails to install reports the reason and is not ready."""
 
 from pathlib import Path
 
@@ -11,24 +11,24 @@ from tests.matrix.install import main
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    made = Home("node", ("openai@1",), npm=True)
-    monkeypatch.setattr(homes, "PLACE", tmp_path)
-    monkeypatch.setitem(HOMES, "node", made)
-    return made
+    node = Home("node", ("openai@1",), npm=True)
+    monkeypatch.setattr(homes, "CLIENTS_FOLDER", tmp_path)
+    monkeypatch.setitem(HOMES, "node", node)
+    return node
 
 
-def test_a_home_that_cannot_be_made_says_why(
+def test_a_failed_installation_reports_its_reason(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setenv("PATH", "")
-    assert "not tried" in home.complain()
+    assert "not tried" in home.describe_missing()
     assert main(["node"]) == 1
     assert not home.ready
-    assert "node is not installed: npm is missing" in home.complain()
+    assert "node is not installed: npm is missing" in home.describe_missing()
     assert "node cannot be installed: npm is missing" in capsys.readouterr().err
 
 
-def test_a_home_of_other_versions_is_not_the_one_that_is_wanted(home: Home):
+def test_a_home_with_other_versions_is_not_ready(home: Home):
     home.folder.mkdir()
     home.stamp.write_text("openai@1")
     assert home.ready

@@ -1,4 +1,4 @@
-"""Google's agent development kit."""
+"""Google's Agent Development Kit."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from google.adk.agents.run_config import StreamingMode
 from google.adk.models import Gemini
 from google.adk.runners import InMemoryRunner
 from google.genai import types
-from told import GOOGLE, MODEL, PROMPT, STREAM, get_weather, tell
+from harness import GOOGLE, MODEL, PROMPT, STREAM, get_weather, print_result
 
 agent = Agent(name="weather", model=Gemini(model=MODEL, base_url=GOOGLE), tools=[get_weather])
 
@@ -17,7 +17,7 @@ async def main() -> str:
     session = await runner.session_service.create_session(app_name="weather", user_id="u")
     message = types.Content(role="user", parts=[types.Part(text=PROMPT)])
     mode = StreamingMode.SSE if STREAM else StreamingMode.NONE
-    said = ""
+    text = ""
     async for event in runner.run_async(
         user_id="u",
         session_id=session.id,
@@ -25,8 +25,8 @@ async def main() -> str:
         run_config=RunConfig(streaming_mode=mode),
     ):
         if event.is_final_response() and event.content and event.content.parts:
-            said = "".join(part.text or "" for part in event.content.parts)
-    return said
+            text = "".join(part.text or "" for part in event.content.parts)
+    return text
 
 
-tell(asyncio.run(main()), "google-adk", "google-genai")
+print_result(asyncio.run(main()), "google-adk", "google-genai")

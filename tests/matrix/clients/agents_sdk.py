@@ -1,4 +1,4 @@
-"""OpenAI Agents, on chat completions and on responses."""
+"""The OpenAI Agents SDK, on chat completions and on responses."""
 
 import asyncio
 
@@ -9,15 +9,15 @@ from agents import (
     Runner,
     function_tool,
 )
+from harness import MODEL, PROMPT, STREAM, VARIANT, get_weather, print_result
 from openai import AsyncOpenAI
-from told import MODEL, PROMPT, STREAM, VARIANT, get_weather, tell
 
-KINDS = {"chat": OpenAIChatCompletionsModel, "responses": OpenAIResponsesModel}
+MODELS = {"chat": OpenAIChatCompletionsModel, "responses": OpenAIResponsesModel}
 client = AsyncOpenAI(max_retries=0)
 agent = Agent(
     name="weather",
     tools=[function_tool(get_weather)],
-    model=KINDS[VARIANT](MODEL, openai_client=client),
+    model=MODELS[VARIANT](MODEL, openai_client=client),
 )
 
 
@@ -30,4 +30,4 @@ async def main() -> str:
     return result.final_output
 
 
-tell(asyncio.run(main()), "openai-agents")
+print_result(asyncio.run(main()), "openai-agents")

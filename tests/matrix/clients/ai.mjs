@@ -4,7 +4,7 @@ import { createGoogleGenerativeAI } from "@ai-sdk/google";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, isStepCount, jsonSchema, stepCountIs, streamText, tool } from "ai";
-import * as base from "./told.mjs";
+import * as base from "./harness.mjs";
 
 const apiKey = "none";
 const models = {
@@ -21,11 +21,11 @@ const options = {
   stopWhen: (stepCountIs ?? isStepCount)(5),
   tools: {
     get_weather: tool({
-      description: base.about,
+      description: base.description,
       inputSchema: jsonSchema(base.schema),
-      execute: async (given) => base.weather(given),
+      execute: async (input) => base.weather(input),
     }),
   },
 };
-const made = base.stream ? streamText(options) : await generateText(options);
-base.tell(await made.text, "ai");
+const result = base.stream ? streamText(options) : await generateText(options);
+base.printResult(await result.text, "ai");

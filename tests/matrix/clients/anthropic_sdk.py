@@ -1,12 +1,12 @@
-"""Anthropic's own client: messages, and its tool runner."""
+"""The Anthropic SDK: messages, and the tool runner."""
 
 import json
 from collections.abc import Callable
 from typing import Any
 
 import anthropic
+from harness import MODEL, PROMPT, SCHEMA, STREAM, VARIANT, call_weather, get_weather, print_result
 from pydantic import BaseModel
-from told import MODEL, PROMPT, SCHEMA, STREAM, VARIANT, answer, get_weather, tell
 
 client = anthropic.Anthropic(max_retries=0)
 TOOLS: Any = [{"name": "get_weather", "description": "The weather.", "input_schema": SCHEMA}]
@@ -17,18 +17,23 @@ class Weather(BaseModel):
     degrees: int
 
 
-def ask(said: list[Any]) -> Any:
-    options: dict[str, Any] = {"model": MODEL, "max_tokens": 100, "messages": said, "tools": TOOLS}
+def send(history: list[Any]) -> Any:
+    options: dict[str, Any] = {
+        "model": MODEL,
+        "max_tokens": 100,
+        "messages": history,
+        "tools": TOOLS,
+    }
     if VARIANT == "helper":
         with client.messages.stream(**options) as events:
             return events.get_final_message()
     if not STREAM:
         return client.messages.create(**options)
-    return gather(client.messages.create(**options, stream=True))
+    return assemble(client.messages.create(**options, stream=True))
 
 
-def gather(events: Any) -> Any:
-    """The message that the raw events tell."""
+def assemble(events: Any) -> Any:
+    """Return the message assembled from the raw events."""
     message: Any = None
     pieces: dict[int, str] = {}
     for event in events:
@@ -39,45 +44,47 @@ def gather(events: Any) -> Any:
                 message.content.append(event.content_block)
             case "content_block_delta":
                 delta = event.delta
-                said = getattr(delta, "text", None) or getattr(delta, "partial_json", "")
-                pieces[event.index] = pieces.get(event.index, "") + said
+                piece = getattr(delta, "text", None) or getattr(delta, "partial_json", "")
+                pieces[event.index] = pieces.get(event.index, "") + piece
             case "message_delta":
                 message.stop_reason = event.delta.stop_reason
             case _:
                 pass
-    for at, block in enumerate(message.content):
+    for index, block in enumerate(message.content):
         if block.type == "text":
-            block.text = pieces.get(at, "")
+            block.text = pieces.get(index, "")
         elif block.type == "tool_use":
-            block.input = json.loads(pieces.get(at) or "{}")
+            block.input = json.loads(pieces.get(index) or "{}")
     return message
 
 
 def messages() -> str:
-    said: list[Any] = [{"role": "user", "content": PROMPT}]
+    history: list[Any] = [{"role": "user", "content": PROMPT}]
     while True:
-        made = ask(said)
-        calls = [block for block in made.content if block.type == "tool_use"]
-        if made.stop_reason != "tool_use":
-            return "".join(block.text for block in made.content if block.type == "text")
-        content = [block.model_dump(exclude_none=True) for block in made.content]
+        response = send(history)
+        calls = [block for block in response.content if block.type == "tool_use"]
+        if response.stop_reason != "tool_use":
+            return "".join(block.text for block in response.content if block.type == "text")
+        content = [block.model_dump(exclude_none=True) for block in response.content]
         results = [
-            {"type": "tool_result", "tool_use_id": call.id, "content": answer(call.input)}
+            {"type": "tool_result", "tool_use_id": call.id, "content": call_weather(call.input)}
             for call in calls
         ]
-        said += [{"role": "assistant", "content": content}, {"role": "user", "content": results}]
+        history += [{"role": "assistant", "content": content}, {"role": "user", "content": results}]
 
 
 def parse() -> str:
-    said: Any = [{"role": "user", "content": PROMPT}]
-    made = client.messages.parse(model=MODEL, max_tokens=100, messages=said, output_format=Weather)
-    return repr(made.parsed_output)
+    history: Any = [{"role": "user", "content": PROMPT}]
+    response = client.messages.parse(
+        model=MODEL, max_tokens=100, messages=history, output_format=Weather
+    )
+    return repr(response.parsed_output)
 
 
 def runner() -> str:
     tool = anthropic.beta_tool(get_weather)
     options: Any = {"thread": False} if VARIANT == "runner-nothread" else {}
-    made = client.beta.messages.tool_runner(
+    response = client.beta.messages.tool_runner(
         model=MODEL,
         max_tokens=100,
         tools=[tool],
@@ -85,24 +92,24 @@ def runner() -> str:
         stream=STREAM,
         **options,
     )
-    last: Any = made.until_done()
+    last: Any = response.until_done()
     return "".join(block.text for block in last.content if block.type == "text")
 
 
-def misc() -> str:
-    said: Any = [{"role": "user", "content": PROMPT}]
+def other_endpoints() -> str:
+    history: Any = [{"role": "user", "content": PROMPT}]
     assert client.models.list().data
-    assert client.messages.count_tokens(model=MODEL, messages=said).input_tokens > 0
-    made = client.messages.create(model=MODEL, max_tokens=100, messages=said)
-    return "".join(block.text for block in made.content if block.type == "text")
+    assert client.messages.count_tokens(model=MODEL, messages=history).input_tokens > 0
+    response = client.messages.create(model=MODEL, max_tokens=100, messages=history)
+    return "".join(block.text for block in response.content if block.type == "text")
 
 
-WAYS: dict[str, Callable[[], str]] = {
+VARIANTS: dict[str, Callable[[], str]] = {
     "messages": messages,
     "helper": messages,
     "parse": parse,
     "runner": runner,
     "runner-nothread": runner,
-    "misc": misc,
+    "misc": other_endpoints,
 }
-tell(WAYS[VARIANT](), "anthropic")
+print_result(VARIANTS[VARIANT](), "anthropic")

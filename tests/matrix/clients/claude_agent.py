@@ -1,4 +1,4 @@
-"""claude-agent-sdk, with the client that it brings: its shell, or a tool of this process."""
+"""claude-agent-sdk, with the bundled client: its shell tool, or a tool of this process."""
 
 import asyncio
 from typing import Any
@@ -12,28 +12,28 @@ from claude_agent_sdk import (
     query,
     tool,
 )
-from told import MODEL, PROMPT, SCHEMA, STREAM, VARIANT, answer, tell
+from harness import MODEL, PROMPT, SCHEMA, STREAM, VARIANT, call_weather, print_result
 
 
-@tool("get_weather", "How the weather is.", SCHEMA)
-async def weather(given: dict[str, Any]) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": answer(given)}]}
+@tool("get_weather", "Get the weather.", SCHEMA)
+async def weather(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": call_weather(arguments)}]}
 
 
-async def permit(_name: str, _given: Any, _context: Any) -> Any:
+async def allow(name: str, _input: Any, _context: Any) -> Any:
     from claude_agent_sdk import PermissionResultAllow
 
-    asked.append(_name)
+    permitted.append(name)
     return PermissionResultAllow()
 
 
-asked: list[str] = []
+permitted: list[str] = []
 options = ClaudeAgentOptions(
     model=MODEL,
     setting_sources=[],
     mcp_servers={"wx": create_sdk_mcp_server("wx", tools=[weather])} if VARIANT == "mcp" else {},
     allowed_tools={"mcp": ["mcp__wx__get_weather"], "bash": ["Bash"]}.get(VARIANT, []),
-    can_use_tool=permit if VARIANT == "permission" else None,
+    can_use_tool=allow if VARIANT == "permission" else None,
     include_partial_messages=STREAM,
     env={"ENABLE_TOOL_SEARCH": "false"},
 )
@@ -41,18 +41,18 @@ options = ClaudeAgentOptions(
 
 async def main() -> str:
     if VARIANT != "permission":
-        return [last(message) async for message in query(prompt=PROMPT, options=options)][-1]
+        return [read_result(message) async for message in query(prompt=PROMPT, options=options)][-1]
     async with ClaudeSDKClient(options=options) as client:
         await client.query(PROMPT)
-        said = [last(message) async for message in client.receive_response()][-1]
-    assert asked == ["Bash"]
-    return said
+        result = [read_result(message) async for message in client.receive_response()][-1]
+    assert permitted == ["Bash"]
+    return result
 
 
-def last(message: Any) -> str:
+def read_result(message: Any) -> str:
     if isinstance(message, AssistantMessage) and message.error:
         raise RuntimeError(message.error)
     return message.result or "" if isinstance(message, ResultMessage) else ""
 
 
-tell(asyncio.run(main()), "claude-agent-sdk")
+print_result(asyncio.run(main()), "claude-agent-sdk")

@@ -1,11 +1,11 @@
-"""The agents that are commands, as their own pages say to run them, with nobody in between."""
+"""The command-line agents, started directly as their documentation describes."""
 
 import json
 import os
 import subprocess
 from pathlib import Path
 
-from told import OPENAI, PROMPT, VARIANT, tell
+from harness import OPENAI, PROMPT, VARIANT, print_result
 
 BIN = Path(os.environ["PREFIX"]) / "node_modules" / ".bin"
 HOME = Path(os.environ["HOME"])
@@ -15,28 +15,28 @@ SETTINGS = {
     "general": {"enableAutoUpdate": False},
 }
 CODEX = ["codex", "exec", "--skip-git-repo-check", "--json", "-m", "gpt-offbook"]
-QUIET = ["-c", "analytics.enabled=false", "--disable", "plugins"]
-FREE = ["--dangerously-bypass-approvals-and-sandbox", PROMPT]
+NO_TELEMETRY = ["-c", "analytics.enabled=false", "--disable", "plugins"]
+UNSANDBOXED = ["--dangerously-bypass-approvals-and-sandbox", PROMPT]
 CLAUDE = ["claude", "-p", PROMPT, "--model", "claude-offbook", "--output-format", "stream-json"]
 GEMINI = ["gemini", "-p", PROMPT, "--yolo", "--skip-trust", "-o", "json"]
 PROVIDER = f'{{name="fake",base_url="{OPENAI}",env_key="OPENAI_API_KEY",wire_api="responses"}}'
-OTHER = ["-c", 'model_provider="fake"', "-c", f"model_providers.fake={PROVIDER}"]
+CUSTOM_PROVIDER = ["-c", 'model_provider="fake"', "-c", f"model_providers.fake={PROVIDER}"]
 COMMANDS = {
-    "codex": [*CODEX, *OTHER, *QUIET, *FREE],
-    # the provider that it brings speaks over a WebSocket
-    "codex-websocket": [*CODEX, "-c", f'openai_base_url="{OPENAI}"', *QUIET, *FREE],
+    "codex": [*CODEX, *CUSTOM_PROVIDER, *NO_TELEMETRY, *UNSANDBOXED],
+    # the built-in provider uses a WebSocket
+    "codex-websocket": [*CODEX, "-c", f'openai_base_url="{OPENAI}"', *NO_TELEMETRY, *UNSANDBOXED],
     "claude": [*CLAUDE, "--verbose", "--allowedTools", "Bash"],
     "claude-bare": [*CLAUDE, "--verbose", "--allowedTools", "Bash", "--bare"],
     "gemini": [*GEMINI, "-m", "gemini-2.5-pro"],
-    "gemini-router": GEMINI,  # told no model, it asks another one which to take
+    "gemini-router": GEMINI,  # without a model, another model selects it
 }
 
 
-def last_words(said: str) -> str:
-    """What the agent said last, in whichever way it prints it."""
+def read_answer(stdout: str) -> str:
+    """Return the last answer in the output of an agent."""
     if VARIANT.startswith("gemini"):
-        return json.loads(said)["response"]
-    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        return json.loads(stdout)["response"]
+    lines = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
     if VARIANT.startswith("claude"):
         return [line["result"] for line in lines if line.get("type") == "result"][-1]
     items = [line["item"] for line in lines if line.get("type") == "item.completed"]
@@ -46,7 +46,7 @@ def last_words(said: str) -> str:
 (HOME / ".gemini").mkdir()
 (HOME / ".gemini" / "settings.json").write_text(json.dumps(SETTINGS))
 command = COMMANDS[VARIANT]
-ended = subprocess.run(
+completed = subprocess.run(
     [BIN / command[0], *command[1:]],
     stdin=subprocess.DEVNULL,
     stdout=subprocess.PIPE,
@@ -56,6 +56,7 @@ ended = subprocess.run(
 )
 package = {"codex": "@openai/codex", "claude": "@anthropic-ai/claude-code"}.get(command[0])
 manifest = BIN.parent / (package or "@google/gemini-cli") / "package.json"
-tell(
-    last_words(ended.stdout), versions=f"{command[0]} {json.loads(manifest.read_text())['version']}"
+print_result(
+    read_answer(completed.stdout),
+    versions=f"{command[0]} {json.loads(manifest.read_text())['version']}",
 )

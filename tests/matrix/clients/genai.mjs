@@ -1,14 +1,14 @@
-// Google's own client for Node.
+// Google's SDK for Node.
 import { GoogleGenAI } from "@google/genai";
-import { about, google, model, prompt, schema, stream, tell, weather } from "./told.mjs";
+import { description, google, model, prompt, schema, stream, printResult, weather } from "./harness.mjs";
 
 const client = new GoogleGenAI({ apiKey: "none", httpOptions: { baseUrl: google } });
 const contents = [{ role: "user", parts: [{ text: prompt }] }];
 const config = {
-  tools: [{ functionDeclarations: [{ name: "get_weather", description: about, parametersJsonSchema: schema }] }],
+  tools: [{ functionDeclarations: [{ name: "get_weather", description, parametersJsonSchema: schema }] }],
 };
 
-async function ask() {
+async function send() {
   if (!stream) return (await client.models.generateContent({ model, contents, config })).candidates[0].content.parts;
   const parts = [];
   for await (const chunk of await client.models.generateContentStream({ model, contents, config }))
@@ -17,10 +17,10 @@ async function ask() {
 }
 
 for (;;) {
-  const parts = await ask();
+  const parts = await send();
   const calls = parts.filter((part) => part.functionCall).map((part) => part.functionCall);
   if (!calls.length) {
-    tell(parts.map((part) => part.text ?? "").join(""), "@google/genai");
+    printResult(parts.map((part) => part.text ?? "").join(""), "@google/genai");
     break;
   }
   contents.push({ role: "model", parts });

@@ -1,4 +1,4 @@
-"""Inspect, with a task of one sample and its own loop."""
+"""An Inspect task of one sample, with the loop of Inspect."""
 
 import os
 import sys
@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import inspect_ai
+from harness import OPENAI, PROMPT, VARIANT, get_weather, print_result
 from inspect_ai.dataset import Sample
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import Tool, ToolDef, mcp_server_stdio, tool
-from told import OPENAI, PROMPT, VARIANT, get_weather, tell
 
 os.environ |= {"FAKE_API_KEY": "none", "FAKE_BASE_URL": OPENAI}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -25,7 +25,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 @tool
 def weather() -> Tool:
     async def execute(city: str) -> str:
-        """How the weather is in a city.
+        """Get the weather in a city.
 
         Args:
             city: The name of the city.
@@ -46,4 +46,4 @@ model, args = MODELS[VARIANT]
     task, model=model, model_args=args, display="none", log_dir=os.environ["HOME"]
 )
 assert log.status == "success", log.error
-tell((log.samples or [])[0].output.completion, "inspect-ai")
+print_result((log.samples or [])[0].output.completion, "inspect-ai")

@@ -3,7 +3,7 @@ import { ChatAnthropic } from "@langchain/anthropic";
 import { ChatOpenAI } from "@langchain/openai";
 import { createAgent, tool } from "langchain";
 import { z } from "zod";
-import { about, anthropic, model, prompt, stream, tell, variant, weather } from "./told.mjs";
+import { description, anthropic, model, prompt, stream, printResult, variant, weather } from "./harness.mjs";
 
 const options = { model, maxRetries: 0, apiKey: "none" };
 const models = {
@@ -13,17 +13,17 @@ const models = {
 };
 const agent = createAgent({
   model: models[variant](),
-  tools: [tool(weather, { name: "get_weather", description: about, schema: z.object({ city: z.string() }) })],
+  tools: [tool(weather, { name: "get_weather", description, schema: z.object({ city: z.string() }) })],
 });
 const input = { messages: [{ role: "user", content: prompt }] };
 
-// With `streaming: true`, it would fetch a table of tokens from the network before it goes on.
-async function last() {
+// With `streaming: true`, it first downloads a token table from the network.
+async function streamState() {
   let state;
   for await (const [mode, part] of await agent.stream(input, { streamMode: ["messages", "values"] }))
     if (mode === "values") state = part;
   return state;
 }
 
-const state = stream ? await last() : await agent.invoke(input);
-tell(state.messages.at(-1).text, "langchain", "@langchain/core");
+const state = stream ? await streamState() : await agent.invoke(input);
+printResult(state.messages.at(-1).text, "langchain", "@langchain/core");

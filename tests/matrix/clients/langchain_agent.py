@@ -2,14 +2,14 @@
 
 from typing import Any
 
+from harness import MODEL, PROMPT, STREAM, VARIANT, get_weather, print_result
 from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
-from told import MODEL, PROMPT, STREAM, VARIANT, get_weather, tell
 
 
-def choose() -> Any:
+def make_model() -> Any:
     if VARIANT == "anthropic":
         return ChatAnthropic(model_name=MODEL, max_retries=0, streaming=STREAM)
     return ChatOpenAI(
@@ -21,8 +21,8 @@ if VARIANT == "embeddings":
     vectors = OpenAIEmbeddings(model=MODEL, check_embedding_ctx_length=False)
     one, two = vectors.embed_documents(["a", "b"])
     assert one != two
-    tell(ChatOpenAI(model=MODEL, max_retries=0).invoke(PROMPT).content, "langchain-openai")
+    print_result(ChatOpenAI(model=MODEL, max_retries=0).invoke(PROMPT).content, "langchain-openai")
 else:
-    agent: Any = create_agent(choose(), tools=[tool(get_weather)])
+    agent: Any = create_agent(make_model(), tools=[tool(get_weather)])
     state = agent.invoke({"messages": [{"role": "user", "content": PROMPT}]})
-    tell(state["messages"][-1].text, "langchain", "langgraph")
+    print_result(state["messages"][-1].text, "langchain", "langgraph")

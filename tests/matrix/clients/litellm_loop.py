@@ -1,10 +1,20 @@
-"""litellm, as it speaks to every provider."""
+"""A loop on litellm, for every provider."""
 
 import asyncio
 from typing import Any
 
 import litellm
-from told import ANTHROPIC, GOOGLE, OPENAI, PROMPT, SCHEMA, STREAM, VARIANT, answer, tell
+from harness import (
+    ANTHROPIC,
+    GOOGLE,
+    OPENAI,
+    PROMPT,
+    SCHEMA,
+    STREAM,
+    VARIANT,
+    call_weather,
+    print_result,
+)
 
 MODELS = {
     "openai": ("openai/offbook-1", OPENAI),
@@ -16,58 +26,58 @@ TOOL = {"name": "get_weather", "description": "The weather.", "parameters": SCHE
 
 def complete() -> str:
     model, base = MODELS[VARIANT]
-    said: list[Any] = [{"role": "user", "content": PROMPT}]
+    history: list[Any] = [{"role": "user", "content": PROMPT}]
     while True:
-        made: Any = litellm.completion(
+        response: Any = litellm.completion(
             model=model,
             api_base=base,
             api_key="none",
-            messages=said,
+            messages=history,
             tools=[{"type": "function", "function": TOOL}],
             stream=STREAM,
         )
         if STREAM:
-            made = litellm.stream_chunk_builder(list(made), messages=said)
-        message = made.choices[0].message
-        said.append(message.model_dump(exclude_none=True))
+            response = litellm.stream_chunk_builder(list(response), messages=history)
+        message = response.choices[0].message
+        history.append(message.model_dump(exclude_none=True))
         if not message.tool_calls:
             return message.content
         for call in message.tool_calls:
-            told = answer(call.function.arguments)
-            said.append({"role": "tool", "tool_call_id": call.id, "content": told})
+            result = call_weather(call.function.arguments)
+            history.append({"role": "tool", "tool_call_id": call.id, "content": result})
 
 
 async def respond() -> str:
-    said: list[Any] = [{"role": "user", "content": PROMPT}]
+    history: list[Any] = [{"role": "user", "content": PROMPT}]
     while True:
-        made: Any = await litellm.aresponses(
-            model="openai/gpt-4o",  # of a model that it does not know, it makes the stream up
+        response: Any = await litellm.aresponses(
+            model="openai/gpt-4o",  # litellm fakes the stream of a model that it does not know
             api_base=OPENAI,
             api_key="none",
-            input=said,
+            input=history,
             tools=[{"type": "function", **TOOL}],
             stream=STREAM,
         )
         if STREAM:
-            async for event in made:
-                made = getattr(event, "response", made)
-        items = [item if isinstance(item, dict) else item.model_dump() for item in made.output]
+            async for event in response:
+                response = getattr(event, "response", response)
+        items = [item if isinstance(item, dict) else item.model_dump() for item in response.output]
         calls = [item for item in items if item["type"] == "function_call"]
         if not calls:
             return "".join(part["text"] for item in items for part in item.get("content") or ())
-        said += calls
+        history += calls
         for call in calls:
-            told = answer(call["arguments"])
-            output = {"call_id": call["call_id"], "output": told}
-            said.append({"type": "function_call_output", **output})
+            result = call_weather(call["arguments"])
+            output = {"call_id": call["call_id"], "output": result}
+            history.append({"type": "function_call_output", **output})
 
 
 def embed() -> str:
     options = {"model": "openai/offbook-1", "api_base": OPENAI, "api_key": "none"}
     one, two = litellm.embedding(input=["a", "b"], **options).data
     assert one["embedding"] != two["embedding"]
-    made: Any = litellm.completion(messages=[{"role": "user", "content": PROMPT}], **options)
-    return made.choices[0].message.content
+    response: Any = litellm.completion(messages=[{"role": "user", "content": PROMPT}], **options)
+    return response.choices[0].message.content
 
 
 def main() -> str:
@@ -76,4 +86,4 @@ def main() -> str:
     return asyncio.run(respond()) if VARIANT == "responses" else complete()
 
 
-tell(main(), "litellm")
+print_result(main(), "litellm")

@@ -1,18 +1,18 @@
-// OpenAI's own client for Node.
+// OpenAI's SDK for Node.
 import OpenAI from "openai";
-import { about, model, prompt, schema, stream, tell, variant, weather } from "./told.mjs";
+import { description, model, prompt, schema, stream, printResult, variant, weather } from "./harness.mjs";
 
 const client = new OpenAI({ maxRetries: 0 });
-const tool = { name: "get_weather", description: about, parameters: schema };
+const tool = { name: "get_weather", description, parameters: schema };
 
 async function chat() {
   const messages = [{ role: "user", content: prompt }];
   for (;;) {
     const options = { model, messages, tools: [{ type: "function", function: tool }] };
-    const made = stream
+    const response = stream
       ? await client.chat.completions.stream(options).finalChatCompletion()
       : await client.chat.completions.create(options);
-    const message = made.choices[0].message;
+    const message = response.choices[0].message;
     messages.push(message);
     if (!message.tool_calls?.length) return message.content;
     for (const call of message.tool_calls)
@@ -24,15 +24,15 @@ async function responses() {
   const input = [{ role: "user", content: prompt }];
   for (;;) {
     const options = { model, input, tools: [{ type: "function", strict: false, ...tool }] };
-    const made = stream
+    const response = stream
       ? await client.responses.stream(options).finalResponse()
       : await client.responses.create(options);
-    const calls = made.output.filter((item) => item.type === "function_call");
-    if (!calls.length) return made.output_text;
-    input.push(...made.output);
+    const calls = response.output.filter((item) => item.type === "function_call");
+    if (!calls.length) return response.output_text;
+    input.push(...response.output);
     for (const call of calls)
       input.push({ type: "function_call_output", call_id: call.call_id, output: weather(JSON.parse(call.arguments)) });
   }
 }
 
-tell(await (variant === "chat" ? chat() : responses()), "openai");
+printResult(await (variant === "chat" ? chat() : responses()), "openai");

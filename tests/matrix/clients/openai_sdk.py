@@ -1,16 +1,16 @@
-"""OpenAI's own client: chat completions and responses, in every way that it has."""
+"""The OpenAI SDK: chat completions and responses, with every method."""
 
 from collections.abc import Callable
 from typing import Any
 
 import openai
+from harness import MODEL, PROMPT, SCHEMA, STREAM, VARIANT, call_weather, join_chunks, print_result
 from pydantic import BaseModel
-from told import MODEL, PROMPT, SCHEMA, STREAM, VARIANT, answer, joined, tell
 
 client = openai.OpenAI(max_retries=0)
-ABOUT = {"name": "get_weather", "description": "How the weather is.", "parameters": SCHEMA}
-CHAT: Any = [{"type": "function", "function": ABOUT}]
-RESPONSES: Any = [{"type": "function", "strict": False, **ABOUT}]
+TOOL = {"name": "get_weather", "description": "Get the weather.", "parameters": SCHEMA}
+CHAT_TOOLS: Any = [{"type": "function", "function": TOOL}]
+RESPONSES_TOOLS: Any = [{"type": "function", "strict": False, **TOOL}]
 
 
 class Weather(BaseModel):
@@ -19,31 +19,35 @@ class Weather(BaseModel):
 
 
 def chat() -> str:
-    said: list[Any] = [{"role": "user", "content": PROMPT}]
+    history: list[Any] = [{"role": "user", "content": PROMPT}]
     while True:
-        message = (chat_stream if STREAM else chat_plain)(said)
-        said.append(message)
+        message = (chat_stream if STREAM else chat_plain)(history)
+        history.append(message)
         if not message.get("tool_calls"):
             return message["content"]
-        said += [
+        history += [
             {
                 "role": "tool",
                 "tool_call_id": call["id"],
-                "content": answer(call["function"]["arguments"]),
+                "content": call_weather(call["function"]["arguments"]),
             }
             for call in message["tool_calls"]
         ]
 
 
-def chat_plain(said: list[Any]) -> dict[str, Any]:
-    made = client.chat.completions.create(model=MODEL, messages=said, tools=CHAT)
-    return made.choices[0].message.model_dump(exclude_none=True)
+def chat_plain(history: list[Any]) -> dict[str, Any]:
+    response = client.chat.completions.create(model=MODEL, messages=history, tools=CHAT_TOOLS)
+    return response.choices[0].message.model_dump(exclude_none=True)
 
 
-def chat_stream(said: list[Any]) -> dict[str, Any]:
+def chat_stream(history: list[Any]) -> dict[str, Any]:
     content, calls = "", dict[int, dict[str, Any]]()
     with client.chat.completions.create(
-        model=MODEL, messages=said, tools=CHAT, stream=True, stream_options={"include_usage": True}
+        model=MODEL,
+        messages=history,
+        tools=CHAT_TOOLS,
+        stream=True,
+        stream_options={"include_usage": True},
     ) as chunks:
         for chunk in chunks:
             for choice in chunk.choices:
@@ -55,31 +59,33 @@ def chat_stream(said: list[Any]) -> dict[str, Any]:
                     for key in ("name", "arguments"):
                         piece = getattr(function, key, None) or ""
                         call["function"][key] = call["function"].get(key, "") + piece
-    made = {"role": "assistant", "content": content}
-    return {**made, "tool_calls": list(calls.values())} if calls else made
+    response = {"role": "assistant", "content": content}
+    return {**response, "tool_calls": list(calls.values())} if calls else response
 
 
-def helper() -> str:
-    said: list[Any] = [{"role": "user", "content": PROMPT}]
+def chat_helper() -> str:
+    history: list[Any] = [{"role": "user", "content": PROMPT}]
     while True:
-        with client.chat.completions.stream(model=MODEL, messages=said, tools=CHAT) as events:
+        with client.chat.completions.stream(
+            model=MODEL, messages=history, tools=CHAT_TOOLS
+        ) as events:
             message = events.get_final_completion().choices[0].message
-        said.append(message.model_dump(exclude_none=True, exclude={"parsed"}))
+        history.append(message.model_dump(exclude_none=True, exclude={"parsed"}))
         if not message.tool_calls:
             return message.content or ""
         for call in message.tool_calls:
-            told = answer(call.function.arguments)
-            said.append({"role": "tool", "tool_call_id": call.id, "content": told})
+            result = call_weather(call.function.arguments)
+            history.append({"role": "tool", "tool_call_id": call.id, "content": result})
 
 
-def parse() -> str:
-    said: Any = [{"role": "user", "content": PROMPT}]
-    made = client.chat.completions.parse(model=MODEL, messages=said, response_format=Weather)
-    return repr(made.choices[0].message.parsed)
+def chat_parse() -> str:
+    history: Any = [{"role": "user", "content": PROMPT}]
+    response = client.chat.completions.parse(model=MODEL, messages=history, response_format=Weather)
+    return repr(response.choices[0].message.parsed)
 
 
-def respond(said: Any, previous: Any) -> Any:
-    options: dict[str, Any] = {"model": MODEL, "input": said, "tools": RESPONSES}
+def respond(history: Any, previous: Any) -> Any:
+    options: dict[str, Any] = {"model": MODEL, "input": history, "tools": RESPONSES_TOOLS}
     if previous is not None:
         options["previous_response_id"] = previous.id
     if VARIANT == "responses-helper":
@@ -94,72 +100,72 @@ def respond(said: Any, previous: Any) -> Any:
 
 
 def responses() -> str:
-    """The conversation is sent again, or the response before is named."""
-    said: list[Any] = [{"role": "user", "content": PROMPT}]
+    """Send the whole conversation, or only the id of the previous response."""
+    history: list[Any] = [{"role": "user", "content": PROMPT}]
     previous = None
     while True:
-        made = respond(said, previous)
-        calls = [item for item in made.output if item.type == "function_call"]
+        response = respond(history, previous)
+        calls = [item for item in response.output if item.type == "function_call"]
         if not calls:
-            return made.output_text
+            return response.output_text
         results = [
             {
                 "type": "function_call_output",
                 "call_id": call.call_id,
-                "output": answer(call.arguments),
+                "output": call_weather(call.arguments),
             }
             for call in calls
         ]
         if VARIANT == "previous":
-            assert client.responses.retrieve(made.id).id == made.id
-            said, previous = results, made
+            assert client.responses.retrieve(response.id).id == response.id
+            history, previous = results, response
         else:
-            said += [item.model_dump(exclude_none=True) for item in made.output] + results
+            history += [item.model_dump(exclude_none=True) for item in response.output] + results
 
 
 def responses_parse() -> str:
-    made = client.responses.parse(model=MODEL, input=PROMPT, text_format=Weather)
-    return repr(made.output_parsed)
+    response = client.responses.parse(model=MODEL, input=PROMPT, text_format=Weather)
+    return repr(response.output_parsed)
 
 
 def websocket() -> str:
-    said: Any = PROMPT
-    options: dict[str, Any] = {"model": MODEL, "tools": RESPONSES}
+    history: Any = PROMPT
+    options: dict[str, Any] = {"model": MODEL, "tools": RESPONSES_TOOLS}
     with client.responses.connect() as connection:
         while True:
-            connection.response.create(input=said, **options)
-            made = next(e.response for e in connection if e.type == "response.completed")
-            calls = [item for item in made.output if item.type == "function_call"]
+            connection.response.create(input=history, **options)
+            response = next(e.response for e in connection if e.type == "response.completed")
+            calls = [item for item in response.output if item.type == "function_call"]
             if not calls:
-                return made.output_text
-            options["previous_response_id"] = made.id
-            said = [
+                return response.output_text
+            options["previous_response_id"] = response.id
+            history = [
                 {
                     "type": "function_call_output",
                     "call_id": call.call_id,
-                    "output": answer(call.arguments),
+                    "output": call_weather(call.arguments),
                 }
                 for call in calls
             ]
 
 
-def misc() -> str:
+def other_endpoints() -> str:
     assert client.models.list().data
     one, two = client.embeddings.create(model=MODEL, input=["a", "b"]).data
     assert one.embedding != two.embedding
-    made = client.responses.create(model=MODEL, input=PROMPT)
-    return joined([made.output_text])
+    response = client.responses.create(model=MODEL, input=PROMPT)
+    return join_chunks([response.output_text])
 
 
-WAYS: dict[str, Callable[[], str]] = {
+VARIANTS: dict[str, Callable[[], str]] = {
     "chat": chat,
-    "chat-helper": helper,
-    "chat-parse": parse,
+    "chat-helper": chat_helper,
+    "chat-parse": chat_parse,
     "responses": responses,
     "responses-helper": responses,
     "responses-parse": responses_parse,
     "previous": responses,
     "websocket": websocket,
-    "misc": misc,
+    "misc": other_endpoints,
 }
-tell(WAYS[VARIANT](), "openai")
+print_result(VARIANTS[VARIANT](), "openai")

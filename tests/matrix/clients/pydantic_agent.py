@@ -2,8 +2,8 @@
 
 import asyncio
 
+from harness import PROMPT, STREAM, VARIANT, get_weather, print_result
 from pydantic_ai import Agent
-from told import PROMPT, STREAM, VARIANT, get_weather, tell
 
 MODELS = {
     "chat": "openai-chat:offbook-1",
@@ -21,4 +21,4 @@ async def main() -> str:
         return await result.get_output()
 
 
-tell(asyncio.run(main()), "pydantic-ai-slim")
+print_result(asyncio.run(main()), "pydantic-ai-slim")

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from harness import ANTHROPIC, MODEL, OPENAI, PROMPT, STREAM, VARIANT, get_weather, print_result
 from strands import Agent, tool
 from strands.models.anthropic import AnthropicModel
 from strands.models.openai import OpenAIModel
-from told import ANTHROPIC, MODEL, OPENAI, PROMPT, STREAM, VARIANT, get_weather, tell
 
 model: Any
 if VARIANT == "anthropic":
@@ -15,4 +15,4 @@ else:
     options = {"base_url": OPENAI, "api_key": "none"}
     model = OpenAIModel(client_args=options, model_id=MODEL, stream=STREAM)
 agent = Agent(model, tools=[tool(get_weather)], callback_handler=None)
-tell(str(agent(PROMPT)).strip(), "strands-agents", "openai", "anthropic")
+print_result(str(agent(PROMPT)).strip(), "strands-agents", "openai", "anthropic")

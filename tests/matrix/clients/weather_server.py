@@ -1,4 +1,4 @@
-"""The weather as a tool of an MCP server, over standard input and output."""
+"""An MCP server on stdio with the weather tool."""
 
 from mcp.server.mcpserver import MCPServer
 
@@ -7,7 +7,7 @@ server = MCPServer("wx")
 
 @server.tool()
 def get_weather(city: str) -> str:
-    """How the weather is in a city."""
+    """Get the weather in a city."""
     return f"21 degrees in {city}"
 
 

@@ -1,4 +1,4 @@
-"""The options of claude-agent-sdk are driven: its process finds the model, and resumes."""
+"""The options of claude-agent-sdk are driven: its process uses the scripted model and resumes."""
 
 import os
 from pathlib import Path
@@ -12,8 +12,8 @@ ORDER = {"type": "object", "properties": {"number": {"type": "integer"}}, "requi
 
 
 @tool("find_order", "Find an order.", ORDER)
-async def find_order(given: dict[str, Any]) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": f"order {given['number']}: one lamp"}]}
+async def find_order(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": f"order {arguments['number']}: one lamp"}]}
 
 
 options = ClaudeAgentOptions(
@@ -24,18 +24,18 @@ options = ClaudeAgentOptions(
 )
 with drive(
     options, model="claude-offbook", tool_aliases={"find_order": "mcp__shop__find_order"}
-) as on:
-    run = on.run(
+) as rehearsal:
+    run = rehearsal.run(
         when("Find order 7", [call("find_order", {"number": 7}), say("One lamp.")]),
         when("Note it", [call("shell", {"command": "echo noted > note.txt"}), say("Noted.")]),
     )
-    assert on.subject.name == "claude-agent-sdk"
+    assert rehearsal.subject.name == "claude-agent-sdk"
     assert run.tools == ["find_order", "shell"]
     assert run.results("find_order")[0].text == "order 7: one lamp"
-    assert run.events.named("model.request")[-1].data["count"] > 5  # it remembers
-    assert (on.cwd / "note.txt").read_text() == "noted\n"
-    assert on.subject.result.result == run.text == "Noted."
-    home = Path(on.subject.adapter._options.env["HOME"])
+    assert run.events.named("model.request")[-1].data["count"] > 5  # includes the first turn
+    assert (rehearsal.cwd / "note.txt").read_text() == "noted\n"
+    assert rehearsal.subject.result.result == run.text == "Noted."
+    home = Path(rehearsal.subject.adapter._options.env["HOME"])
     assert home.is_dir()
     assert str(home) != os.environ.get("HOME")
 assert not home.exists()

@@ -1,4 +1,4 @@
-"""An Inspect task is driven as it is: its solver works, and the conversation goes on."""
+"""An unchanged Inspect task is driven: its solver runs, and the conversation continues."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ def find_order() -> Tool:
         """Find an order.
 
         Args:
-            number: Its number.
+            number: The order number.
         """
         return f"order {number}: one lamp"
 
@@ -38,11 +38,13 @@ for model in ("openai/gpt-4o", "anthropic/claude-sonnet-4-5", "google/gemini-2.5
         )
         assert rehearsal.subject.name == "inspect"
         assert run.results("find_order")[0].text == "order 7: one lamp", model
-        assert run.events.named("model.request")[-1].data["count"] > 4, model  # it remembers
+        assert run.events.named("model.request")[-1].data["count"] > 4, (
+            model
+        )  # includes the first turn
         assert run.text == "You are welcome.", model
         assert rehearsal.subject.result.samples[0].output.completion == "You are welcome."
 assert [sample.input for sample in task.dataset] == ["Something else"]
-assert not list(Path().iterdir()), "the logs are gone"
+assert not list(Path().iterdir()), "the logs are removed"
 
 with drive(task, model="openai/gpt-4o", max_retries=0) as rehearsal:
     rehearsal.run(when("Try", [fail("never", status=400)]))

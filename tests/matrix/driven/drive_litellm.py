@@ -1,4 +1,4 @@
-"""A loop on litellm is a function of the prompt: nothing of it is known, and nothing has to be."""
+"""A loop on litellm is driven as a function of the prompt, without an adapter."""
 
 import os
 
@@ -20,27 +20,29 @@ TOOL = {
 
 
 def loop(prompt: str, *, model: str, stream: bool, awaited: bool) -> str:
-    said: list[Any] = [{"role": "user", "content": prompt}]
+    history: list[Any] = [{"role": "user", "content": prompt}]
     tools = [{"type": "function", "function": TOOL}]
     while True:
-        options: Any = {"model": model, "messages": said, "tools": tools, "stream": stream}
-        made = asyncio.run(ask(options)) if awaited else litellm.completion(**options)
+        options: Any = {"model": model, "messages": history, "tools": tools, "stream": stream}
+        response = asyncio.run(complete(options)) if awaited else litellm.completion(**options)
         if stream and not awaited:
-            made = litellm.stream_chunk_builder(list(made))
-        message = made.choices[0].message
-        said.append(message.model_dump(exclude_none=True))
+            response = litellm.stream_chunk_builder(list(response))
+        message = response.choices[0].message
+        history.append(message.model_dump(exclude_none=True))
         if not message.tool_calls:
             return message.content
-        for one in message.tool_calls:
-            number = json.loads(one.function.arguments)["number"]
-            told = f"order {number}: one lamp"
-            said.append({"role": "tool", "tool_call_id": one.id, "content": told})
+        for tool_call in message.tool_calls:
+            number = json.loads(tool_call.function.arguments)["number"]
+            result = f"order {number}: one lamp"
+            history.append({"role": "tool", "tool_call_id": tool_call.id, "content": result})
 
 
-async def ask(options: Any) -> Any:
-    made = await litellm.acompletion(**options)
+async def complete(options: Any) -> Any:
+    response = await litellm.acompletion(**options)
     return (
-        litellm.stream_chunk_builder([chunk async for chunk in made]) if options["stream"] else made
+        litellm.stream_chunk_builder([chunk async for chunk in response])
+        if options["stream"]
+        else response
     )
 
 

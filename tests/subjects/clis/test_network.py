@@ -92,7 +92,7 @@ def test_only_loopback_is_contacted(client: Shell | Row, tmp_path: Path, root: P
     if run_isolated(tmp_path, root, "pass").returncode:
         pytest.skip("network namespaces are not allowed here")
     if isinstance(client, Row):
-        client.place()
+        client.copy_scripts()
     outcome = run_isolated(tmp_path, root, SCRIPT, str(client))
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert "no other address was contacted" in outcome.stdout

@@ -1,9 +1,9 @@
-// What every script here does alike: its arguments, its tool, and the line that tells what came.
+// The arguments, the tool and the result line of every script here.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-export const [variant, way, prompt] = process.argv.slice(2);
-export const stream = way === "stream";
+export const [variant, mode, prompt] = process.argv.slice(2);
+export const stream = mode === "stream";
 export const model = "offbook-1";
 export const { OPENAI_BASE_URL: openai, ANTHROPIC_BASE_URL: anthropic, GOOGLE_GEMINI_BASE_URL: google } = process.env;
 export const schema = {
@@ -12,11 +12,11 @@ export const schema = {
   required: ["city"],
   additionalProperties: false,
 };
-export const about = "How the weather is.";
+export const description = "Get the weather.";
 
 export const weather = ({ city }) => `21 degrees in ${city}`;
 
-export function tell(text, ...packages) {
+export function printResult(text, ...packages) {
   const versions = packages.map((name) => {
     const manifest = join(process.env.PREFIX, "node_modules", name, "package.json");
     return `${name} ${JSON.parse(readFileSync(manifest)).version}`;
