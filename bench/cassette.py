@@ -1,10 +1,10 @@
-"""Cassettes: opening them, replaying them, and what they weigh.
+"""Cassettes: the cost of opening and replaying them, and their memory.
 
-Budgets, each against something measured in the same run: opening 1,000 chat interactions takes at
-most a quarter of vcrpy's time and no more than cassetter's, where those are installed; a second
-opening less than a hundredth of the first; a call costs the same in a cassette of 10 and of
-10,000; replaying through the OpenAI SDK costs at most a tenth more than the SDK over its own mock
-transport; 10,000 interactions weigh less than twice their file.
+Budgets, each against a figure of the same run: opening 1,000 chat interactions takes at most a
+quarter of vcrpy's time and no more than cassetter's, if they are installed; a second opening takes
+less than a hundredth of the first; a call costs the same in a cassette of 10 and of 10,000;
+replaying through the OpenAI SDK costs at most a tenth more than the SDK over its mock transport;
+10,000 interactions take less memory than twice the size of their file.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ TOOLS = [
     {
         "type": "function",
         "function": {
-            "name": f"tool_{at}",
+            "name": f"tool_{number}",
             "description": "Looks something up. " * 5,
             "parameters": {"type": "object", "properties": {"id": {"type": "integer"}}},
         },
     }
-    for at in range(3)
+    for number in range(3)
 ]
 
 
 def body(number: int) -> dict[str, Any]:
-    """A request of about 1.5 kB."""
+    """Return the body of a request, about 1.5 kB."""
     content = f"Refund order {number}. " + "Please be kind. " * 20
     return {
         "model": "gpt-5",
@@ -69,53 +69,57 @@ def body(number: int) -> dict[str, Any]:
 
 
 def decode(number: int) -> Request:
-    """The neutral request."""
+    """Return the decoded request."""
     wire = HttpRequest("POST", "/v1/chat/completions", {}, msgspec.json.encode(body(number)))
     dialect = detect_dialect(wire)
     assert dialect is not None
     return dialect.decode(wire, ConversationStore())
 
 
-def make(path: Path, count: int) -> Path:
-    """A cassette of so many chat interactions, as a recording would have written it."""
+def write_cassette(path: Path, count: int) -> Path:
+    """Write a cassette of `count` chat interactions, in the format of a recording."""
     normalizer = Normalizer()
     items: list[Interaction] = []
     for number in range(1, count + 1):
         request = decode(number)
         head = msgspec.structs.asdict(normalizer.settings(request)) if number == 1 else {"head": 1}
-        asked = RecordedRequest(
+        recorded_request = RecordedRequest(
             prompt_hash=normalizer.hash_request(request),
             prompt_preview=request.prompt[:90],
             dialect="openai-chat",
             messages=tuple(normalizer.clean_message(message) for message in request.messages),
             **head,
         )
-        answered = RecordedResponse(
+        recorded_response = RecordedResponse(
             output=ANSWER, tokens=300, usage=Usage(200, 100), duration_ms=900
         )
-        items.append(Interaction(id=number, at_ms=number, request=asked, response=answered))
+        items.append(
+            Interaction(
+                id=number, at_ms=number, request=recorded_request, response=recorded_response
+            )
+        )
     title = CassetteTitle(path.name, hashed=normalizer.fingerprint)
     path.write_bytes(append_interactions(new_cassette(title), items))
     return path
 
 
-def timed(work: Callable[[], object]) -> float:
-    """CPU seconds, the best of some rounds."""
-    found: list[float] = []
+def least_cpu(work: Callable[[], object]) -> float:
+    """Return the CPU seconds of the fastest round."""
+    seconds: list[float] = []
     for _ in range(ROUNDS):
         gc.collect()
         before = time.process_time()
         work()
-        found.append(time.process_time() - before)
-    return min(found)
+        seconds.append(time.process_time() - before)
+    return min(seconds)
 
 
 def per_call(path: Path, count: int) -> float:
-    """CPU seconds of a replayed call, near the end of the cassette, request included."""
+    """Return the CPU seconds of a replayed call near the end of the cassette."""
     requests = [decode(number) for number in range(1, count + 1)]
     source = Cassette(path)
     for number in range(1, count - CALLS + 1):
-        source._cursor.take(number)  # noqa: SLF001 - what came before is not measured
+        source._cursor.take(number)  # noqa: SLF001 - the calls before are not measured
     last = requests[-CALLS:] if count >= CALLS else requests
 
     async def play() -> float:
@@ -129,14 +133,14 @@ def per_call(path: Path, count: int) -> float:
     return asyncio.run(play())
 
 
-def peers(folder: Path, count: int) -> dict[str, float]:
-    """How long the others take to open the same content."""
-    found: dict[str, float] = {}
+def time_peers(folder: Path, count: int) -> dict[str, float]:
+    """Return the CPU seconds of the installed peers for opening the same content."""
+    seconds: dict[str, float] = {}
     if find_spec("vcr") is not None:
-        found["vcrpy"] = _time_vcrpy(folder / "vcr.yaml", count)
+        seconds["vcrpy"] = _time_vcrpy(folder / "vcr.yaml", count)
     if find_spec("cassetter") is not None:
-        found["cassetter"] = _time_cassetter(folder / "vcr.yaml", count)
-    return found
+        seconds["cassetter"] = _time_cassetter(folder / "vcr.yaml", count)
+    return seconds
 
 
 def _vcr_text(count: int) -> str:
@@ -166,7 +170,7 @@ def _time_vcrpy(path: Path, count: int) -> float:
     import vcr.cassette
 
     path.write_text(_vcr_text(count))
-    return timed(lambda: vcr.cassette.Cassette.load(path=str(path)))
+    return least_cpu(lambda: vcr.cassette.Cassette.load(path=str(path)))
 
 
 def _time_cassetter(path: Path, count: int) -> float:
@@ -174,13 +178,13 @@ def _time_cassetter(path: Path, count: int) -> float:
 
     if not path.exists():
         path.write_text(_vcr_text(count))
-    return timed(lambda: cassetter.Cassette(str(path)).load())
+    return least_cpu(lambda: cassetter.Cassette(str(path)).load())
 
 
 def sdk_costs(path: Path) -> tuple[float, float]:
-    """CPU seconds of a call of the OpenAI SDK: over its mock transport, and replayed in process.
+    """Return the CPU seconds of an OpenAI SDK call: over its mock transport, and replayed.
 
-    Both are answered with the same bytes. No two calls ask the same.
+    Both get the same response bytes. All requests differ.
     """
     import httpx2
     import openai
@@ -200,15 +204,15 @@ def sdk_costs(path: Path) -> tuple[float, float]:
     costs: tuple[list[float], list[float]] = ([], [])
     with block_network(), intercept(endpoint.answer):
         for number in range(1, CALLS + 1):
-            for found, sdk in zip(costs, (mocked, replayed), strict=True):
+            for seconds, sdk in zip(costs, (mocked, replayed), strict=True):
                 before = time.process_time()
                 sdk.chat.completions.create(**body(number))
-                found.append(time.process_time() - before)
+                seconds.append(time.process_time() - before)
     return statistics.median(costs[0]), statistics.median(costs[1])
 
 
-def weigh(path: Path) -> float:
-    """How many times its file an open cassette weighs, at its heaviest."""
+def measure_memory(path: Path) -> float:
+    """Return the peak memory of opening a cassette, as a multiple of its file size."""
     size = path.stat().st_size
     gc.collect()
     tracemalloc.start()
@@ -220,42 +224,46 @@ def weigh(path: Path) -> float:
 
 
 def main() -> int:
-    """Measure, print, and tell whether the budgets hold."""
-    broken: list[str] = []
+    """Measure, print, and return 1 if a budget is exceeded."""
+    exceeded: list[str] = []
 
-    def hold(kept: bool, what: str) -> None:  # noqa: FBT001 - a budget holds or not
-        print(f"{'  ' if kept else '! '}{what}")
-        if not kept:
-            broken.append(what)
+    def report(ok: bool, figure: str) -> None:  # noqa: FBT001 - a verdict
+        print(f"{'  ' if ok else '! '}{figure}")
+        if not ok:
+            exceeded.append(figure)
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cassettes = {count: make(folder / f"{count}.yaml", count) for count in (10, 1000, 10_000)}
+        cassettes = {
+            count: write_cassette(folder / f"{count}.yaml", count) for count in (10, 1000, 10_000)
+        }
         raw = cassettes[1000].read_bytes()
-        first = timed(lambda: CassetteFile(raw))
+        first = least_cpu(lambda: CassetteFile(raw))
         load_cassette(cassettes[1000])
-        second = timed(lambda: load_cassette(cassettes[1000]))
+        second = least_cpu(lambda: load_cassette(cassettes[1000]))
         print(f"opening 1,000 interactions ({len(raw) >> 10} kB): {first * 1e3:.0f} ms of CPU")
-        hold(second < first / 100, f"a second opening: {second * 1e3:.3f} ms (under a hundredth)")
-        others = peers(folder, 1000)
+        report(second < first / 100, f"a second opening: {second * 1e3:.3f} ms (under a hundredth)")
+        peers = time_peers(folder, 1000)
         for peer, allowed in (("vcrpy", 0.25), ("cassetter", 1.0)):
-            if peer in others:
-                share = first / others[peer]
-                told = (
-                    f"against {peer}'s {others[peer] * 1e3:.0f} ms: {share:.2f} (at most {allowed})"
+            if peer in peers:
+                share = first / peers[peer]
+                figure = (
+                    f"against {peer}'s {peers[peer] * 1e3:.0f} ms: {share:.2f} (at most {allowed})"
                 )
-                hold(share <= allowed, told)
+                report(share <= allowed, figure)
             else:
                 print(f"  {peer} is not installed")
         costs = {count: per_call(path, count) for count, path in cassettes.items()}
         shown = ", ".join(f"{count:,}: {cost * 1e6:.0f} µs" for count, cost in costs.items())
-        hold(costs[10_000] < 1.5 * costs[1000], f"a call in cassettes of {shown} (flat)")
+        report(costs[10_000] < 1.5 * costs[1000], f"a call in cassettes of {shown} (constant)")
         plain, replayed = sdk_costs(cassettes[1000])
-        told = f"a call of the OpenAI SDK: {plain * 1e6:.0f} µs, replayed {replayed * 1e6:.0f} µs"
-        hold(replayed <= 1.1 * plain, f"{told} ({replayed / plain:.2f}, at most 1.10)")
-        weight = weigh(cassettes[10_000])
-        hold(weight < 2, f"10,000 interactions weigh {weight:.2f} times their file (under 2)")
-    return int(bool(broken))
+        figure = f"a call of the OpenAI SDK: {plain * 1e6:.0f} µs, replayed {replayed * 1e6:.0f} µs"
+        report(replayed <= 1.1 * plain, f"{figure} ({replayed / plain:.2f}, at most 1.10)")
+        memory = measure_memory(cassettes[10_000])
+        report(
+            memory < 2, f"10,000 interactions in memory: {memory:.2f} times their file (under 2)"
+        )
+    return int(bool(exceeded))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The hub: deliveries a second, memory that stays flat, and replays of fixtures.
+"""The hub: deliveries per second, constant memory, and replays of fixtures.
 
-Budgets: 300,000 deliveries a second with 10 subscribers; 500 fixtures within a second of CPU;
-a million events without growing.
+Budgets: 300,000 deliveries per second with 10 subscribers; 500 fixtures in one second of CPU; a
+million events without growth.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from offbook.trace.hub import Hub
 
 
 def ignore(event: Event) -> None:
-    """A listener with nothing to do."""
+    """Do nothing, as a listener."""
 
 
 def measure_deliveries() -> float:
-    """Deliveries a second of CPU, with ten subscribers."""
+    """Return the deliveries per second of CPU, with ten subscribers."""
     hub = Hub()
     for _ in range(10):
         hub.subscribe(ignore)
-    began = time.process_time()
+    start = time.process_time()
     for _ in range(50_000):
         hub.emit("tool.call", {"tool": "bash"})
-    return 500_000 / (time.process_time() - began)
+    return 500_000 / (time.process_time() - start)
 
 
 def measure_growth() -> float:
-    """How many megabytes the process grew by over a million events, after the first 100,000."""
+    """Return the growth of the process in MB over a million events, after the first 100,000."""
     hub = Hub()
     hub.subscribe(ignore)
     hub.subscribe(ignore, "tool.*")
@@ -44,18 +44,18 @@ def measure_growth() -> float:
         for number in range(1_000_000):
             hub.emit("tool.call", {"number": number})
             if number == 100_000:
-                before = peak()
-    return peak() - before
+                before = peak_memory()
+    return peak_memory() - before
 
 
-def peak() -> float:
-    """The largest size of this process so far, in megabytes."""
+def peak_memory() -> float:
+    """Return the peak memory of this process, in MB."""
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size / (1024 * 1024 if sys.platform == "darwin" else 1024)
 
 
 def measure_replays(folder: Path) -> float:
-    """The CPU seconds that 500 fixtures of ten steps take, reading them included."""
+    """Return the CPU seconds for reading and replaying 500 fixtures of ten steps."""
     store = FixtureStore(folder)
     context = {"sessionId": "s"}
     for number in range(500):
@@ -66,18 +66,18 @@ def measure_replays(folder: Path) -> float:
         path = store.fixture_path("golden", "hub", f"f{number}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.encode(fixture) + b"\n")
-    began = time.process_time()
+    start = time.process_time()
     replays = asyncio.run(replay_all(store.scenarios(), lambda _: Component))
-    spent = time.process_time() - began
+    spent = time.process_time() - start
     assert len(replays) == 500
     assert all(replay.ok for replay in replays)
     return spent
 
 
 def main() -> None:
-    """Measure, print, and fail when a budget is broken."""
+    """Measure, print, and fail if a budget is exceeded."""
     deliveries = measure_deliveries()
-    print(f"deliveries with 10 subscribers: {deliveries:,.0f} a second (at least 300,000)")
+    print(f"deliveries with 10 subscribers: {deliveries:,.0f} per second (at least 300,000)")
     growth = measure_growth()
     print(f"growth over a million events: {growth:.1f} MB (at most 1)")
     with tempfile.TemporaryDirectory() as folder:

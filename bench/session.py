@@ -1,4 +1,4 @@
-"""One prompt with one tool call: our session with its trace, against the peers' own fake models.
+"""One prompt with one tool call: our session with its trace, against the fake models of peers.
 
 Budgets: at least 20 times less CPU than pydantic-ai with its TestModel, 10 times less than
 openai-agents with a fake model; 10,000 turns in one session cost the same per turn, within 20 %,
@@ -30,7 +30,7 @@ SCHEMA = {
 
 
 async def cost(once: Callable[[], Awaitable[object]], runs: int) -> float:
-    """CPU microseconds of one run: the best of five rounds, after a warm-up."""
+    """Return the CPU microseconds of one run: the best of five rounds, after a warm-up."""
     for _ in range(max(3, runs // 10)):
         await once()
     rounds: list[float] = []
@@ -44,15 +44,15 @@ async def cost(once: Callable[[], Awaitable[object]], runs: int) -> float:
 
 
 def weather(api: Any) -> None:
-    """An extension with one tool."""
+    """Register one tool, as an extension."""
 
     @api.tool("weather", "The weather in a city.", SCHEMA)
-    def tell(params: dict[str, Any], _: object) -> str:
+    def get_weather(params: dict[str, Any], _: object) -> str:
         return f"sunny in {params['city']}"
 
 
 async def ours() -> float:
-    """Our session: playbook, loop, schema check, trace on disk, automatic assertions."""
+    """Measure our session: playbook, loop, schema check, trace on disk, automatic assertions."""
     async with session(extensions=[weather]) as rehearsal:
 
         async def once() -> None:
@@ -64,7 +64,7 @@ async def ours() -> float:
 
 
 async def pydantic_ai() -> float:
-    """The peer's TestModel: it calls the one tool and answers."""
+    """Measure pydantic-ai with its TestModel, which calls the tool and answers."""
     from pydantic_ai import Agent
     from pydantic_ai.models.test import TestModel
 
@@ -72,14 +72,14 @@ async def pydantic_ai() -> float:
 
     @agent.tool_plain
     def weather(city: str) -> str:  # pyright: ignore[reportUnusedFunction] - registered by name
-        """The weather in a city."""
+        """Return the weather in a city."""
         return f"sunny in {city}"
 
     return await cost(lambda: agent.run("Weather?"), 60)
 
 
 async def openai_agents() -> float:
-    """The peer's loop with a model of two scripted answers."""
+    """Measure openai-agents with a model of two scripted replies."""
     from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool
     from openai.types.responses import (
         ResponseFunctionToolCall,
@@ -89,14 +89,14 @@ async def openai_agents() -> float:
 
     class Fake(Model):
         def __init__(self) -> None:
-            self.asked = 0
+            self.requests = 0
 
         async def get_response(self, *_: Any, **__: Any) -> ModelResponse:
-            self.asked += 1
-            if self.asked % 2:
+            self.requests += 1
+            if self.requests % 2:
                 item = ResponseFunctionToolCall(
                     arguments='{"city":"Rome"}',
-                    call_id=f"call_{self.asked}",
+                    call_id=f"call_{self.requests}",
                     name="weather",
                     type="function_call",
                 )
@@ -112,7 +112,7 @@ async def openai_agents() -> float:
 
     @function_tool
     def weather(city: str) -> str:
-        """The weather in a city."""
+        """Return the weather in a city."""
         return f"sunny in {city}"
 
     agent = Agent(name="a", instructions="Help.", tools=[weather], model=Fake())
@@ -154,12 +154,12 @@ async def many_turns(total: int) -> tuple[float, float, int]:
 
 
 def forget_conversation(rehearsal: Any) -> None:
-    """The conversation is the agent's own; what is left afterwards, the harness keeps."""
-    rehearsal.session._history = History()  # noqa: SLF001 - nobody but a benchmark wants that
+    """Drop the conversation, which belongs to the agent, so that only the harness is measured."""
+    rehearsal.session._history = History()  # noqa: SLF001 - no public API
 
 
 async def main() -> int:
-    """Measure, print, and tell whether the budgets hold."""
+    """Measure, print, and return 1 if a budget is exceeded."""
     mine = await ours()
     pydantic = await pydantic_ai()
     agents = await openai_agents()
@@ -169,10 +169,10 @@ async def main() -> int:
         ("  pydantic-ai TestModel", f"{pydantic / mine:.1f} x", pydantic / mine >= 20),
         ("  openai-agents, fake model", f"{agents / mine:.1f} x", agents / mine >= 10),
         ("10,000 turns: last / first third", f"{last / first:.2f}", last / first <= 1.2),
-        ("  bytes that the harness keeps per turn", f"{kept}", kept < 64),
+        ("  bytes kept by the harness per turn", f"{kept}", kept < 64),
     ]
-    for what, value, holds in lines:
-        print(f"{what:45} {value:>20}  {'ok' if holds else 'OVER BUDGET'}")
+    for name, value, holds in lines:
+        print(f"{name:45} {value:>20}  {'ok' if holds else 'OVER BUDGET'}")
     return 0 if all(holds for *_, holds in lines) else 1
 
 

@@ -1,10 +1,10 @@
-"""The test tools: what a scenario costs, and what a session of a million events does.
+"""The test tools: the cost of a scenario, and of a session with a million events.
 
 Budgets: a mock scenario (setup, three iterations, five assertions, cleanup) takes less than 4 ms
-of CPU, and a thousand leave no more memory behind than the first hundred; `inspect` and `assert`
-over a million events take a third of the CPU of jq with the same filter, the start of Python
-included, and a fraction of the file in memory; a command of one workspace costs less than
-`pytest --version`; `offbook mcp` greets its client within a second.
+of CPU, and a thousand keep no more memory than the first hundred; `inspect` and `assert` over a
+million events take a third of the CPU of jq with the same filter, the startup of Python included,
+and a fraction of the file size in memory; a command on one workspace costs less than
+`pytest --version`; `offbook mcp` responds to its client within a second.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ Row = tuple[str, str, bool]
 
 
 async def play(name: str) -> None:
-    """One scenario, from its setup to its cleanup."""
+    """Run one scenario, from its setup to its cleanup."""
     setup(name, fixtures={"src/main.py": "print()\n"})
-    ran = await run(name, "Add handlers", mock_responses=ANSWERS)
-    assert ran.iterations == 3, ran
+    result = await run(name, "Add handlers", mock_responses=ANSWERS)
+    assert result.iterations == 3, result
     assert check(name, ASSERTIONS).passed
     cleanup(name)
 
 
 async def play_many(count: int) -> float:
-    """CPU milliseconds of one of so many scenarios."""
+    """Return the mean CPU milliseconds of `count` scenarios."""
     start = time.process_time()
     for number in range(count):
         await play(f"bench-{number}")
@@ -64,7 +64,7 @@ async def play_many(count: int) -> float:
 
 
 async def measure_scenarios() -> Iterator[Row]:
-    """A thousand scenarios: the best batch is what they cost, the rest is the machine."""
+    """Measure a thousand scenarios; the fastest batch counts."""
     await play_many(10)
     costs = [await play_many(BATCH) for _ in range(SCENARIOS // BATCH)]
     tracemalloc.start()
@@ -79,79 +79,82 @@ async def measure_scenarios() -> Iterator[Row]:
     return iter(
         [
             ("a scenario, CPU", f"{least:.2f} ms of {SCENARIOS}", least < 4),
-            ("a scenario leaves behind", f"{grown:.0f} B", grown < 256),
+            ("a scenario, memory kept", f"{grown:.0f} B", grown < 256),
         ]
     )
 
 
-def make_event(at: int) -> dict[str, Any]:
-    """One event of a long session."""
-    iteration, place = divmod(at, 20)
+def make_event(number: int) -> dict[str, Any]:
+    """Return one event of a long session."""
+    iteration, position = divmod(number, 20)
     name = "process.output"
-    data: dict[str, Any] = {"stream": "stdout", "text": f"line {at}, some words of an agent\n"}
-    if place == 0:
+    data: dict[str, Any] = {"stream": "stdout", "text": f"line {number}, some words of an agent\n"}
+    if position == 0:
         name, hat = "_meta.iteration", ("builder", "planner")[iteration % 2]
-        data = {"n": iteration + 1, "elapsed_ms": at, "hat": hat}
-    elif place in {5, 10}:
-        topic = "build.task" if place == 5 else "build.done"
-        name, data = "bus.publish", {"topic": topic, "payload": f"step {at}: handlers and tests"}
-    elif place in {7, 8}:
-        name = "tool.call" if place == 7 else "tool.result"
-        data = {"call_id": f"c{at}", "tool": "bash", "input": {"command": "ls -la src"}}
-    elif place % 2 == 0:
+        data = {"n": iteration + 1, "elapsed_ms": number, "hat": hat}
+    elif position in {5, 10}:
+        topic = "build.task" if position == 5 else "build.done"
+        name, data = (
+            "bus.publish",
+            {"topic": topic, "payload": f"step {number}: handlers and tests"},
+        )
+    elif position in {7, 8}:
+        name = "tool.call" if position == 7 else "tool.result"
+        data = {"call_id": f"c{number}", "tool": "bash", "input": {"command": "ls -la src"}}
+    elif position % 2 == 0:
         name, data = "ux.terminal.write", {"bytes": "bGluZSBvZiBvdXRwdXQK", "stdout": True}
-    return {"ts": at, "event": name, "data": data, "seq": at}
+    return {"ts": number, "event": name, "data": data, "seq": number}
 
 
 def write_session(path: Path) -> int:
-    """A session of a million events; how large it is comes back."""
+    """Write a session of a million events; return its size in bytes."""
     end = {"reason": "CompletionPromise", "iterations": EVENTS // 20, "exit_code": 0}
     with path.open("w", encoding="utf-8") as file:
-        for at in range(EVENTS):
-            file.write(json.dumps(make_event(at), separators=(",", ":")) + "\n")
+        for number in range(EVENTS):
+            file.write(json.dumps(make_event(number), separators=(",", ":")) + "\n")
         file.write(json.dumps({"ts": EVENTS, "event": "_meta.termination", "data": end}) + "\n")
     return path.stat().st_size
 
 
-def spend(*command: str) -> tuple[float, str]:
-    """CPU milliseconds of a process, the best of three, and what it said."""
+def measure_cpu(*command: str) -> tuple[float, str]:
+    """Return the CPU milliseconds of a process, the best of three, and its output."""
     costs: list[float] = []
-    said = ""
+    output = ""
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         costs.append(used * 1e3)
-    return min(costs), said
+    return min(costs), output
 
 
-def weigh(*command: str) -> float:
-    """How many MB a process has at most."""
+def measure_memory(*command: str) -> float:
+    """Return the peak memory of a process, in MB."""
     code = (
         "import resource, subprocess, sys\n"
         "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
     )
-    return int(spend(PYTHON, "-c", code, *command)[1]) / 1024
+    return int(measure_cpu(PYTHON, "-c", code, *command)[1]) / 1024
 
 
 FILTER = {"event_types": ["bus.publish"], "topics": ["build.*"]}
-JQ = (
+JQ_FILTER = (
     'select(.event == "bus.publish" and '
     '((.data.topic | split(".")) | length == 2 and .[0] == "build"))'
 )
-SAID = (
+JQ_STDOUT = (
     'select((.event == "process.output" and (.data.text | test("line 999999, some"))) or '
     '(.event == "ux.terminal.write" and (.data.bytes | @base64d | test("line 999999, some"))))'
 )
-SAYS = {"type": "stdout_contains", "pattern": "line 999999, some"}
-SEARCH = 'select(.event == "bus.publish" and (.data.payload | test("step 999990:")))'
-WANTED = {"type": "event_occurred", "topic": "build.*", "payload_pattern": "step 999990:"}
+STDOUT_ASSERTION = {"type": "stdout_contains", "pattern": "line 999999, some"}
+JQ_EVENT = 'select(.event == "bus.publish" and (.data.payload | test("step 999990:")))'
+EVENT_ASSERTION = {"type": "event_occurred", "topic": "build.*", "payload_pattern": "step 999990:"}
 
 
 def measure_sessions() -> Iterator[Row]:
-    """A million events, looked through by `inspect`, by `assert` and by jq."""
+    """Measure `inspect`, `assert` and jq over a million events."""
     jq = shutil.which("jq")
     if jq is None:
         yield ("inspect and assert", "jq is missing: not compared", True)
@@ -166,25 +169,29 @@ def measure_sessions() -> Iterator[Row]:
         "--filter",
         json.dumps(FILTER),
     ]
-    judge = [OFFBOOK, "workspace", "assert", "bench-long", json.dumps(WANTED)]
-    hear = [OFFBOOK, "workspace", "assert", "bench-long", json.dumps(SAYS)]
+    assert_event = [OFFBOOK, "workspace", "assert", "bench-long", json.dumps(EVENT_ASSERTION)]
+    assert_stdout = [OFFBOOK, "workspace", "assert", "bench-long", json.dumps(STDOUT_ASSERTION)]
     for name, command, program in (
-        ("inspect", inspect, JQ),
-        ("assert", judge, SEARCH),
-        ("assert stdout", hear, SAID),
+        ("inspect", inspect, JQ_FILTER),
+        ("assert", assert_event, JQ_EVENT),
+        ("assert stdout", assert_stdout, JQ_STDOUT),
     ):
-        ours, _ = spend(*command)
-        theirs = spend(jq, "-c", program, str(session))[0] if jq else float("inf")
-        told = f"{ours:.0f} ms, jq {theirs:.0f} ms: {theirs / ours:.1f} times"
-        yield (f"{name}, 1,000,000 events", told, theirs >= 3 * ours)
-        heavy = weigh(*command)
-        yield (f"  {name}, memory", f"{heavy:.0f} MB of a file of {size:.0f} MB", heavy < size / 2)
+        ours, _ = measure_cpu(*command)
+        theirs = measure_cpu(jq, "-c", program, str(session))[0] if jq else float("inf")
+        figure = f"{ours:.0f} ms, jq {theirs:.0f} ms: {theirs / ours:.1f} times"
+        yield (f"{name}, 1,000,000 events", figure, theirs >= 3 * ours)
+        memory = measure_memory(*command)
+        yield (
+            f"  {name}, memory",
+            f"{memory:.0f} MB of a file of {size:.0f} MB",
+            memory < size / 2,
+        )
     cleanup("bench-long")
 
 
 def measure_commands() -> Iterator[Row]:
-    """Each command of one workspace, beside `pytest --version`."""
-    theirs, _ = spend(PYTHON, "-m", "pytest", "--version")
+    """Measure each command on one workspace, against `pytest --version`."""
+    theirs, _ = measure_cpu(PYTHON, "-m", "pytest", "--version")
     yield ("pytest --version", f"{theirs:.0f} ms", True)
     answers = json.dumps(ANSWERS)
     commands = {
@@ -199,19 +206,19 @@ def measure_commands() -> Iterator[Row]:
     }
     costs: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(3):
-        for name, words in commands.items():
+        for name, arguments in commands.items():
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([OFFBOOK, "workspace", *words], check=True, capture_output=True)
+            subprocess.run([OFFBOOK, "workspace", *arguments], check=True, capture_output=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             costs[name].append(used * 1e3)
-    for name, found in costs.items():
-        yield (f"  offbook workspace {name}", f"{min(found):.0f} ms", min(found) < theirs)
+    for name, figures in costs.items():
+        yield (f"  offbook workspace {name}", f"{min(figures):.0f} ms", min(figures) < theirs)
 
 
-def measure_greeting() -> Iterator[Row]:
-    """How long a client of the MCP server waits for its first answer."""
-    greeting = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+def measure_mcp_startup() -> Iterator[Row]:
+    """Measure the time until the first response of the MCP server."""
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
     waits: list[float] = []
     for _ in range(3):
         start = time.monotonic()
@@ -220,7 +227,7 @@ def measure_greeting() -> Iterator[Row]:
         ) as server:
             assert server.stdin is not None
             assert server.stdout is not None
-            server.stdin.write(json.dumps(greeting).encode() + b"\n")
+            server.stdin.write(json.dumps(request).encode() + b"\n")
             server.stdin.flush()
             assert b"serverInfo" in server.stdout.readline()
             waits.append(time.monotonic() - start)
@@ -228,21 +235,21 @@ def measure_greeting() -> Iterator[Row]:
 
 
 def main() -> int:
-    """Measure, print, and tell whether the budgets hold."""
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users have their bytecode
+    """Measure, print, and return 1 if a budget is exceeded."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users have compiled bytecode
     holds_all = True
-    memory = Path("/dev/shm")  # noqa: S108 - so that it is not the disk that is measured
+    memory = Path("/dev/shm")  # noqa: S108 - keeps the disk out of the figures
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         for rows in (
             asyncio.run(measure_scenarios()),
             measure_commands(),
-            measure_greeting(),
+            measure_mcp_startup(),
             measure_sessions(),
         ):
-            for what, told, holds in rows:
+            for name, figure, holds in rows:
                 holds_all = holds_all and holds
-                print(f"{what:28} {told:45} {'ok' if holds else 'OVER BUDGET'}", flush=True)
+                print(f"{name:28} {figure:45} {'ok' if holds else 'OVER BUDGET'}", flush=True)
         tempfile.tempdir = None
     return 0 if holds_all else 1
 

@@ -1,4 +1,4 @@
-"""The agent under test: it notes the task down, and says that it is done."""
+"""The agent under test: it writes the task to its notes and publishes an event."""
 
 import pathlib
 import re

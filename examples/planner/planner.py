@@ -1,8 +1,7 @@
-"""Plan mode: the agent plans, a person approves, and until then nothing is changed.
+"""Plan mode: the agent proposes a plan, and the user approves it before anything is changed.
 
 While plan mode is on, the tools that write are blocked, and so is every shell command that is not
-known to only read. Plans are proposed, listed, read, approved and rejected with tools of their
-own.
+known to be read-only. Plans are proposed, listed, read, approved and rejected with tools.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from shell import why_not_readonly
+from shell import write_risk
 
-WRITING = {"write", "edit"}
+WRITE_TOOLS = {"write", "edit"}
 STATUS = "plan-mode"
 
 
 @dataclass
 class Plan:
-    """What the agent wants to do, and what a person thinks of it."""
+    """A plan of the agent, with its status."""
 
     title: str
     steps: list[dict[str, Any]]
@@ -32,20 +31,20 @@ class Plan:
         return f"{self.id} [{self.status}] {self.title}"
 
     def describe(self) -> str:
-        """The plan with all its steps."""
-        steps = [f"{at}. {describe_step(step)}" for at, step in enumerate(self.steps, 1)]
-        why = [f"Rejected: {self.reason}"] if self.reason else []
-        return "\n".join([str(self), *why, *steps])
+        """Return the plan with its steps."""
+        steps = [f"{number}. {describe_step(step)}" for number, step in enumerate(self.steps, 1)]
+        reason = [f"Rejected: {self.reason}"] if self.reason else []
+        return "\n".join([str(self), *reason, *steps])
 
 
 def describe_step(step: dict[str, Any]) -> str:
-    """One step: what, and with which tool."""
+    """Return the description of a step, with its tool."""
     tool = " ".join(filter(None, (step.get("tool"), step.get("operation"))))
     return f"{step['description']} ({tool})" if tool else step["description"]
 
 
 class Planner:
-    """The plans of one session, and whether it is planning."""
+    """The plans of one session, and its mode."""
 
     def __init__(self) -> None:
         self.planning = False
@@ -60,7 +59,7 @@ class Planner:
         return f"Plan mode is now {'on: nothing can be changed' if self.planning else 'off'}."
 
     def propose(self, params, ctx):
-        """Write a plan down."""
+        """Store a proposed plan."""
         plan = Plan(params["title"], params["steps"])
         self.plans[plan.id] = plan
         ctx.ui.notify(f"New plan: {plan.title}")
@@ -70,18 +69,18 @@ class Planner:
         }
 
     def list_all(self, params, ctx):
-        """All plans, or those of one status."""
-        wanted = params.get("status")
-        found = [str(plan) for plan in self.plans.values() if wanted in {None, plan.status}]
-        return "\n".join(found) or "No plans found."
+        """Return all plans, or those with a status."""
+        status = params.get("status")
+        lines = [str(plan) for plan in self.plans.values() if status in {None, plan.status}]
+        return "\n".join(lines) or "No plans found."
 
     def get(self, params, ctx):
-        """One plan with its steps."""
+        """Return one plan with its steps."""
         plan = self.plans.get(params["id"])
         return plan.describe() if plan else self.unknown(params["id"])
 
     async def approve(self, params, ctx):
-        """Ask the person whether a plan may be carried out."""
+        """Ask the user to approve a plan."""
         plan = self.plans.get(params["id"])
         if plan is None:
             return self.unknown(params["id"])
@@ -93,7 +92,7 @@ class Planner:
         return f"{plan.id} approved."
 
     def reject(self, params, ctx):
-        """Put a plan aside."""
+        """Reject a plan."""
         plan = self.plans.get(params["id"])
         if plan is None:
             return self.unknown(params["id"])
@@ -103,33 +102,33 @@ class Planner:
         plan.reason = params.get("reason", "")
         return f"{plan.id} rejected."
 
-    def guard(self, moment, ctx):
-        """Block whatever would change something while a plan is being made."""
+    def guard(self, event, ctx):
+        """Block the tool calls that could change files while plan mode is on."""
         if not self.planning:
             return None
-        if moment.tool in WRITING:
-            return {"block": True, "reason": f"Plan mode: {moment.tool} is off. Propose a plan."}
-        reason = why_not_readonly(moment.input["command"]) if moment.tool == "bash" else ""
+        if event.tool in WRITE_TOOLS:
+            return {"block": True, "reason": f"Plan mode: {event.tool} is off. Propose a plan."}
+        reason = write_risk(event.input["command"]) if event.tool == "bash" else ""
         return {"block": True, "reason": f"Plan mode: {reason}."} if reason else None
 
     def show(self, args, ctx):
-        """The command /plans."""
+        """Show the plans, for the command /plans."""
         ctx.ui.set_widget("plans", [str(plan) for plan in self.plans.values()] or ["No plans."])
 
-    def unknown(self, wanted):
-        """There is no such plan; perhaps there is one like it."""
-        close = get_close_matches(wanted, self.plans, n=1)
+    def unknown(self, plan_id):
+        """Return an error with the nearest id."""
+        close = get_close_matches(plan_id, self.plans, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
-        return failed(f"There is no plan {wanted}.{hint}")
+        return failed(f"Unknown plan {plan_id}.{hint}")
 
 
 def failed(text: str) -> dict[str, Any]:
-    """An error, as a tool tells it."""
+    """Return an error result of a tool."""
     return {"content": text, "is_error": True}
 
 
-def takes(*required: str, **properties: Any) -> dict[str, Any]:
-    """The schema of a tool's parameters."""
+def object_schema(*required: str, **properties: Any) -> dict[str, Any]:
+    """Return the JSON schema of an object."""
     return {
         "type": "object",
         "properties": properties,
@@ -139,7 +138,7 @@ def takes(*required: str, **properties: Any) -> dict[str, Any]:
 
 
 TEXT = {"type": "string", "minLength": 1}
-STEP = takes("description", description=TEXT, tool=TEXT, operation=TEXT)
+STEP = object_schema("description", description=TEXT, tool=TEXT, operation=TEXT)
 STEPS = {"type": "array", "items": STEP, "minItems": 1}
 STATUSES = {"enum": ["proposed", "approved", "rejected"]}
 
@@ -147,24 +146,29 @@ STATUSES = {"enum": ["proposed", "approved", "rejected"]}
 def extension(api):
     """Register the tools, the guard and the command."""
     planner = Planner()
-    for name, tool, about, parameters in (
+    for name, tool, description, parameters in (
         (
             "plan_mode",
             planner.switch,
             "Enter or leave plan mode.",
-            takes("enable", enable={"type": "boolean"}),
+            object_schema("enable", enable={"type": "boolean"}),
         ),
         (
             "plan_propose",
             planner.propose,
             "Propose a plan.",
-            takes("title", "steps", title=TEXT, steps=STEPS),
+            object_schema("title", "steps", title=TEXT, steps=STEPS),
         ),
-        ("plan_list", planner.list_all, "List the plans.", takes(status=STATUSES)),
-        ("plan_get", planner.get, "Read a plan.", takes("id", id=TEXT)),
-        ("plan_approve", planner.approve, "Ask for approval.", takes("id", id=TEXT)),
-        ("plan_reject", planner.reject, "Reject a plan.", takes("id", id=TEXT, reason=TEXT)),
+        ("plan_list", planner.list_all, "List the plans.", object_schema(status=STATUSES)),
+        ("plan_get", planner.get, "Read a plan.", object_schema("id", id=TEXT)),
+        ("plan_approve", planner.approve, "Ask for approval.", object_schema("id", id=TEXT)),
+        (
+            "plan_reject",
+            planner.reject,
+            "Reject a plan.",
+            object_schema("id", id=TEXT, reason=TEXT),
+        ),
     ):
-        api.register_tool(name, tool, description=about, parameters=parameters)
+        api.register_tool(name, tool, description=description, parameters=parameters)
     api.on("tool_call")(planner.guard)
     api.command("plans")(planner.show)

@@ -1,25 +1,25 @@
-"""Which shell commands only read. What is not known to be harmless is not."""
+"""Recognize read-only shell commands; an unknown command counts as writing."""
 
 from __future__ import annotations
 
 import re
 import shlex
 
-READING = {
+READ_ONLY = {
     *("basename", "cat", "cd", "cut", "date", "df", "diff", "dirname", "du", "echo", "false"),
     *("find", "grep", "head", "id", "jq", "ls", "nl", "printf", "ps", "pwd", "readlink"),
     *("realpath", "rg", "sort", "stat", "tail", "test", "tr", "tree", "true", "type", "uname"),
     *("wc", "which", "whoami"),
 }
-# For these, only these words may follow.
+# The read-only subcommands of commands that can also write.
 SUBCOMMANDS = {
     "cargo": {"metadata", "tree"},
     "git": {"blame", "diff", "log", "ls-files", "rev-parse", "show", "status"},
     "npm": {"ls", "outdated", "view"},
     "pip": {"freeze", "list", "show"},
 }
-# Words that make a reading command do more than read.
-WRITING = {
+# Options that make a read-only command write or run other programs.
+WRITE_OPTIONS = {
     "date": re.compile(r"-s.*|--set.*"),
     "find": re.compile(r"-(delete|exec|execdir|ok|okdir|fls|fprint.*)"),
     "git": re.compile(r"--output.*|--ext-diff"),
@@ -28,21 +28,21 @@ WRITING = {
     "tree": re.compile(r"-o.*"),
 }
 PUNCTUATION = ";&|<>"
-HARMLESS = re.compile(r"\d?>&\d|\d?>\s*/dev/null")
-HIDDEN = re.compile(r"`|\$\(|<\(|>\(")
+HARMLESS_REDIRECTION = re.compile(r"\d?>&\d|\d?>\s*/dev/null")
+SUBSTITUTION = re.compile(r"`|\$\(|<\(|>\(")
 
 
-def why_not_readonly(command: str) -> str:
-    """Why a command may change something; nothing when it only reads."""
-    if HIDDEN.search(command):
+def write_risk(command: str) -> str:
+    """Return the reason why a command may write, or an empty string if it is read-only."""
+    if SUBSTITUTION.search(command):
         return "a command inside a command cannot be checked"
     try:
-        words = _split(HARMLESS.sub(" ", command))
+        words = _split(HARMLESS_REDIRECTION.sub(" ", command))
     except ValueError as error:
-        return f"the command cannot be read ({error})"
+        return f"the command cannot be parsed ({error})"
     if any(">" in word for word in words if _is_punctuation(word)):
         return "a redirection writes to a file"
-    return next((why for part in _parts(words) if (why := _why(part))), "")
+    return next((risk for part in _split_commands(words) if (risk := _command_risk(part))), "")
 
 
 def _split(command: str) -> list[str]:
@@ -56,8 +56,8 @@ def _is_punctuation(word: str) -> bool:
     return set(word) <= set(PUNCTUATION)
 
 
-def _parts(words: list[str]) -> list[list[str]]:
-    """The single commands of a line, each as its words."""
+def _split_commands(words: list[str]) -> list[list[str]]:
+    """Return the commands of a line, each as its words."""
     parts: list[list[str]] = [[]]
     for word in words:
         if _is_punctuation(word):
@@ -67,13 +67,13 @@ def _parts(words: list[str]) -> list[list[str]]:
     return [part for part in parts if part]
 
 
-def _why(words: list[str]) -> str:
+def _command_risk(words: list[str]) -> str:
     name, *rest = words
     allowed = SUBCOMMANDS.get(name)
     if allowed is not None and (not rest or rest[0] not in allowed):
         return f"`{' '.join(words[:2])}` may change something"
-    if allowed is None and name not in READING:
+    if allowed is None and name not in READ_ONLY:
         return f"`{name}` may change something"
-    writing = WRITING.get(name)
-    harmful = next((word for word in rest if writing and writing.fullmatch(word)), None)
-    return f"`{name} {harmful}` may change something" if harmful else ""
+    pattern = WRITE_OPTIONS.get(name)
+    option = next((word for word in rest if pattern and pattern.fullmatch(word)), None)
+    return f"`{name} {option}` may change something" if option else ""

@@ -1,4 +1,4 @@
-"""The planner, rehearsed: what the model would do, and what the planner makes of it."""
+"""The planner, tested with a scripted model."""
 
 import re
 from pathlib import Path
@@ -15,9 +15,9 @@ OFF = call("plan_mode", {"enable": False})
 
 @pytest.fixture
 def planner(offbook):
-    """A session with the planner, in which the shell and the files are not real."""
+    """Return a function that starts a session with the planner and mocked tools."""
 
-    def begin(**options):
+    def start(**options):
         mocks = {
             "bash": lambda params: f"ran {params['command']}",
             "write": "written",
@@ -25,22 +25,22 @@ def planner(offbook):
         }
         return offbook.session(extensions=[PLANNER], mock_tools=mocks, **options)
 
-    return begin
+    return start
 
 
 class Ids:
-    """Keeps the ids of the plans that were proposed."""
+    """The ids of the proposed plans."""
 
     def __init__(self):
         self.all = []
 
-    def keep(self, result):
-        """What `.then()` calls."""
+    def store(self, result):
+        """Store the id in a result, as the callback of `.then()`."""
         self.all.append(re.search(r"PLAN-[0-9a-f]+", result.text)[0])
 
-    def of(self, at=0):
-        """Parameters for a later call, with an id that is not known yet."""
-        return lambda: {"id": self.all[at]}
+    def params(self, index=0):
+        """Return the parameters of a later call, as a function: the id is not known yet."""
+        return lambda: {"id": self.all[index]}
 
 
 @pytest.fixture
@@ -49,21 +49,21 @@ def ids():
 
 
 def propose(ids, title="Cook omelette"):
-    return call("plan_propose", {"title": title, "steps": STEPS}).then(ids.keep)
+    return call("plan_propose", {"title": title, "steps": STEPS}).then(ids.store)
 
 
-def text_of(run, tool, at=0):
-    return run.results(tool)[at].text
+def result_text(run, tool, index=0):
+    return run.results(tool)[index].text
 
 
 # ---------------------------------------------------------------------------------------- plan mode
 
 
-def test_plan_mode_goes_on_and_off_and_shows_it(planner):
+def test_plan_mode_is_switched_and_shown_as_status(planner):
     t = planner()
     run = t.run(when("Plan, then stop", [ON, OFF, say("ok")]))
-    assert text_of(run, "plan_mode") == "Plan mode is now on: nothing can be changed."
-    assert text_of(run, "plan_mode", 1) == "Plan mode is now off."
+    assert result_text(run, "plan_mode") == "Plan mode is now on: nothing can be changed."
+    assert result_text(run, "plan_mode", 1) == "Plan mode is now off."
     assert [c.args for c in t.events.ui_calls_for("set_status")] == [
         ["plan-mode", "planning"],
         ["plan-mode", None],
@@ -71,17 +71,17 @@ def test_plan_mode_goes_on_and_off_and_shows_it(planner):
 
 
 @pytest.mark.parametrize("calls, word", [([ON, ON], "on"), ([OFF], "off")])
-def test_plan_mode_that_is_there_already_changes_nothing(planner, calls, word):
+def test_switching_to_the_current_mode_changes_nothing(planner, calls, word):
     run = planner().run(when("Plan", [*calls, say("ok")]))
     assert run.results("plan_mode")[-1].text == f"Plan mode is already {word}."
 
 
-def test_a_new_session_is_not_planning(planner):
+def test_plan_mode_is_off_in_a_new_session(planner):
     run = planner().run(when("Go", [call("write", {"path": "a", "content": "b"}), say("ok")]))
-    assert text_of(run, "write") == "written"
+    assert result_text(run, "write") == "written"
 
 
-# ----------------------------------------------------------------------------- what it lets through
+# ----------------------------------------------------------------------------------- blocked tools
 
 
 @pytest.mark.parametrize(
@@ -156,16 +156,16 @@ def test_destructive_commands_are_blocked_while_planning(planner, command):
 def test_commands_that_only_read_are_allowed_while_planning(planner, command):
     run = planner().run(when("Plan", [ON, call("bash", {"command": command}), say("ok")]))
     assert run.events.blocked_calls() == []
-    assert text_of(run, "bash") == f"ran {command}"
+    assert result_text(run, "bash") == f"ran {command}"
 
 
 def test_reading_files_is_allowed_while_planning(planner, tmp_path):
     (tmp_path / "a.txt").write_text("contents")
     run = planner(cwd=tmp_path).run(when("Plan", [ON, call("read", {"path": "a.txt"}), say("ok")]))
-    assert text_of(run, "read") == "contents"
+    assert result_text(run, "read") == "contents"
 
 
-def test_everything_is_allowed_again_after_leaving(planner):
+def test_everything_is_allowed_after_leaving_plan_mode(planner):
     dangerous = [
         call("bash", {"command": "rm -rf build"}),
         call("write", {"path": "a", "content": "b"}),
@@ -183,18 +183,18 @@ def test_two_sessions_do_not_share_their_mode(planner):
 # -------------------------------------------------------------------------------------------- plans
 
 
-def test_a_plan_is_proposed_approved_and_kept(planner, ids):
+def test_a_plan_is_proposed_and_approved(planner, ids):
     t = planner(mock_ui={"confirm": True})
     t.run(
         when("Plan it", [ON, propose(ids), say("Plan created, awaiting approval.")]),
-        when("Approve it", [call("plan_approve", ids.of()), say("Plan approved.")]),
+        when("Approve it", [call("plan_approve", ids.params()), say("Plan approved.")]),
     )
     (id_,) = ids.all
     assert re.fullmatch(r"PLAN-[0-9a-f]{8}", id_)
     assert t.events.tool_results_for("plan_approve")[0].text == f"{id_} approved."
     assert t.events.tool_sequence() == ["plan_mode", "plan_propose", "plan_approve"]
-    (asked,) = t.events.ui_calls_for("confirm")
-    assert asked.args == [
+    (confirm,) = t.events.ui_calls_for("confirm")
+    assert confirm.args == [
         f"Approve {id_}?",
         f"{id_} [proposed] Cook omelette\n1. Crack eggs (kitchen crack)",
     ]
@@ -206,27 +206,29 @@ def test_the_id_of_a_plan_is_in_the_details_of_its_result(planner, ids):
     assert run.results("plan_propose")[0].details == {"id": ids.all[0]}
 
 
-def test_a_plan_that_the_person_does_not_want_stays_proposed(planner, ids):
+def test_a_declined_plan_stays_proposed(planner, ids):
     t = planner(mock_ui={"confirm": False})
     run = t.run(
-        when("Plan", [propose(ids), call("plan_approve", ids.of()), call("plan_list"), say("ok")])
+        when(
+            "Plan", [propose(ids), call("plan_approve", ids.params()), call("plan_list"), say("ok")]
+        )
     )
-    assert "was not approved" in text_of(run, "plan_approve")
-    assert "[proposed]" in text_of(run, "plan_list")
+    assert "was not approved" in result_text(run, "plan_approve")
+    assert "[proposed]" in result_text(run, "plan_list")
 
 
-def test_there_are_no_plans_at_first(planner):
+def test_a_new_session_has_no_plans(planner):
     run = planner().run(when("List", [call("plan_list"), say("None.")]))
-    assert text_of(run, "plan_list") == "No plans found."
+    assert result_text(run, "plan_list") == "No plans found."
 
 
-def test_plans_are_listed_with_their_status_and_by_it(planner, ids):
+def test_plans_are_listed_and_filtered_by_status(planner, ids):
     run = planner().run(
         when(
             "Plan",
             [
                 [propose(ids, "One"), propose(ids, "Two")],
-                call("plan_reject", ids.of(1)),
+                call("plan_reject", ids.params(1)),
                 call("plan_list"),
                 call("plan_list", {"status": "rejected"}),
                 say("ok"),
@@ -234,39 +236,45 @@ def test_plans_are_listed_with_their_status_and_by_it(planner, ids):
         )
     )
     one, two = ids.all
-    assert text_of(run, "plan_list") == f"{one} [proposed] One\n{two} [rejected] Two"
-    assert text_of(run, "plan_list", 1) == f"{two} [rejected] Two"
+    assert result_text(run, "plan_list") == f"{one} [proposed] One\n{two} [rejected] Two"
+    assert result_text(run, "plan_list", 1) == f"{two} [rejected] Two"
 
 
 def test_a_plan_is_read_with_its_steps(planner, ids):
-    run = planner().run(when("Plan", [propose(ids), call("plan_get", ids.of()), say("ok")]))
-    assert text_of(run, "plan_get").splitlines()[1:] == ["1. Crack eggs (kitchen crack)"]
+    run = planner().run(when("Plan", [propose(ids), call("plan_get", ids.params()), say("ok")]))
+    assert result_text(run, "plan_get").splitlines()[1:] == ["1. Crack eggs (kitchen crack)"]
 
 
-def test_a_rejected_plan_tells_why(planner, ids):
-    def why():
+def test_a_rejected_plan_has_a_reason(planner, ids):
+    def rejection():
         return {"id": ids.all[0], "reason": "too many eggs"}
 
     run = planner().run(
         when(
-            "Plan", [propose(ids), call("plan_reject", why), call("plan_get", ids.of()), say("ok")]
+            "Plan",
+            [
+                propose(ids),
+                call("plan_reject", rejection),
+                call("plan_get", ids.params()),
+                say("ok"),
+            ],
         )
     )
-    assert "Rejected: too many eggs" in text_of(run, "plan_get")
+    assert "Rejected: too many eggs" in result_text(run, "plan_get")
 
 
 @pytest.mark.parametrize("tool", ["plan_get", "plan_approve", "plan_reject"])
-def test_a_plan_that_is_not_there_is_an_error(planner, tool):
+def test_an_unknown_plan_is_an_error(planner, tool):
     run = planner().run(when("Plan", [call(tool, {"id": "PLAN-none"}), say("ok")]))
     (result,) = run.results(tool)
-    assert (result.is_error, result.text) == (True, "There is no plan PLAN-none.")
+    assert (result.is_error, result.text) == (True, "Unknown plan PLAN-none.")
 
 
-def test_an_id_that_is_nearly_right_is_corrected(planner, ids):
+def test_the_nearest_id_is_suggested(planner, ids):
     run = planner().run(
         when("Plan", [propose(ids), call("plan_get", lambda: {"id": ids.all[0][:-1]}), say("ok")])
     )
-    assert f"Did you mean {ids.all[0]}?" in text_of(run, "plan_get")
+    assert f"Did you mean {ids.all[0]}?" in result_text(run, "plan_get")
 
 
 @pytest.mark.parametrize(
@@ -278,9 +286,11 @@ def test_an_id_that_is_nearly_right_is_corrected(planner, ids):
         ("plan_reject", "plan_reject", "rejected"),
     ],
 )
-def test_what_was_decided_is_decided(planner, ids, first, second, status):
+def test_a_decision_is_final(planner, ids, first, second, status):
     run = planner().run(
-        when("Plan", [propose(ids), call(first, ids.of()), call(second, ids.of()), say("ok")])
+        when(
+            "Plan", [propose(ids), call(first, ids.params()), call(second, ids.params()), say("ok")]
+        )
     )
     result = run.results(second)[-1]
     assert result.is_error
@@ -297,10 +307,10 @@ def test_what_was_decided_is_decided(planner, ids, first, second, status):
         {"title": "x", "steps": STEPS, "urgent": True},
     ],
 )
-def test_a_plan_that_is_no_plan_is_refused(planner, params):
+def test_an_invalid_plan_is_rejected(planner, params):
     run = planner().run(when("Plan", [call("plan_propose", params), call("plan_list"), say("ok")]))
     assert run.results("plan_propose")[0].is_error
-    assert text_of(run, "plan_list") == "No plans found."
+    assert result_text(run, "plan_list") == "No plans found."
 
 
 def test_the_command_shows_the_plans(planner, ids):
@@ -311,7 +321,7 @@ def test_the_command_shows_the_plans(planner, ids):
     assert second.args == ["plans", [f"{ids.all[0]} [proposed] Cook omelette"]]
 
 
-async def test_it_is_the_same_in_an_async_test(offbook, ids):
+async def test_the_planner_works_in_an_async_test(offbook, ids):
     t = offbook.session(extensions=[PLANNER])
     run = await t.run(when("Plan", [ON, propose(ids), say("ok")]))
     assert run.tools == ["plan_mode", "plan_propose"]
