@@ -223,7 +223,7 @@ def python_page() -> Iterator[str]:
 
 
 class OptionCollector:
-    """Stands in for pytest's parser, and collects the options and settings of a plugin."""
+    """A replacement for pytest's parser that collects the options and settings of a plugin."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, str]] = []

@@ -99,27 +99,27 @@ def checkout(
     shutil.rmtree(source)
 
 
-def test_its_command_is_listed_under_its_heading(checkout: Checkout):
+def test_the_command_of_a_capability_is_listed_under_its_heading(checkout: Checkout):
     result = checkout.python("-m", "offbook", "--help")
     assert "Toys:\n  toy  Print a greeting." in result.stdout
 
 
-def test_its_command_runs(checkout: Checkout):
+def test_the_command_of_a_capability_runs(checkout: Checkout):
     assert checkout.python("-m", "offbook", "toy").stdout == "hello from toy\n"
 
 
-def test_its_fixture_is_available(checkout: Checkout, tmp_path: Path):
+def test_the_fixture_of_a_capability_is_available(checkout: Checkout, tmp_path: Path):
     (tmp_path / "test_toy.py").write_text("def test_toy(toy):\n    assert toy == 'a toy'\n")
     result = checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path)
     assert "1 passed" in result.stdout, result.stdout + result.stderr
 
 
-def test_its_mcp_tool_is_listed(checkout: Checkout):
+def test_the_mcp_tool_of_a_capability_is_listed(checkout: Checkout):
     program = "from offbook.surfaces.mcp_server import describe_tools; print(describe_tools())"
     assert "test_toy" in checkout.python("-c", program).stdout
 
 
-def test_the_import_contracts_hold(checkout: Checkout):
+def test_a_new_capability_keeps_the_import_contracts(checkout: Checkout):
     result = checkout.lint_imports()
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -134,7 +134,7 @@ def test_a_folder_without_its_line_breaks_the_contract(
     assert "offbook.toy is neither a capability" in copy.lint_imports().stdout
 
 
-def test_nothing_is_left_when_it_is_removed(root: Path, unwatched: dict[str, str], tmp_path: Path):
+def test_a_removed_capability_has_no_command(root: Path, unwatched: dict[str, str], tmp_path: Path):
     shutil.copytree(root / "src", tmp_path, dirs_exist_ok=True)
     copy = Checkout(tmp_path, root, unwatched)
     copy.add_toy()

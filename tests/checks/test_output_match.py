@@ -28,7 +28,7 @@ def output(text: str) -> Event:
 
 
 @given(chunk_lists, st.sampled_from(PATTERNS), st.sampled_from([0, 1, 7, 10_000]))
-def test_a_search_of_chunks_finds_what_a_search_of_the_whole_finds(
+def test_a_search_in_chunks_and_in_the_whole_text_gives_the_same_result(
     chunks: list[str], pattern: str, size: int
 ):
     with pytest.MonkeyPatch.context() as patch:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from offbook.determinism.clock import FrozenClock, IdCounter, SystemClock, stable_id
 
 
-def test_a_frozen_clock_stands_still():
+def test_a_frozen_clock_does_not_advance():
     clock = FrozenClock(5)
     assert [clock.millis(), clock.millis()] == [5, 5]
 

@@ -158,7 +158,7 @@ def test_an_allowed_host_can_be_reached_at_its_address(monkeypatch: pytest.Monke
         assert not is_allowed(("192.0.2.1", 80))
 
 
-def test_an_inner_guard_does_not_allow_what_the_outer_refuses():
+def test_an_inner_guard_cannot_allow_a_host_that_the_outer_blocks():
     with block_network(), block_network(allow=("192.0.2.1",)):
         assert not is_allowed()
 

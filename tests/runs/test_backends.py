@@ -116,7 +116,7 @@ async def test_a_client_runs_with_a_scripted_model(backend: str, shell: Shell, t
 
 
 class Provider:
-    """Stands in for a real provider, and counts its requests."""
+    """A fake provider that counts its requests."""
 
     def __init__(self) -> None:
         self.requests = 0

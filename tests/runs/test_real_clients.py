@@ -97,9 +97,11 @@ def parse_output(client: str, output: str, folder: Path) -> list[Any]:
     if client == "gemini":  # chunks are printed as they arrive, two may be joined
         pieces = [event["content"] for event in events if event.get("role") == "assistant"]
         return [*(event.get("output") for event in events), "".join(pieces)]
-    said = [event["message"]["content"] for event in events if "message" in event]
+    contents = [event["message"]["content"] for event in events if "message" in event]
     return [
-        (one.get("text"), one.get("input"), one.get("content")) for told in said for one in told
+        (block.get("text"), block.get("input"), block.get("content"))
+        for content in contents
+        for block in content
     ]
 
 

@@ -500,11 +500,11 @@ def test_an_invalid_option_has_a_hint():
     assert caught.value.hint == "write extensions=[…]"
 
 
-async def test_tests_at_the_same_time_do_not_meet():
+async def test_concurrent_sessions_are_isolated():
     async def play(name: str) -> list[str]:
         async with session(mock_tools={"bash": name}) as t:
             await t.run(when(name, [call("bash", {"command": "ls"}), say(name)]))
             return [m.text for m in t.events.messages if m.role != "tool"]
 
-    told = await asyncio.gather(*(play(f"agent {n}") for n in range(5)))
-    assert told == [[f"agent {n}", "", f"agent {n}"] for n in range(5)]
+    texts = await asyncio.gather(*(play(f"agent {n}") for n in range(5)))
+    assert texts == [[f"agent {n}", "", f"agent {n}"] for n in range(5)]

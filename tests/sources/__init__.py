@@ -1,1 +1,1 @@
-"""Where replies come from."""
+"""Tests of the sources of replies."""

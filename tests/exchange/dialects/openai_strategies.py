@@ -1,7 +1,7 @@
 """Hypothesis strategies for conversations, tools and replies of the OpenAI dialects.
 
-Only what a dialect can carry: what it evens out on the way is said in its own docstring, and left
-out here.
+They generate only values that survive a round trip; the docstring of each dialect lists the
+values that it normalizes.
 """
 
 from collections.abc import Sequence

@@ -241,13 +241,13 @@ def test_a_built_request_is_decoded_to_the_same_request(request: Request):
     assert read.stream == request.stream
     assert read.tools == request.tools
     assert bare(read) == read
-    reply = [block for message in request.messages for block in message.blocks]
-    heard = [block for message in read.messages for block in message.blocks]
-    assert [b.text for b in heard if isinstance(b, Text)] == [
-        b.text for b in reply if isinstance(b, Text)
+    sent = [block for message in request.messages for block in message.blocks]
+    decoded = [block for message in read.messages for block in message.blocks]
+    assert [b.text for b in decoded if isinstance(b, Text)] == [
+        b.text for b in sent if isinstance(b, Text)
     ]
-    assert [b for b in heard if isinstance(b, ToolCall)] == [
-        b for b in reply if isinstance(b, ToolCall)
+    assert [b for b in decoded if isinstance(b, ToolCall)] == [
+        b for b in sent if isinstance(b, ToolCall)
     ]
 
 

@@ -1,1 +1,1 @@
-"""Traces of others."""
+"""Tests of the importers of third-party traces."""

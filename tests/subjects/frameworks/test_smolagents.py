@@ -67,9 +67,9 @@ def test_a_tool_is_mocked_in_place_and_restored():
 
     with drive(one, mock_tools={"find_order": mock}) as rehearsal:
         rehearsal.run(SCRIPT)
-        said = str(rehearsal.events.messages)
+        messages = str(rehearsal.events.messages)
     assert (tool.found, asked) == ([], [{"number": 7}])
-    assert "mocked" in said
+    assert "mocked" in messages
     with drive(one) as rehearsal:
         rehearsal.run(SCRIPT)
     assert tool.found == [7]
