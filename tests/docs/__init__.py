@@ -1,1 +1,1 @@
-"""Every example in the pages is run."""
+"""Tests of the documentation."""

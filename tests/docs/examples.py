@@ -1,15 +1,15 @@
-"""Reads the examples of a page and runs them as a reader would, one after another.
+"""Parse the examples of a page and run them in order.
 
-- A ``python`` block runs in a process of its own; one that holds a ``def test_`` runs under
-  pytest, together with the tests around it.
+- A ``python`` block runs in a new process; one with a ``def test_`` runs under pytest, together
+  with adjacent tests.
 - The lines of a ``console`` block that start with ``$ offbook`` must exit with 0, or with the
-  code of a trailing ``# exit N``. They see what the tests before them left behind. The lines
-  below a command must be among what it says, in that order.
+  code of a trailing ``# exit N``. They run in the same folder as the tests before them. The
+  lines below a command must be in its output, in that order.
 - ``<!-- file: name.py -->`` before a block of any kind writes it to that file of the page's
   folder, for the blocks that follow.
-- ``<!-- not run: reason -->`` before a block leaves it out.
-- ``<!-- needs: client -->`` before a script runs it where that client is: a command that is
-  installed, or a home of tests/matrix; elsewhere it is left out, visibly.
+- ``<!-- not run: reason -->`` before a block skips it.
+- ``<!-- needs: client -->`` before a script runs it only if that client is available: an installed
+  command, or a home of tests/matrix. Otherwise the script is reported as skipped.
 """
 
 import os
@@ -30,21 +30,21 @@ from tests.matrix.homes import HOMES
 CLIENTS = (ClaudeCode.client, Codex.client, GeminiCli.client, Pi.client, Ralph.client)
 COMMANDS = {client.program: client for client in CLIENTS if client is not None}
 BLOCK = re.compile(
-    r"^(?:<!--\s*(?P<order>file|not run|needs):\s*(?P<detail>.+?)\s*-->\s*\n)?"
+    r"^(?:<!--\s*(?P<directive>file|not run|needs):\s*(?P<detail>.+?)\s*-->\s*\n)?"
     r"^```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^```\s*$",
     re.MULTILINE | re.DOTALL,
 )
 COMMAND = re.compile(
-    r"^\$ (?P<words>offbook\b.*?)(?: +# exit (?P<code>\d+))?$(?P<says>(?:\n(?!\$ ).*)*)",
+    r"^\$ (?P<words>offbook\b.*?)(?: +# exit (?P<code>\d+))?$(?P<output>(?:\n(?!\$ ).*)*)",
     re.MULTILINE,
 )
-PATIENCE = 120
-# A reader need not have these, and hypothesis alone takes a second to load.
-PLUGINS_OF_OURS = ["cacheprovider", "hypothesispytest", "randomly", "xdist"]
+TIMEOUT_SECONDS = 120
+# Readers may not have these plugins, and hypothesis takes a second to load.
+DISABLED_PLUGINS = ["cacheprovider", "hypothesispytest", "randomly", "xdist"]
 
 
 class ExampleError(AssertionError):
-    """An example did not do what its page says."""
+    """The result of an example differs from its page."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Block:
 
     @property
     def runner(self) -> str | None:
-        """The Python that runs it; None where nobody can."""
+        """The Python interpreter for this block, or None if its client is not installed."""
         if self.needs is None:
             return sys.executable
         if self.needs in COMMANDS:
@@ -69,10 +69,10 @@ class Block:
         return home.python if home.ready else None
 
     @property
-    def left_out(self) -> str | None:
-        """Why it is not run here."""
-        absent = f"{self.needs} is not installed: run ./dev clients"
-        return self.not_run or (absent if self.runner is None else None)
+    def skip_reason(self) -> str | None:
+        """The reason to skip this block, or None."""
+        missing = f"{self.needs} is not installed: run ./dev clients"
+        return self.not_run or (missing if self.runner is None else None)
 
     @property
     def is_test(self) -> bool:
@@ -84,80 +84,80 @@ class Block:
 
     @property
     def commands(self) -> list[tuple[str, int, list[str]]]:
-        """The commands of a console block, each with the exit code and the lines it promises."""
+        """The commands of a console block, each with its expected exit code and output."""
         if self.language != "console":
             return []
         return [
-            (found["words"], int(found["code"] or 0), found["says"].split("\n")[1:])
+            (found["words"], int(found["code"] or 0), found["output"].split("\n")[1:])
             for found in COMMAND.finditer(self.code)
         ]
 
 
-def blocks_of(text: str) -> Iterator[Block]:
-    """The fenced blocks of a page, in order."""
+def parse_blocks(text: str) -> Iterator[Block]:
+    """Yield the fenced blocks of a page in order."""
     for found in BLOCK.finditer(text):
-        order = {found["order"]: found["detail"]} if found["order"] else {}
+        directives = {found["directive"]: found["detail"]} if found["directive"] else {}
         yield Block(
             language=found["language"],
             code=found["code"],
             line=text.count("\n", 0, found.start("code")),
-            file=order.get("file"),
-            not_run=order.get("not run"),
-            needs=order.get("needs"),
+            file=directives.get("file"),
+            not_run=directives.get("not run"),
+            needs=directives.get("needs"),
         )
 
 
 def run_page(page: Path, folder: Path) -> int:
-    """Runs every example of a page in a folder of its own; returns how many there were."""
+    """Run every example of a page in this folder and return their number."""
     executed = 0
-    waiting: list[Block] = []
-    for block in blocks_of(page.read_text(encoding="utf-8")):
-        if block.left_out is not None:
+    pending: list[Block] = []
+    for block in parse_blocks(page.read_text(encoding="utf-8")):
+        if block.skip_reason is not None:
             continue
-        where = f"{page.name}, line {block.line}"
+        location = f"{page.name}, line {block.line}"
         if block.file is not None:
             _write(folder / block.file, block.code)
         if block.is_test:
-            waiting.append(block)
+            pending.append(block)
         elif block.is_script:
-            _run([block.runner or "", "-c", block.code], where, folder)
+            _run([block.runner or "", "-c", block.code], location, folder)
             executed += 1
-        for words, code, says in block.commands:
-            executed += _run_tests(page, waiting, folder)
-            waiting = []
-            told = _run(["sh", "-c", words], f"{where}: {words}", folder, code)
-            _find(says, told, f"{where}: {words}")
+        for words, code, expected in block.commands:
+            executed += _run_tests(page, pending, folder)
+            pending = []
+            output = _run(["sh", "-c", words], f"{location}: {words}", folder, code)
+            _check_output(expected, output, f"{location}: {words}")
             executed += 1
-    return executed + _run_tests(page, waiting, folder)
+    return executed + _run_tests(page, pending, folder)
 
 
 def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
-    """One pytest for several blocks, because starting it is most of the cost."""
+    """Run several blocks in one pytest process, because starting it is most of the cost."""
     if not blocks:
         return 0
     files = {block.file or f"test_line_{block.line}.py": block for block in blocks}
     for file, block in files.items():
         _write(folder / file, block.code)
-    plain = ["-v", "--no-header", *(f"-pno:{plugin}" for plugin in PLUGINS_OF_OURS)]
+    flags = ["-v", "--no-header", *(f"-pno:{plugin}" for plugin in DISABLED_PLUGINS)]
     options = ["asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function"]
     settings = ["-c", os.devnull, "--rootdir", ".", *(f"--override-ini={o}" for o in options)]
-    command = [sys.executable, "-m", "pytest", *plain, *settings, *files]
-    told = _run(command, f"{page.name}, tests", folder)
+    command = [sys.executable, "-m", "pytest", *flags, *settings, *files]
+    output = _run(command, f"{page.name}, tests", folder)
     for file, block in files.items():
-        if f"{file}::" not in told:
+        if f"{file}::" not in output:
             message = f"{page.name}, line {block.line}: pytest finds no test in it"
             raise ExampleError(message)
     return len(files)
 
 
-def _run(command: list[str], where: str, folder: Path, code: int = 0) -> str:
-    """What the command said; an error when it exits with another code."""
+def _run(command: list[str], location: str, folder: Path, code: int = 0) -> str:
+    """Return the output of a command, or raise ExampleError for another exit code."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     scripts = str(Path(sys.executable).parent)
-    own = folder / ".tmp"  # workspaces of one page, with whatever ids, meet nobody else's
-    own.mkdir(exist_ok=True)
+    temp_folder = folder / ".tmp"  # pages may use the same workspace ids
+    temp_folder.mkdir(exist_ok=True)
     path = os.pathsep.join([scripts, os.environ["PATH"]])
-    environment |= {"PATH": path, "NO_COLOR": "1", "TMPDIR": str(own)}
+    environment |= {"PATH": path, "NO_COLOR": "1", "TMPDIR": str(temp_folder)}
     outcome = subprocess.run(
         command,
         cwd=folder,
@@ -166,21 +166,21 @@ def _run(command: list[str], where: str, folder: Path, code: int = 0) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     if outcome.returncode != code:
-        message = f"{where}: exit {outcome.returncode}, not {code}\n{outcome.stdout}"
+        message = f"{location}: exit {outcome.returncode}, not {code}\n{outcome.stdout}"
         raise ExampleError(message)
     return outcome.stdout
 
 
-def _find(promised: list[str], told: str, where: str) -> None:
-    """Find the promised lines in what was told, each after the one before."""
-    lines = iter(told.splitlines())
-    for line in filter(None, promised):
+def _check_output(expected: list[str], output: str, location: str) -> None:
+    """Raise ExampleError unless the expected lines are in the output, in this order."""
+    lines = iter(output.splitlines())
+    for line in filter(None, expected):
         if line not in lines:
-            message = f"{where}: it does not say {line!r}\n{told}"
+            message = f"{location}: it does not say {line!r}\n{output}"
             raise ExampleError(message)
 
 

@@ -1,4 +1,4 @@
-"""Every example of the pages runs, and the runner of examples would tell if one did not."""
+"""Every example of the pages runs, and the runner reports a broken example."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.docs.examples import Block, ExampleError, blocks_of, run_page
+from tests.docs.examples import Block, ExampleError, parse_blocks, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
 INDEX = ROOT / "docs" / "README.md"
@@ -20,18 +20,18 @@ PAGES = [
 
 
 def cases() -> Iterator[ParameterSet]:
-    """Each page, and beside it a visible skip for every block that it leaves out."""
+    """Yield each page, and a skipped case for each of its skipped blocks."""
     for page in PAGES:
         name = str(page.relative_to(ROOT))
-        blocks = [*blocks_of(page.read_text() if page.exists() else "")]
-        away = bool(blocks) and all(block.left_out for block in blocks)
-        if not away:
-            of_others = [pytest.mark.clients] if any(block.needs for block in blocks) else []
-            yield pytest.param(page, id=name, marks=of_others)
+        blocks = [*parse_blocks(page.read_text() if page.exists() else "")]
+        all_skipped = bool(blocks) and all(block.skip_reason for block in blocks)
+        if not all_skipped:
+            marks = [pytest.mark.clients] if any(block.needs for block in blocks) else []
+            yield pytest.param(page, id=name, marks=marks)
         for block in blocks:
-            if block.left_out is not None:
-                left_out = pytest.mark.skip(reason=f"{name}, line {block.line}: {block.left_out}")
-                yield pytest.param(page, id=f"{name}, line {block.line}", marks=left_out)
+            if block.skip_reason is not None:
+                skip = pytest.mark.skip(reason=f"{name}, line {block.line}: {block.skip_reason}")
+                yield pytest.param(page, id=f"{name}, line {block.line}", marks=skip)
 
 
 @pytest.mark.parametrize("page", [*cases()])
@@ -39,7 +39,7 @@ def test_every_example_of_a_page_runs(page: Path, tmp_path: Path):
     assert run_page(page, tmp_path), f"{page.name} has no example that runs"
 
 
-def page_with(tmp_path: Path, text: str) -> Path:
+def write_page(tmp_path: Path, text: str) -> Path:
     page = tmp_path / "page.md"
     page.write_text(text)
     return page
@@ -50,7 +50,7 @@ PASSING = {
     "a test": "```python\ndef test_sum():\n    assert 1 + 1 == 2\n```\n",
     "an async test": "```python\nasync def test_sum():\n    assert 1 + 1 == 2\n```\n",
     "a command": "```console\n$ offbook --version\noffbook 0.1.0\n```\n",
-    "a command that promises to fail": "```console\n$ offbook no-such-command  # exit 2\n```\n",
+    "a command with a nonzero exit code": "```console\n$ offbook no-such-command  # exit 2\n```\n",
     "a file for a later block": (
         "<!-- file: shop.py -->\n```python\nPRICE = 7\n```\n"
         "```python\nimport shop\nassert shop.PRICE == 7\n```\n"
@@ -62,7 +62,7 @@ BROKEN = {
     "a test": ("```python\ndef test_sum():\n    assert 1 + 1 == 3\n```\n", "test_line_1.py"),
     "a command": ("```console\n$ offbook no-such-command\n```\n", "exit 2, not 0"),
     "a command that succeeds": ("```console\n$ offbook --version # exit 1\n```\n", "exit 0, not 1"),
-    "a command that says something else": (
+    "a command with other output": (
         "```console\n$ offbook --version\noffbook 99\n```\n",
         "it does not say 'offbook 99'",
     ),
@@ -70,7 +70,7 @@ BROKEN = {
         "```python\nclass Suite:\n    def test_sum(self): ...\n```\n",
         "exit 5",
     ),
-    "a test beside one that is never collected": (
+    "a second test that is never collected": (
         "```python\ndef test_sum(): ...\n```\n```python\nclass A:\n def test_b(self): ...\n```\n",
         "line 4: pytest finds no test in it",
     ),
@@ -78,40 +78,40 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", PASSING.values(), ids=PASSING)
-def test_an_example_that_works_is_counted(tmp_path: Path, text: str):
-    assert run_page(page_with(tmp_path, text), tmp_path) == 1
+def test_a_working_example_is_counted(tmp_path: Path, text: str):
+    assert run_page(write_page(tmp_path, text), tmp_path) == 1
 
 
 @pytest.mark.parametrize("text, message", BROKEN.values(), ids=BROKEN)
-def test_an_example_that_is_broken_fails(tmp_path: Path, text: str, message: str):
+def test_a_broken_example_fails(tmp_path: Path, text: str, message: str):
     with pytest.raises(ExampleError, match=re.escape(message)):
-        run_page(page_with(tmp_path, text), tmp_path)
+        run_page(write_page(tmp_path, text), tmp_path)
 
 
-def test_a_block_that_is_left_out_says_why_and_is_not_run(tmp_path: Path):
+def test_a_skipped_block_has_a_reason_and_is_not_run(tmp_path: Path):
     text = "<!-- not run: asks a real model -->\n```python\n1 / 0\n```\n"
-    assert run_page(page_with(tmp_path, text), tmp_path) == 0
-    assert list(blocks_of(text)) == [
+    assert run_page(write_page(tmp_path, text), tmp_path) == 0
+    assert list(parse_blocks(text)) == [
         Block("python", "1 / 0\n", line=2, not_run="asks a real model"),
     ]
 
 
-def test_only_the_comment_right_before_a_block_counts():
+def test_only_a_comment_directly_before_a_block_applies():
     text = "<!-- file: a.py -->\n\nwords\n\n```python\npass\n```\n"
-    assert list(blocks_of(text)) == [Block("python", "pass\n", line=5)]
+    assert list(parse_blocks(text)) == [Block("python", "pass\n", line=5)]
 
 
-def test_the_index_names_every_page():
+def test_the_index_links_every_page():
     unlinked = [
         str(page.relative_to(ROOT))
         for page in sorted(ROOT.glob("docs/**/*.md"))
         if page != INDEX
-        and not any(_links(index, page) for index in (INDEX, page.parent / "README.md"))
+        and not any(_has_link(index, page) for index in (INDEX, page.parent / "README.md"))
     ]
     assert unlinked == []
 
 
-def _links(index: Path, page: Path) -> bool:
+def _has_link(index: Path, page: Path) -> bool:
     if not index.exists() or not page.is_relative_to(index.parent):
         return False
     return f"({page.relative_to(index.parent)})" in index.read_text("utf-8")

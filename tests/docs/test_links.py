@@ -1,4 +1,4 @@
-"""Every relative link of a page names an existing file, and an existing heading of it."""
+"""Every relative link of a page points to an existing file and heading."""
 
 import re
 from pathlib import Path
@@ -16,12 +16,12 @@ HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 
 def find_links(page: Path) -> list[str]:
     """Return the relative links of a page, without those in code."""
-    # Code in a link text is blanked with the rest: the target behind it stays.
+    # Code in a link text is removed too; the link target remains.
     text = INLINE_CODE.sub("", BLOCK.sub("", page.read_text(encoding="utf-8")))
     return [link for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
 
 
-def anchors(page: Path) -> set[str]:
+def find_anchors(page: Path) -> set[str]:
     """Return the anchors of the headings of a page, as GitHub derives them."""
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(text))
@@ -31,7 +31,7 @@ def anchors(page: Path) -> set[str]:
 def is_broken(page: Path, link: str) -> bool:
     path, _, anchor = unquote(link).partition("#")
     target = (page.parent / path).resolve() if path else page
-    return not target.exists() or bool(anchor and anchor not in anchors(target))
+    return not target.exists() or bool(anchor and anchor not in find_anchors(target))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

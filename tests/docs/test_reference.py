@@ -25,5 +25,5 @@ def test_every_assertion_type_has_an_example():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_of_an_assertion_is_read_as_that_assertion(name: str):
+def test_an_assertion_example_is_parsed_as_its_type(name: str):
     assert isinstance(parse_assertion(parse_yaml(EXAMPLES[name])), ASSERTIONS[name])

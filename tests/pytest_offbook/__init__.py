@@ -1,1 +1,1 @@
-"""The pytest plugin, run in pytests of its own."""
+"""Tests of the pytest plugin, run with pytester."""

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the plugin."""
+"""Fixtures for the tests of the plugin."""
 
 from importlib import import_module
 
@@ -11,7 +11,7 @@ from offbook.surfaces import fixtures
 def import_everything() -> None:
     """Import all public names before pytester runs.
 
-    pytester removes the modules that it imports, so a package would be imported in halves.
+    pytester removes the modules that it imports, which would leave a package partly imported.
     """
     offbook = import_module("offbook")
     assert fixtures.Offbook is offbook.Offbook

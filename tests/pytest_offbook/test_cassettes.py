@@ -1,4 +1,4 @@
-"""A test asks for its cassette: recorded only when somebody says so, replayed otherwise."""
+"""The cassette of a test is recorded on request and replayed otherwise."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.sources.cassette.conversations import Counting
 
 pytest_plugins = ["pytester"]
 
-QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+DISABLED_PLUGINS = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
 RunTests = Callable[..., pytest.RunResult]
-INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n"
+SETTINGS = "[pytest]\nasyncio_default_fixture_loop_scope = function\nfilterwarnings = error\n"
 RECORD = "--offbook-record"
 FIX = "*Fix, if the change is intended: pytest --offbook-record *.py::test_*"
 TEST = """
@@ -28,7 +28,7 @@ def test_it(offbook):
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counting]:
-    """What counts as the real one."""
+    """A server in place of the real model."""
     counting = Counting()
     with Server() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.mount(counting, run="").openai)
@@ -42,20 +42,20 @@ def run_test(pytester: pytest.Pytester, model: Counting) -> RunTests:
         *options: str, name: str = "", first: int = 1, second: str = "Go on", then: int = 2
     ) -> pytest.RunResult:
         code = TEST.format(name=name and repr(name), first=first, second=second, then=then)
-        pytester.makeini(INI)
+        pytester.makeini(SETTINGS)
         pytester.makepyfile(test_it=code)
-        return pytester.runpytest_inprocess(*QUIET, *options)
+        return pytester.runpytest_inprocess(*DISABLED_PLUGINS, *options)
 
     return run
 
 
 @pytest.fixture
 def cassette(pytester: pytest.Pytester) -> Path:
-    """Where the cassette of the test lies."""
+    """The path of the cassette of the test."""
     return pytester.path / "cassettes" / "test_it-test_it.yaml"
 
 
-def test_nothing_is_recorded_unless_somebody_says_so(
+def test_nothing_is_recorded_without_the_option(
     run_test: RunTests, cassette: Path, model: Counting
 ):
     result = run_test()
@@ -65,7 +65,7 @@ def test_nothing_is_recorded_unless_somebody_says_so(
     assert model.asked == 0
 
 
-def test_what_was_recorded_once_is_replayed_without_the_model(
+def test_a_recorded_cassette_is_replayed_without_the_model(
     run_test: RunTests, cassette: Path, model: Counting, monkeypatch: pytest.MonkeyPatch
 ):
     run_test(RECORD).assert_outcomes(passed=1)
@@ -78,7 +78,7 @@ def test_what_was_recorded_once_is_replayed_without_the_model(
     assert (cassette.read_bytes(), model.asked) == (written, 2)
 
 
-def test_a_test_that_asks_something_else_fails_with_the_difference(run_test: RunTests):
+def test_a_changed_prompt_fails_with_the_difference(run_test: RunTests):
     run_test(RECORD)
     result = run_test(second="Go off")
     result.assert_outcomes(failed=1)
@@ -87,20 +87,20 @@ def test_a_test_that_asks_something_else_fails_with_the_difference(run_test: Run
     )
 
 
-def test_a_test_that_asks_less_fails(run_test: RunTests, cassette: Path):
+def test_an_unused_interaction_fails_the_test(run_test: RunTests, cassette: Path):
     run_test(RECORD)
     text = cassette.read_text().replace("metadata:", "").partition("total_tokens")[0]
-    more = text.rstrip() + (
+    extended = text.rstrip() + (
         "\n\n  - id: 3\n    request:\n      prompt_hash: sha256:...\n    response:\n"
         "      output: more\n"
     )
-    cassette.write_text(more)
+    cassette.write_text(extended)
     result = run_test()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*1 of 3 interactions unused*"])
 
 
-def test_a_recording_anew_replaces_the_old_one_when_the_test_passes(
+def test_a_new_recording_replaces_the_old_one_if_the_test_passes(
     run_test: RunTests, cassette: Path
 ):
     run_test(RECORD)
@@ -112,7 +112,7 @@ def test_a_recording_anew_replaces_the_old_one_when_the_test_passes(
     assert sorted(path.name for path in cassette.parent.iterdir()) == [cassette.name]
 
 
-def test_the_first_recording_of_a_test_that_fails_says_that_it_is_not_all(
+def test_the_first_recording_of_a_failing_test_is_marked_as_interrupted(
     run_test: RunTests, cassette: Path
 ):
     run_test(RECORD, first=99).assert_outcomes(failed=1)
@@ -120,7 +120,7 @@ def test_the_first_recording_of_a_test_that_fails_says_that_it_is_not_all(
     assert len(load_cassette(cassette)) == 1
 
 
-def test_a_cassette_may_have_a_name_but_not_leave_its_folder(run_test: RunTests, cassette: Path):
+def test_a_named_cassette_must_be_inside_the_cassette_folder(run_test: RunTests, cassette: Path):
     run_test(RECORD, name="shop/refund").assert_outcomes(passed=1)
     assert len(load_cassette(cassette.parent / "shop" / "refund.yaml")) == 2
     result = run_test(RECORD, name="../refund")
@@ -128,19 +128,19 @@ def test_a_cassette_may_have_a_name_but_not_leave_its_folder(run_test: RunTests,
     result.stdout.fnmatch_lines(["*is outside of its folder*"])
 
 
-def test_a_cassette_that_nobody_asks_is_no_recording(pytester: pytest.Pytester, model: Counting):
-    pytester.makeini(INI)
+def test_recording_without_a_request_fails_the_test(pytester: pytest.Pytester, model: Counting):
+    pytester.makeini(SETTINGS)
     pytester.makepyfile("def test_it(offbook):\n    offbook.cassette()\n")
-    result = pytester.runpytest_inprocess(*QUIET, RECORD)
+    result = pytester.runpytest_inprocess(*DISABLED_PLUGINS, RECORD)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*no request was made*"])
 
 
-def test_two_tests_do_not_record_over_each_other(pytester: pytest.Pytester, model: Counting):
-    one = "def test_{}(offbook):\n    offbook.session(source=offbook.cassette('x')).run('Hi')\n"
-    pytester.makeini(INI)
-    pytester.makepyfile(one.format("one") + one.format("two"))
-    result = pytester.runpytest_inprocess(*QUIET, RECORD)
+def test_two_tests_cannot_record_the_same_cassette(pytester: pytest.Pytester, model: Counting):
+    code = "def test_{}(offbook):\n    offbook.session(source=offbook.cassette('x')).run('Hi')\n"
+    pytester.makeini(SETTINGS)
+    pytester.makepyfile(code.format("one") + code.format("two"))
+    result = pytester.runpytest_inprocess(*DISABLED_PLUGINS, RECORD)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*another test has recorded this cassette already*"])
     assert model.asked == 1

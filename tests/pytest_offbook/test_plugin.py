@@ -1,4 +1,4 @@
-"""The fixture opens rehearsals that end with their test, and the traces of failures are shown."""
+"""The fixture closes its rehearsals after the test, and a failure shows its trace."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ pytest_plugins = ["pytester"]
 
 RunTests = Callable[..., pytest.RunResult]
 
-WORDS = """
+HEADER = """
 import asyncio
 import pytest
 from offbook.types import AgentSession
@@ -23,7 +23,7 @@ CLOSED = []
 
 def closing(api):
     @api.on("session_shutdown")
-    async def note(moment, ctx):
+    async def note(event, ctx):
         CLOSED.append(asyncio.get_running_loop())
 """
 
@@ -33,31 +33,31 @@ asyncio_mode = {mode}
 asyncio_default_fixture_loop_scope = function
 filterwarnings = error
 """
-QUIET = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-rA"]
+OPTIONS = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-rA"]
 
 
 @pytest.fixture
 def run_tests(pytester: pytest.Pytester) -> RunTests:
-    """Writes a test file and runs it, with warnings as errors."""
+    """Return a function that writes a test file and runs it, with warnings as errors."""
 
     def run(
         code: str, *options: str, mode: str = "strict", name: str = "test_it"
     ) -> pytest.RunResult:
         pytester.makeini(ASYNCIO.format(mode=mode))
-        pytester.makepyfile(**{name: WORDS + code})
-        return pytester.runpytest_inprocess(*QUIET, *options)
+        pytester.makepyfile(**{name: HEADER + code})
+        return pytester.runpytest_inprocess(*OPTIONS, *options)
 
     return run
 
 
 @pytest.fixture
 def run_anyio(pytester: pytest.Pytester) -> RunTests:
-    """As `run_tests`, with anyio instead of pytest-asyncio."""
+    """Return the same function as `run_tests`, with anyio instead of pytest-asyncio."""
 
     def run(code: str) -> pytest.RunResult:
         backend = "@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
-        pytester.makepyfile(test_it=f"{WORDS}\npytestmark = pytest.mark.anyio\n{backend}{code}")
-        return pytester.runpytest_inprocess(*QUIET, "-p", "no:asyncio", "-W", "error")
+        pytester.makepyfile(test_it=f"{HEADER}\npytestmark = pytest.mark.anyio\n{backend}{code}")
+        return pytester.runpytest_inprocess(*OPTIONS, "-p", "no:asyncio", "-W", "error")
 
     return run
 
@@ -91,13 +91,13 @@ class TestIt:
     def test_it(self, offbook):
         assert offbook.session().run(GREET).tools == ["bash"]
 """,
-    "one that the test itself disposes of": """
+    "closed by the test": """
 def test_it(offbook):
     with offbook.session() as rehearsal:
         rehearsal.run(GREET)
     assert rehearsal.events.tool_sequence() == ["bash"]
 """,
-    "a trace of the test's own": """
+    "with a trace path": """
 def test_it(offbook, tmp_path):
     offbook.session(trace=tmp_path / "mine.jsonl").run(GREET)
     assert (tmp_path / "mine.jsonl").exists()
@@ -106,7 +106,7 @@ def test_it(offbook, tmp_path):
 
 
 @pytest.mark.parametrize("code", PASSING.values(), ids=PASSING)
-def test_a_plain_test_rehearses(run_tests: RunTests, code: str):
+def test_the_fixture_works_in_a_sync_test(run_tests: RunTests, code: str):
     run_tests(code).assert_outcomes(passed=1)
 
 
@@ -135,13 +135,13 @@ class TestIt:
 
 
 @pytest.mark.parametrize("code", ASYNC.values(), ids=ASYNC)
-def test_an_async_test_rehearses_under_pytest_asyncio(run_tests: RunTests, code: str):
+def test_the_fixture_works_under_pytest_asyncio(run_tests: RunTests, code: str):
     run_tests(code, mode="auto").assert_outcomes(passed=1)
     run_tests(f"pytestmark = pytest.mark.asyncio\n{code}").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("code", ASYNC.values(), ids=ASYNC)
-def test_an_async_test_rehearses_under_anyio(run_anyio: RunTests, code: str):
+def test_the_fixture_works_under_anyio(run_anyio: RunTests, code: str):
     run_anyio(code).assert_outcomes(passed=1)
 
 
@@ -158,16 +158,16 @@ async def test_then():
 """
 
 
-def test_rehearsals_of_an_async_test_end_in_its_own_loop(run_tests: RunTests):
+def test_rehearsals_of_an_async_test_are_closed_in_its_loop(run_tests: RunTests):
     run_tests(OWN_LOOP, mode="auto").assert_outcomes(passed=2)
 
 
-def test_rehearsals_of_an_anyio_test_end_in_its_own_loop(run_anyio: RunTests):
-    """Its loop is closed when pytest tears the fixture down: that would be too late."""
+def test_rehearsals_of_an_anyio_test_are_closed_in_its_loop(run_anyio: RunTests):
+    """The loop is already closed when pytest tears down the fixture."""
     run_anyio(OWN_LOOP).assert_outcomes(passed=2)
 
 
-def test_rehearsals_of_an_async_fixture_end_in_its_loop(run_tests: RunTests):
+def test_rehearsals_of_an_async_fixture_are_closed_in_its_loop(run_tests: RunTests):
     run_tests(
         """
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_then():
     ).assert_outcomes(passed=2)
 
 
-def test_rehearsals_are_over_when_their_test_is(run_tests: RunTests):
+def test_rehearsals_are_closed_after_the_test(run_tests: RunTests):
     run_tests("""
 SEEN = []
 
@@ -200,23 +200,23 @@ def test_then():
 """).assert_outcomes(passed=2)
 
 
-FORGOTTEN = """
+UNAWAITED = """
 async def test_it(offbook):
     offbook.session().run(GREET)
 """
 
 
-def test_a_run_that_is_never_awaited_fails_the_test(run_tests: RunTests):
-    outcome = run_tests(FORGOTTEN, mode="auto")
+def test_an_unawaited_run_fails_the_test(run_tests: RunTests):
+    outcome = run_tests(UNAWAITED, mode="auto")
     outcome.assert_outcomes(failed=1)
     outcome.stdout.fnmatch_lines(["*a run was never awaited, so nothing was tested"])
 
 
-def test_a_run_that_is_never_awaited_fails_the_test_under_anyio(run_anyio: RunTests):
-    run_anyio(FORGOTTEN).assert_outcomes(failed=1)
+def test_an_unawaited_run_fails_an_anyio_test(run_anyio: RunTests):
+    run_anyio(UNAWAITED).assert_outcomes(failed=1)
 
 
-def test_the_failure_of_the_test_itself_comes_first(run_tests: RunTests):
+def test_the_failure_of_the_test_is_reported_first(run_tests: RunTests):
     outcome = run_tests(
         """
 async def test_it(offbook):
@@ -231,11 +231,11 @@ async def test_it(offbook):
     )
 
 
-def test_a_hook_that_raises_at_the_end_fails_the_test(run_tests: RunTests):
+def test_an_error_in_a_shutdown_hook_fails_the_test(run_tests: RunTests):
     outcome = run_tests("""
 def broken(api):
     @api.on("session_shutdown")
-    def fail(moment, ctx):
+    def fail(event, ctx):
         raise OSError("the database is locked")
 
 def test_it(offbook):
@@ -253,7 +253,7 @@ def test_it(offbook):
 TRACE = Path(".offbook/traces/test_it.py-test_it.jsonl")
 
 
-def test_a_failing_test_shows_the_end_of_its_trace_and_where_it_is_kept(
+def test_a_failing_test_shows_the_end_and_the_path_of_its_trace(
     run_tests: RunTests, pytester: pytest.Pytester
 ):
     outcome = run_tests(FAILING)
@@ -284,7 +284,7 @@ def test_it(offbook):
     outcome.stdout.no_fnmatch_line('├─ user "prompt 1"')
 
 
-def test_a_script_error_ends_its_traceback_in_the_test(run_tests: RunTests):
+def test_the_traceback_of_a_script_error_ends_in_the_test(run_tests: RunTests):
     code = """
 def test_it(offbook):
     offbook.session().run(when("Greet me", [call("bash", {"command": "echo hi"})]))
@@ -295,7 +295,7 @@ def test_it(offbook):
     run_tests(code, "--full-trace").stdout.fnmatch_lines(["*rehearsal.py*"])
 
 
-def test_an_error_of_a_callback_keeps_its_own_traceback(run_tests: RunTests):
+def test_an_error_in_a_callback_keeps_its_traceback(run_tests: RunTests):
     outcome = run_tests("""
 def check(result):
     assert result.text == "something else"
@@ -308,7 +308,7 @@ def test_it(offbook):
     outcome.stdout.fnmatch_lines(['>*assert result.text == "something else"'])
 
 
-def test_a_fixture_that_fails_afterwards_still_has_the_trace(run_tests: RunTests):
+def test_an_error_in_fixture_teardown_shows_the_trace(run_tests: RunTests):
     outcome = run_tests("""
 @pytest.fixture
 def checked(offbook):
@@ -323,7 +323,7 @@ def test_it(checked):
 
 
 KEPT = {
-    # options -> what is kept of a passing and of a failing test
+    # options: the traces kept for a passing and a failing test
     (): [TRACE],
     ("--offbook-traces=all",): [Path(".offbook/traces/test_it.py-test_fine.jsonl"), TRACE],
     ("--offbook-traces=never",): [],
@@ -334,7 +334,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("options, kept", KEPT.items(), ids=map(" ".join, KEPT))
-def test_the_option_says_which_traces_are_kept(
+def test_the_option_selects_the_traces_to_keep(
     run_tests: RunTests, pytester: pytest.Pytester, options: tuple[str, ...], kept: list[Path]
 ):
     code = f"{FAILING}\ndef test_fine(offbook):\n    offbook.session().run(GREET)\n"
@@ -343,9 +343,7 @@ def test_the_option_says_which_traces_are_kept(
     assert sorted(found) == sorted(kept)
 
 
-def test_traces_are_numbered_and_awkward_names_stay_apart(
-    run_tests: RunTests, pytester: pytest.Pytester
-):
+def test_traces_have_numbered_unique_names(run_tests: RunTests, pytester: pytest.Pytester):
     run_tests("""
 @pytest.mark.parametrize("text", ["a/b", "a:b", "é" * 200])
 def test_it(offbook, text):
@@ -359,7 +357,7 @@ def test_it(offbook, text):
     assert max(len(name) for name in names) < 160
 
 
-def test_a_trace_of_the_tests_own_is_named_and_left_where_it_is(
+def test_a_trace_with_its_path_set_is_reported_and_not_moved(
     run_tests: RunTests, pytester: pytest.Pytester
 ):
     outcome = run_tests("""
@@ -371,7 +369,7 @@ def test_it(offbook):
     assert not (pytester.path / ".offbook" / "traces").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told_and_no_more(
+def test_a_trace_folder_that_cannot_be_created_is_reported(
     run_tests: RunTests, pytester: pytest.Pytester
 ):
     (pytester.path / "taken").write_text("a file")
@@ -380,7 +378,7 @@ def test_a_folder_that_cannot_be_made_is_told_and_no_more(
     outcome.stdout.fnmatch_lines(["not kept: *taken*"])
 
 
-def test_nothing_temporary_is_left(
+def test_no_temporary_files_remain(
     run_tests: RunTests, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ):
     folder = pytester.mkdir("tmp")
@@ -389,10 +387,10 @@ def test_nothing_temporary_is_left(
     assert list(folder.iterdir()) == []
 
 
-def test_workers_of_xdist_rehearse_and_report(pytester: pytest.Pytester):
+def test_xdist_workers_report_traces(pytester: pytest.Pytester):
     pytester.makeini(ASYNCIO.format(mode="auto"))
     pytester.makepyfile(
-        test_it=f"""{WORDS}
+        test_it=f"""{HEADER}
 @pytest.mark.parametrize("number", range(6))
 async def test_it(offbook, number):
     await offbook.session().run(GREET)
@@ -431,7 +429,7 @@ def test_nothing_is_imported_until_the_fixture_is_used(
     assert f"imported: {imported}" in outcome.stdout
 
 
-def test_the_option_and_the_fixture_explain_themselves(pytester: pytest.Pytester):
+def test_the_option_and_the_fixture_have_help(pytester: pytest.Pytester):
     pytester.makeini(ASYNCIO.format(mode="auto"))
     shown = pytester.runpytest_inprocess("--help").stdout
     shown.fnmatch_lines(["*--offbook-traces=DIR|all|never*"])

@@ -1,1 +1,1 @@
-"""Who asks: the command line."""
+"""Tests of the command line and the MCP server."""

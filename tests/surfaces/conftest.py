@@ -1,4 +1,4 @@
-"""What the tests of the surfaces share."""
+"""Fixtures for the tests of the surfaces."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ from offbook.surfaces.cli import main
 
 
 class Outcome:
-    """How a command went."""
+    """The exit code and the output of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -20,7 +20,7 @@ Offbook = Callable[..., Outcome]
 
 @pytest.fixture
 def workspaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The workspaces of this test alone, also for processes that it starts."""
+    """Return a folder for the workspaces of this test and of the processes that it starts."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path
@@ -28,7 +28,7 @@ def workspaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def offbook_command(capsys: pytest.CaptureFixture[str]) -> Offbook:
-    """Runs a command in this process."""
+    """Return a function that runs a command in this process."""
 
     def run(*args: object) -> Outcome:
         with pytest.raises(SystemExit) as exit_:

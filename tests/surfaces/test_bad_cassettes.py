@@ -1,4 +1,4 @@
-"""Every command refuses an invalid cassette with its line and a fix, and changes nothing."""
+"""Every command rejects an invalid cassette with its line and a fix, and does not change it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from offbook.sources.server.server import Server
 from tests.sources.cassette.conversations import Counting
 from tests.sources.cassette.test_cassette_file import BOMB, GOOD
 from tests.surfaces.conftest import Offbook
-from tests.surfaces.test_cassette_commands import offbook
+from tests.surfaces.test_cassette_commands import run_offbook
 
-RULES = GOOD.replace("interactions:", "redactions:\n  {}\ninteractions:")
-BAD = {
+WITH_REDACTIONS = GOOD.replace("interactions:", "redactions:\n  {}\ninteractions:")
+INVALID = {
     "truncated": (GOOD[:140], 4, "missing required field `response`"),
     "hand-broken": (GOOD.replace("output: hi again", "output: [hi"), 18, "YAML"),
     "newer": (GOOD.replace("version: 1", "version: 99"), 2, "upgrade Offbook"),
     "alias bomb": (BOMB, 2, "write out the values of the aliases"),
     "wrong type": (GOOD.replace("sha256:bb", "7"), 13, "Expected `str`"),
-    "number for a text": (GOOD.replace("output: hi again", "output: 42"), 18, "in quotes"),
+    "number instead of text": (GOOD.replace("output: hi again", "output: 42"), 18, "in quotes"),
     "NUL byte": (GOOD.replace("hi again", "hi\0again"), 18, "contains a NUL byte"),
     "duplicate id": (GOOD.replace("id: 2", "id: 1"), 11, "change one of them"),
     "invalid pattern": (
-        RULES.format('patterns: {user: "user_["}'),
+        WITH_REDACTIONS.format('patterns: {user: "user_["}'),
         4,
         "invalid pattern",
     ),
     "catastrophic pattern": (
-        RULES.format('patterns: {word: "(a|aa)+$"}').replace("hello", "a" * 60 + "b"),
+        WITH_REDACTIONS.format('patterns: {word: "(a|aa)+$"}').replace("hello", "a" * 60 + "b"),
         4,
         "do not repeat a group that",
     ),
-    "invalid path": (RULES.format('paths: ["$.["]'), 4, "paths look like"),
-    "unknown preset": (RULES.format("presets: [codx]"), 4, "did you mean 'codex'"),
+    "invalid path": (WITH_REDACTIONS.format('paths: ["$.["]'), 4, "paths look like"),
+    "unknown preset": (WITH_REDACTIONS.format("presets: [codx]"), 4, "did you mean 'codex'"),
     "another file": ("name: flow\nrun: {}\n", None, "'interactions' is missing"),
 }
 COMMANDS = (
@@ -48,11 +48,11 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=[command.split(" {}")[0] for command in COMMANDS])
-@pytest.mark.parametrize("kind", BAD)
-def test_an_invalid_cassette_is_refused_with_its_line_and_left_unchanged(
+@pytest.mark.parametrize("command", COMMANDS, ids=[text.split(" {}")[0] for text in COMMANDS])
+@pytest.mark.parametrize("kind", INVALID)
+def test_an_invalid_cassette_is_rejected_with_its_line_and_not_changed(
     kind: str,
-    words: str,
+    command: str,
     tmp_path: Path,
     offbook_command: Offbook,
     monkeypatch: pytest.MonkeyPatch,
@@ -60,16 +60,16 @@ def test_an_invalid_cassette_is_refused_with_its_line_and_left_unchanged(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.05)
     monkeypatch.setenv("EDITOR", "true")
-    text, line, message = BAD[kind]
+    text, line, message = INVALID[kind]
     path = tmp_path / "shop.yaml"
     path.write_text(text)
-    if kind == "catastrophic pattern" and "upgrade" not in words:
-        pytest.skip("nothing is compared before the first request")
-    done = offbook_command(*words.format("shop.yaml").split())
-    assert done.code == 2, done.out + done.err
-    where = "shop.yaml" if line is None else f"shop.yaml:{line}"
-    assert done.err.startswith(f"offbook: {where}: "), done.err
-    assert re.search(message, done.err), done.err
+    if kind == "catastrophic pattern" and "upgrade" not in command:
+        pytest.skip("patterns are matched only when a request arrives")
+    result = offbook_command(*command.format("shop.yaml").split())
+    assert result.code == 2, result.out + result.err
+    location = "shop.yaml" if line is None else f"shop.yaml:{line}"
+    assert result.err.startswith(f"offbook: {location}: "), result.err
+    assert re.search(message, result.err), result.err
     assert path.read_text() == text
     assert [file.name for file in tmp_path.iterdir()] == ["shop.yaml"]
 
@@ -78,26 +78,26 @@ def test_a_catastrophic_pattern_during_a_replay_is_reported_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = tmp_path / "shop.yaml"
-    path.write_text(RULES.format('patterns: {word: "(a|aa)+$"}'))
+    path.write_text(WITH_REDACTIONS.format('patterns: {word: "(a|aa)+$"}'))
     body = '{"model": "m", "messages": [{"role": "user", "content": "' + "a" * 60 + 'b"}]}'
     agent = (
         "import os, urllib.request as u\n"
         "url = os.environ['OPENAI_BASE_URL'] + '/chat/completions'\n"
         f"u.urlopen(u.Request(url, {body.encode()!r}, {{'content-type': 'application/json'}}))"
     )
-    words = ["replay", "shop.yaml", "--", sys.executable, "-c", agent]
-    done = offbook(*words, cwd=tmp_path)
-    assert done.returncode == 2
+    arguments = ["replay", "shop.yaml", "--", sys.executable, "-c", agent]
+    result = run_offbook(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
     message = "shop.yaml:4: redactions.patterns['word']: the pattern '(a|aa)+$' took longer"
-    assert message in done.stderr
+    assert message in result.stderr
 
 
-def test_a_second_recorder_in_another_process_is_refused(tmp_path: Path):
+def test_a_second_recorder_in_another_process_is_rejected(tmp_path: Path):
     path = tmp_path / "shop.yaml"
     with Recording(Counting(), path), Server() as server:
         url = server.mount(Counting(), run="").openai
-        words = ["record", str(path), "--upstream", url, "--", "touch", "ran"]
-        done = offbook(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "already being recorded by process" in done.stderr
+        arguments = ["record", str(path), "--upstream", url, "--", "touch", "ran"]
+        result = run_offbook(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "already being recorded by process" in result.stderr
     assert not (tmp_path / "ran").exists()

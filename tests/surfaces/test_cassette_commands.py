@@ -34,7 +34,7 @@ for prompt in sys.argv[1:]:
 """
 
 
-def offbook(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_offbook(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "offbook", *map(str, arguments)],
         cwd=cwd,
@@ -51,60 +51,62 @@ def agent(tmp_path: Path) -> list[str]:
     return ["--", sys.executable, "agent.py"]
 
 
-def test_record_replay_and_record_one_interaction_again(tmp_path: Path, agent: list[str]):
+def test_one_interaction_of_a_cassette_can_be_recorded_again(tmp_path: Path, agent: list[str]):
     model = Counting()
     with Server() as server:
         url = server.mount(model, run="").openai
-        done = offbook("record", "a.yaml", "--upstream", url, *agent, "one", "two", cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (0, "answer 1\nanswer 2\n"), done.stderr
-        assert "recorded 2 interactions in a.yaml" in done.stderr
-        again = offbook("record", "a.yaml", "--upstream", url, *agent, "one", cwd=tmp_path)
+        result = run_offbook(
+            "record", "a.yaml", "--upstream", url, *agent, "one", "two", cwd=tmp_path
+        )
+        assert (result.returncode, result.stdout) == (0, "answer 1\nanswer 2\n"), result.stderr
+        assert "recorded 2 interactions in a.yaml" in result.stderr
+        again = run_offbook("record", "a.yaml", "--upstream", url, *agent, "one", cwd=tmp_path)
         assert again.returncode == 2
         assert "already has a recording" in again.stderr
         only = ("--only", "2", "--upstream", url)
-        rerecorded = offbook("record", "a.yaml", *only, *agent, "one", "zwei", cwd=tmp_path)
+        rerecorded = run_offbook("record", "a.yaml", *only, *agent, "one", "zwei", cwd=tmp_path)
         assert rerecorded.returncode == 0, rerecorded.stderr
-    replayed = offbook("replay", "a.yaml", *agent, "one", "zwei", cwd=tmp_path)
+    replayed = run_offbook("replay", "a.yaml", *agent, "one", "zwei", cwd=tmp_path)
     assert (replayed.returncode, replayed.stdout) == (0, "answer 1\nanswer 3\n"), replayed.stderr
     assert model.asked == 3
 
 
-def test_a_mismatch_fails_the_replay_with_the_message(tmp_path: Path, agent: list[str]):
+def test_a_mismatch_fails_the_replay_with_a_message(tmp_path: Path, agent: list[str]):
     with Server() as server:
         url = server.mount(Counting(), run="").openai
-        offbook("record", "a.yaml", "--upstream", url, *agent, "one", "two", cwd=tmp_path)
-    other = offbook("replay", "a.yaml", *agent, "one", "three", cwd=tmp_path)
+        run_offbook("record", "a.yaml", "--upstream", url, *agent, "one", "two", cwd=tmp_path)
+    other = run_offbook("replay", "a.yaml", *agent, "one", "three", cwd=tmp_path)
     assert other.returncode == 1
     assert "Replay mismatch at interaction 2 (hat: main)" in other.stderr
-    fewer = offbook("replay", "a.yaml", *agent, "one", cwd=tmp_path)
+    fewer = run_offbook("replay", "a.yaml", *agent, "one", cwd=tmp_path)
     assert fewer.returncode == 1
     assert "1 of 2 interactions unused" in fewer.stderr
-    loose = offbook("replay", "a.yaml", "--loose", *agent, "one", "three", cwd=tmp_path)
+    loose = run_offbook("replay", "a.yaml", "--loose", *agent, "one", "three", cwd=tmp_path)
     assert (loose.returncode, loose.stdout) == (0, "answer 1\nanswer 2\n")
 
 
-def test_the_commands_of_the_message_work_when_pasted(tmp_path: Path, agent: list[str]):
+def test_the_commands_in_a_mismatch_message_can_be_run(tmp_path: Path, agent: list[str]):
     volatile = ("for user_abc123", "for user_xyz789")
     changed = ("Refund order 7", "Refund 'order' 8 {number}")
     model = Counting()
     with Server() as server:
         url = server.mount(model, run="").openai
-        asked = ("one", volatile[0], changed[0])
-        offbook("record", "a b.yaml", "--upstream", url, *agent, *asked, cwd=tmp_path)
-        now = (*agent, "one", volatile[1], changed[1])
-        first = offbook("replay", "a b.yaml", *now, cwd=tmp_path)
+        prompts = ("one", volatile[0], changed[0])
+        run_offbook("record", "a b.yaml", "--upstream", url, *agent, *prompts, cwd=tmp_path)
+        new_command = (*agent, "one", volatile[1], changed[1])
+        first = run_offbook("replay", "a b.yaml", *new_command, cwd=tmp_path)
         hint = re.search(
             r"^Hint: Add redaction for user IDs: (\{.*\})$", first.stderr, re.MULTILINE
         )
         assert hint is not None, first.stderr
-        second = offbook("replay", "a b.yaml", "--redact", hint[1], *now, cwd=tmp_path)
+        second = run_offbook("replay", "a b.yaml", "--redact", hint[1], *new_command, cwd=tmp_path)
         assert "Replay mismatch at interaction 3" in second.stderr
         fix = re.search(r"^Fix, if the change is intended: (.*)$", second.stderr, re.MULTILINE)
         assert fix is not None, second.stderr
-        words = shlex.split(fix[1])
-        assert words[:5] == ["offbook", "record", "a b.yaml", "--only", "3"]
+        arguments = shlex.split(fix[1])
+        assert arguments[:5] == ["offbook", "record", "a b.yaml", "--only", "3"]
         rerecorded = subprocess.run(
-            [sys.executable, "-m", *words],
+            [sys.executable, "-m", *arguments],
             cwd=tmp_path,
             env={**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-none"},
             check=True,
@@ -112,22 +114,22 @@ def test_the_commands_of_the_message_work_when_pasted(tmp_path: Path, agent: lis
         )
         assert b"recorded interaction 3 of a b.yaml again" in rerecorded.stderr
     assert model.asked == 4
-    third = offbook("replay", "a b.yaml", "--redact", hint[1], *now, cwd=tmp_path)
+    third = run_offbook("replay", "a b.yaml", "--redact", hint[1], *new_command, cwd=tmp_path)
     assert (third.returncode, third.stdout) == (0, "answer 1\nanswer 2\nanswer 4\n"), third.stderr
 
 
 def test_a_cursor_continues_after_the_last_command(tmp_path: Path, agent: list[str]):
     with Server() as server:
         url = server.mount(Counting(), run="").openai
-        offbook("record", "a.yaml", "--upstream", url, *agent, "go", "go", "go", cwd=tmp_path)
+        run_offbook("record", "a.yaml", "--upstream", url, *agent, "go", "go", "go", cwd=tmp_path)
     options = ("a.yaml", "--cursor", "cursor", *agent)
-    outputs = [offbook("replay", *options, "go", cwd=tmp_path).stdout for _ in range(2)]
+    outputs = [run_offbook("replay", *options, "go", cwd=tmp_path).stdout for _ in range(2)]
     assert outputs == ["answer 1\n", "answer 2\n"]
-    trimmed = offbook("cassette", "trim", "a.yaml", "--unused-by", "cursor", cwd=tmp_path)
+    trimmed = run_offbook("cassette", "trim", "a.yaml", "--unused-by", "cursor", cwd=tmp_path)
     assert trimmed.stdout == "a.yaml: removed 1 interactions\n"
 
 
-def test_mocks_are_recorded_and_stand_in_for_the_model(tmp_path: Path, agent: list[str]):
+def test_recorded_mocks_replace_the_model(tmp_path: Path, agent: list[str]):
     call = ToolCall("call_7", "find_order", {"id": 7})
     model = Counting(
         ModelError("slow down", status=429),
@@ -135,42 +137,42 @@ def test_mocks_are_recorded_and_stand_in_for_the_model(tmp_path: Path, agent: li
     )
     with Server() as server:
         options = ("m.jsonl", "--upstream", server.mount(model, run="").openai)
-        failed = offbook("record", *options, *agent, "one", cwd=tmp_path)
+        failed = run_offbook("record", *options, *agent, "one", cwd=tmp_path)
         assert (failed.returncode, "recorded 1 mocks" in failed.stderr) == (1, True)
-        there = offbook("record", *options, *agent, "one", cwd=tmp_path)
-        assert (there.returncode, "already exists" in there.stderr) == (2, True)
-        done = offbook("record", "--replace", *options, *agent, "one", "two", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        nothing = offbook("record", "n.jsonl", "--", "true", cwd=tmp_path)
-        assert (nothing.returncode, (tmp_path / "n.jsonl").exists()) == (2, False)
+        existing = run_offbook("record", *options, *agent, "one", cwd=tmp_path)
+        assert (existing.returncode, "already exists" in existing.stderr) == (2, True)
+        result = run_offbook("record", "--replace", *options, *agent, "one", "two", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        unused = run_offbook("record", "n.jsonl", "--", "true", cwd=tmp_path)
+        assert (unused.returncode, (tmp_path / "n.jsonl").exists()) == (2, False)
     first, second = map(msgspec.json.decode, (tmp_path / "m.jsonl").read_text().splitlines())
     assert first["tool_calls"] == [{"name": "find_order", "args": {"id": 7}, "id": "call_7"}]
     assert (first["text"], first["thinking"]) == ("Hello [API_KEY]", "hm")
     assert (second["text"], second["input_tokens"], second["output_tokens"]) == ("answer 3", 10, 2)
-    again = offbook("run", "--playbook", "m.jsonl", *agent, "one", "two", cwd=tmp_path)
+    again = run_offbook("run", "--playbook", "m.jsonl", *agent, "one", "two", cwd=tmp_path)
     assert (again.returncode, again.stdout) == (0, "Hello [API_KEY]\nanswer 3\n"), again.stderr
-    only = offbook("record", "m.jsonl", "--only", "1", "--", "true", cwd=tmp_path)
+    only = run_offbook("record", "m.jsonl", "--only", "1", "--", "true", cwd=tmp_path)
     assert (only.returncode, "need a cassette" in only.stderr) == (2, True)
 
 
 def test_an_import_reports_the_number_of_interactions(tmp_path: Path):
     (tmp_path / "t.jsonl").write_text('{"prompt": "q", "response": "a"}\n')
-    done = offbook("import", "t.jsonl", "-o", "t.yaml", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "t.yaml: 1 interactions\n")
-    assert offbook("import", "t.jsonl", "-o", "t.yaml", cwd=tmp_path).returncode == 2
-    assert offbook("import", "t.jsonl", "-o", "t.txt", cwd=tmp_path).returncode == 2
+    result = run_offbook("import", "t.jsonl", "-o", "t.yaml", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "t.yaml: 1 interactions\n")
+    assert run_offbook("import", "t.jsonl", "-o", "t.yaml", cwd=tmp_path).returncode == 2
+    assert run_offbook("import", "t.jsonl", "-o", "t.txt", cwd=tmp_path).returncode == 2
 
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cassette of two hats, in the folder where the commands run."""
+    """A cassette of two hats in the working directory."""
     monkeypatch.chdir(tmp_path)
     record_prompts(tmp_path / "a.yaml", [("planner", "plan it"), ("builder", "build it")])
     return tmp_path / "a.yaml"
 
 
 @pytest.mark.parametrize(
-    "words, code, said",
+    "arguments, code, expected",
     [
         ("list", 0, "a.yaml  2 interactions (planner 1, builder 1)\n"),
         ("show a.yaml", 0, "2. (builder) build it -> output 2\n"),
@@ -190,15 +192,15 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 @pytest.mark.usefixtures("shop")
-def test_maintenance_commands(offbook_command: Offbook, words: str, code: int, said: str):
-    done = offbook_command("cassette", *words.split())
-    assert done.code == code, done.err
-    assert said in (done.err if code else done.out)
-
-
-def test_trimming_and_upgrading_change_the_file_and_nothing_else(
-    offbook_command: Offbook, shop: Path
+def test_maintenance_commands_report_their_result(
+    offbook_command: Offbook, arguments: str, code: int, expected: str
 ):
+    result = offbook_command("cassette", *arguments.split())
+    assert result.code == code, result.err
+    assert expected in (result.err if code else result.out)
+
+
+def test_trim_and_upgrade_keep_the_rest_of_the_file(offbook_command: Offbook, shop: Path):
     shop.write_text(shop.read_text().replace("prompt: build it", "prompt: build all  # more"))
     assert "edited since they were hashed: 2" in offbook_command("cassette", "stats", shop).out
     assert offbook_command("cassette", "upgrade", shop).out == f"{shop}: 1 interactions changed\n"
@@ -209,7 +211,7 @@ def test_trimming_and_upgrading_change_the_file_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    "editor, code, said",
+    "editor, code, expected",
     [
         ("s/output 1/output one/", 0, "saved, 0 hashes updated"),
         ("s/plan it/plan all/", 0, "saved, 1 hashes updated"),
@@ -223,21 +225,23 @@ def test_an_edited_cassette_is_saved_only_if_it_is_valid(
     monkeypatch: pytest.MonkeyPatch,
     editor: str,
     code: int,
-    said: str,
+    expected: str,
 ):
     monkeypatch.setenv("VISUAL", "")
     monkeypatch.setenv("EDITOR", f"sed -i -e '{editor}'")
     before = shop.read_text()
-    done = offbook_command("cassette", "edit", shop)
-    assert (done.code, said in done.out + done.err) == (code, True), done.out + done.err
+    result = offbook_command("cassette", "edit", shop)
+    assert (result.code, expected in result.out + result.err) == (code, True), (
+        result.out + result.err
+    )
     if code:
         assert shop.read_text() == before
         rejected = shop.with_name(".a.yaml.rejected")
-        assert f"your text is in {rejected}" in done.err
+        assert f"your text is in {rejected}" in result.err
         assert "outptu" in rejected.read_text()
-    elif "no changes" not in said:
+    elif "no changes" not in expected:
         assert shop.read_text() != before
-        assert done.out.startswith(f"{shop}: saved")
+        assert result.out.startswith(f"{shop}: saved")
 
 
 def test_drift_is_reported_by_path(
@@ -246,12 +250,12 @@ def test_drift_is_reported_by_path(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     path = tmp_path / "a.yaml"
     asyncio.run(record(path, looking_up("toolu_01"), LOOK))
-    now = Reply((ToolCall("c", "find_order", {"id": "seven", "deep": True}),), "tool_use")
+    changed = Reply((ToolCall("c", "find_order", {"id": "seven", "deep": True}),), "tool_use")
     with Server() as server:
         same = server.mount(Counting(LOOK)).openai
-        done = offbook_command("cassette", "verify", path, "--upstream", same)
-        assert (done.code, done.out) == (0, f"{path}: no drift\n"), done.err
-        monkeypatch.setenv("OPENAI_BASE_URL", server.mount(Counting(now)).openai)
+        result = offbook_command("cassette", "verify", path, "--upstream", same)
+        assert (result.code, result.out) == (0, f"{path}: no drift\n"), result.err
+        monkeypatch.setenv("OPENAI_BASE_URL", server.mount(Counting(changed)).openai)
         live = offbook_command("cassette", "verify", path, "--live")
     assert live.code == 1
     assert live.out.splitlines() == [
@@ -269,8 +273,8 @@ def test_every_command_reads_cassettes_of_every_version(
 ):
     path = tmp_path / "old.yaml"
     path.write_bytes(fossil.read_bytes())
-    for words in (("list", tmp_path), ("show", path), ("show", path, 1), ("stats", path)):
-        assert offbook_command("cassette", *words).code == 0
+    for arguments in (("list", tmp_path), ("show", path), ("show", path, 1), ("stats", path)):
+        assert offbook_command("cassette", *arguments).code == 0
     assert offbook_command("cassette", "verify", path, "--against", path).code == 0
     assert path.read_bytes() == fossil.read_bytes()
     assert offbook_command("cassette", "upgrade", path).code == 0
@@ -279,9 +283,9 @@ def test_every_command_reads_cassettes_of_every_version(
 
 def test_an_invalid_cassette_is_a_usage_error(tmp_path: Path):
     (tmp_path / "a.yaml").write_text("interactions: [")
-    done = offbook("replay", "a.yaml", "--", "true", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "a.yaml:1" in done.stderr
+    result = run_offbook("replay", "a.yaml", "--", "true", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "a.yaml:1" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -294,12 +298,12 @@ def test_an_invalid_cassette_is_a_usage_error(tmp_path: Path):
         (["--upstream", "nowhere"], "not a base URL"),
     ],
 )
-def test_invalid_options_are_refused_before_the_command_runs(
+def test_invalid_options_are_rejected_before_the_command_runs(
     tmp_path: Path, options: list[str], message: str
 ):
-    done = offbook("record", "a.yaml", *options, "--", "touch", "ran", cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
+    result = run_offbook("record", "a.yaml", *options, "--", "touch", "ran", cwd=tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr
     assert not (tmp_path / "ran").exists()
 
 
@@ -308,14 +312,16 @@ def test_unrecorded_requests_go_to_the_model_only_on_request(tmp_path: Path, age
     with Server() as server:
         url = server.mount(model, run="").openai
         price = ("--price", "gpt-5=1000/10000")
-        done = offbook("record", "a.yaml", "--upstream", url, *price, *agent, "one", cwd=tmp_path)
-        assert "(12 tokens, cost $0.0300)" in done.stderr
+        result = run_offbook(
+            "record", "a.yaml", "--upstream", url, *price, *agent, "one", cwd=tmp_path
+        )
+        assert "(12 tokens, cost $0.0300)" in result.stderr
         more = (*agent, "one", "two")
-        closed = offbook("replay", "a.yaml", "--upstream", url, *more, cwd=tmp_path)
+        closed = run_offbook("replay", "a.yaml", "--upstream", url, *more, cwd=tmp_path)
         assert (closed.returncode, model.asked) == (1, 1)
         assert "Replay exhausted: all 1 interactions of the hat 'main'" in closed.stderr
         options = ("--allow-passthrough", "--upstream", url, "--trace", "t.jsonl", "--json")
-        passed = offbook("replay", "a.yaml", *options, *more, cwd=tmp_path)
+        passed = run_offbook("replay", "a.yaml", *options, *more, cwd=tmp_path)
     assert (passed.returncode, model.asked) == (0, 2), passed.stderr
     summary = msgspec.json.decode(passed.stdout)
     assert (summary["interactions_replayed"], summary["interactions_passthrough"]) == (1, 1)
@@ -332,9 +338,9 @@ def test_an_interrupted_recording_keeps_its_interactions(tmp_path: Path):
     (tmp_path / "agent.py").write_text(WAITING)
     with Server() as server:
         url = server.mount(Counting(), run="").openai
-        words = ["record", "a.yaml", "--upstream", url, "--", sys.executable, "agent.py", "one"]
+        arguments = ["record", "a.yaml", "--upstream", url, "--", sys.executable, "agent.py", "one"]
         recorder = subprocess.Popen(
-            [sys.executable, "-m", "offbook", *words],
+            [sys.executable, "-m", "offbook", *arguments],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -343,21 +349,21 @@ def test_an_interrupted_recording_keeps_its_interactions(tmp_path: Path):
         assert recorder.stdout is not None
         assert [recorder.stdout.readline() for _ in range(2)] == ["answer 1\n", "asked\n"]
         recorder.send_signal(signal.SIGINT)
-        _, told = recorder.communicate(timeout=30)
+        _, stderr = recorder.communicate(timeout=30)
     assert recorder.returncode == 1
-    assert "interrupted: kept 1 interactions in a.yaml" in told
+    assert "interrupted: kept 1 interactions in a.yaml" in stderr
     assert load_cassette(tmp_path / "a.yaml").header.metadata["interrupted"] is True
 
 
-def test_the_command_says_what_it_left_out_and_that_there_are_traces_to_choose_from(
+def test_import_reports_skipped_lines_and_several_traces(
     tmp_path: Path, offbook_command: Offbook, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    one = {"prompt": "q", "response": "a"}
-    written = [msgspec.json.encode({**one, "trace_id": name}) for name in ("t1", "t2")]
-    (tmp_path / "trace.jsonl").write_bytes(b"\n".join([*written, b'{"prompt"']))
-    done = offbook_command("import", "trace.jsonl", "-o", "one.yaml")
-    assert (done.code, done.out) == (0, "one.yaml: 2 interactions\n")
-    assert "2 traces" in done.err
-    assert "(t1, t2)" in done.err
-    assert "skipped: 1 x torn line (3)" in done.err
+    interaction = {"prompt": "q", "response": "a"}
+    lines = [msgspec.json.encode({**interaction, "trace_id": name}) for name in ("t1", "t2")]
+    (tmp_path / "trace.jsonl").write_bytes(b"\n".join([*lines, b'{"prompt"']))
+    result = offbook_command("import", "trace.jsonl", "-o", "one.yaml")
+    assert (result.code, result.out) == (0, "one.yaml: 2 interactions\n")
+    assert "2 traces" in result.err
+    assert "(t1, t2)" in result.err
+    assert "skipped: 1 x torn line (3)" in result.err

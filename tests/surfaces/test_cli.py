@@ -1,4 +1,4 @@
-"""The command line: what it prints, where, and how it exits."""
+"""The output and the exit codes of the command line."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.surfaces.conftest import Offbook
 
 COMMANDS = {name: entry for group in all_commands().values() for name, entry in group.items()}
 HEADER = '{"ts":0,"event":"_meta.trace","data":{"format":"offbook.trace","version":1}}\n'
-EVENT = '{"ts":1,"event":"handoff","data":{"to":"somebody"},"seq":1}\n'
+EVENT = '{"ts":1,"event":"handoff","data":{"to":"support"},"seq":1}\n'
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_version_is_that_of_the_package(offbook_command: Offbook):
+def test_the_version_is_the_package_version(offbook_command: Offbook):
     import offbook
 
     outcome = offbook_command("--version")
     assert (outcome.code, outcome.out) == (0, f"offbook {offbook.__version__}\n")
 
 
-def test_help_names_every_command(offbook_command: Offbook):
+def test_help_lists_every_command(offbook_command: Offbook):
     outcome = offbook_command("--help")
     assert outcome.code == 0
     for name, entry in COMMANDS.items():
@@ -54,7 +54,7 @@ def test_every_command_has_help_with_an_example(offbook_command: Offbook, name: 
     assert f"Example:\n    offbook {name}" in outcome.out
 
 
-WRONG = {
+USAGE_ERRORS = {
     "an unknown command": (["shw"], "unknown command 'shw': did you mean 'show'?"),
     "an unknown option": (["show", "--colour", "x"], "No such option"),
     "a missing argument": (["show"], "Missing argument 'TRACE'"),
@@ -62,8 +62,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("args, message", WRONG.values(), ids=WRONG)
-def test_wrong_usage_exits_with_2_and_says_what_is_wrong(
+@pytest.mark.parametrize("args, message", USAGE_ERRORS.values(), ids=USAGE_ERRORS)
+def test_wrong_usage_exits_with_2_and_an_error_message(
     offbook_command: Offbook, args: list[str], message: str
 ):
     outcome = offbook_command(*args)
@@ -73,7 +73,7 @@ def test_wrong_usage_exits_with_2_and_says_what_is_wrong(
     assert outcome.out == ""
 
 
-def test_show_tells_a_trace_as_a_tree(offbook_command: Offbook, trace: Path):
+def test_show_prints_a_trace_as_a_tree(offbook_command: Offbook, trace: Path):
     outcome = offbook_command("show", trace)
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.splitlines() == [
@@ -87,25 +87,25 @@ def test_show_tells_a_trace_as_a_tree(offbook_command: Offbook, trace: Path):
     ]
 
 
-def test_show_gives_machines_a_summary(offbook_command: Offbook, trace: Path):
+def test_show_json_prints_a_summary(offbook_command: Offbook, trace: Path):
     outcome = offbook_command("show", trace, "--json")
-    told = json.loads(outcome.out)
+    summary = json.loads(outcome.out)
     assert outcome.code == 0
-    assert told["trace"] == str(trace)
-    assert told["runs"] == [{"subject": "session", "turns": 1, "ok": True, "error": ""}]
-    assert told["tools"] == {"bash": 1}
-    assert told["verdicts"][0]["status"] == "pass"
-    assert told["faults"] == []
+    assert summary["trace"] == str(trace)
+    assert summary["runs"] == [{"subject": "session", "turns": 1, "ok": True, "error": ""}]
+    assert summary["tools"] == {"bash": 1}
+    assert summary["verdicts"][0]["status"] == "pass"
+    assert summary["faults"] == []
 
 
 BROKEN = {
-    # what the file holds -> exit code, in stdout, in stderr
+    # content of the file: exit code, text in stdout, text in stderr
     "a torn last line": (HEADER + EVENT + EVENT[:20], 0, "handoff", ":3: the line is incomplete"),
     "a broken line in the middle": (HEADER + "{]\n" + EVENT, 1, "handoff", ":2: "),
-    "nothing but broken lines": ("{]\n" * 30, 2, "", "… and 20 more unreadable lines"),
-    "no event at all": (HEADER, 2, "", "no events in this trace"),
+    "only broken lines": ("{]\n" * 30, 2, "", "… and 20 more unreadable lines"),
+    "no events": (HEADER, 2, "", "no events in this trace"),
     "an empty file": ("", 2, "", "no events in this trace"),
-    "something else": ('{"name": "package"}\n', 2, "", ":1: Object missing required field `ts`"),
+    "another format": ('{"name": "package"}\n', 2, "", ":1: Object missing required field `ts`"),
     "a newer version": (
         HEADER.replace('"version":1', '"version":999') + EVENT,
         2,
@@ -117,7 +117,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text, code, out, err", BROKEN.values(), ids=BROKEN)
-def test_show_reads_what_is_whole_and_names_what_is_not(
+def test_show_prints_valid_events_and_reports_invalid_lines(
     offbook_command: Offbook, tmp_path: Path, text: str, code: int, out: str, err: str
 ):
     path = tmp_path / "trace.jsonl"
@@ -130,7 +130,7 @@ def test_show_reads_what_is_whole_and_names_what_is_not(
     assert "Traceback" not in outcome.err
 
 
-def test_show_json_names_broken_lines_too(offbook_command: Offbook, tmp_path: Path):
+def test_show_json_reports_invalid_lines(offbook_command: Offbook, tmp_path: Path):
     path = tmp_path / "trace.jsonl"
     path.write_text(HEADER + "{]\n" + EVENT)
     outcome = offbook_command("show", path, "--json")
@@ -139,11 +139,11 @@ def test_show_json_names_broken_lines_too(offbook_command: Offbook, tmp_path: Pa
     assert fault[0] == 2
 
 
-def test_the_demo_shows_a_run_that_passes_and_one_that_fails(offbook_command: Offbook):
+def test_the_demo_shows_a_passing_and_a_failing_run(offbook_command: Offbook):
     outcome = offbook_command("demo")
     assert (outcome.code, outcome.err) == (0, "")
-    story = outcome.out
-    for told in [
+    output = outcome.out
+    for text in [
         "blocked: this would delete more than you think",
         'ui confirm "Ship it?" "one kettle" → true',
         "└─ passed",
@@ -151,20 +151,20 @@ def test_the_demo_shows_a_run_that_passes_and_one_that_fails(offbook_command: Of
         "fix: end the turn with say(…)",
         "Next steps:",
     ]:
-        assert told in story
-    order = story.partition("→ ORDER-")[2].partition(":")[0]
-    assert f'call ship_order {{"id":"ORDER-{order}"}}' in story
-    assert offbook_command("demo").out == story
+        assert text in output
+    order = output.partition("→ ORDER-")[2].partition(":")[0]
+    assert f'call ship_order {{"id":"ORDER-{order}"}}' in output
+    assert offbook_command("demo").out == output
 
 
-def test_the_demo_gives_machines_both_runs(offbook_command: Offbook):
-    told = json.loads(offbook_command("demo", "--json").out)
-    assert told["passing"]["runs"][0]["ok"] is True
-    assert told["passing"]["blocked"] == 1
-    assert told["failing"]["runs"][0]["ok"] is False
+def test_demo_json_contains_both_runs(offbook_command: Offbook):
+    summary = json.loads(offbook_command("demo", "--json").out)
+    assert summary["passing"]["runs"][0]["ok"] is True
+    assert summary["passing"]["blocked"] == 1
+    assert summary["failing"]["runs"][0]["ok"] is False
 
 
-def test_an_interrupt_ends_quietly_with_130(
+def test_a_keyboard_interrupt_exits_with_130(
     offbook_command: Offbook, trace: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def interrupt(*_: object, **__: object) -> None:
@@ -179,7 +179,7 @@ def offbook_process(*args: object) -> list[str]:
     return [sys.executable, "-m", "offbook", *map(str, args)]
 
 
-def test_a_pipe_can_be_shown():
+def test_show_reads_from_a_pipe():
     outcome = subprocess.run(
         offbook_process("show", "/dev/stdin"),
         input=HEADER + EVENT,
@@ -191,21 +191,21 @@ def test_a_pipe_can_be_shown():
     assert "handoff" in outcome.stdout
 
 
-def test_a_real_interrupt_ends_quietly_with_130(tmp_path: Path):
+def test_sigint_exits_with_130(tmp_path: Path):
     pipe = tmp_path / "endless"
     os.mkfifo(pipe)
     process = subprocess.Popen(
         offbook_process("show", pipe), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    with pipe.open("w") as writing:  # opens when the command does
-        writing.write(HEADER + EVENT)
-        writing.flush()
+    with pipe.open("w") as writer:  # blocks until the command opens the pipe
+        writer.write(HEADER + EVENT)
+        writer.flush()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, "offbook: interrupted\n")
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path):
+def test_a_closed_output_pipe_exits_with_0(tmp_path: Path):
     path = tmp_path / "long.jsonl"
     path.write_text(HEADER + EVENT * 20_000)
     process = subprocess.Popen(
@@ -221,30 +221,30 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path):
 
 
 @pytest.mark.parametrize("no_colour, expected", [("", True), ("1", False)])
-def test_colours_are_for_a_terminal_and_for_who_wants_them(
+def test_a_terminal_shows_colours_unless_no_color_is_set(
     trace: Path,
     unwatched: dict[str, str],
     no_colour: str,
     expected: bool,  # noqa: FBT001 - a column
 ):
-    ours, theirs = pty.openpty()
+    reader, terminal = pty.openpty()
     environment = {**unwatched, "TERM": "xterm-256color", "NO_COLOR": no_colour}
-    subprocess.run(offbook_process("show", trace), stdout=theirs, env=environment, check=True)
-    os.close(theirs)
-    shown = b""
-    while chunk := _read(ours):
-        shown += chunk
-    os.close(ours)
-    assert "└─ passed" in shown.decode().replace("\x1b[32m", "").replace("\x1b[2m", "").replace(
+    subprocess.run(offbook_process("show", trace), stdout=terminal, env=environment, check=True)
+    os.close(terminal)
+    output = b""
+    while chunk := _read(reader):
+        output += chunk
+    os.close(reader)
+    assert "└─ passed" in output.decode().replace("\x1b[32m", "").replace("\x1b[2m", "").replace(
         "\x1b[0m", ""
     )
-    assert (b"\x1b[" in shown) is expected
+    assert (b"\x1b[" in output) is expected
 
 
-def _read(terminal: int) -> bytes:
+def _read(descriptor: int) -> bytes:
     try:
-        return os.read(terminal, 4096)
-    except OSError:  # nobody at the other end any more
+        return os.read(descriptor, 4096)
+    except OSError:  # the other end is closed
         return b""
 
 
@@ -289,7 +289,7 @@ session(extensions=[deadly], trace=sys.argv[1]).run(
 """
 
 
-def test_a_run_that_was_killed_is_shown_to_its_last_line(offbook_command: Offbook, tmp_path: Path):
+def test_a_killed_run_is_shown_up_to_its_last_event(offbook_command: Offbook, tmp_path: Path):
     path = tmp_path / "trace.jsonl"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     killed = subprocess.run([sys.executable, "-c", KILLED, path], env=environment, check=False)

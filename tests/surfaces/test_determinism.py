@@ -1,4 +1,4 @@
-"""`offbook determinism` tells what agrees, and what does not."""
+"""`offbook determinism` reports equal and different runs."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from offbook.sources.server.server import Server
 from tests.sources.cassette.conversations import Counting
 from tests.surfaces.conftest import Offbook
 
-PRINTS = "print(list({'one', 'two', 'three', 'four'}))"
+UNORDERED = "print(list({'one', 'two', 'three', 'four'}))"
 
 
-def test_the_command_tells_what_agrees_and_what_does_not(tmp_path: Path, offbook_command: Offbook):
+def test_equal_and_different_runs_are_reported(tmp_path: Path, offbook_command: Offbook):
     (tmp_path / "same.py").write_text("print('hello')")
-    (tmp_path / "other.py").write_text(PRINTS)
+    (tmp_path / "other.py").write_text(UNORDERED)
     (tmp_path / "failing.py").write_text("raise SystemExit(3)")
     same = offbook_command("determinism", tmp_path / "same.py", "--runs", 3, "--freeze-clock")
     assert (same.code, "3 passes are equal (0 exchanges)" in same.out) == (0, True)
@@ -25,15 +25,15 @@ def test_the_command_tells_what_agrees_and_what_does_not(tmp_path: Path, offbook
         options = ("--upstream", url, "--runs", 4)
         other = offbook_command("determinism", tmp_path / "other.py", *options)
     assert (other.code, "at stdout line 1:" in other.out) == (1, True)
-    told = offbook_command("determinism", tmp_path / "same.py", "--json")
-    assert msgspec.json.decode(told.out)["divergences"] == []
+    report = offbook_command("determinism", tmp_path / "same.py", "--json")
+    assert msgspec.json.decode(report.out)["divergences"] == []
 
 
-COUNTED = "import os\nn = int(os.environ['PYTHONHASHSEED'])\n"  # another number in every pass
+SEED = "import os\nn = int(os.environ['PYTHONHASHSEED'])\n"  # a different number in every pass
 
 
 @pytest.mark.parametrize(
-    "code, told",
+    "code, expected",
     [
         ("print('x' * 99 + '\\n' * 1, end='')\nprint('y' * 200_000)\nprint(n)", "stdout 3:"),
         ("print('a'); print('b'); print(n)", "stdout 3:\n  before: a\n  before: b\n  pass 1: 0\n"),
@@ -44,12 +44,12 @@ COUNTED = "import os\nn = int(os.environ['PYTHONHASHSEED'])\n"  # another number
             "differs from pass 1 in its exit code:\n  pass 1: 0\n  pass 2: 1\n",
         ),
     ],
-    ids=["after much", "with context", "a longer line", "a line more", "exit code"],
+    ids=["after long output", "with context", "a longer line", "an additional line", "exit code"],
 )
-def test_the_first_thing_that_differs_is_named(
-    tmp_path: Path, offbook_command: Offbook, code: str, told: str
+def test_the_first_difference_is_reported(
+    tmp_path: Path, offbook_command: Offbook, code: str, expected: str
 ):
-    (tmp_path / "other.py").write_text(COUNTED + code)
-    done = offbook_command("determinism", tmp_path / "other.py")
-    assert done.code == 1
-    assert told in done.out
+    (tmp_path / "other.py").write_text(SEED + code)
+    result = offbook_command("determinism", tmp_path / "other.py")
+    assert result.code == 1
+    assert expected in result.out

@@ -1,4 +1,4 @@
-"""`offbook init` writes a first test that runs and passes, and that a broken agent fails."""
+"""`offbook init` writes a test that passes, and that fails for a broken agent."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_an_empty_folder_gets_an_example_that_passes(offbook_command: Offbook, tmp_path: Path):
+def test_an_empty_folder_gets_a_passing_example(offbook_command: Offbook, tmp_path: Path):
     result = offbook_command("init", tmp_path, "--no-run")
     assert result.code == 0
     assert "wrote test_shop.py" in result.out
@@ -69,12 +69,12 @@ def test_a_broken_agent_fails_the_example(offbook_command: Offbook, tmp_path: Pa
     result = run_pytest(tmp_path)
     assert result.returncode == 1
     assert "assert [7] == []" in result.stdout
-    assert "→ refunded order 7" in result.stdout  # the trace shows what the agent did
+    assert "→ refunded order 7" in result.stdout  # from the trace
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", AGENTS)
-def test_the_agent_of_a_framework_gets_a_test_that_passes(
+def test_a_framework_agent_gets_a_passing_test(
     offbook_command: Offbook, tmp_path: Path, framework: str
 ):
     (tmp_path / "bot.py").write_text(AGENTS[framework])
@@ -86,14 +86,14 @@ def test_the_agent_of_a_framework_gets_a_test_that_passes(
 
 
 @pytest.mark.slow
-def test_a_test_that_fails_exits_with_1(offbook_command: Offbook, tmp_path: Path):
+def test_a_failing_test_exits_with_1(offbook_command: Offbook, tmp_path: Path):
     (tmp_path / "bot.py").write_text(AGENTS["OpenAI SDK"] + "raise RuntimeError\n")
     result = offbook_command("init", tmp_path, "--json")
     assert json.loads(result.out)["passed"] is False
     assert result.code == 1
 
 
-def test_a_file_that_exists_is_kept(offbook_command: Offbook, tmp_path: Path):
+def test_an_existing_file_is_not_overwritten(offbook_command: Offbook, tmp_path: Path):
     (tmp_path / "test_shop.py").write_text("mine")
     result = offbook_command("init", tmp_path)
     assert result.code == 2
@@ -102,6 +102,6 @@ def test_a_file_that_exists_is_kept(offbook_command: Offbook, tmp_path: Path):
     assert (tmp_path / "test_shop.py").read_text() == "mine"
 
 
-def test_a_client_is_mentioned(offbook_command: Offbook, tmp_path: Path):
+def test_a_detected_client_is_suggested(offbook_command: Offbook, tmp_path: Path):
     (tmp_path / "CLAUDE.md").touch()
     assert "offbook.drive(ClaudeCode())" in offbook_command("init", tmp_path, "--no-run").out

@@ -40,15 +40,15 @@ def ask(messages):
 
 messages = [{"role": "user", "content": sys.argv[1]}]
 while True:
-    said = ask(messages)
-    messages.append(said)
-    if not said.get("tool_calls"):
+    message = ask(messages)
+    messages.append(message)
+    if not message.get("tool_calls"):
         break
     messages += [
-        {"role": "tool", "tool_call_id": made["id"], "content": "Ada"}
-        for made in said["tool_calls"]
+        {"role": "tool", "tool_call_id": call["id"], "content": "Ada"}
+        for call in message["tool_calls"]
     ]
-print(said["content"])
+print(message["content"])
 """
 
 Run = Callable[..., tuple[int, str]]
@@ -56,7 +56,7 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """A playbook file, and an agent beside it that knows only the standard library."""
+    """A playbook file, with an agent in the same folder that uses only the standard library."""
     (tmp_path / "agent.py").write_text(AGENT)
     path = tmp_path / "shop.yaml"
     path.write_text(SHOP)
@@ -65,7 +65,7 @@ def shop(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def offbook_run(shop: Path, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs `offbook run` in this process: its exit code, and all that was printed."""
+    """Return a function that runs `offbook run` and returns its exit code and output."""
 
     def run(*command: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
         with pytest.raises(SystemExit) as exit_:
@@ -76,7 +76,7 @@ def offbook_run(shop: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-def test_a_command_finds_its_model_in_the_environment(shop: Path, offbook_run: Run):
+def test_a_command_reads_the_model_url_from_the_environment(shop: Path, offbook_run: Run):
     trace = shop.with_name("trace.jsonl")
     agent = str(shop.with_name("agent.py"))
     code, printed = offbook_run(
@@ -89,19 +89,19 @@ def test_a_command_finds_its_model_in_the_environment(shop: Path, offbook_run: R
     assert events.all[-1].data == {"ok": True, "exit": 0}
 
 
-def test_what_the_script_does_not_answer_is_told_with_the_nearest(shop: Path, offbook_run: Run):
+def test_an_unexpected_prompt_is_reported_with_the_nearest_turn(shop: Path, offbook_run: Run):
     code, printed = offbook_run(sys.executable, str(shop.with_name("agent.py")), "Refund order 8")
     assert code == 1
     assert "did you mean 'Refund order 7'" in printed
 
 
-def test_a_script_that_was_not_played_to_its_end_is_a_failure(offbook_run: Run):
+def test_remaining_actions_fail_the_run(offbook_run: Run):
     code, printed = offbook_run(sys.executable, "-c", "pass")
     assert code == 1
     assert "2 actions remaining" in printed
 
 
-def test_a_command_that_fails_is_a_failure(shop: Path, offbook_run: Run):
+def test_a_failing_command_fails_the_run(shop: Path, offbook_run: Run):
     agent = shop.with_name("agent.py")
     agent.write_text(AGENT + "sys.exit(3)\n")
     code, printed = offbook_run(sys.executable, str(agent), "Refund order 7")
@@ -109,16 +109,14 @@ def test_a_command_that_fails_is_a_failure(shop: Path, offbook_run: Run):
     assert "exit code 3" in printed
 
 
-def test_a_command_that_does_not_exist_is_a_mistake(offbook_run: Run):
+def test_a_command_that_is_not_found_is_a_usage_error(offbook_run: Run):
     code, printed = offbook_run("no-such-command")
     assert code == 2
     assert "no-such-command" in printed
 
 
 @pytest.mark.slow
-def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(
-    shop: Path, offbook_run: Run
-):
+def test_a_command_and_its_children_are_killed_at_the_deadline(shop: Path, offbook_run: Run):
     pid = shop.with_name("pid")
     child = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
     parent = (
@@ -136,7 +134,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(
     assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_what_cannot_be_served_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_unsupported_file_type_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "x.txt"
     path.write_text("{}")
     with pytest.raises(SystemExit) as exit_:
@@ -145,34 +143,32 @@ def test_what_cannot_be_served_is_told(tmp_path: Path, capsys: pytest.CaptureFix
     assert "a playbook a .py" in capsys.readouterr().err
 
 
-def test_lines_that_nobody_reached_are_told(shop: Path, capfd: pytest.CaptureFixture[str]):
+def test_unreachable_mock_lines_are_reported(shop: Path, capfd: pytest.CaptureFixture[str]):
     mocks = shop.with_name("mocks.jsonl")
     lines = [{"match": "*"}, {"match": "*order*"}, {"match": "hello"}]
     mocks.write_text("".join(json.dumps({**line, "text": "Yes."}) + "\n" for line in lines))
     agent = str(shop.with_name("agent.py"))
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_:
         main(["run", "--mocks", str(mocks), "--", sys.executable, agent, "Refund order 7"])
-    told = capfd.readouterr().err
-    assert ended.value.code == 0
-    assert f"{mocks}:2: unreachable: line 1 ('*') always matches first" in told
-    assert f"{mocks}:1: unused" not in told
+    stderr = capfd.readouterr().err
+    assert exit_.value.code == 0
+    assert f"{mocks}:2: unreachable: line 1 ('*') always matches first" in stderr
+    assert f"{mocks}:1: unused" not in stderr
 
 
-def test_a_command_that_never_asks_for_its_mocks_is_a_failure(
-    shop: Path, capfd: pytest.CaptureFixture[str]
-):
+def test_a_command_without_requests_fails_the_run(shop: Path, capfd: pytest.CaptureFixture[str]):
     mocks = shop.with_name("mocks.jsonl")
     mocks.write_text('{"text": "Yes."}\n')
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_:
         main(["run", "--mocks", str(mocks), "--", sys.executable, "-c", ""])
-    told = capfd.readouterr().err
-    assert ended.value.code == 1
-    assert f"{mocks}:1: unused" in told
-    assert "the model received no request: 0 of 1 mock line used" in told
+    stderr = capfd.readouterr().err
+    assert exit_.value.code == 1
+    assert f"{mocks}:1: unused" in stderr
+    assert "the model received no request: 0 of 1 mock line used" in stderr
 
 
 @pytest.mark.parametrize(
-    "words",
+    "options",
     [
         ["--port", "99999"],
         ["--port", "-1"],
@@ -182,39 +178,39 @@ def test_a_command_that_never_asks_for_its_mocks_is_a_failure(
         ["--seed", "x"],
     ],
 )
-def test_numbers_that_cannot_be_are_refused(
-    shop: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+def test_invalid_numbers_are_rejected(
+    shop: Path, options: list[str], capsys: pytest.CaptureFixture[str]
 ):
-    with pytest.raises(SystemExit) as ended:
-        main(["serve", str(shop), *words])
-    assert ended.value.code == 2
-    assert f"Invalid value for '{words[0]}'" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as exit_:
+        main(["serve", str(shop), *options])
+    assert exit_.value.code == 2
+    assert f"Invalid value for '{options[0]}'" in capsys.readouterr().err
 
 
-def test_mocks_are_served_too(shop: Path, capfd: pytest.CaptureFixture[str]):
+def test_a_mock_file_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
     mocks = shop.with_name("mocks.jsonl")
     mocks.write_text('{"match": "*order 7*", "text": "From a line."}\n')
     agent = str(shop.with_name("agent.py"))
     for option in ("--playbook", "--mocks"):
-        for prompt, code, words in [("order 7", 0, "From a line."), ("order 8", 1, "order 8")]:
+        for prompt, code, expected in [("order 7", 0, "From a line."), ("order 8", 1, "order 8")]:
             with pytest.raises(SystemExit) as exit_:
                 main(["run", option, str(mocks), "--", sys.executable, agent, prompt])
             assert exit_.value.code == code
-            assert words in "".join(capfd.readouterr())
+            assert expected in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(
-    "options, told",
+    "options, expected",
     [
         (["--playbook", "shop.yaml", "--mocks", "mocks.jsonl"], "--playbook and --mocks exclude"),
         (["--mocks", "shop.yaml"], "mocks are a .jsonl file"),
         (["--playbook", "shop.yaml", "--lenient", "orphan_reslt"], "did you mean 'orphan_result'"),
     ],
 )
-def test_options_that_do_not_fit_are_told(
+def test_invalid_options_are_reported(
     shop: Path,
     options: list[str],
-    told: str,
+    expected: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -222,7 +218,7 @@ def test_options_that_do_not_fit_are_told(
     with pytest.raises(SystemExit) as exit_:
         main(["run", *options, "--", "true"])
     assert exit_.value.code == 2
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 LENIENT_AGENT = """
@@ -238,7 +234,7 @@ with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:
 
 
 @pytest.mark.parametrize("lenient, code", [((), 1), (("--lenient", "orphan_result"), 0)])
-def test_a_rule_of_the_provider_can_be_switched_off_by_name(
+def test_a_provider_rule_can_be_disabled_by_name(
     tmp_path: Path, lenient: tuple[str, ...], code: int, capfd: pytest.CaptureFixture[str]
 ):
     mocks = tmp_path / "mocks.jsonl"
@@ -253,12 +249,12 @@ def test_a_rule_of_the_provider_can_be_switched_off_by_name(
 def test_help_lists_the_rules(command: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main([command, "--help"])
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for rule in RULES:
-        assert rule in told
+        assert rule in output
 
 
-WANDERER = """
+DAEMON = """
 import os, sys, time
 
 if os.fork() == 0:
@@ -272,20 +268,20 @@ while not (os.path.exists(sys.argv[1]) and open(sys.argv[1]).read()):
 """
 
 
-def test_what_left_the_group_of_the_command_ends_with_it(shop: Path, offbook_run: Run):
+def test_a_daemon_of_the_command_is_killed(shop: Path, offbook_run: Run):
     pid = shop.with_name("pid")
-    code, _ = offbook_run(sys.executable, "-c", WANDERER, str(pid))
-    assert code == 1  # it never asked
+    code, _ = offbook_run(sys.executable, "-c", DAEMON, str(pid))
+    assert code == 1  # the command sends no request
     assert not is_alive(int(pid.read_text()))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_who_stops_the_run_stops_all_of_it(shop: Path, number: int):
+def test_a_signal_stops_the_run_and_its_daemons(shop: Path, number: int):
     pid, trace = shop.with_name("pid"), shop.with_name("trace.jsonl")
-    waiting = WANDERER + "time.sleep(300)\n"
-    words = ["run", "--playbook", str(shop), "--trace", str(trace), "--"]
+    waiting = DAEMON + "time.sleep(300)\n"
+    arguments = ["run", "--playbook", str(shop), "--trace", str(trace), "--"]
     with subprocess.Popen(
-        [sys.executable, "-m", "offbook", *words, sys.executable, "-c", waiting, str(pid)],
+        [sys.executable, "-m", "offbook", *arguments, sys.executable, "-c", waiting, str(pid)],
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
@@ -297,14 +293,14 @@ def test_who_stops_the_run_stops_all_of_it(shop: Path, number: int):
     assert Events(Trace(trace)).all[-1].data["exit"] == 130
 
 
-def test_a_cassette_is_served_too(shop: Path, capfd: pytest.CaptureFixture[str]):
+def test_a_cassette_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
     cassette = shop.with_name("cassette.yaml")
     source = Playbook(follow_prompts=True)
     source.load(when("Refund", [say("As it was.")]))
     with Server() as server, Recording(source, cassette) as recording:
         url = f"{server.mount(recording).openai}/chat/completions"
         body = {"model": "m", "messages": [{"role": "user", "content": "Refund order 7"}]}
-        with urlopen(Request(url, json.dumps(body).encode())) as answer:  # noqa: S310 - our own
+        with urlopen(Request(url, json.dumps(body).encode())) as answer:  # noqa: S310 - a local server
             assert answer.status == 200
     agent = str(shop.with_name("agent.py"))
     with pytest.raises(SystemExit) as exit_:
@@ -314,7 +310,7 @@ def test_a_cassette_is_served_too(shop: Path, capfd: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("prompt, code", [("Refund order 7", 0), ("Refund order 8", 1)])
-def test_a_served_playbook_answers_real_clients_until_it_is_stopped(
+def test_a_served_playbook_answers_openai_clients_until_interrupted(
     shop: Path, prompt: str, code: int
 ):
     command = [sys.executable, "-m", "offbook", "serve", str(shop), "--port", "0"]
@@ -331,19 +327,19 @@ def test_a_served_playbook_answers_real_clients_until_it_is_stopped(
         for url in (base, base.replace("/v1", "/s/mine/v1")):
             with openai.OpenAI(base_url=url, api_key="x") as client:
                 try:
-                    said = client.chat.completions.create(
+                    response = client.chat.completions.create(
                         model="m", messages=[{"role": "user", "content": prompt}]
                     )
                 except openai.BadRequestError:
                     assert code == 1
                 else:
-                    assert said.choices[0].finish_reason == "tool_calls"
+                    assert response.choices[0].finish_reason == "tool_calls"
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == code
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    "arguments, message",
     [
         ("--playbook a.yaml --mocks a.jsonl -- true", "--playbook and --mocks exclude each other"),
         ("-- true", "missing --playbook or --mocks"),
@@ -351,9 +347,9 @@ def test_a_served_playbook_answers_real_clients_until_it_is_stopped(
     ],
 )
 def test_an_incomplete_or_contradictory_run_is_rejected(
-    words: str, message: str, capsys: pytest.CaptureFixture[str]
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
 ):
     with pytest.raises(SystemExit) as exit_:
-        main(["run", *words.split()])
+        main(["run", *arguments.split()])
     assert exit_.value.code == 2
     assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the tools take and give, by name and by default: the promise to those who call them."""
+"""The parameters, defaults and result fields of the tools do not change."""
 
 from __future__ import annotations
 
@@ -9,60 +9,60 @@ import msgspec
 import pytest
 
 from offbook.checks.judge import Evaluation
-from offbook.checks.registry import ASSERTIONS as KINDS
+from offbook.checks.registry import ASSERTIONS as ASSERTION_TYPES
 from offbook.surfaces.mcp_server import describe_tools
 from offbook.trace.inspection import EventFilter, RecordPage, TimelineEntry, TraceSummary
 from offbook.workflows.mock_backend import MockResponse
 from offbook.workflows.workflows_mcp import FUNCTIONS
 
-NEEDED = object()
-TAKEN: dict[str, dict[str, Any]] = {
-    "test_setup": {"workspace_id": NEEDED, "fixtures": None, "config": None, "scratchpad": None},
+REQUIRED = object()
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "test_setup": {"workspace_id": REQUIRED, "fixtures": None, "config": None, "scratchpad": None},
     "test_run": {
-        "workspace_id": NEEDED,
-        "task": NEEDED,
+        "workspace_id": REQUIRED,
+        "task": REQUIRED,
         "backend": "mock",
         "max_iterations": 5,
         "max_runtime_secs": 300,
         "env": None,
         "mock_responses": None,
     },
-    "test_assert": {"workspace_id": NEEDED, "assertions": NEEDED},
-    "test_inspect": {"workspace_id": NEEDED, "filter": None, "limit": 100, "format": "json"},
-    "test_cleanup": {"workspace_id": NEEDED, "preserve_session": False},
-    "test_snapshot": {"workspace_id": NEEDED, "include_patterns": (), "exclude_patterns": ()},
-    "test_diff": {"workspace_id": NEEDED, "baseline": NEEDED, "compare_to": "current"},
+    "test_assert": {"workspace_id": REQUIRED, "assertions": REQUIRED},
+    "test_inspect": {"workspace_id": REQUIRED, "filter": None, "limit": 100, "format": "json"},
+    "test_cleanup": {"workspace_id": REQUIRED, "preserve_session": False},
+    "test_snapshot": {"workspace_id": REQUIRED, "include_patterns": (), "exclude_patterns": ()},
+    "test_diff": {"workspace_id": REQUIRED, "baseline": REQUIRED, "compare_to": "current"},
     "test_record": {
-        "workspace_id": NEEDED,
-        "cassette_name": NEEDED,
-        "task": NEEDED,
-        "backend": NEEDED,
+        "workspace_id": REQUIRED,
+        "cassette_name": REQUIRED,
+        "task": REQUIRED,
+        "backend": REQUIRED,
         "max_iterations": 10,
         "redactions": None,
     },
     "test_replay": {
-        "workspace_id": NEEDED,
-        "cassette_name": NEEDED,
-        "task": NEEDED,
+        "workspace_id": REQUIRED,
+        "cassette_name": REQUIRED,
+        "task": REQUIRED,
         "strict": True,
         "allow_passthrough": False,
     },
     "test_evaluate": {
-        "workspace_id": NEEDED,
-        "evaluations": NEEDED,
+        "workspace_id": REQUIRED,
+        "evaluations": REQUIRED,
         "judge_preset": "judge",
         "judge_backend": "",
         "chain_of_thought": True,
     },
     "test_report": {
-        "workspace_id": NEEDED,
-        "format": NEEDED,
-        "test_name": NEEDED,
+        "workspace_id": REQUIRED,
+        "format": REQUIRED,
+        "test_name": REQUIRED,
         "include_traces": False,
         "output_path": None,
     },
 }
-GIVEN = {
+RESULTS = {
     "test_setup": "workspace_path workspace_id created_files",
     "test_run": "exit_code termination_reason iterations elapsed_secs session_file events_count "
     "stdout stderr mock_responses_consumed mock_responses_remaining",
@@ -98,7 +98,7 @@ ASSERTIONS = {
     "cost_within": "max_dollars",
     "snapshot_matches": "snapshot_id redactions",
 }
-PARTS: dict[type[msgspec.Struct], str] = {
+STRUCTS: dict[type[msgspec.Struct], str] = {
     MockResponse: "hat trigger_pattern output exit_code delay_ms",
     EventFilter: "event_types topics after_iteration before_iteration payload_pattern",
     Evaluation: "criterion target rubric threshold reference custom_prompt",
@@ -109,31 +109,31 @@ PARTS: dict[type[msgspec.Struct], str] = {
 
 
 def test_every_tool_is_in_both_tables():
-    assert set(TAKEN) == set(FUNCTIONS)
-    assert set(GIVEN) == set(FUNCTIONS) - {"test_inspect"}  # which gives what its format says
+    assert set(PARAMETERS) == set(FUNCTIONS)
+    assert set(RESULTS) == set(FUNCTIONS) - {"test_inspect"}  # its result depends on the format
 
 
-@pytest.mark.parametrize("name", TAKEN)
-def test_a_tool_takes_what_it_promises(name: str):
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_tool_has_the_documented_parameters(name: str):
     found = signatures.signature(FUNCTIONS[name]).parameters
-    [schema] = [told["inputSchema"] for told in describe_tools() if told["name"] == name]
-    for parameter, default in TAKEN[name].items():
-        expected = signatures.Parameter.empty if default is NEEDED else default
+    [schema] = [tool["inputSchema"] for tool in describe_tools() if tool["name"] == name]
+    for parameter, default in PARAMETERS[name].items():
+        expected = signatures.Parameter.empty if default is REQUIRED else default
         assert found[parameter].default == expected, parameter
-        assert (parameter in schema["required"]) is (default is NEEDED), parameter
+        assert (parameter in schema["required"]) is (default is REQUIRED), parameter
 
 
-@pytest.mark.parametrize("name", GIVEN)
-def test_a_tool_gives_what_it_promises(name: str):
-    given = get_type_hints(FUNCTIONS[name])["return"]
-    assert set(GIVEN[name].split()) <= set(given.__struct_encode_fields__)
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_tool_result_has_the_documented_fields(name: str):
+    result_type = get_type_hints(FUNCTIONS[name])["return"]
+    assert set(RESULTS[name].split()) <= set(result_type.__struct_encode_fields__)
 
 
 @pytest.mark.parametrize("name", ASSERTIONS)
-def test_an_assertion_has_the_fields_it_promises(name: str):
-    assert set(ASSERTIONS[name].split()) <= set(KINDS[name].__struct_encode_fields__)
+def test_an_assertion_has_the_documented_fields(name: str):
+    assert set(ASSERTIONS[name].split()) <= set(ASSERTION_TYPES[name].__struct_encode_fields__)
 
 
-@pytest.mark.parametrize("kind", PARTS)
-def test_what_goes_in_and_out_has_the_fields_it_promises(kind: type[msgspec.Struct]):
-    assert set(PARTS[kind].split()) <= set(kind.__struct_encode_fields__)
+@pytest.mark.parametrize("struct", STRUCTS)
+def test_a_struct_has_the_documented_fields(struct: type[msgspec.Struct]):
+    assert set(STRUCTS[struct].split()) <= set(struct.__struct_encode_fields__)
