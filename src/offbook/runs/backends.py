@@ -200,7 +200,8 @@ class _ServedBackend:
         self._tool_aliases = tool_aliases
         # One for all turns, so that exchange ids do not repeat in the trace.
         self._traced = TracedSource(source, context.hub, tools=True)
-        self._called: set[str] = getattr(source, "called", set[str]())
+        # Only a playbook knows in advance which tools it calls, under which names.
+        self._called: set[str] = getattr(source, "called_tools", set[str]())
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
         endpoint = serve_source(self._source, self._context.hub, tools=True)

@@ -573,3 +573,12 @@ def test_turns_are_opened_in_order():
     playbook.load(one, two)
     with pytest.raises(PlaybookError, match="is not the next turn"):
         playbook.open(two)
+
+
+def test_a_playbook_lists_the_tools_of_its_turns_and_roles():
+    playbook = Playbook()
+    playbook.load(
+        when("Go", [call("read", {}), [call("edit", {}), call("bash", {})], say("Done.")]),
+        role("helper", [call("search", {}), say("Found.")], system="helper"),
+    )
+    assert playbook.called_tools == {"read", "edit", "bash", "search"}

@@ -24,6 +24,7 @@ from offbook.sources.playbook.actions import (
     Turn,
     check_params,
     group_actions,
+    list_called_tools,
 )
 from offbook.sources.playbook.diagnostics import (
     Step,
@@ -153,6 +154,11 @@ class Playbook:
         for _, queue in self._roles:
             queue.steps.clear()
         self.failure = None
+
+    @property
+    def called_tools(self) -> set[str]:
+        """The tools that the turns and roles to come will call."""
+        return list_called_tools(entry for entry, _ in (*self._turns, *self._roles))
 
     @property
     def remaining_steps(self) -> list[Step]:
