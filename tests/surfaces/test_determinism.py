@@ -36,7 +36,10 @@ SEED = "import os\nn = int(os.environ['PYTHONHASHSEED'])\n"  # a different numbe
     "code, expected",
     [
         ("print('x' * 99 + '\\n' * 1, end='')\nprint('y' * 200_000)\nprint(n)", "stdout line 3:"),
-        ("print('a'); print('b'); print(n)", "stdout line 3:\n  before: a\n  before: b\n  pass 1: 0\n"),
+        (
+            "print('a'); print('b'); print(n)",
+            "stdout line 3:\n  before: a\n  before: b\n  pass 1: 0\n",
+        ),
         ("print('long ' * 99 + 'z' * n)", "pass 2: long …"),
         ("print('same')\nif n: print('more')", "  pass 1: nothing\n  pass 2: more\n"),
         (
