@@ -55,12 +55,19 @@ def test_every_name_of_a_lazy_module_resolves(name: str):
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
-def test_every_exception_is_public():
-    module = import_module("offbook.errors")
-    errors = {
-        n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Exception)
-    }
-    assert not [name for name in errors if name.startswith("_")]
+def test_every_offbook_error_is_defined_in_the_public_module():
+    errors = import_module("offbook.errors")
+    bases = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    elsewhere = [
+        f"{path.name}: {node.name}"
+        for path in SOURCE.rglob("*.py")
+        if path.name != "errors.py"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+        if any(ast.unparse(base) in bases for base in node.bases)
+    ]
+    assert "OffbookError" in bases
+    assert elsewhere == []
 
 
 SOURCE = Path(__file__).parents[2] / "src"
