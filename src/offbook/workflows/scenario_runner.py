@@ -21,7 +21,6 @@ import msgspec
 
 from offbook.checks.file_assertions import SnapshotMatches
 from offbook.checks.registry import parse_assertion
-from offbook.checks.snapshot import SNAPSHOT_FOLDER
 from offbook.errors import OffbookError, UsageError
 from offbook.files import copy_atomic, write_atomic
 from offbook.reports.report import Attempt, Case, Suite, collect_suite
@@ -280,7 +279,7 @@ async def _run_loop(scenario: Scenario, workspace: Workspace, *, recording: bool
 def _copy_approved_snapshots(scenario: Scenario, workspace: Workspace) -> None:
     for path in Path(scenario.snapshots).glob("*.json"):
         if not path.name.endswith(PENDING_SUFFIX):
-            copy_atomic(path, workspace.resolve(f"{SNAPSHOT_FOLDER}/{path.name}"))
+            copy_atomic(path, workspace.snapshots / path.name)
 
 
 def _copy_pending_snapshots(scenario: Scenario, workspace: Workspace) -> None:
@@ -289,7 +288,7 @@ def _copy_pending_snapshots(scenario: Scenario, workspace: Workspace) -> None:
         if not isinstance(assertion, SnapshotMatches):
             continue
         name = f"{assertion.snapshot_id}{PENDING_SUFFIX}"
-        pending = workspace.resolve(f"{SNAPSHOT_FOLDER}/{name}")
+        pending = workspace.snapshots / name
         target = Path(scenario.snapshots) / name
         if pending.is_file():
             copy_atomic(pending, target)

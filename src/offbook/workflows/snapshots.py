@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.checks.snapshot import (
-    SNAPSHOT_FOLDER,
     Snapshot,
     SnapshotDiff,
     capture_snapshot,
@@ -99,7 +98,7 @@ def diff(
 
 
 def _snapshot_file(workspace: Workspace, name: str) -> Path:
-    return workspace.resolve(f"{SNAPSHOT_FOLDER}/{name}.json")
+    return workspace.snapshots / f"{name}.json"
 
 
 def store_snapshot(workspace: Workspace, name: str, content: Snapshot) -> None:
@@ -153,7 +152,7 @@ def propose_snapshot(
     workspace: Workspace, assertion: SnapshotMatches, *, holds: bool
 ) -> Path | None:
     """Store the actual files as a pending snapshot, or remove it if the assertion holds."""
-    path = workspace.resolve(f"{SNAPSHOT_FOLDER}/{assertion.snapshot_id}{PENDING_SUFFIX}")
+    path = workspace.snapshots / f"{assertion.snapshot_id}{PENDING_SUFFIX}"
     if in_ci():
         return None
     if holds:
@@ -175,7 +174,7 @@ def list_pending(locations: Sequence[str] = ()) -> list[PendingSnapshot]:
         folder = Path(location)
         if not folder.is_dir():
             try:
-                folder = Workspaces().find(location).path / SNAPSHOT_FOLDER
+                folder = Workspaces().find(location).snapshots
             except UsageError as error:
                 raise UsageError(
                     f"{location!r} is neither a folder nor a workspace",
