@@ -41,3 +41,7 @@ class FunctionAdapter(NoToolAccess):
         answer = await asyncio.to_thread(self._function, text, **self._options)
         # A plain function may return a coroutine, as a lambda around an async function does.
         return await answer if isawaitable(answer) else answer
+
+    def output(self, result: Any, /) -> object:
+        """Return the value that the function returned."""
+        return result
