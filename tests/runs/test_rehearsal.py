@@ -19,6 +19,7 @@ from offbook.errors import (
     ExtensionError,
     OffbookError,
     PlaybookError,
+    RunError,
     ScriptExhausted,
     ToolFailed,
     UsageError,
@@ -144,6 +145,21 @@ def test_a_second_rehearsal_overwrites_the_trace_of_the_first(tmp_path: Path):
             run = t.run(when(text, [say(text)]))
             assert [m.text for m in run.events.messages] == [text, text]
             assert [m.text for m in t.events.messages] == [text, text]
+
+
+def test_an_agent_that_edits_its_trace_fails(tmp_path: Path):
+    path = tmp_path / "trace.jsonl"
+
+    def edit(api: Api) -> None:
+        @api.tool("edit", "Edit the trace.")
+        def edit_trace(*_: object) -> str:  # pyright: ignore[reportUnusedFunction] - registered
+            path.write_bytes(path.read_bytes() + b"{}\n")
+            return "edited"
+
+    rehearsal = session(extensions=[edit], trace=path)
+    rehearsal.run(when("Hello", [call("edit"), say("Hi!")]))
+    with pytest.raises(RunError, match="the trace was changed while the agent ran"):
+        rehearsal.dispose()
 
 
 def test_the_trace_has_the_start_and_the_end_of_a_run():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.errors import PlaybookError, ScriptError, UsageError
+from offbook.errors import PlaybookError, RunError, ScriptError, UsageError
 from offbook.exchange.model import ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
@@ -438,6 +438,12 @@ class Rehearsal:
             self._hub.close()
             self._release()
         self._raise_listener_errors()
+        if self._recorder is not None and self._recorder.changed:
+            raise RunError(
+                "the trace was changed while the agent ran, so it proves nothing",
+                where=str(self.trace),
+                hint="fix: the agent must not write to this file or remove it",
+            )
         if not_awaited:
             raise UsageError(
                 "a run was never awaited, so nothing was tested",

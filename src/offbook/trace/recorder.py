@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import deque
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -45,8 +46,10 @@ class KeptEvents:
 class Recorder:
     """Writes one trace file, each line with a single call: a killed process loses no event.
 
-    With `append=True` it continues the file; otherwise it overwrites it. `kept` gets
-    the events as they were, without masks. `fields` go into the header.
+    With `append=True` it continues the file; otherwise it overwrites it. `kept` gets the events as
+    they were, without masks. `fields` go into the header. After `close`, `changed` is true if the
+    file was replaced, or written by another process: an agent could edit the evidence of its own
+    run.
     """
 
     def __init__(
@@ -73,6 +76,10 @@ class Recorder:
             raise UsageError(
                 f"cannot write the trace: {reason}", where=str(path), hint="give another trace=…"
             ) from error
+        self.changed = False
+        opened = os.fstat(self._file)
+        # Several processes may append, and a pipe has no size: both are not checked.
+        self._size = None if append or not stat.S_ISREG(opened.st_mode) else 0
         header = trace_header(ts, **fields)
         if not append:
             self.record(header)
@@ -89,6 +96,8 @@ class Recorder:
         line = hide_bytes(encoded, self._known) + b"\n"
         try:
             write_line(self._file, line)
+            if self._size is not None:
+                self._size += len(line)
             if self._copy is not None:
                 write_line(self._copy, line)
         except OSError as error:
@@ -110,6 +119,14 @@ class Recorder:
     def close(self) -> None:
         """Close the file. Idempotent."""
         if self._file is not None:
+            if self._size is not None:
+                written = os.fstat(self._file)
+                try:
+                    found = os.lstat(self.path)
+                    same = (found.st_dev, found.st_ino) == (written.st_dev, written.st_ino)
+                except OSError:
+                    same = False
+                self.changed = not same or written.st_size != self._size
             os.close(self._file)
             self._file = None
             if self._copy is not None:
