@@ -99,14 +99,14 @@ class Ralph(CliAgent):
         """Return our agent, and a configuration that disables all others."""
         return {"agent": f"#!{sys.executable} -IS\n{AGENT}", "ralph.yml": CONFIG}
 
-    async def prompt(self, text: str) -> None:
-        """Run the loop for this task."""
+    async def prompt(self, text: str) -> str | None:
+        """Run the loop for this task; return its output."""
         self._started = time.monotonic()
         self._replies = []
         data = {"prompt_file": "", "max_iterations": self._max_iterations, "ux_mode": "cli"}
         self.context.hub.emit(LOOP_START, data)
         self.context.hub.emit(PUBLISH, {"topic": "task.start", "payload": text})
-        await super().prompt(text)
+        return await super().prompt(text)
 
     def _on_model_event(self, event: Event) -> None:
         """Emit a request as an iteration, and the event tags of a reply as published events."""
