@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from offbook import call, drive, fail, say, session, when
+from offbook.errors import RunError
 from offbook.subjects.session.extensions import Api
 from offbook.subjects.session.hooks import Context
 
@@ -168,9 +169,11 @@ def test_a_trace_that_the_agent_overwrites_does_not_change_the_run():
         rehearsal.trace.write_text("")
         return "the real result"
 
-    with session(mock_tools={"bash": forge}) as rehearsal:
-        run = rehearsal.run(when("Go", [call("bash", {"command": "ls"}), say("Done.")]))
+    rehearsal = session(mock_tools={"bash": forge})
+    run = rehearsal.run(when("Go", [call("bash", {"command": "ls"}), say("Done.")]))
     assert run.results("bash")[0].text == "the real result"
+    with pytest.raises(RunError, match="the trace was changed while the agent ran"):
+        rehearsal.dispose()
 
 
 def test_events_are_kept_as_they_were_when_they_were_emitted():
