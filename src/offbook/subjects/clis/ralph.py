@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from offbook.exchange.messages import join_text
 from offbook.subjects.clis.cli import CliAgent, ClientPackage, CliOptions
-from offbook.trace.agent_output import has_completion_promise, parse_event_tags
+from offbook.trace.agent_output import scan_output
 from offbook.trace.events import (
     ERROR,
     EXIT_CODES,
@@ -117,7 +117,7 @@ class Ralph(CliAgent):
             self.context.hub.emit(ITERATION, data)
         elif event.event == REPLY and self._replies:
             text = self._replies[-1] = join_text(event.data["blocks"])
-            for tag in parse_event_tags(text):
+            for tag in scan_output(text).tags:
                 data = {"topic": tag.topic, "payload": tag.payload, "source": HAT}
                 target = {"target": tag.target} if tag.target else {}
                 self.context.hub.emit(PUBLISH, data | target)
@@ -145,7 +145,7 @@ class Ralph(CliAgent):
         # The order matters: the last allowed iteration may also have kept the promise.
         if result.timed_out:
             return "MaxRuntime"
-        if last is not None and has_completion_promise(last, self._promise):
+        if last is not None and scan_output(last).ends_with(self._promise):
             return "CompletionPromise"
         if len(self._replies) >= self._max_iterations:
             return "MaxIterations"
