@@ -72,11 +72,9 @@ async def record(
     steps, observation = await play_scenario(registry.find(component), definition)
     if not steps:
         raise UsageError(f"the scenario {name!r} has no steps to record")
-    # a state may contain objects that JSON cannot represent
-    state = msgspec.to_builtins(observation.state, enc_hook=repr)
     # null means "not compared" in a fixture, so it is not recorded
     expect = {"events": observation.events}
-    expect |= {key: value for key, value in state.items() if value is not None}
+    expect |= {key: value for key, value in observation.state.items() if value is not None}
     now = datetime.fromtimestamp(clock.millis() / 1000, UTC)
     metadata = {
         "recordedAt": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -108,6 +106,9 @@ def find_problems(store: FixtureStore, path: Path) -> Iterator[Problem]:
         # one of several scenarios of a file may add to the name: open-drawer, open-drawer-2
         if name != stem and (len(scenarios) == 1 or not name.startswith(f"{stem}-")):
             yield Problem(path, line, f"the scenario is named {name!r}, but the file {stem!r}")
+        recorded = fixture.metadata.get("component", path.parent.name)
+        if recorded != path.parent.name:
+            yield Problem(path, line, f"recorded from the component {recorded!r}")
         copy = others.get(_content(fixture))
         if copy is not None:
             yield Problem(path, line, f"duplicate of {copy.name} ({copy.location})")

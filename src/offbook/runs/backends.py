@@ -12,6 +12,7 @@ real provider. So the trace contains every request, and API keys do not reach th
 from __future__ import annotations
 
 import asyncio
+import codecs
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -20,20 +21,19 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, UsageError, did_you_mean
+from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
-from offbook.exchange.providers import client_env
 from offbook.exchange.tool_aliases import AliasedSource, ToolAliases
 from offbook.runs.wiring import serve_source
-from offbook.subjects.clis.cli import CliAgent
-from offbook.subjects.process import isolated_env, run_process
 from offbook.trace.events import Verdict
 from offbook.trace.instrument import TracedSource
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
+    from offbook.subjects.clis.cli import CliAgent
     from offbook.subjects.subject import RunContext
+    from offbook.trace.agent_output import OutputScanner
     from offbook.trace.hub import Hub
 
 # Clients by the name of their backend; their modules are imported when they are used.
@@ -54,6 +54,7 @@ class BackendResult(msgspec.Struct, frozen=True):
     """The answer of an agent to one prompt.
 
     `emitted` names what the backend has already emitted to the hub itself: `output`, `cost`.
+    `scanned` has the events of the whole output, if `output` is only the beginning of it.
     """
 
     output: str
@@ -63,6 +64,7 @@ class BackendResult(msgspec.Struct, frozen=True):
     tokens: int = 0
     emitted: frozenset[str] = frozenset()
     timed_out: bool = False
+    scanned: OutputScanner | None = None
 
 
 class Backend(Protocol):
@@ -96,6 +98,8 @@ class CommandBackend:
     def __init__(
         self, command: Sequence[str], cwd: Path, home: Path, env: Mapping[str, str], hub: Hub
     ) -> None:
+        from offbook.subjects.process import isolated_env
+
         self._command = list(command)
         self._cwd = cwd
         self._env = isolated_env(home, env)
@@ -103,11 +107,28 @@ class CommandBackend:
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
         """Return the command's output."""
+        from offbook.subjects.process import MAX_OUTPUT, run_process
+        from offbook.trace.agent_output import OutputScanner
+
         command = [word.replace("{prompt}", prompt) for word in self._command]
         stdin = b"" if command != self._command else prompt.encode()
         env = {**self._env, "OFFBOOK_HAT": hat}
+        # Only the beginning of a large output is kept, but all of it is searched for events.
+        scanner = OutputScanner(max_payload=MAX_OUTPUT)
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+        def watch(stream: str, data: bytes) -> None:
+            if stream == "stdout":
+                scanner.feed(decode(data))
+
         process = await run_process(
-            command, cwd=self._cwd, env=env, deadline=deadline, stdin=stdin, hub=self._hub
+            command,
+            cwd=self._cwd,
+            env=env,
+            deadline=deadline,
+            stdin=stdin,
+            hub=self._hub,
+            watch=watch,
         )
         return BackendResult(
             process.stdout,
@@ -115,6 +136,7 @@ class CommandBackend:
             process.stderr,
             emitted=frozenset({"output"}),
             timed_out=process.timed_out,
+            scanned=scanner if process.truncated else None,
         )
 
 
@@ -127,6 +149,8 @@ class _ClientBackend:
         self._env = env
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
+        from offbook.subjects.clis.cli import CliAgent
+
         env = {**self._env, "OFFBOOK_HAT": hat}
         cli = self._client(env=env, deadline=deadline, codes=ANY_EXIT_CODE)
         try:
@@ -139,6 +163,13 @@ class _ClientBackend:
         process = cli.process_result
         if process is None:
             raise UsageError(f"{cli.name} was not run")
+        if process.truncated:
+            from offbook.subjects.process import MAX_OUTPUT
+
+            # Its JSON is parsed as a whole: without the end, the answer is unknown.
+            raise RunError(
+                f"{cli.name} wrote more than {MAX_OUTPUT >> 20} MiB, so its answer is unknown"
+            )
         emitted: set[str] = set()
         if type(cli).parse_output is CliAgent.parse_output:
             emitted.add("output")  # without a parser for JSON, the raw output is in the trace
@@ -264,6 +295,8 @@ class BackendFactory:
 
     def _start(self, context: RunContext) -> Backend:
         """Return the backend that starts a process for each turn."""
+        from offbook.exchange.providers import client_env
+
         model_env = client_env(context.endpoint) if context.endpoint else {}
         # The real key and base URL stay here: they belong to `Live`, which calls the provider.
         own = {name: value for name, value in self._config.env.items() if name not in model_env}

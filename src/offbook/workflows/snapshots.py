@@ -14,12 +14,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from offbook.checks.file_assertions import SnapshotMatches
+from offbook.checks.registry import parse_assertion
 from offbook.checks.snapshot import (
-    SNAPSHOT_FOLDER,
     Snapshot,
     SnapshotDiff,
     capture_snapshot,
@@ -27,12 +28,9 @@ from offbook.checks.snapshot import (
     redact_snapshot,
 )
 from offbook.errors import FormatError, UsageError, did_you_mean
-from offbook.files import write_atomic
+from offbook.files import copy_atomic, write_atomic
 from offbook.trace.redaction import Redaction
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
-
-if TYPE_CHECKING:
-    from offbook.checks.file_assertions import SnapshotMatches
 
 INITIAL, CURRENT = "initial", "current"  # after the setup; now
 PENDING_SUFFIX = ".pending.json"
@@ -99,7 +97,7 @@ def diff(
 
 
 def _snapshot_file(workspace: Workspace, name: str) -> Path:
-    return workspace.resolve(f"{SNAPSHOT_FOLDER}/{name}.json")
+    return workspace.snapshots / f"{name}.json"
 
 
 def store_snapshot(workspace: Workspace, name: str, content: Snapshot) -> None:
@@ -149,11 +147,31 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in FALSE_WORDS
 
 
+def copy_approved(folder: Path, workspace: Workspace) -> None:
+    """Copy the approved snapshots of a folder to the workspace."""
+    for path in folder.glob("*.json"):
+        if not path.name.endswith(PENDING_SUFFIX):
+            copy_atomic(path, workspace.snapshots / path.name)
+
+
+def copy_pending(assertions: Iterable[object], workspace: Workspace, folder: Path) -> None:
+    """Copy pending snapshots next to the approved ones, and remove those that now match."""
+    for assertion in map(parse_assertion, assertions):
+        if not isinstance(assertion, SnapshotMatches):
+            continue
+        name = f"{assertion.snapshot_id}{PENDING_SUFFIX}"
+        pending = workspace.snapshots / name
+        if pending.is_file():
+            copy_atomic(pending, folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
+
+
 def propose_snapshot(
     workspace: Workspace, assertion: SnapshotMatches, *, holds: bool
 ) -> Path | None:
     """Store the actual files as a pending snapshot, or remove it if the assertion holds."""
-    path = workspace.resolve(f"{SNAPSHOT_FOLDER}/{assertion.snapshot_id}{PENDING_SUFFIX}")
+    path = workspace.snapshots / f"{assertion.snapshot_id}{PENDING_SUFFIX}"
     if in_ci():
         return None
     if holds:
@@ -175,7 +193,7 @@ def list_pending(locations: Sequence[str] = ()) -> list[PendingSnapshot]:
         folder = Path(location)
         if not folder.is_dir():
             try:
-                folder = Workspaces().find(location).path / SNAPSHOT_FOLDER
+                folder = Workspaces().find(location).snapshots
             except UsageError as error:
                 raise UsageError(
                     f"{location!r} is neither a folder nor a workspace",
