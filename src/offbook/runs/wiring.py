@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from pathlib import Path
 
-    from offbook.errors import IsolationError
+    from offbook.errors import ConnectionBlocked
     from offbook.exchange.model import ModelSource
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.server import Server
@@ -72,7 +72,7 @@ class Wiring:
         self._aliases = parse_tool_aliases(tool_aliases, self._own_aliases)
         self._endpoint: Endpoint | None = None
         self.aliased: AliasedSource | None = None
-        self.refused: list[IsolationError] = []
+        self.refused: list[ConnectionBlocked] = []
 
     def connect(self, cwd: Path) -> RunContext:
         """Return the context in which the subject is opened."""
@@ -125,9 +125,10 @@ class Wiring:
             return
         from offbook.determinism.network_guard import block_network
         from offbook.sources.inprocess.patching import intercept
+        from offbook.sources.inprocess.telemetry import disable_telemetry
 
         endpoint = self._endpoint
-        with block_network(allow=self._allow) as blocked:
+        with disable_telemetry(), block_network(allow=self._allow) as blocked:
             try:
                 with intercept(endpoint.answer, urls=self._urls, relay=endpoint.relays):
                     yield
