@@ -146,6 +146,7 @@ class Rehearsal:
         allow: Iterable[str] = (),
         tool_aliases: Mapping[str, str | ToolAlias] | None = None,
         lenient: Iterable[str] = (),
+        serve: bool = False,
     ) -> None:
         self.subject = subject
         if source is not None and (
@@ -178,6 +179,7 @@ class Rehearsal:
             allow=allow,
             tool_aliases=tool_aliases,
             lenient=lenient,
+            serve=serve,
         )
         self._runs: list[Run] = []
         self._opened = False

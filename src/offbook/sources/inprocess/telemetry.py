@@ -1,6 +1,6 @@
-"""Switch off the tracing of known SDKs in this process, as for commands.
+"""Environment variables and tracing of the SDKs in this process, for the time of a run.
 
-Their threads would send it after the run, to their own servers.
+Their tracing is switched off, as for commands: their threads would send it after the run.
 """
 
 from __future__ import annotations
@@ -18,44 +18,52 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
 _lock = Lock()
-_users = 0
-_before: dict[str, str | None] = {}
+# Each variable that was changed: its value before, and those of the open blocks. Blocks of
+# concurrent runs may end in any order.
+_changes: dict[str, list[str | None]] = {}
 
 
 @contextmanager
 def disable_telemetry() -> Generator[None]:
-    """Switch off tracing and telemetry in this block; blocks may overlap."""
-    global _users  # noqa: PLW0603 - the environment is global, too
+    """Switch off tracing and telemetry in this block."""
     with ExitStack() as stack:
         # OpenAI Agents reads its variable once, perhaps before this block.
         if (agents := sys.modules.get("agents.tracing.provider")) is not None:
             for name in ("create_trace", "create_span"):
                 stack.callback(apply_patch(agents.DefaultTraceProvider, name, _create_disabled))
-        with _lock:
-            if not _users:
-                _before.update(set_environment(QUIET_ENV))
-            _users += 1
-        try:
-            yield
-        finally:
-            with _lock:
-                _users -= 1
-                if not _users:
-                    set_environment(_before)
-                    _before.clear()
+        stack.enter_context(set_environment(QUIET_ENV))
+        yield
 
 
-def set_environment(variables: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Set environment variables, or remove those that are None; return what they were."""
-    before = {name: os.environ.get(name) for name in variables}
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
+@contextmanager
+def set_environment(variables: Mapping[str, str]) -> Generator[None]:
+    """Set environment variables in this block."""
+    with _lock:
+        for name, value in variables.items():
+            _changes.setdefault(name, [os.environ.get(name)]).append(value)
             os.environ[name] = value
+    _forget_variables()
+    try:
+        yield
+    finally:
+        with _lock:
+            for name, value in variables.items():
+                values = _changes[name]
+                del values[
+                    len(values) - 1 - values[::-1].index(value)
+                ]  # not the first: it was before
+                if len(values) == 1:
+                    del _changes[name]
+                if values[-1] is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = values[-1]
+        _forget_variables()
+
+
+def _forget_variables() -> None:
     if (langsmith := sys.modules.get("langsmith.utils")) is not None:
         langsmith.get_env_var.cache_clear()  # it remembers what it has read
-    return before
 
 
 def _create_disabled(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
