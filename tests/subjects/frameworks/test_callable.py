@@ -121,7 +121,7 @@ def test_the_refusal_that_ended_the_agent_is_reported_and_not_one_that_it_swallo
         connect_and_ignore_errors(prompt)
         httpx.get("http://fatal.invalid/")
 
-    with drive(agent) as rehearsal, pytest.raises(IsolationError, match="fatal.invalid"):
+    with drive(agent) as rehearsal, pytest.raises(IsolationError, match=r"fatal\.invalid"):
         rehearsal.run(SCRIPT)
 
 
