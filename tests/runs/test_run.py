@@ -75,7 +75,7 @@ def test_the_trace_has_the_text_of_the_answer_or_the_type_of_another_value():
         with drive(agent) as rehearsal:
             rehearsal.run(HELLO)
             shown.append(rehearsal.events.all[-1].data["output"])
-    assert shown == ["Hello.", None, "list"]
+    assert shown == ["Hello.", None, {"type": "list"}]
 
 
 # ------------------------------------------------------------------------------------- the tools

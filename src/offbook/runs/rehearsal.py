@@ -341,7 +341,8 @@ class Rehearsal:
             self._hub.emit(RUN_END, {"ok": False, "error": message})
             raise
         # A value that is no text may have an address in its `repr`: its type is enough.
-        shown = output if output is None or isinstance(output, str) else type(output).__name__
+        known = output is None or isinstance(output, str)
+        shown = output if known else {"type": type(output).__name__}
         self._hub.emit(RUN_END, {"ok": True, "output": shown})
         return first, self._last_seq, output
 
