@@ -44,6 +44,8 @@ class Shop:
     def __init__(self) -> None:
         self.refunded: list[int] = []
         self.trace = Path()
+        self.task: object = None
+        self.closed = threading.Event()
 
     def run(self, name: str, arguments: JSON) -> str:
         number = arguments["number"]
@@ -199,14 +201,13 @@ def edits_the_evidence(prompt: str, shop: Shop) -> object:
     return answer
 
 
-def leaves_a_thread_running(prompt: str, shop: Shop) -> object:
-    threading.Thread(target=correct, args=(prompt, shop), daemon=True)
+def leaves_the_work_to_a_thread(_prompt: str, shop: Shop) -> object:
+    threading.Thread(target=shop.closed.wait, daemon=True).start()
     return "Refunded."
 
 
-async def leaves_a_task_running(prompt: str, shop: Shop) -> object:
-    task = asyncio.create_task(asyncio.to_thread(correct, prompt, shop))
-    task.cancel()
+async def leaves_the_work_to_a_task(_prompt: str, shop: Shop) -> object:
+    shop.task = asyncio.create_task(asyncio.Event().wait())
     return "Refunded."
 
 
@@ -246,16 +247,29 @@ def changes_an_id(prompt: str, shop: Shop) -> object:
         if not reply.tool_calls:
             return reply.content
         for number, made in enumerate(reply.tool_calls):
-            messages.append({**result_message(made, run_call(made, shop)), "tool_call_id": f"c{number}"})
+            messages.append(
+                {**result_message(made, run_call(made, shop)), "tool_call_id": f"c{number}"}
+            )
 
 
 def changes_an_argument(prompt: str, shop: Shop) -> object:
-    shop.run, run = lambda name, arguments: run(name, {"number": arguments["number"] + 1}), shop.run
+    run = shop.run
+
+    def run_next(name: str, arguments: JSON) -> str:
+        return run(name, {"number": arguments["number"] + 1})
+
+    shop.run = run_next
     return correct(prompt, shop)
 
 
 def repeats_a_tool(prompt: str, shop: Shop) -> object:
-    shop.run, run = lambda name, arguments: run(name, arguments) and run(name, arguments), shop.run
+    run = shop.run
+
+    def run_twice(name: str, arguments: JSON) -> str:
+        run(name, arguments)
+        return run(name, arguments)
+
+    shop.run = run_twice
     return correct(prompt, shop)
 
 
@@ -292,30 +306,49 @@ def reaches_the_network(prompt: str, shop: Shop) -> object:
     return answer
 
 
+STOPPED = "got: the agent stopped after step 1."
+NOT_STARTED = "got: the agent stopped before the first step"
+ANOTHER_REQUEST = "the agent sent another request after step 3."
 BROKEN: dict[Callable[[str, Shop], object], list[str]] = {
-    runs_no_tool: ["2 steps"],
+    runs_no_tool: ["2 actions remaining", STOPPED],
     drops_a_result: ["§"],
     forgets_the_conversation: ["§"],
-    swaps_two_results: ["§"],
-    answers_before_the_tool_ran: ["§"],
-    swallows_the_error_of_a_tool: ["§"],
-    asks_twice: ["§"],
-    never_stops: ["§"],
-    edits_the_evidence: ["§"],
-    leaves_a_thread_running: ["§"],
-    leaves_a_task_running: ["§"],
-    returns_nothing: ["§"],
-    invents_an_answer: ["§"],
+    swaps_two_results: ["('find_order', {'number': 7}, 'order 8: one lamp')"],
+    answers_before_the_tool_ran: ["('find_order', {'number': 7}, 'started')"],
+    swallows_the_error_of_a_tool: ["('refund', {'number': 7}, 'ok')"],
+    asks_twice: [ANOTHER_REQUEST, 'got: a user message: "Refund order 7"'],
+    never_stops: [ANOTHER_REQUEST, "got: a request with nothing new in it"],
+    edits_the_evidence: ["trace.jsonl: the trace was changed while the agent ran"],
+    leaves_the_work_to_a_thread: [NOT_STARTED],
+    leaves_the_work_to_a_task: [NOT_STARTED],
+    returns_nothing: ["assert None == 'Refunded.'"],
+    invents_an_answer: ["+ Refunded, and here is a voucher."],
     invents_a_result: ["§"],
     renames_a_call: ["§"],
     changes_an_id: ["§"],
-    changes_an_argument: ["§"],
-    repeats_a_tool: ["§"],
-    prompts_itself: ["§"],
-    catches_the_error_of_the_script: ["§"],
-    offers_other_tools: ["§"],
-    loses_its_system_prompt: ["§"],
-    reaches_the_network: ["§"],
+    changes_an_argument: ["('find_order', {'number': 7}, 'order 8: one lamp')"],
+    repeats_a_tool: ["assert [7, 7] == [7]"],
+    prompts_itself: [ANOTHER_REQUEST, 'got: a user message: "Was this right?"'],
+    catches_the_error_of_the_script: [ANOTHER_REQUEST],
+    offers_other_tools: ["calls a tool that the agent does not offer: 'find_order'"],
+    loses_its_system_prompt: ["'Be brief.'"],
+    reaches_the_network: ["in reaches_the_network: tried to look up shop.example:443"],
+}
+
+# Programs: one that works in a process that left, one that fails, one that does not end.
+COMMANDS = {
+    "forks away": (
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)",
+        [NOT_STARTED],
+    ),
+    "exits with an error": (
+        "import sys\nsys.exit('no till')",
+        ["failed with exit code 1", "no till"],
+    ),
+    "hangs": (
+        "import time\ntime.sleep(60)",
+        ["was still running after 1 s and was killed"],
+    ),
 }
 
 
@@ -328,5 +361,14 @@ def test_the_test_names_what_the_agent_did(agent: Callable[[str, Shop], object])
     with pytest.raises((OffbookError, AssertionError)) as failure:
         check_agent(agent)
     message = str(failure.value)
-    print(type(failure.value).__name__, message)
     assert [part for part in BROKEN[agent] if part not in message] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_fails_that(name: str):
+    program, expected = COMMANDS[name]
+    command = Command([sys.executable, "-c", program], deadline=1 if name == "hangs" else 60)
+    with pytest.raises(OffbookError) as failure, drive(command) as rehearsal:
+        rehearsal.run(SCRIPT)
+    message = str(failure.value)
+    assert [part for part in expected if part not in message] == []
