@@ -19,6 +19,8 @@ OffbookError
 ├── ModelError            the error response of a provider
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
+
+OffbookWarning            a Python warning: the run passed, with a remark
 """
 
 from __future__ import annotations
@@ -158,6 +160,10 @@ class ToolBlocked(OffbookError):
 
 class IsolationError(OffbookError):
     """Something tried to reach the network, or to write outside of its folder."""
+
+
+class OffbookWarning(UserWarning):
+    """A remark on a run that passed; pytest shows it in its summary."""
 
 
 CATEGORIES = {

@@ -35,6 +35,7 @@ def session(  # noqa: PLR0913 - the options of a session
     auto_assert: bool = True,
     mock_extension_tools: bool = False,
     propagate_errors: bool = True,
+    has_ui: bool = True,
     source: ModelSource | None = None,
     trace: Path | str | None = None,
 ) -> Rehearsal:
@@ -49,6 +50,7 @@ def session(  # noqa: PLR0913 - the options of a session
     require_bools(
         mock_extension_tools=mock_extension_tools,
         propagate_errors=propagate_errors,
+        has_ui=has_ui,
         auto_assert=auto_assert,
     )
     subject = AgentSession(
@@ -63,6 +65,7 @@ def session(  # noqa: PLR0913 - the options of a session
         settings=settings,
         mock_extension_tools=mock_extension_tools,
         propagate_errors=propagate_errors,
+        has_ui=has_ui,
     )
     return Rehearsal(subject, source=source, cwd=cwd, trace=trace, auto_assert=auto_assert)
 
