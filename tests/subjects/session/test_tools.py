@@ -134,6 +134,12 @@ def test_an_unused_mock_fails_the_test():
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
 
 
+def test_an_unused_mock_can_be_allowed():
+    with session(mock_tools={"read": "ok"}, allow_unused_mocks=True) as t:
+        t.run(when("x", [say("ok")]))
+    assert [v.status for v in t.events.verdicts] == ["pass", "warn"]
+
+
 def test_an_unused_mock_is_a_python_warning_without_automatic_assertions():
     with (
         pytest.warns(OffbookWarning, match="never used: mock_tools read"),

@@ -44,6 +44,7 @@ from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
     AGENT_START,
+    HOOK_TOOL_CALL,
     TOOL_BLOCKED,
     TOOL_CALL,
     TOOL_RESULT,
@@ -195,8 +196,8 @@ class AgentSession:
                 unload_extension(factory)
             self._factories.clear()
 
-    async def prompt(self, text: str, /) -> None:
-        """Send a prompt or a command to the agent, and return when the agent is done."""
+    async def prompt(self, text: str, /) -> str | None:
+        """Send a prompt to the agent and return its final text; None for a command."""
         self._task, self._aborted = asyncio.current_task(), False
         try:
             # A prompt such as "/plans all" runs a command of an extension, without the model.
@@ -204,12 +205,13 @@ class AgentSession:
             if text.startswith("/") and command in self._commands:
                 self._hub.emit("session.command", {"command": command, "args": args})
                 await self._run_command(command, args)
-            else:
-                self._history = self._history.plus(user(text))
-                self._hub.emit(AGENT_START, {"prompt": text})
-                stop = await self._run_turns(text)
-                await self._notify(HookEvent("agent_end"))
-                self._hub.emit(AGENT_END, {"stop": stop})
+                return None
+            self._history = self._history.plus(user(text))
+            self._hub.emit(AGENT_START, {"prompt": text})
+            stop, answer = await self._run_turns(text)
+            await self._notify(HookEvent("agent_end"))
+            self._hub.emit(AGENT_END, {"stop": stop})
+            return answer
         finally:
             self._task = None
             # An extension may have caught the error of an answer, or forgotten an `await`.
@@ -235,8 +237,11 @@ class AgentSession:
         except Exception as error:  # noqa: BLE001 - any exception of an extension
             self._report_error(f"command /{command} failed", error)
 
-    async def _run_turns(self, prompt: str) -> str:
-        """Ask the model and run its calls until it makes none; return why the agent stopped."""
+    async def _run_turns(self, prompt: str) -> tuple[str, str | None]:
+        """Ask the model and run its calls until it makes none.
+
+        Return why the agent stopped, and its final text if it has one.
+        """
         unanswered: tuple[ToolCall, ...] = ()
         try:
             await self._notify(HookEvent("agent_start", prompt=prompt))
@@ -246,7 +251,7 @@ class AgentSession:
                 if reply is None:
                     # The provider refused, and went on refusing: the agent gives up, as a real
                     # one would. The run goes on, because a test may script exactly that.
-                    return "error"
+                    return "error", None
                 self._history = self._history.plus(reply.message)
                 unanswered = reply.calls
                 if unanswered:
@@ -257,7 +262,7 @@ class AgentSession:
                     unanswered = ()
                 await self._notify(HookEvent("turn_end"))
                 if not reply.calls:
-                    return reply.stop
+                    return reply.stop, reply.text
         except asyncio.CancelledError:
             if not self._aborted or self._task is None:
                 raise
@@ -266,7 +271,7 @@ class AgentSession:
             aborted = error_outcome("Operation aborted").content
             results = [ToolResult(c.id, aborted, is_error=True, name=c.name) for c in unanswered]
             self._history = self._history.plus(*(Message("tool", (r,)) for r in results))
-        return "aborted"
+        return "aborted", None
 
     async def _request_reply(self) -> Reply | None:
         """Return the model's reply, or None if the provider failed after all retries."""
@@ -314,8 +319,8 @@ class AgentSession:
             raise failures[0]
         return results
 
-    async def _run_call(self, call: ToolCall, step: int) -> tuple[ToolOutcome, bool]:
-        """Run one tool call; return its outcome, and True if a mock produced it."""
+    async def _run_call(self, call: ToolCall, step: int) -> tuple[ToolOutcome, bool | None]:
+        """Run one tool call; return its outcome, and whether a mock ran: None if nothing ran."""
         script_call = self._to_script_call(call)  # the trace uses the names of the script
         call_data: JSON = {"call_id": call.id, "tool": script_call.name}
         data = {**call_data, "input": script_call.arguments, "step": step}
@@ -326,10 +331,10 @@ class AgentSession:
         tool = self._tools.find(call.name)
         if tool is None:
             hint = did_you_mean(call.name, self._tools.names())
-            return error_outcome(f"Tool {call.name} not found: {hint}"), False
+            return error_outcome(f"Tool {call.name} not found: {hint}"), None
         problem = tool.validator(call.arguments)
         if problem:
-            return _validation_error(call, problem), tool.mocked
+            return _validation_error(call, problem), None
         params = _copy_json(call.arguments)  # hooks and tools may change their parameters
 
         if "tool_call" in self._hooks:
@@ -340,17 +345,17 @@ class AgentSession:
                 # A guard that fails must not let the call through.
                 self._report_error("tool_call hook failed", error, step, call)
                 message = f"tool_call hook failed: {describe_exception(error)}"
-                return error_outcome(message), False
+                return error_outcome(message), None
             if reason is not None:
                 self._hub.emit(TOOL_BLOCKED, {**call_data, "reason": reason, "step": step})
-                return error_outcome(reason), False
+                return error_outcome(reason), None
             params = event.input
             if params != call.arguments:
                 # A hook changed the parameters: they are validated again.
-                self._hub.emit("hook.tool_call", {**call_data, "input": params, "step": step})
+                self._hub.emit(HOOK_TOOL_CALL, {**call_data, "input": params, "step": step})
                 problem = tool.validator(params)
                 if problem:
-                    return _validation_error(call, problem), tool.mocked
+                    return _validation_error(call, problem), None
 
         try:
             answer = tool.execute(params, self._context)
@@ -375,11 +380,13 @@ class AgentSession:
         return outcome, tool.mocked
 
     def _emit_result(
-        self, call: ToolCall, outcome: ToolOutcome, step: int, *, mocked: bool
+        self, call: ToolCall, outcome: ToolOutcome, step: int, *, mocked: bool | None
     ) -> ToolResult:
         result = ToolResult(call.id, outcome.content, outcome.is_error, call.name, outcome.details)
         name = self._to_script_call(call).name
-        data = tool_result_data(result, tool=name, step=step, mocked=mocked)
+        data = tool_result_data(result, tool=name, step=step, mocked=bool(mocked))
+        if mocked is None:  # blocked or invalid: the result says why
+            data["executed"] = False
         self._hub.emit(TOOL_RESULT, data)
         return result
 

@@ -174,7 +174,7 @@ class UI:
             if callable(answer):
                 answer = answer(*args)
                 if isawaitable(answer):
-                    answer = cast("Any", await answer)
+                    answer = await answer
             if not _fits(method, answer):
                 raise UsageError(  # noqa: TRY301 - as above
                     f"expected {_expected(method)} as answer to {args[0]!r},"
