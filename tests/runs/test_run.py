@@ -180,6 +180,7 @@ def test_a_trace_that_the_agent_overwrites_does_not_change_the_run():
 def test_events_are_kept_as_they_were_when_they_were_emitted():
     order = {"state": "new"}
     with session() as rehearsal:
+        rehearsal.run(HELLO)
         rehearsal.hub.emit("order", order)
         order["state"] = "sent"
         assert rehearsal.events.named("order")[0].data == {"state": "new"}
