@@ -116,7 +116,7 @@ def validate(
             for action in group_actions(message):
                 if known_tools is None or not isinstance(action, Call):
                     continue
-                if action.tool not in known_tools:
+                if action.tool not in known_tools and not action.unknown:
                     raise PlaybookError(
                         f"the agent has no tool {action.tool!r}",
                         where=f"{location}, action {number}",
@@ -190,6 +190,18 @@ def exhausted_error(
             )
         ),
     )
+
+
+def unknown_tool_error(step: Step, action: Call, request: Request) -> ScriptMismatch:
+    """Return the error for a call whose tool is not offered, or is offered with `unknown=True`."""
+    tool = action.tool
+    if action.unknown:
+        fact, hint = f"offers {tool!r}, which is scripted as unknown", "remove unknown=True"
+    else:
+        fact = f"does not offer {tool!r}"
+        nearest = did_you_mean(tool, request.tool_names) if request.tools else "it offers no tools"
+        hint = f"{nearest}; to script a tool that does not exist, add unknown=True to the call"
+    return ScriptMismatch(f"the agent {fact}: step {step}", where=step.location, hint=hint)
 
 
 def unfinished_error(

@@ -33,6 +33,7 @@ from offbook.sources.playbook.diagnostics import (
     no_matching_role_error,
     turn_location,
     unexpected_prompt_error,
+    unknown_tool_error,
     unfinished_error,
 )
 from offbook.sources.side_requests import answer_side_request
@@ -334,12 +335,8 @@ class Playbook:
                 case Call(tool, params):
                     if callable(params):
                         params = await self._late_params(step, action)
-                    if request.tools and tool not in request.tool_names:
-                        raise ScriptMismatch(
-                            f"step {step} calls a tool that the agent does not offer: {tool!r}",
-                            where=step.location,
-                            hint=did_you_mean(tool, request.tool_names),
-                        )
+                    if (tool in request.tool_names) == action.unknown:
+                        raise unknown_tool_error(step, action, request)
                     self._call_count += 1
                     call = ToolCall(f"playbook-tc-{self._call_count}", tool, dict(params))
                     if action.callbacks:
