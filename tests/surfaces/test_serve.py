@@ -33,7 +33,8 @@ AGENT = """
 import json, os, sys, urllib.request
 
 def ask(messages):
-    body = json.dumps({"model": "m", "messages": messages}).encode()
+    tools = [{"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}]
+    body = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
     url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
     with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:
         return json.load(answer)["choices"][0]["message"]

@@ -32,7 +32,7 @@ class Agent:
 
     def __init__(self, playbook: Playbook, **head: Any) -> None:
         self._playbook = playbook
-        self._head = {"tools": offer(playbook), **head}
+        self._head: dict[str, Any] = {"tools": offer(playbook), **head}
         self._history = History()
 
     def prompt(self, text: str) -> None:
