@@ -19,7 +19,6 @@ from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import ModelAccess, RunContext
 from offbook.trace.events import Verdict
 
-
 LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 

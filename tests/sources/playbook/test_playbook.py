@@ -302,7 +302,7 @@ async def test_the_exhausted_error_shows_step_expected_got_remaining_and_fix():
             'after step 1. call("bash", {"command":"ls"})'
         ),
         "  expected: nothing more in when('first')",
-        '  got: a result of bash: "a.txt"',
+        '  got: a result of bash: "a.txt", after the prompt "first"',
         "  remaining:",
         *(f'    {n + 2}. say("text {n}")' for n in range(5)),
         "    ... +2 more",
