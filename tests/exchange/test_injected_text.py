@@ -82,7 +82,9 @@ async def test_a_reminder_after_the_last_step_does_not_open_the_next_turn():
     playbook = Playbook()
     playbook.load(when("Refund", [say("done")]), when("commit", [say("never")]))
     await playbook.reply(Request(History([user("Refund it")])))
-    with pytest.raises(Exception, match='a message of the client alone, after the prompt "Refund it"'):
+    with pytest.raises(
+        Exception, match='a message of the client alone, after the prompt "Refund it"'
+    ):
         await playbook.reply(Request(History([user("Refund it"), user(REMINDER)])))
 
 
