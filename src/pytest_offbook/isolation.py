@@ -16,6 +16,7 @@ import pytest
 from offbook.surfaces.isolation import (
     ConnectionBlocked,
     NetworkGuard,
+    OffbookWarning,
     block_network,
     disable_telemetry,
 )
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
 PLUGIN_NAME = "offbook-isolation"
 GUARD_KEY = pytest.StashKey[NetworkGuard]()
-
-
-class NetworkWarning(pytest.PytestWarning):
-    """A connection was refused, and the test went on."""
 
 
 @contextmanager
@@ -66,7 +63,7 @@ class LateConnections:
         if guard.refused:
             pytest.fail(f"after the end of the test: {guard.refused[0]}", pytrace=False)
         for error in during:
-            warnings.warn(NetworkWarning(f"a connection was refused: {error}"), stacklevel=1)
+            warnings.warn(OffbookWarning(f"a connection was refused: {error}"), stacklevel=1)
         return result
 
     @pytest.hookimpl(tryfirst=True)

@@ -69,7 +69,7 @@ def test_a_refused_connection_that_a_fixture_swallows_is_a_warning(run_tests: Ru
         """
     )
     result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines([f"*NetworkWarning: a connection was refused:*{BLOCKED}*"])
+    result.stdout.fnmatch_lines([f"*OffbookWarning: a connection was refused:*{BLOCKED}*"])
 
 
 THREAD = """

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from offbook.determinism.network_guard import NetworkGuard, block_network
-from offbook.errors import ConnectionBlocked
+from offbook.errors import ConnectionBlocked, OffbookWarning
 from offbook.sources.inprocess.telemetry import disable_telemetry
 
-__all__ = ["ConnectionBlocked", "NetworkGuard", "block_network", "disable_telemetry"]
+__all__ = [
+    "ConnectionBlocked",
+    "NetworkGuard",
+    "OffbookWarning",
+    "block_network",
+    "disable_telemetry",
+]

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from offbook import Command, call, drive, say, when
-from offbook.errors import IsolationError, UsageError
+from offbook.errors import IsolationError, OffbookWarning, UsageError
 from offbook.sources.mocks.mocks import Mocks
 from offbook.subjects.frameworks.framework import FrameworkSubject
 
@@ -164,9 +164,10 @@ def test_serve_is_refused_for_an_agent_that_is_not_answered_in_process():
         drive(Command("sh agent.sh"), serve=True)
 
 
-def test_a_refused_connection_that_is_ignored_is_a_warning():
+def test_a_refused_connection_that_is_ignored_is_a_python_warning():
     with drive(connect_and_ignore_errors) as rehearsal:
-        rehearsal.run(SCRIPT)
+        with pytest.warns(OffbookWarning, match=r"offbook\.invalid:443"):
+            rehearsal.run(SCRIPT)
         [event] = rehearsal.events.named("isolation.refused")
         warned = [verdict for verdict in rehearsal.events.verdicts if verdict.status == "warn"]
     assert "offbook.invalid:443" in event.data["error"]
