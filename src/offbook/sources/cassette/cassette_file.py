@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -50,6 +51,7 @@ _INTERACTIONS_KEY = re.compile(rb"^interactions:[ \t]*(?:#[^\n]*)?\n", re.MULTIL
 _FIRST_DASH = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*( *)- ")
 _TOP_LEVEL_KEY = re.compile(rb"^[^\s#]", re.MULTILINE)
 _BLANK = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(?:#[^\n]*)?")
+_RECORDED = re.compile(rb"^# recorded: (\S+)", re.MULTILINE)
 _REDACTION_FIELD = re.compile(r"redactions\.?(patterns|paths|presets)?(?:\['(.*)'\])?")
 _FIX = "compare it with docs/guides/record-replay.md, or record it again"
 
@@ -303,6 +305,24 @@ class CassetteFile:
     def entry_by_id(self, identity: int) -> Entry:
         """Return the entry with this id."""
         return self.entries[self._numbers[identity] - 1]
+
+    @property
+    def recorded(self) -> datetime | None:
+        """When it was recorded, by the comment at its top; None if it does not say so."""
+        match = _RECORDED.search(self.raw)
+        try:
+            time = datetime.fromisoformat(match[1].decode()) if match else None
+        except ValueError:
+            return None
+        return time.replace(tzinfo=time.tzinfo or UTC) if time else None
+
+    def continuations(self, entry: Entry) -> list[int]:
+        """Return the numbers of the interactions that continue the conversation of this one."""
+        following = {entry.id}
+        for later in self.entries:
+            if {later.after, later.again} & following:
+                following.add(later.id)
+        return [e.number for e in self.entries if e.id in following and e.id != entry.id]
 
     def read(self, entry: Entry) -> Interaction:
         """Return a whole interaction."""

@@ -27,10 +27,11 @@ from offbook.sources.cassette.format import (
     reply_from_response,
 )
 from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.cassette.normalize import Normalizer, number_call_ids
+from offbook.sources.cassette.normalize import Normalizer, merge_rules, number_call_ids
+from offbook.trace.redaction import Redaction, parse_redaction_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from offbook.exchange.messages import AnyBlock, Message
     from offbook.exchange.model import ModelSource
@@ -142,6 +143,18 @@ def upgrade_cassette(path: Path) -> list[int]:
     CassetteFile(raw, path)
     write_cassette_bytes(path, raw)
     return sorted(changed)
+
+
+def add_redactions(path: Path, rules: Mapping[str, Any]) -> list[int]:
+    """Add redactions to those of a cassette, and return the interactions with new hashes."""
+    file = load_cassette(path)
+    merged = merge_rules(parse_redaction_rules(file.header.redactions), rules)
+    Redaction(merged, environment={})  # check them before they are written
+    stored = {name: rule for name, rule in msgspec.to_builtins(merged).items() if rule}
+    raw = update_header(file, {"redactions": stored})
+    CassetteFile(raw, path)
+    write_cassette_bytes(path, raw)
+    return upgrade_cassette(path)
 
 
 def rewrite_cassette(path: Path, text: str) -> list[int]:
