@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import shlex
@@ -19,7 +20,15 @@ from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.model import Reply
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.server.server import Server
-from tests.sources.cassette.conversations import LOOK, Counting, looking_up, record, record_prompts
+from offbook.surfaces.cli import main
+from tests.sources.cassette.conversations import (
+    LOOK,
+    Counting,
+    ask,
+    looking_up,
+    record,
+    record_prompts,
+)
 from tests.surfaces.conftest import Offbook
 
 FOSSILS = Path(__file__).parents[1] / "sources" / "cassette" / "fossils"
@@ -425,3 +434,37 @@ def test_import_reports_skipped_lines_and_several_traces(
     assert "2 traces" in result.err
     assert "(t1, t2)" in result.err
     assert "skipped: 1 x torn line (3)" in result.err
+
+
+def test_a_list_of_cassettes_parses_no_interaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    prompts = [("planner", "plan"), ("builder", "build: hat: no"), ("builder", "again")]
+    record_prompts(tmp_path / "a.yaml", prompts)
+    asyncio.run(record(tmp_path / "b.yaml", [ask("one")]))
+    monkeypatch.setattr("offbook.sources.cassette.cassette_file.parse_yaml", None)
+    with pytest.raises(SystemExit, match="0"):
+        main(["cassette", "list", str(tmp_path)])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("a.yaml  3 interactions (planner 1, builder 2)")
+    assert second.endswith("b.yaml  1 interactions (main 1)")
+
+
+def test_a_full_disk_is_reported_with_the_file_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "a.yaml"
+    asyncio.run(record(path, [ask("one"), ask("two")]))
+    before = path.read_bytes()
+
+    def fail(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(SystemExit, match="1"):
+        main(["cassette", "trim", str(path), "1"])
+    assert capsys.readouterr().err == (
+        f"offbook: {path}: No space left on device\n"
+        "free some disk space, then run the command again\n"
+    )
+    assert path.read_bytes() == before

@@ -444,15 +444,16 @@ def find_items(raw: bytes) -> ItemsSpan | None:
         blank = _BLANK.fullmatch(raw, key.end(), end)
         return ItemsSpan(key.end(), end, INDENT) if blank else None
     indent = len(first[1])
-    after = rb"^[^\s#-]" if indent == 0 else rb"^[^\s#]"
-    following = re.compile(after, re.MULTILINE).search(raw, key.end())
-    return ItemsSpan(key.end(), following.start() if following else len(raw), indent)
+    # "\n" and not "^": a literal character is found ten times as fast.
+    after = rb"\n(?=[^\s#-])" if indent == 0 else rb"\n(?=[^\s#])"
+    following = re.compile(after).search(raw, key.end() - 1)
+    return ItemsSpan(key.end(), following.end() if following else len(raw), indent)
 
 
 def split_items(raw: bytes, span: ItemsSpan) -> list[tuple[int, int]]:
     """Return the start and end of each interaction."""
-    dash = re.compile(rb"^ {%d}- " % span.indent, re.MULTILINE)
-    starts = [match.start() for match in dash.finditer(raw, span.start, span.end)]
+    dash = re.compile(rb"\n {%d}- " % span.indent)
+    starts = [match.start() + 1 for match in dash.finditer(raw, span.start - 1, span.end)]
     return list(zip(starts, [*starts[1:], *([span.end] if starts else [])], strict=True))
 
 

@@ -14,7 +14,6 @@ import math
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -131,8 +130,7 @@ class Recording:
         self._responses: list[RecordedResponse] = []
         self._known: Cassette | None = None
         if existing is not None and len(existing):
-            new = SimpleNamespace(reply=self._record_reply, relays=self.relays)
-            self._known = Cassette(existing, redactions=redactions, roots=roots, passthrough=new)
+            self._known = Cassette(existing, redactions=redactions, roots=roots, passthrough=source)
             # New interactions come after the known ones: they did not overlap in time.
             ends = ((entry.started_ms or 0) + entry.duration_ms for entry in existing.entries)
             self._offset_ms = math.ceil(max(ends)) + 1
@@ -150,10 +148,8 @@ class Recording:
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the source, and store it; the errors of a provider are stored too."""
-        source = self._known.reply if self._known is not None else self._record_reply
-        return await source(request)
-
-    async def _record_reply(self, request: Request, /) -> Reply:
+        if self._known is not None and (entry := self._known.take(request)) is not None:
+            return self._known.replay(entry)
         if (prewarmed := answer_prewarm(request)) is not None:
             return prewarmed
         if self._journal.failure is not None:  # do not pay for a reply that cannot be stored

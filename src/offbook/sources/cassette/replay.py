@@ -165,6 +165,10 @@ class Cassette:
         if entry is None:
             assert self._passthrough is not None  # noqa: S101 - otherwise take() has raised
             return await self._passthrough.reply(request)
+        return self.replay(entry)
+
+    def replay(self, entry: Entry) -> Reply:
+        """Return the reply of an interaction, or raise the error that was recorded."""
         role = "" if entry.hat == MAIN_HAT else entry.hat
         return reply_from_response(self._response(entry), number=entry.number, role=role)
 

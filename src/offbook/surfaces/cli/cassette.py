@@ -58,7 +58,7 @@ def cassette() -> None:
 @click.argument("folder", type=FILE_PATH, default=Path())
 def list_(folder: Path) -> None:
     """List the cassettes below a folder."""
-    from offbook.sources.cassette.maintenance import cassette_stats, find_cassettes
+    from offbook.sources.cassette.maintenance import count_hats, find_cassettes
 
     paths = [folder] if folder.is_file() else list(find_cassettes(folder))
     if not paths:
@@ -68,9 +68,9 @@ def list_(folder: Path) -> None:
             hint="record one: offbook record FILE -- COMMAND",
         )
     for path in paths:
-        stats = cassette_stats(path)
-        hats = ", ".join(f"{hat} {count}" for hat, count in stats.hats.items())
-        click.echo(f"{path}  {stats.interactions} interactions ({hats})")
+        counts = count_hats(path)
+        hats = ", ".join(f"{hat} {count}" for hat, count in counts.items())
+        click.echo(f"{path}  {counts.total()} interactions ({hats})")
 
 
 @cassette.command("show")
