@@ -272,7 +272,8 @@ def _compile_path(source: str) -> jsonpath_rfc9535.JSONPathQuery:
 
 def _replace_at(value: Any, location: tuple[str | int, ...]) -> Any:
     """Return a copy of the value with a mark at this location."""
-    if not location:
+    # A path such as `$..*` also matches inside of a value that is redacted already.
+    if not location or value == REDACTED:
         return REDACTED
     first, rest = location[0], location[1:]
     copied: Any = copy(value)
