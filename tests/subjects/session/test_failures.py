@@ -84,7 +84,7 @@ def test_an_inactive_tool_fails_with_the_offered_names():
 
     with session(extensions=[chooser]) as t, pytest.raises(ScriptMismatch) as caught:
         t.run(when("x", [call("write", {"path": "a", "content": "b"}), say("ok")]))
-    assert "does not offer: 'write'" in str(caught.value)
+    assert "does not offer 'write'" in str(caught.value)
     assert "'read'" in str(caught.value)
 
 

@@ -55,6 +55,7 @@ class Call(msgspec.Struct, frozen=True):
     tool: str
     params: Params | LateParams
     callbacks: tuple[Callback, ...] = ()
+    unknown: bool = False
     use: _ScriptUse = msgspec.field(default_factory=_ScriptUse)
 
     def then(self, callback: Callback) -> Call:
@@ -189,25 +190,32 @@ def when(text: str, actions: Actions) -> Turn:
 
 
 @explain_call
-def call(tool: str, params: Params | LateParams | None = None) -> Call:
-    """Let the model call `tool`. A function as `params` is called when the step is reached."""
+def call(tool: str, params: Params | LateParams | None = None, *, unknown: bool = False) -> Call:
+    """Let the model call `tool`. A function as `params` is called when the step is reached.
+
+    With `unknown=True` the model calls a tool that the agent does not offer.
+    """
     if not isinstance(tool, str) or not tool:
         raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
+    if not isinstance(unknown, bool):
+        raise PlaybookError(
+            f"expected a bool: call({tool!r}, unknown={unknown!r})", hint="write unknown=True"
+        )
     if params is None:
-        return Call(tool, {})
+        return Call(tool, {}, unknown=unknown)
     if callable(params):
         if not _accepts(params, 0):
             raise PlaybookError(
                 f"the function in call({tool!r}, …) must not take arguments",
                 hint=f"write call({tool!r}, lambda: {{…}}); it can read variables set in .then()",
             )
-        return Call(tool, params)
+        return Call(tool, params, unknown=unknown)
     if not isinstance(params, Mapping):
         raise PlaybookError(
             f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
             hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
         )
-    return Call(tool, check_params(params, tool))
+    return Call(tool, check_params(params, tool), unknown=unknown)
 
 
 def check_params(params: Mapping[Any, Any], tool: str) -> Params:
