@@ -240,12 +240,13 @@ class Playbook:
             return side_reply
 
         # 3. A tool result belongs to the turn that made the call, so that conversations in parallel
-        #    get their own steps.
+        #    get their own steps. The results of an aborted turn come with the next prompt.
         new_messages = request.new_messages
+        prompted = bool(new_messages) and new_messages[-1].role == "user"
         for message in new_messages:
             for result in message.results:
                 owner = self._call_queues.pop(result.call_id, None)
-                if owner is not None and owner.name == MAIN:
+                if owner is not None and owner.name == MAIN and (owner.steps or not prompted):
                     return owner
 
         # 4. The prompt opens the next turn, if the open one is used up. While it has steps left,
