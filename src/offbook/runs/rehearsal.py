@@ -384,7 +384,8 @@ class Rehearsal:
             emit_failure(self._hub, error)
             raise
         # A value that is no text may have an address in its `repr`: its type is enough.
-        shown = output if output is None or isinstance(output, str) else type(output).__name__
+        known = output is None or isinstance(output, str)
+        shown = output if known else {"type": type(output).__name__}
         self._hub.emit(RUN_END, {"ok": True, "output": shown})
         return first, self._last_seq, output
 

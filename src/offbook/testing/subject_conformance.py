@@ -61,6 +61,11 @@ class SubjectConformance:
         reached = any(FIRST_PROMPT in text for text in texts)
         expect(reached, "the request must contain the prompt", texts)
 
+    def test_a_prompt_returns_the_answer_of_the_agent(self) -> None:
+        with Rehearsal(self.subject()) as rehearsal:
+            run = rehearsal.run(when(FIRST_PROMPT, [say("Hello.")]))
+        expect(run.output is not None, "prompt() must return the agent's answer", run.output)
+
     def test_a_tool_call_is_recorded_with_its_result(self) -> None:
         tool, params = self.call()
         with Rehearsal(self.subject(), allow_unused_mocks=True) as rehearsal:
