@@ -428,8 +428,9 @@ class Rehearsal:
         except Exception as error:
             failure = self._failure
             if failure is None and self._wiring.refused:
-                # The agent failed because its connection was blocked: that is the cause.
-                raise self._wiring.refused[0]  # noqa: B904 - it is in the chain of the agent's error
+                # The agent failed because its connection was blocked: that is the cause. It names
+                # the place, so the frames of the framework around it would only hide it.
+                raise self._wiring.refused[0].with_traceback(None) from None
             if failure is None or failure is error:
                 raise
             raise failure from error

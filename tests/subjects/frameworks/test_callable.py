@@ -112,6 +112,20 @@ def test_a_network_connection_fails_the_run_with_its_location():
     assert refusal.value.where.endswith("in connect")
 
 
+def test_a_refused_connection_is_reported_without_the_frames_of_the_libraries():
+    def framework(prompt: str) -> None:
+        try:
+            connect(prompt)
+        except IsolationError as error:
+            raise RuntimeError("the request failed") from error
+
+    with drive(framework) as rehearsal, pytest.raises(IsolationError) as refusal:
+        rehearsal.run(SCRIPT)
+    assert refusal.value.__cause__ is None
+    assert refusal.value.__suppress_context__
+    assert not any(entry.name in {"framework", "connect"} for entry in refusal.traceback)
+
+
 def test_a_refused_connection_that_is_ignored_is_a_python_warning():
     with drive(connect_and_ignore_errors) as rehearsal:
         with pytest.warns(OffbookWarning, match=r"offbook\.invalid:443"):
