@@ -39,6 +39,7 @@ from offbook.trace.recorder import KeptEvents, Recorder
 if TYPE_CHECKING:
     from types import FrameType
 
+    from offbook.errors import ConnectionBlocked
     from offbook.exchange.model import Request
     from offbook.subjects.session.session import AgentSession
     from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
@@ -184,6 +185,7 @@ class Rehearsal:
         allow: Iterable[str] = (),
         tool_aliases: Mapping[str, str | ToolAlias] | None = None,
         lenient: Iterable[str] = (),
+        serve: bool = False,
     ) -> None:
         self.subject = subject
         if source is not None and (
@@ -217,6 +219,7 @@ class Rehearsal:
             allow=allow,
             tool_aliases=tool_aliases,
             lenient=lenient,
+            serve=serve,
         )
         self._runs: list[Run] = []
         self._opened = False
@@ -427,10 +430,12 @@ class Rehearsal:
                 output = await self.subject.prompt(text)
         except Exception as error:
             failure = self._failure
-            if failure is None and self._wiring.refused:
-                # The agent failed because its connection was blocked: that is the cause. It names
-                # the place, so the frames of the framework around it would only hide it.
-                raise self._wiring.refused[0].with_traceback(None) from None
+            if failure is None and (refused := self._wiring.refused):
+                # The connection whose refusal ended the agent; it may have survived others. The
+                # refusal names the place, and the frames of the libraries would only hide it.
+                if (fatal := _find_in_chain(error, refused)) is not None:
+                    raise fatal.with_traceback(None) from None
+                error.add_note(f"before, a connection was refused: {refused[-1]}")
             if failure is None or failure is error:
                 raise
             raise failure from error
@@ -553,6 +558,21 @@ class Rehearsal:
         if self._folder is None:
             self._folder = make_temp_folder()
         return self._folder
+
+
+def _find_in_chain(
+    error: BaseException, refused: Iterable[ConnectionBlocked]
+) -> ConnectionBlocked | None:
+    """Return the refusal that an error is the consequence of."""
+    by_id = {id(refusal): refusal for refusal in refused}
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        if id(cause) in by_id:
+            return by_id[id(cause)]
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def _to_path(value: object, option: str) -> Path:
