@@ -172,6 +172,12 @@ async def test_a_scripted_provider_error_does_not_fail_the_run():
     assert (await agent.ask()).text == "c"
 
 
+@pytest.mark.parametrize("write", [say, think])
+def test_a_lone_surrogate_in_a_text_is_refused_where_it_is_written(write: Any):
+    with pytest.raises(PlaybookError, match=r"the text has a lone surrogate, '\\ud83d'"):
+        write("smile \ud83d")
+
+
 def test_a_then_whose_result_is_dropped_fails_before_the_run():
     action = call("a")
     turn = when("x", [action, say("ok")])

@@ -252,12 +252,24 @@ def say(text: str, *, stop: StopReason = "stop") -> Say:
     """Let the model say `text`; most agents stop at a text without a tool call."""
     if not isinstance(text, str):
         raise PlaybookError(f"say() takes a string, not {type(text).__name__}", hint='say("Done.")')
+    _check_text(text, "say()")
     if stop not in get_args(StopReason):  # a playbook is often written without a type checker
         raise PlaybookError(
             f"unknown stop reason: say(stop={stop!r})",
             hint=did_you_mean(str(stop), get_args(StopReason)),
         )
     return Say(text, stop)
+
+
+def _check_text(text: str, where: str) -> None:
+    """Raise for a text that no provider could send."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PlaybookError(
+            f"{where}: the text has a lone surrogate, {text[error.start]!r}, which is not UTF-8",
+            hint="remove it, or write the whole character",
+        ) from None
 
 
 @explain_call
@@ -267,6 +279,7 @@ def think(text: str) -> Think:
         raise PlaybookError(
             f"think() takes a string, not {type(text).__name__}", hint='think("Let me see.")'
         )
+    _check_text(text, "think()")
     return Think(text)
 
 
