@@ -139,6 +139,7 @@ class TraceTree:
         # Open calls by id; None once the node is drawn and can take no more children.
         self._calls: dict[str, Node | None] = {}
         self._blocked: set[str] = set()
+        self._changed_ids: dict[str, str] = {}
         self._handlers = {
             RUN_START: self._on_run_start,
             RUN_END: self._on_run_end,
@@ -278,6 +279,13 @@ class TraceTree:
 
     def _on_request(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         """Render the user messages that are new in a request; the others are drawn already."""
+        for ours, theirs in data.get("metadata", {}).get("call_ids", {}).items():
+            if self._changed_ids.get(ours) != theirs:
+                self._changed_ids[ours] = theirs
+                ids = StyledText(_escape(f"{ours} became {theirs}"))
+                yield from self._attach(
+                    Node(StyledText("the client changed an id: ", "faint"), ids)
+                )
         for message in data.get("new", ()):
             text = _join_texts(message.get("blocks", ()))
             if message.get("role") != "user" or text == self._prompt:

@@ -125,7 +125,7 @@ class TracedSource:
                 digests.popitem(last=False)
 
     def _emit_results(self, request: Request) -> None:
-        for result in (r for message in request.new_messages for r in message.results):
+        for result in request.results:
             name, step = self._calls.pop(result.call_id, (None, 0))
             if name is not None:  # else the result of an earlier conversation
                 mocked = name in self._mocked

@@ -31,11 +31,12 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class Call(msgspec.Struct, frozen=True):
-    """The model calls a tool."""
+    """The model calls a tool. The agent must send its result back, unless it is `unanswered`."""
 
     tool: str
     params: Params | LateParams
     callbacks: tuple[Callback, ...] = ()
+    unanswered: bool = False
 
     def then(self, callback: Callback) -> Call:
         """Pass the tool's result to `callback` when it arrives; an exception fails the run.
@@ -46,6 +47,11 @@ class Call(msgspec.Struct, frozen=True):
             raise PlaybookError(
                 f"call({self.tool!r}, …).then() takes a function of the result",
                 hint=f"write call({self.tool!r}, …).then(lambda result: …)",
+            )
+        if self.unanswered:
+            raise PlaybookError(
+                f"call({self.tool!r}, …, unanswered=True) has no result to pass to .then()",
+                hint="remove unanswered=True, or .then(…)",
             )
         return msgspec.structs.replace(self, callbacks=(*self.callbacks, callback))
 
@@ -156,25 +162,29 @@ def when(text: str, actions: Actions) -> Turn:
 
 
 @explain_call
-def call(tool: str, params: Params | LateParams | None = None) -> Call:
-    """Let the model call `tool`. A function as `params` is called when the step is reached."""
+def call(tool: str, params: Params | LateParams | None = None, *, unanswered: bool = False) -> Call:
+    """Let the model call `tool`. A function as `params` is called when the step is reached.
+
+    The run fails if the result never comes back. `unanswered=True` is for a call with which the
+    agent ends, such as that of an output tool.
+    """
     if not isinstance(tool, str) or not tool:
         raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
     if params is None:
-        return Call(tool, {})
+        return Call(tool, {}, unanswered=unanswered)
     if callable(params):
         if not _accepts(params, 0):
             raise PlaybookError(
                 f"the function in call({tool!r}, …) must not take arguments",
                 hint=f"write call({tool!r}, lambda: {{…}}); it can read variables set in .then()",
             )
-        return Call(tool, params)
+        return Call(tool, params, unanswered=unanswered)
     if not isinstance(params, Mapping):
         raise PlaybookError(
             f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
             hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
         )
-    return Call(tool, check_params(params, tool))
+    return Call(tool, check_params(params, tool), unanswered=unanswered)
 
 
 def check_params(params: Mapping[Any, Any], tool: str) -> Params:

@@ -215,12 +215,20 @@ def unfinished_error(
     )
 
 
-def missing_result_error(step: Step) -> ScriptUnfinished:
-    """Return the error for a `.then()` whose tool result never arrived."""
+def missing_result_error(step: Step, call: Call, got: str) -> ScriptUnfinished:
+    """Return the error for a call whose result no request had; `got` came in its place."""
     return ScriptUnfinished(
-        f"the result of step {step} never arrived, so its .then() did not run",
+        f"the result of call {call.tool} never came back"
+        + (", so its .then() did not run" if call.callbacks else ""),
         where=step.location,
-        hint="  fix: end the turn with say(…), so that the agent reports its results",
+        hint="\n".join(
+            (
+                f"  expected: a request with the result of step {step}",
+                f"  got: {got or 'no request has it'}",
+                "  fix: let the agent run the tool and send the result with its next request; if",
+                f"    it ends with this call, write call({call.tool!r}, …, unanswered=True)",
+            )
+        ),
     )
 
 

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from offbook.errors import ModelError, PlaybookError, ScriptMismatch, ScriptUnfinished, did_you_mean
-from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, to_json
-from offbook.exchange.model import Reply, StopReason, Usage
+from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, ToolResult, to_json
+from offbook.exchange.model import Reply, StopReason, Usage, make_call_id
 from offbook.secrets import hide_secrets
 from offbook.sources.playbook.actions import (
     Action,
@@ -60,6 +62,15 @@ class _ScriptQueue:
         return self.last is not None and isinstance(self.last.actions[-1], Fail)
 
 
+class _AwaitedResult(msgspec.Struct):
+    """A call whose result has not come back yet; `got` tells what came in its place."""
+
+    step: Step
+    action: Call
+    queue: _ScriptQueue
+    got: str = ""
+
+
 class Playbook:
     """The scripted model: a `ModelSource` that answers requests with its steps, in order.
 
@@ -70,7 +81,8 @@ class Playbook:
         reply = await playbook.reply(request)       # the call of `refund`
 
     The result of a tool call arrives in the agent's next request, in process and over the wire
-    alike. `.then()` callbacks and late-bound parameters therefore work the same in both.
+    alike. `.then()` callbacks and late-bound parameters therefore work the same in both. A call
+    whose result never arrives leaves the script unfinished.
 
     A request after the last step raises `ScriptExhausted`; with `strict=False` it is answered
     with "[PLAYBOOK EXHAUSTED]" instead.
@@ -93,7 +105,7 @@ class Playbook:
         self._abandoned: list[_ScriptQueue] = []
         # Only with `follow_prompts`: the queue that made each tool call.
         self._call_queues: dict[str, _ScriptQueue] = {}
-        self._awaited_results: dict[str, tuple[Step, Call]] = {}
+        self._awaited_results: dict[str, _AwaitedResult] = {}
         self._main_system: str | None = None
         self._step_count = 0
         self._call_count = 0
@@ -180,14 +192,16 @@ class Playbook:
     @property
     def pending(self) -> bool:
         """True while the open turn has a step left or waits for a tool result."""
-        return bool(self._queue.steps or self._awaited_results)
+        return bool(self._queue.steps) or any(
+            awaited.queue is self._queue for awaited in self._awaited_results.values()
+        )
 
     def unfinished(self) -> ScriptUnfinished | None:
         """Return the error for a script that was not played to its end, or None."""
         if remaining := self.remaining_steps:
             return unfinished_error(remaining, self.consumed, self._queue.last)
-        for step, _ in self._awaited_results.values():
-            return missing_result_error(step)
+        for awaited in self._awaited_results.values():
+            return missing_result_error(awaited.step, awaited.action, awaited.got)
         return None
 
     async def reply(self, request: Request, /) -> Reply:
@@ -246,11 +260,10 @@ class Playbook:
         # 4. Following prompts: a tool result belongs to the conversation that made the call, so
         #    that conversations in parallel get their own steps.
         new_messages = request.new_messages
-        for message in new_messages:
-            for result in message.results:
-                owner = self._call_queues.pop(result.call_id, None)
-                if owner is not None:
-                    return owner
+        for result in request.results:
+            owner = self._call_queues.pop(result.call_id, None)
+            if owner is not None:
+                return owner
 
         # 5. The open turn has steps left. A flattened tool result or a reminder is a user message
         #    too, so only the exact prompt of the next turn ends it early. Not after an error, as
@@ -282,18 +295,23 @@ class Playbook:
         return queue
 
     async def _run_callbacks(self, request: Request) -> None:
-        """Pass the tool results in a request to the `.then()` callbacks that wait for them."""
-        results = {
-            result.call_id: result
-            for message in request.new_messages
-            for result in message.results
-            if result.call_id in self._awaited_results
-        }
+        """Note the tool results in a request, and pass them to the `.then()` callbacks."""
+        results: dict[str, ToolResult] = {}
+        for result in request.results:
+            awaited = self._awaited_results.get(result.call_id)
+            if awaited is None:
+                continue
+            # The id alone is not enough: the agent may have changed the call in its history.
+            if result.name in {"", awaited.action.tool}:
+                results[result.call_id] = result
+            else:
+                awaited.got = f"the result of a call of {result.name!r} with the same id"
         # In the order of the calls: some clients report the call that ended first.
         for call_id in [call_id for call_id in self._awaited_results if call_id in results]:
-            step, action = self._awaited_results.pop(call_id)
+            awaited = self._awaited_results.pop(call_id)
+            step = awaited.step
             try:
-                for callback in action.callbacks:
+                for callback in awaited.action.callbacks:
                     outcome = callback(results[call_id])
                     if isawaitable(outcome):
                         await outcome
@@ -320,9 +338,9 @@ class Playbook:
                             hint=did_you_mean(tool, request.tool_names),
                         )
                     self._call_count += 1
-                    call = ToolCall(f"playbook-tc-{self._call_count}", tool, dict(params))
-                    if action.callbacks:
-                        self._awaited_results[call.id] = (step, action)
+                    call = ToolCall(make_call_id(request, self._call_count), tool, dict(params))
+                    if not action.unanswered:
+                        self._awaited_results[call.id] = _AwaitedResult(step, action, queue)
                     if self._follow_prompts:
                         self._call_queues[call.id] = queue
                     blocks.append(call)

@@ -164,6 +164,7 @@ class Endpoint:
         try:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)
+            request = self._conversations.restore_call_ids(request)
 
             # 3. A retry gets the response that the client missed, and takes no further step.
             if self._undelivered or RETRY_HEADER in http_request.headers:
