@@ -19,7 +19,7 @@ import click
 import msgspec
 
 from offbook import errors
-from offbook.checks.registry import ASSERTIONS
+from offbook.checks.registry import ASSERTIONS, assertion_class
 from offbook.surfaces.capabilities import CAPABILITIES
 from offbook.surfaces.cli import all_commands
 from offbook.surfaces.cli import offbook as command_line
@@ -141,7 +141,8 @@ def assertions_page() -> Iterator[str]:
     yield "The assertions of scenario files, of `offbook workspace assert` and of the MCP tool "
     yield "`test_assert`. Each is a mapping with a `type`. A value that the trace does not contain "
     yield "gives the verdict *no data*, which fails."
-    for name, kind in ASSERTIONS.items():
+    for name in ASSERTIONS:
+        kind = assertion_class(name)
         yield ""
         yield f"## `{name}`"
         yield ""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from offbook.checks.registry import ASSERTIONS, parse_assertion
+from offbook.checks.registry import ASSERTIONS, assertion_class, parse_assertion
 from offbook.yaml_files import parse_yaml
 
 ROOT = Path(__file__).parents[2]
@@ -26,4 +26,4 @@ def test_every_assertion_type_has_an_example():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_assertion_example_is_parsed_as_its_type(name: str):
-    assert isinstance(parse_assertion(parse_yaml(EXAMPLES[name])), ASSERTIONS[name])
+    assert isinstance(parse_assertion(parse_yaml(EXAMPLES[name])), assertion_class(name))

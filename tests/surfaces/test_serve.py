@@ -295,7 +295,7 @@ def test_a_signal_stops_the_run_and_its_daemons(shop: Path, number: int):
 
 def test_a_cassette_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
     cassette = shop.with_name("cassette.yaml")
-    source = Playbook(follow_prompts=True)
+    source = Playbook()
     source.load(when("Refund", [say("As it was.")]))
     with Server() as server, Recording(source, cassette) as recording:
         url = f"{server.mount(recording).openai}/chat/completions"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from offbook.checks.judge import Evaluation
-from offbook.checks.registry import ASSERTIONS as ASSERTION_TYPES
+from offbook.checks.registry import assertion_class
 from offbook.surfaces.mcp_server import describe_tools
 from offbook.trace.inspection import EventFilter, RecordPage, TimelineEntry, TraceSummary
 from offbook.workflows.mock_backend import MockResponse
@@ -131,7 +131,7 @@ def test_a_tool_result_has_the_documented_fields(name: str):
 
 @pytest.mark.parametrize("name", ASSERTIONS)
 def test_an_assertion_has_the_documented_fields(name: str):
-    assert set(ASSERTIONS[name].split()) <= set(ASSERTION_TYPES[name].__struct_encode_fields__)
+    assert set(ASSERTIONS[name].split()) <= set(assertion_class(name).__struct_encode_fields__)
 
 
 @pytest.mark.parametrize("struct", STRUCTS)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from offbook.checks.alignment import AlignedRow, render_rows
 from offbook.checks.context import CheckContext, NoData, Requirement
 from offbook.errors import OffbookError, UsageError
 from offbook.trace.agent_output import truncate_texts
@@ -15,6 +14,8 @@ from offbook.trace.events import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from offbook.checks.alignment import AlignedRow
 
 # A verdict is an event of the trace: it quotes a file or an output, it does not copy it.
 MAX_TEXT = 20_000
@@ -68,6 +69,8 @@ class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             return Verdict(self.title, "error", f"the trace has a malformed event: {error!r}")
         message, extra = result.message, result.context
         if result.rows and not result.ok:
+            from offbook.checks.alignment import render_rows  # for failures only
+
             table = render_rows(result.rows)
             heading = message if message.endswith("?") else f"{message}:"
             # The table is part of the message for people and a list of lines for programs.

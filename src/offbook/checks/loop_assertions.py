@@ -6,7 +6,6 @@ from collections import Counter
 from itertools import pairwise
 from typing import ClassVar
 
-from offbook.checks.alignment import align_in_order, align_names
 from offbook.checks.assertion import (
     Assertion,
     AssertionResult,
@@ -104,6 +103,8 @@ class EventSequence(Assertion, frozen=True, tag="event_sequence"):
         for number, pattern in enumerate(expected):
             match = next((at for at, topic in published if topic_matches(pattern, topic)), None)
             if match is None:
+                from offbook.checks.alignment import align_names  # for failures only
+
                 after = f" after {expected[number - 1]!r}" if number else ""
                 message = f"{pattern!r} was not published{after}"
                 limit = (pairs[-1][0] if pairs else 0) + MAX_SHOWN
@@ -160,6 +161,8 @@ class HatSequence(Assertion, frozen=True, tag="hat_sequence"):
         hats = _hat_history(context)
         if hats == expected:
             return AssertionResult(True, expected, hats)
+        from offbook.checks.alignment import align_in_order, align_names  # for failures only
+
         # The alignment takes time and memory of actual x expected.
         shown = hats[: len(expected) + MAX_SHOWN]
         pairs = align_in_order(len(shown), len(expected), lambda a, e: shown[a] == expected[e])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.checks import file_assertions, loop_assertions, run_assertions, tool_assertions
+from offbook.capability import load
 from offbook.checks.assertion import Assertion
 from offbook.checks.collectors import Termination
 from offbook.errors import UsageError, did_you_mean
@@ -18,36 +18,39 @@ if TYPE_CHECKING:
 
     from offbook.checks.context import CheckContext
 
-# By the `type` that users write. The order is the order of the documentation.
-ASSERTIONS: dict[str, type[Assertion]] = {
-    str(kind.__struct_config__.tag): kind
-    for kind in (
-        run_assertions.ExitCode,
-        loop_assertions.TerminationReason,
-        loop_assertions.Iterations,
-        run_assertions.Duration,
-        run_assertions.CostWithin,
-        file_assertions.FileExists,
-        file_assertions.FileContains,
-        file_assertions.FileNotContains,
-        file_assertions.ScratchpadContains,
-        file_assertions.SnapshotMatches,
-        loop_assertions.EventOccurred,
-        loop_assertions.EventSequence,
-        loop_assertions.EventCount,
-        loop_assertions.NoEvent,
-        loop_assertions.HatSequence,
-        loop_assertions.HatTransition,
-        loop_assertions.IterationCount,
-        run_assertions.StdoutContains,
-        run_assertions.StderrContains,
-        tool_assertions.ToolSequence,
-        tool_assertions.ToolCalled,
-        tool_assertions.ToolNever,
-        tool_assertions.ToolBefore,
-        tool_assertions.ToolStatus,
-    )
+# Classes by the `type` that users write, in the order of the documentation. A module is imported
+# when one of its assertions is used.
+ASSERTIONS = {
+    "exit_code": "offbook.checks.run_assertions:ExitCode",
+    "termination_reason": "offbook.checks.loop_assertions:TerminationReason",
+    "iterations": "offbook.checks.loop_assertions:Iterations",
+    "duration": "offbook.checks.run_assertions:Duration",
+    "cost_within": "offbook.checks.run_assertions:CostWithin",
+    "file_exists": "offbook.checks.file_assertions:FileExists",
+    "file_contains": "offbook.checks.file_assertions:FileContains",
+    "file_not_contains": "offbook.checks.file_assertions:FileNotContains",
+    "scratchpad_contains": "offbook.checks.file_assertions:ScratchpadContains",
+    "snapshot_matches": "offbook.checks.file_assertions:SnapshotMatches",
+    "event_occurred": "offbook.checks.loop_assertions:EventOccurred",
+    "event_sequence": "offbook.checks.loop_assertions:EventSequence",
+    "event_count": "offbook.checks.loop_assertions:EventCount",
+    "no_event": "offbook.checks.loop_assertions:NoEvent",
+    "hat_sequence": "offbook.checks.loop_assertions:HatSequence",
+    "hat_transition": "offbook.checks.loop_assertions:HatTransition",
+    "iteration_count": "offbook.checks.loop_assertions:IterationCount",
+    "stdout_contains": "offbook.checks.run_assertions:StdoutContains",
+    "stderr_contains": "offbook.checks.run_assertions:StderrContains",
+    "tool_sequence": "offbook.checks.tool_assertions:ToolSequence",
+    "tool_called": "offbook.checks.tool_assertions:ToolCalled",
+    "tool_never": "offbook.checks.tool_assertions:ToolNever",
+    "tool_before": "offbook.checks.tool_assertions:ToolBefore",
+    "tool_status": "offbook.checks.tool_assertions:ToolStatus",
 }
+
+
+def assertion_class(name: str) -> type[Assertion]:
+    """Return the class of a `type`."""
+    return load(ASSERTIONS[name])
 
 
 def parse_assertion(raw: object, where: str = "") -> Assertion:
@@ -62,10 +65,10 @@ def parse_assertion(raw: object, where: str = "") -> Assertion:
         raise UsageError(f"expected an assertion as a dict, got {type(raw).__name__}", where=where)
     fields = dict(cast("Mapping[str, Any]", raw))
     name = fields.pop("type", None)
-    kind = ASSERTIONS.get(name) if isinstance(name, str) else None
-    if kind is None:
+    if not isinstance(name, str) or name not in ASSERTIONS:
         message = f"unknown assertion type {name!r}" if name else "an assertion needs a type"
         raise UsageError(message, where=where, hint=did_you_mean(str(name), ASSERTIONS))
+    kind = assertion_class(name)
     try:
         return msgspec.convert(fields | {"type": name}, kind)
     except msgspec.ValidationError as error:

@@ -41,8 +41,11 @@ class AuditHook:
         # replaced, never changed in place: the hook reads it in any thread, without the lock
         self._handlers: dict[str, tuple[AuditHandler, ...]] = {}
 
-    def watch(self, events: Iterable[str], handler: AuditHandler) -> Callable[[], None]:
-        """Call `handler` before each of these events; return a function that stops it."""
+    def watch(self, events: Iterable[str], handler: AuditHandler) -> Callable[[], bool]:
+        """Call `handler` before each of these events; return a function that stops it.
+
+        That function returns False if the handler was removed in another way before.
+        """
         names = frozenset(events)
         with self._lock:
             self._handlers = self._handlers | {
@@ -59,16 +62,19 @@ class AuditHook:
 
                 sys.addaudithook(hook)
 
-        def stop() -> None:
+        def stop() -> bool:
             with self._lock:
                 remaining: dict[str, tuple[AuditHandler, ...]] = {}
+                removed = 0
                 for name, handlers in self._handlers.items():
                     left = list(handlers)
                     if name in names and handler in left:
                         left.remove(handler)  # once: a handler can be added twice
+                        removed += 1
                     if left:
                         remaining[name] = tuple(left)
                 self._handlers = remaining
+                return removed == len(names)
 
         return stop
 

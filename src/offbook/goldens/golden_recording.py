@@ -72,11 +72,9 @@ async def record(
     steps, observation = await play_scenario(registry.find(component), definition)
     if not steps:
         raise UsageError(f"the scenario {name!r} has no steps to record")
-    # a state may contain objects that JSON cannot represent
-    state = msgspec.to_builtins(observation.state, enc_hook=repr)
     # null means "not compared" in a fixture, so it is not recorded
     expect = {"events": observation.events}
-    expect |= {key: value for key, value in state.items() if value is not None}
+    expect |= {key: value for key, value in observation.state.items() if value is not None}
     now = datetime.fromtimestamp(clock.millis() / 1000, UTC)
     metadata = {
         "recordedAt": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

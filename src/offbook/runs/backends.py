@@ -23,16 +23,14 @@ import msgspec
 from offbook.errors import DeadlineExceeded, UsageError, did_you_mean
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
-from offbook.exchange.providers import client_env
 from offbook.exchange.tool_aliases import AliasedSource, ToolAliases
 from offbook.runs.wiring import serve_source
-from offbook.subjects.clis.cli import CliAgent
-from offbook.subjects.process import isolated_env, run_process
 from offbook.trace.events import Verdict
 from offbook.trace.instrument import TracedSource
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
+    from offbook.subjects.clis.cli import CliAgent
     from offbook.subjects.subject import RunContext
     from offbook.trace.hub import Hub
 
@@ -96,6 +94,8 @@ class CommandBackend:
     def __init__(
         self, command: Sequence[str], cwd: Path, home: Path, env: Mapping[str, str], hub: Hub
     ) -> None:
+        from offbook.subjects.process import isolated_env
+
         self._command = list(command)
         self._cwd = cwd
         self._env = isolated_env(home, env)
@@ -103,6 +103,8 @@ class CommandBackend:
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
         """Return the command's output."""
+        from offbook.subjects.process import run_process
+
         command = [word.replace("{prompt}", prompt) for word in self._command]
         stdin = b"" if command != self._command else prompt.encode()
         env = {**self._env, "OFFBOOK_HAT": hat}
@@ -127,6 +129,8 @@ class _ClientBackend:
         self._env = env
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
+        from offbook.subjects.clis.cli import CliAgent
+
         env = {**self._env, "OFFBOOK_HAT": hat}
         cli = self._client(env=env, deadline=deadline, codes=ANY_EXIT_CODE)
         try:
@@ -264,6 +268,8 @@ class BackendFactory:
 
     def _start(self, context: RunContext) -> Backend:
         """Return the backend that starts a process for each turn."""
+        from offbook.exchange.providers import client_env
+
         model_env = client_env(context.endpoint) if context.endpoint else {}
         # The real key and base URL stay here: they belong to `Live`, which calls the provider.
         own = {name: value for name, value in self._config.env.items() if name not in model_env}

@@ -16,11 +16,6 @@ import msgspec
 
 from offbook.errors import RunError, UsageError
 from offbook.exchange.providers import add_client_arguments
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.replay import Cassette
-from offbook.sources.mocks.mock_file import lint_mocks
-from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.playbook import Playbook
 from offbook.sources.server.server import Server
 from offbook.subjects.process import INTERRUPTED, run_foreground
 from offbook.trace.events import RUN_END, RUN_START
@@ -30,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.exchange.model import ModelSource
-    from offbook.sources.cassette.recording import RecordingSummary
-    from offbook.sources.cassette.replay import ReplaySummary
+    from offbook.sources.cassette.recording import Recording, RecordingSummary
+    from offbook.sources.cassette.replay import Cassette, ReplaySummary
     from offbook.sources.mocks.mock_recording import MockRecording
     from offbook.sources.server.endpoint import Endpoint, Pacing
     from offbook.trace.hub import Hub
@@ -184,14 +179,18 @@ class Service:
         # After another error, an unused rest is its consequence.
         if strict and not failures:
             for _, source in self._runs.values():
-                if not isinstance(source, (Mocks, Playbook, Cassette)):
-                    continue
-                if unfinished := source.unfinished():
-                    failures.append(unfinished)
+                # Playbooks, mocks and cassettes end; a live model does not.
+                unfinished: Callable[[], BaseException | None] | None
+                unfinished = getattr(source, "unfinished", None)
+                if unfinished is not None and (rest := unfinished()) is not None:
+                    failures.append(rest)
         return [*failures, *self._hub.errors]
 
     def warnings(self, *, after_run: bool = False) -> list[str]:
         """Return the lint messages of mocks; after a run, unused mocks are reported as well."""
+        from offbook.sources.mocks.mock_file import lint_mocks
+        from offbook.sources.mocks.mocks import Mocks
+
         _, source = self._runs[""]
         if not isinstance(source, Mocks):
             return []

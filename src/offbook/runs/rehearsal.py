@@ -25,7 +25,7 @@ from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.sources.playbook import Playbook, Role, Turn, list_called_tools, validate
-from offbook.subjects.subject import Subject
+from offbook.subjects.subject import SendsPrompts, Subject
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.query import Events
@@ -201,7 +201,11 @@ class Rehearsal:
         return self.subject
 
     def run(self, *script: Script) -> Run:
-        """Run these turns (with another source than a playbook: these prompts)."""
+        """Run these turns and roles (with another source than a playbook: these prompts).
+
+        The agent is prompted with the text of each turn. A turn whose text the agent sends itself
+        is not prompted again.
+        """
         self._raise_if_disposed()
         run = Run(self._run(script), lambda: self.events)
         # Runs that were awaited need no reminder at the end.
@@ -289,12 +293,13 @@ class Rehearsal:
             for prompt in prompts:
                 if isinstance(prompt, str):
                     await self._prompt(prompt)
-                    continue
-                self.playbook.open(prompt)
-                await self._prompt(prompt.text)
-                # A turn that is not finished fails here, not after all the others.
-                if self.playbook.pending and self._auto_assert:
-                    self._raise_if_failed()
+                # The agent may have prompted itself with the text of this turn.
+                elif self.playbook.next_turn is prompt:
+                    self.playbook.open(prompt)
+                    await self._prompt(prompt.text)
+                    # A turn that is not finished fails here, not after all the others.
+                    if self.playbook.pending and self._auto_assert:
+                        self._raise_if_failed()
             await self._hub.idle()
             self._raise_if_failed()
         except BaseException as error:
@@ -324,15 +329,20 @@ class Rehearsal:
             return [item for item in script if isinstance(item, str)]
         items = [item for item in script if not isinstance(item, str)]
         turns = [item for item in items if isinstance(item, Turn)]
-        if not turns:
-            raise PlaybookError("the script has no turn", hint='write run(when("…", […]))')
+        takes_prompt = not isinstance(self.subject, SendsPrompts) or self.subject.takes_prompt
+        if not turns and (takes_prompt or not items):
+            raise PlaybookError(
+                f"the script has no turn, and {self.subject.name} needs a prompt",
+                hint='add when("the prompt", []) if the roles answer all requests',
+            )
         tools = self.subject.tools()
         if (aliased := self._wiring.aliased) is not None:
             aliased.activate(list_called_tools(items))
             tools = None if tools is None else {*tools, *aliased.aliases}
         validate(items, tools=tools, commands=self.subject.commands())
         self.playbook.load(*items)
-        return [*turns]
+        # Without a parameter for the prompt the program runs once, and its own prompts open turns.
+        return [*turns] if takes_prompt else [""]
 
     async def _prompt(self, text: str) -> None:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""

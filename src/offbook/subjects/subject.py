@@ -138,3 +138,13 @@ class HasMockedTools(Protocol):
     def mocked(self) -> Collection[str]:
         """The names of the mocked tools."""
         ...
+
+
+@runtime_checkable
+class SendsPrompts(Protocol):
+    """A subject that may send all prompts itself, such as a `main` function."""
+
+    @property
+    def takes_prompt(self) -> bool:
+        """False if it ignores the text of `prompt`, and runs once for the whole script."""
+        ...

@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from offbook.checks.judge import JUDGE_HAT
 from offbook.checks.registry import parse_assertion
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, find_line, parse_json, read_text
@@ -65,7 +64,7 @@ class EvaluateStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     judge: str = ""
     judge_backend: str = ""
     judge_command: tuple[str, ...] = ()
-    judge_preset: str = JUDGE_HAT
+    judge_preset: str = "judge"
     judge_model: str = ""
     tested_model: str = ""
     chain_of_thought: bool = True

@@ -19,16 +19,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from offbook.checks.file_assertions import SnapshotMatches
-from offbook.checks.registry import parse_assertion
-from offbook.checks.snapshot import SNAPSHOT_FOLDER
 from offbook.errors import OffbookError, UsageError
 from offbook.files import copy_atomic, write_atomic
 from offbook.reports.report import Attempt, Case, Suite, collect_suite
 from offbook.trace.reader import Trace
 from offbook.workflows.loop_tools import record, run
 from offbook.workflows.scenario import FailureKind, RetryPolicy, Scenario, slug
-from offbook.workflows.snapshots import PENDING_SUFFIX, in_ci
 from offbook.workflows.tools import CheckResult, check, cleanup, find_report, report, setup
 from offbook.workflows.workspace import CASSETTES, Workspace, Workspaces
 
@@ -194,12 +190,17 @@ async def _run_attempt(
     try:
         workspace = Workspaces().find(workspace_id)
         if scenario.snapshots:
-            _copy_approved_snapshots(scenario, workspace)
+            from offbook.workflows.snapshots import copy_approved
+
+            copy_approved(Path(scenario.snapshots), workspace)
         outcome = await _run_loop(scenario, workspace, recording=recording)
         approved = scenario.snapshots or "FOLDER, with `snapshots: FOLDER` in the scenario"
         attempt.checked = check(workspace_id, scenario.assertions, approved=approved)
-        if scenario.snapshots and not in_ci():
-            _copy_pending_snapshots(scenario, workspace)
+        if scenario.snapshots:
+            from offbook.workflows.snapshots import copy_pending, in_ci
+
+            if not in_ci():
+                copy_pending(scenario.assertions, workspace, Path(scenario.snapshots))
         if scenario.evaluate is not None:
             # Few scenarios have a judge, and its imports take as long as a mocked run.
             from offbook.workflows.evaluation import evaluate
@@ -275,26 +276,6 @@ async def _run_loop(scenario: Scenario, workspace: Workspace, *, recording: bool
         ) from error
     limits = {name: options[name] for name in ("task", "max_iterations", "max_runtime_secs")}
     return await run(workspace.id, backend="replay", cassette=cassette.stem, **limits)
-
-
-def _copy_approved_snapshots(scenario: Scenario, workspace: Workspace) -> None:
-    for path in Path(scenario.snapshots).glob("*.json"):
-        if not path.name.endswith(PENDING_SUFFIX):
-            copy_atomic(path, workspace.resolve(f"{SNAPSHOT_FOLDER}/{path.name}"))
-
-
-def _copy_pending_snapshots(scenario: Scenario, workspace: Workspace) -> None:
-    """Copy pending snapshots next to the approved ones, and remove those that now match."""
-    for assertion in map(parse_assertion, scenario.assertions):
-        if not isinstance(assertion, SnapshotMatches):
-            continue
-        name = f"{assertion.snapshot_id}{PENDING_SUFFIX}"
-        pending = workspace.resolve(f"{SNAPSHOT_FOLDER}/{name}")
-        target = Path(scenario.snapshots) / name
-        if pending.is_file():
-            copy_atomic(pending, target)
-        else:
-            target.unlink(missing_ok=True)
 
 
 def find_failure(

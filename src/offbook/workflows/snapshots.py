@@ -14,10 +14,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from offbook.checks.file_assertions import SnapshotMatches
+from offbook.checks.registry import parse_assertion
 from offbook.checks.snapshot import (
     SNAPSHOT_FOLDER,
     Snapshot,
@@ -27,12 +29,9 @@ from offbook.checks.snapshot import (
     redact_snapshot,
 )
 from offbook.errors import FormatError, UsageError, did_you_mean
-from offbook.files import write_atomic
+from offbook.files import copy_atomic, write_atomic
 from offbook.trace.redaction import Redaction
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
-
-if TYPE_CHECKING:
-    from offbook.checks.file_assertions import SnapshotMatches
 
 INITIAL, CURRENT = "initial", "current"  # after the setup; now
 PENDING_SUFFIX = ".pending.json"
@@ -147,6 +146,26 @@ class ReviewResult(msgspec.Struct, frozen=True):
 def in_ci() -> bool:
     """Return whether the environment variable CI is set."""
     return os.environ.get("CI", "").lower() not in FALSE_WORDS
+
+
+def copy_approved(folder: Path, workspace: Workspace) -> None:
+    """Copy the approved snapshots of a folder to the workspace."""
+    for path in folder.glob("*.json"):
+        if not path.name.endswith(PENDING_SUFFIX):
+            copy_atomic(path, workspace.resolve(f"{SNAPSHOT_FOLDER}/{path.name}"))
+
+
+def copy_pending(assertions: Iterable[object], workspace: Workspace, folder: Path) -> None:
+    """Copy pending snapshots next to the approved ones, and remove those that now match."""
+    for assertion in map(parse_assertion, assertions):
+        if not isinstance(assertion, SnapshotMatches):
+            continue
+        name = f"{assertion.snapshot_id}{PENDING_SUFFIX}"
+        pending = workspace.resolve(f"{SNAPSHOT_FOLDER}/{name}")
+        if pending.is_file():
+            copy_atomic(pending, folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
 
 
 def propose_snapshot(

@@ -20,7 +20,6 @@ import msgspec
 from offbook.capability import load
 from offbook.errors import UsageError, did_you_mean
 from offbook.files import convert, write_atomic
-from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize
 from offbook.trace.reader import Trace, raise_if_corrupt
 from offbook.workflows.presets import read_preset
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
@@ -56,9 +55,6 @@ def setup(
     scratchpad: str | None = None,
 ) -> SetupResult:
     """Create an isolated workspace with files, a loop configuration and a scratchpad."""
-    from offbook.checks.snapshot import capture_snapshot
-    from offbook.workflows.snapshots import INITIAL, store_snapshot
-
     if not isinstance(cast("Any", config), Mapping | None):
         raise UsageError("config must be an object", hint='{"event_loop": {"max_iterations": 3}}')
     read_preset(config)  # reports an invalid configuration now, not when the loop runs
@@ -69,6 +65,9 @@ def setup(
     )
     # Without files, `initial` is empty, and nothing has to be stored.
     if files:
+        from offbook.checks.snapshot import capture_snapshot
+        from offbook.workflows.snapshots import INITIAL, store_snapshot
+
         store_snapshot(workspace, INITIAL, capture_snapshot(workspace.path))
     return SetupResult(str(workspace.path), workspace_id, files)
 
@@ -116,6 +115,8 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
     location = approved or workspace.id
     verdicts = [
         _propose_snapshot(workspace, raw, verdict, location)
+        if verdict.check.startswith("snapshot_matches")
+        else verdict
         for raw, verdict in zip(assertions, verdicts, strict=True)
     ]
     with record_trace(session, append=True) as hub:
@@ -169,6 +170,8 @@ def inspect(
     format: InspectFormat = "json",  # noqa: A002 - the tool's parameter
 ) -> dict[str, Any]:
     """Return the records, a summary or a timeline of the last run."""
+    from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize
+
     event_filter = convert(filter or {}, EventFilter, path="filter")
     if not isinstance(cast("Any", limit), int) or limit < 1:
         raise UsageError(f"limit is {limit!r}", hint="expected: at least 1")

@@ -14,7 +14,7 @@ from typing import Any, Union, get_type_hints
 import msgspec
 
 from offbook.checks.judge import Evaluation
-from offbook.checks.registry import ASSERTIONS
+from offbook.checks.registry import ASSERTIONS, assertion_class
 from offbook.errors import OffbookError
 from offbook.files import convert
 from offbook.trace.inspection import EventFilter
@@ -91,7 +91,7 @@ PARAMETERS = {
 }
 # Types for the schema only: the tools parse these values themselves, with better errors.
 SCHEMA_TYPES: dict[str, Any] = {
-    "assertions": list[Union[tuple(ASSERTIONS.values())]],  # type: ignore[misc] # noqa: UP007 - made at run time
+    "assertions": list[Union[tuple(map(assertion_class, ASSERTIONS))]],  # type: ignore[misc] # noqa: UP007 - made at run time
     "evaluations": list[Evaluation],
     "filter": EventFilter | None,
     "mock_responses": list[MockResponse] | None,

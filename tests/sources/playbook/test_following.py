@@ -9,7 +9,7 @@ from offbook.sources.playbook import Playbook, call, fail, role, say, when
 
 
 def following(*script: object) -> Playbook:
-    playbook = Playbook(follow_prompts=True)
+    playbook = Playbook()
     playbook.load(*script)  # pyright: ignore[reportArgumentType] - turns and roles
     return playbook
 

@@ -82,7 +82,6 @@ def test_a_python_file_may_import_its_neighbours(tmp_path: Path):
         ("a.py", "playbook = [3]", ["not int"]),
         ("a.yaml", "- when: hi\n  do: []", ["no actions"]),
         ("a.yaml", "- when: hi\n  does: []", ["does", "did you mean 'do'"]),
-        ("a.yaml", "- when: hi\n  do: [{say: a}, {say: b}]", ["comes after"]),
         ("a.yaml", "- when: hi\n  do: [{say: a, call: b}]", ["not one of call, say"]),
         ("a.yaml", "- when: hi\n  role: x\n  do: [{say: a}]", ["neither a turn nor a role"]),
         ("a.yaml", "- role: x\n  do: [{say: a}]", ["no condition to match requests by"]),

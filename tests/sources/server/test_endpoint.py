@@ -168,7 +168,7 @@ def rendered(text: str) -> bytes:
 
 
 def test_a_retry_after_a_scripted_error_takes_the_next_step(server: Server):
-    playbook = Playbook(follow_prompts=True)
+    playbook = Playbook()
     playbook.load(when("hi", [fail(status=529), say("now")]))
     url, sent = f"{server.mount(playbook).openai}/plain", body(user("hi"))
     assert ask(url, sent)[0] == 529
@@ -179,7 +179,7 @@ def test_a_retry_after_a_scripted_error_takes_the_next_step(server: Server):
 
 def test_then_and_late_binding_work_over_the_wire(server: Server):
     found: dict[str, str] = {}
-    playbook = Playbook(follow_prompts=True)
+    playbook = Playbook()
     playbook.load(
         when(
             "Refund order 7",
@@ -210,7 +210,7 @@ def test_an_exception_in_a_callback_keeps_its_traceback(server: Server):
     def check(result: ToolResult) -> None:
         assert result.text == "42"
 
-    playbook = Playbook(follow_prompts=True)
+    playbook = Playbook()
     playbook.load(when("go", [call("look").then(check), say("Done.")]))
     endpoint = server.mount(playbook)
     reply = ask_reply(endpoint.url, user("go"))

@@ -57,7 +57,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Say(msgspec.Struct, frozen=True):
-    """The model says a text. A message without a tool call ends the turn."""
+    """The model says a text. Most agents stop at a message without a tool call."""
 
     text: str
     stop: StopReason = "stop"
@@ -151,7 +151,8 @@ def list_called_tools(script: Iterable[Turn | Role]) -> set[str]:
 def when(text: str, actions: Actions) -> Turn:
     """Script the model's answer to a prompt: these actions, one message each.
 
-    A list inside the list is one message: `[call("a"), call("b")]` calls two tools at once.
+    A list inside the list is one message: `[call("a"), call("b")]` calls two tools at once. The
+    list may be empty if roles answer the requests.
     """
     if not isinstance(text, str):
         raise PlaybookError(
@@ -218,7 +219,7 @@ def _accepts(function: Callable[..., object], count: int) -> bool:
 
 @explain_call
 def say(text: str, *, stop: StopReason = "stop") -> Say:
-    """Let the model say `text` and end the turn."""
+    """Let the model say `text`; most agents stop at a text without a tool call."""
     if not isinstance(text, str):
         raise PlaybookError(f"say() takes a string, not {type(text).__name__}", hint='say("Done.")')
     if stop not in get_args(StopReason):  # a playbook is often written without a type checker
@@ -283,7 +284,8 @@ def role(
 
     A string matches if the text contains it, a pattern if it is found in the text, `tools` if the
     request offers all of them. A `say` ends one conversation of the role; the next conversation
-    continues with the action after it.
+    continues with the action after it. When all actions are used, matching requests belong to the
+    next role that matches, or to the turn if they are of its conversation.
     """
     where = f"role({name!r}, …)"
     if not isinstance(name, str) or not name:

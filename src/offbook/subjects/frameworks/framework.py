@@ -125,6 +125,12 @@ class FrameworkSubject:
         return self.adapter.name
 
     @property
+    def takes_prompt(self) -> bool:
+        """False for a function without parameters, which sends its own prompts."""
+        # An optional attribute: every agent of a framework takes a prompt.
+        return getattr(self.adapter, "takes_prompt", True)
+
+    @property
     def mocked(self) -> Collection[str]:
         """The names of the mocked tools."""
         return self._mocks

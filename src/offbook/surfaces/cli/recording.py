@@ -251,16 +251,20 @@ def replay(  # noqa: PLR0913 - one for each option
     """Run a command against a cassette. It must use all of it and send no other request."""
     from offbook.runs.commands import replay_command
     from offbook.sources.cassette.replay import Cassette
-    from offbook.sources.live import Live
     from offbook.trace.recorder import record_trace
 
     if not command:
         raise UsageError("missing command to replay", hint=f"offbook replay {file} -- COMMAND")
+    passthrough = None
+    if allow_passthrough:
+        from offbook.sources.live import Live
+
+        passthrough = Live(upstream)
     with record_trace(trace, subject=str(file)) as hub:
         cassette = Cassette(
             file,
             strict=strict,
-            passthrough=Live(upstream) if allow_passthrough else None,
+            passthrough=passthrough,
             redactions=read_redactions(redact, preset),
             cursor=cursor,
             hub=hub,
