@@ -173,13 +173,13 @@ def context(tmp_path: Path) -> CheckContext:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("def main(): ...\n")
     (tmp_path / "raw.bin").write_bytes(b"\xff\xfe\x00")
-    approved = tmp_path / ".offbook" / "snapshots" / "approved.json"
+    approved = tmp_path / ".offbook" / "approved.json"
     approved.parent.mkdir(parents=True)
     approved.write_text(r'{"files": {"src/main.py": "def main(): ...\n"}}')
     (tmp_path / ".agent").mkdir()
     (tmp_path / ".agent" / "scratchpad.md").write_text("## Completed\n")
     (tmp_path / "link").symlink_to("/etc")
-    return CheckContext(RUN, tmp_path)
+    return CheckContext(RUN, tmp_path, approved.parent)
 
 
 @pytest.mark.parametrize("kind, fields, status", CASES)
@@ -385,9 +385,9 @@ def test_a_trace_file_gives_the_same_verdicts_and_is_read_once(
         return select(self, *args, **options)
 
     monkeypatch.setattr(Trace, "select", count)
-    assert evaluate_all(assertions, CheckContext(trace, tmp_path)) == evaluate_all(
-        assertions, context
-    )
+    assert evaluate_all(
+        assertions, CheckContext(trace, tmp_path, context.snapshots)
+    ) == evaluate_all(assertions, context)
     assert readings == [trace.path]
 
 

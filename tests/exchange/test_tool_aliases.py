@@ -136,5 +136,5 @@ def test_aliases_apply_to_mocks():
     names = {"run": ToolAlias("bash", {"line": "command"})}
     with drive(AgentSession(), source=mocks, tool_aliases=names) as rehearsal:
         run = rehearsal.run("Go")
-        assert run.calls("run")[0].input == {"line": "echo one"}
+        assert run.executed[0].input == {"line": "echo one"}
         assert run.results("run")[0].text == "one\n"

@@ -70,7 +70,7 @@ def test_it(offbook):
 """,
     "any subject": """
 def test_it(offbook):
-    assert offbook.drive(AgentSession()).run(GREET).text == "Done."
+    assert offbook.drive(AgentSession()).run(GREET).output == "Done."
 """,
     "several at once": """
 def test_it(offbook):
@@ -119,7 +119,7 @@ async def test_it(offbook):
     "opened, then run": """
 async def test_it(offbook):
     rehearsal = await offbook.drive(AgentSession())
-    assert (await rehearsal.run(GREET)).text == "Done."
+    assert (await rehearsal.run(GREET)).output == "Done."
 """,
     "opened with async with": """
 async def test_it(offbook):

@@ -19,6 +19,7 @@ from offbook.errors import (
     ExtensionError,
     OffbookError,
     PlaybookError,
+    RunError,
     ScriptExhausted,
     ToolFailed,
     UsageError,
@@ -43,13 +44,13 @@ HELLO = when("Hello", [say("Hi!")])
 
 def test_in_a_plain_function_a_run_is_complete_when_it_returns():
     with session() as t:
-        assert t.run(HELLO).text == "Hi!"
+        assert t.run(HELLO).output == "Hi!"
 
 
 async def test_in_an_async_function_a_run_is_awaited():
     async with session() as t:
         run = await t.run(HELLO)
-        assert run.text == "Hi!"
+        assert run.output == "Hi!"
         assert await run is run
 
 
@@ -125,7 +126,7 @@ def test_events_are_available_after_the_rehearsal():
         run = t.run(HELLO)
     assert not t.trace.exists()
     assert t.events.messages == before.messages == run.events.messages
-    assert run.text == "Hi!"
+    assert run.output == "Hi!"
 
 
 def test_a_trace_with_a_given_path_is_kept(tmp_path: Path):
@@ -146,12 +147,27 @@ def test_a_second_rehearsal_overwrites_the_trace_of_the_first(tmp_path: Path):
             assert [m.text for m in t.events.messages] == [text, text]
 
 
+def test_an_agent_that_edits_its_trace_fails(tmp_path: Path):
+    path = tmp_path / "trace.jsonl"
+
+    def edit(api: Api) -> None:
+        @api.tool("edit", "Edit the trace.")
+        def edit_trace(*_: object) -> str:  # pyright: ignore[reportUnusedFunction] - registered
+            path.write_bytes(path.read_bytes() + b"{}\n")
+            return "edited"
+
+    rehearsal = session(extensions=[edit], trace=path)
+    rehearsal.run(when("Hello", [call("edit"), say("Hi!")]))
+    with pytest.raises(RunError, match="the trace was changed while the agent ran"):
+        rehearsal.dispose()
+
+
 def test_the_trace_has_the_start_and_the_end_of_a_run():
     with session() as t:
         t.run(HELLO, when("Again", [say("Hi!")]))
         first, *_, last = t.events.all
         assert (first.event, first.data) == ("_meta.run_start", {"subject": "session", "turns": 2})
-        assert (last.event, last.data) == ("_meta.run_end", {"ok": True})
+        assert (last.event, last.data) == ("_meta.run_end", {"ok": True, "output": "Hi!"})
 
 
 def test_timestamps_come_from_the_given_clock():
@@ -331,17 +347,19 @@ class Parrot:
     async def open(self, context: RunContext, /) -> None:
         self._context = context
 
-    async def prompt(self, text: str, /) -> None:
+    async def prompt(self, text: str, /) -> str:
         from offbook.exchange.messages import History, user
 
         request = Request(History([user(text)]))
         try:
-            await self._context.source.reply(request)
+            reply = await self._context.source.reply(request)
             if self._twice:
-                await self._context.source.reply(request)
+                reply = await self._context.source.reply(request)
         except Exception as error:
             if self._careful:
                 raise RuntimeError("the parrot fell") from error
+            return "never mind"
+        return reply.text
 
     async def close(self) -> None: ...
 
@@ -356,7 +374,7 @@ class Parrot:
 
 def test_any_subject_can_be_driven():
     with drive(Parrot()) as t:
-        assert t.run(HELLO).text == "Hi!"
+        assert t.run(HELLO).output == "Hi!"
         with pytest.raises(UsageError, match="parrot is not a session"):
             _ = t.session
 
@@ -376,7 +394,7 @@ class Always:
 
 def test_with_another_source_the_script_is_a_list_of_prompts():
     with session(source=Always()) as t:
-        assert t.run("Hello", "Again").text == "from a source"
+        assert t.run("Hello", "Again").output == "from a source"
         with pytest.raises(PlaybookError, match="expected prompts, got Turn"):
             t.run(HELLO)
 
@@ -384,7 +402,7 @@ def test_with_another_source_the_script_is_a_list_of_prompts():
 def test_a_playbook_can_be_the_source():
     with session(source=Playbook(strict=False), mock_tools={"bash": "ok"}) as t:
         run = t.run(when("x", [call("bash", {"command": "ls"})]))
-        assert "PLAYBOOK EXHAUSTED" in run.text
+        assert "PLAYBOOK EXHAUSTED" in run.output
 
 
 # ------------------------------------------------------------------------------------ invalid input
@@ -491,7 +509,7 @@ def test_an_invalid_script_is_rejected_with_a_hint_and_the_next_one_runs(
             t.run(*script)
         assert message in str(caught.value)
         assert caught.value.hint
-        assert t.run(HELLO).text == "Hi!"
+        assert t.run(HELLO).output == "Hi!"
 
 
 def test_an_invalid_option_has_a_hint():

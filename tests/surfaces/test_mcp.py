@@ -283,7 +283,7 @@ async def test_each_row_of_the_error_table_is_reported(workspaces: Path):
         checked = await call_tool(client, "test_assert", workspace_id="t", assertions=assertions)
         assert checked["results"][0]["message"] == "gone.py is missing"
 
-        break_line(Path(workspace["workspace_path"]) / "session.jsonl", 3)
+        break_line(Path(workspace["workspace_path"]).parent / "session.jsonl", 3)
         error = await call_for_error(client, "test_assert", workspace_id="t", assertions=assertions)
         assert "session.jsonl:3: the session is corrupt" in error
 

@@ -99,7 +99,7 @@ def test_workspaces_are_listed_and_removed_by_name(flow: Path, workspace_command
     assert workspace_command("clean").out == "no stale workspaces\n"
     removed = workspace_command("cleanup", "flow", "--preserve-session", "--json")
     assert json.loads(removed.out) == {"deleted": True, "preserved_files": ["session.jsonl"]}
-    assert [path.name for path in flow.iterdir()] == ["session.jsonl"]
+    assert [path.name for path in flow.parent.iterdir()] == ["session.jsonl"]
     assert workspace_command("list").out == "no workspaces\n"
 
 
@@ -213,7 +213,7 @@ def test_ctrl_c_stops_the_agent_and_keeps_the_session(workspaces: Path, workspac
     assert (running.returncode, err) == (130, b"offbook: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    session = Path(made["workspace_path"]) / "session.jsonl"
+    session = Path(made["workspace_path"]).parent / "session.jsonl"
     lines = [json.loads(line) for line in session.read_text().splitlines()]
     assert any(line["event"] == "_meta.termination" for line in lines)
 

@@ -180,7 +180,7 @@ class OutputMatch(Collector):
     become part of a match. An error in the pattern is raised when `matched` is read.
     """
 
-    event_names = (PROCESS_OUTPUT, TERMINAL_WRITE)
+    event_names = (PROCESS_OUTPUT, TERMINAL_WRITE, PROCESS_EXIT)
 
     def __init__(self, stream: str, pattern: str) -> None:
         self._stream = stream
@@ -193,8 +193,12 @@ class OutputMatch(Collector):
         self._matched = False
         self._error: UsageError | None = None
         self.tail = ""
+        self.truncated = False  # the run wrote more than the trace contains
 
     def on_event(self, event: Event) -> None:
+        if event.event == PROCESS_EXIT:
+            self.truncated |= event.data.get("truncated") is True
+            return
         output = output_bytes(event)
         if output is None or output[0] != self._stream:
             return

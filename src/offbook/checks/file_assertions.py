@@ -10,13 +10,13 @@ import msgspec
 from offbook.checks.assertion import Assertion, AssertionResult
 from offbook.checks.context import CheckContext, NoData
 from offbook.checks.snapshot import (
-    SNAPSHOT_FOLDER,
     Snapshot,
     capture_snapshot,
     compare_snapshots,
     redact_snapshot,
 )
 from offbook.errors import UsageError, did_you_mean
+from offbook.files import resolve_within
 from offbook.trace.redaction import Redaction
 from offbook.trace.text_patterns import compile_pattern
 
@@ -97,7 +97,9 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
     title_fields: ClassVar[tuple[str, ...]] = ("snapshot_id",)
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        path = context.resolve(f"{SNAPSHOT_FOLDER}/{self.snapshot_id}.json")
+        if context.snapshots is None:
+            raise NoData("the run has no snapshots")
+        path = resolve_within(context.snapshots, f"{self.snapshot_id}.json")
         if not path.is_file():
             # Pending snapshots wait for a review and are not suggested.
             approved = [p.stem for p in path.parent.glob("*.json") if ".pending" not in p.name]

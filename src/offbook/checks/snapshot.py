@@ -15,7 +15,6 @@ import msgspec
 from offbook.files import is_hard_linked
 from offbook.trace.redaction import Redaction
 
-SNAPSHOT_FOLDER = ".offbook/snapshots"
 MAX_TEXT_SIZE = 1024 * 1024
 CONTEXT_LINES = 3
 NO_NEWLINE = "\\ No newline at end of file"
@@ -23,13 +22,10 @@ MAX_LINES_EXACT = 2_000
 # Files that the tools themselves write, or that differ in every run.
 ALWAYS_EXCLUDED = (
     ".offbook/**",
-    ".offbook-workspace.json",
     ".git/**",
     ".agent/home/**",
     "cassettes/**",
     "reports/**",
-    "session.jsonl",
-    "session-*.jsonl",
 )
 
 

@@ -2,7 +2,7 @@
 
     with Rehearsal(subject) as rehearsal:
         run = rehearsal.run(when("Hello", [say("Hi!")]))
-        assert run.text == "Hi!"
+        assert run.output == "Hi!"
 
 All code inside is asynchronous. In a plain function, each call runs to its end in the event loop
 of the rehearsal; in an `async def`, the caller awaits:
@@ -13,12 +13,12 @@ of the rehearsal; in an `async def`, the caller awaits:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.errors import PlaybookError, ScriptError, UsageError
+from offbook.errors import PlaybookError, RunError, ScriptError, UsageError
 from offbook.exchange.model import ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
@@ -26,15 +26,16 @@ from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.sources.playbook import Playbook, Role, Turn, list_called_tools, validate
 from offbook.subjects.subject import SendsPrompts, Subject
-from offbook.trace.events import RUN_END, RUN_START, Event, Verdict
+from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
+from offbook.trace.instrument import rebuild_requests
 from offbook.trace.query import Events
-from offbook.trace.reader import Trace
-from offbook.trace.recorder import Recorder
+from offbook.trace.recorder import KeptEvents, Recorder
 
 if TYPE_CHECKING:
+    from offbook.exchange.model import Request
     from offbook.subjects.session.session import AgentSession
-    from offbook.trace.query import ToolCallRecord, ToolResultRecord
+    from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
 
 Script = Turn | Role | str
 
@@ -43,11 +44,11 @@ class Run:
     """One run of a script. In an `async def`, await it; elsewhere it is complete."""
 
     def __init__(
-        self, work: Coroutine[Any, Any, tuple[int, int]], all_events: Callable[[], Events]
+        self, work: Coroutine[Any, Any, tuple[int, int, object]], all_events: Events
     ) -> None:
         self._work = work
         self._all_events = all_events
-        self._span: tuple[int, int] | None = None
+        self._ended: tuple[int, int, object] | None = None
         self._events: Events | None = None
         self.awaited = False
 
@@ -58,7 +59,7 @@ class Run:
         """Execute the run; a second call has no effect."""
         if not self.awaited:
             self.awaited = True
-            self._span = await self._work
+            self._ended = await self._work
         return self
 
     def discard(self) -> bool:
@@ -66,34 +67,61 @@ class Run:
         self._work.close()
         return not self.awaited
 
-    @property
-    def events(self) -> Events:
-        """The events of this run alone."""
-        if self._span is None:
+    def _end(self) -> tuple[int, int, object]:
+        """Return the range of the run's events, and the agent's answer."""
+        if self._ended is None:
             raise UsageError("this run has not finished", hint="write `run = await ….run(…)`")
-        if self._events is None:
-            first, last = self._span
-            self._events = Events([e for e in self._all_events().all if first < e.seq <= last])
-        return self._events
+        return self._ended
+
+    @property
+    def output(self) -> Any:
+        """The agent's answer to the last prompt; None if it returned nothing.
+
+        It is the output of a framework's result, the return value of a function, the final text of
+        a session or of a command.
+        """
+        return self._end()[2]
+
+    @property
+    def executed(self) -> list[ExecutedTool]:
+        """The tools that ran, in order, each with its name, input and result.
+
+        A tool ran if the session or the framework ran it. Of a command or a function only its
+        requests can be seen: there a tool ran if its result was sent to the model.
+        """
+        return self.events.executed
 
     @property
     def tools(self) -> list[str]:
-        """The names of the called tools, in order."""
-        return self.events.tool_sequence()
-
-    def calls(self, tool: str) -> list[ToolCallRecord]:
-        """Return the calls of this tool."""
-        return self.events.tool_calls_for(tool)
+        """The names of the tools that ran, in order."""
+        return [tool.name for tool in self.executed]
 
     def results(self, tool: str) -> list[ToolResultRecord]:
-        """Return the results of this tool."""
+        """Return the results of this tool, also of calls that were refused."""
         return self.events.tool_results_for(tool)
 
     @property
-    def text(self) -> str:
-        """The last text of the model."""
-        replies = (m.text for m in reversed(self.events.messages) if m.role == "assistant")
-        return next(replies, "")
+    def scripted(self) -> ModelOutput:
+        """The replies of the model, as the script or the recording has them: calls and text."""
+        return self.events.model_output
+
+    @property
+    def requests(self) -> list[Request]:
+        """The requests of the agent: the system prompt, the tools and all messages of each."""
+        first, last, _ = self._end()
+        # A request can continue a conversation of an earlier run.
+        events = [event for event in self._all_events.all if event.seq <= last]
+        numbers = [event.seq for event in events if event.event == REQUEST]
+        requests = zip(numbers, rebuild_requests(events), strict=True)
+        return [request for number, request in requests if number > first]
+
+    @property
+    def events(self) -> Events:
+        """The events of this run alone."""
+        first, last, _ = self._end()
+        if self._events is None:
+            self._events = Events([e for e in self._all_events.all if first < e.seq <= last])
+        return self._events
 
 
 class Rehearsal:
@@ -137,7 +165,8 @@ class Rehearsal:
         self._trace = None if trace is None else _to_path(trace, "trace")
         self._recorder: Recorder | None = None
         self._hub = Hub(self._clock)
-        self._events: Events | None = None
+        self._kept = KeptEvents()
+        self._events = Events(self._kept)
         self._bridge = SyncBridge()
         self._wiring = Wiring(
             subject,
@@ -182,8 +211,6 @@ class Rehearsal:
     @property
     def events(self) -> Events:
         """The events of all runs so far."""
-        if self._events is None:
-            self._events = Events(Trace(self.trace))
         return self._events
 
     @property
@@ -207,7 +234,7 @@ class Rehearsal:
         is not prompted again.
         """
         self._raise_if_disposed()
-        run = Run(self._run(script), lambda: self.events)
+        run = Run(self._run(script), self.events)
         # Runs that were awaited need no reminder at the end.
         self._runs = [*(other for other in self._runs if not other.awaited), run]
         if not in_event_loop():
@@ -253,7 +280,7 @@ class Rehearsal:
         self._raise_if_disposed()
         try:
             self._recorder = Recorder(
-                self.trace, ts=self._clock.millis(), subject=self.subject.name
+                self.trace, ts=self._clock.millis(), kept=self._kept, subject=self.subject.name
             )
             self._hub.subscribe(self._recorder.record)
             self._hub.subscribe(self._remember_seq)
@@ -279,8 +306,8 @@ class Rehearsal:
 
     # --- Running
 
-    async def _run(self, script: tuple[Script, ...]) -> tuple[int, int]:
-        """Run a script; return the range of its events."""
+    async def _run(self, script: tuple[Script, ...]) -> tuple[int, int, object]:
+        """Run a script; return the range of its events, and the agent's last answer."""
         await self._open()
         if self._failed:
             # The rest of a failed script does not belong to this run.
@@ -288,15 +315,16 @@ class Rehearsal:
             self._failed = False
         prompts = self._load(script)
         first = self._last_seq
+        output: object = None
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": len(prompts)})
         try:
             for prompt in prompts:
                 if isinstance(prompt, str):
-                    await self._prompt(prompt)
+                    output = await self._prompt(prompt)
                 # The agent may have prompted itself with the text of this turn.
                 elif self.playbook.next_turn is prompt:
                     self.playbook.open(prompt)
-                    await self._prompt(prompt.text)
+                    output = await self._prompt(prompt.text)
                     # A turn that is not finished fails here, not after all the others.
                     if self.playbook.pending and self._auto_assert:
                         self._raise_if_failed()
@@ -312,8 +340,10 @@ class Rehearsal:
             self._hub.emit_verdict(verdict)
             self._hub.emit(RUN_END, {"ok": False, "error": message})
             raise
-        self._hub.emit(RUN_END, {"ok": True})
-        return first, self._last_seq
+        # A value that is no text may have an address in its `repr`: its type is enough.
+        shown = output if output is None or isinstance(output, str) else type(output).__name__
+        self._hub.emit(RUN_END, {"ok": True, "output": shown})
+        return first, self._last_seq, output
 
     def _load(self, script: tuple[Script, ...]) -> list[Turn | str]:
         """Validate a script before anything runs; return its prompts."""
@@ -344,11 +374,11 @@ class Rehearsal:
         # Without a parameter for the prompt the program runs once, and its own prompts open turns.
         return [*turns] if takes_prompt else [""]
 
-    async def _prompt(self, text: str) -> None:
+    async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
         try:
             with self._wiring.guard():
-                await self.subject.prompt(text)
+                output = await self.subject.prompt(text)
         except Exception as error:
             failure = self._failure
             if failure is None and self._wiring.refused:
@@ -360,6 +390,7 @@ class Rehearsal:
         # The agent may have swallowed the error of the source.
         if self._failure is not None:
             raise self._failure
+        return output
 
     @property
     def _failure(self) -> BaseException | None:
@@ -407,6 +438,12 @@ class Rehearsal:
             self._hub.close()
             self._release()
         self._raise_listener_errors()
+        if self._recorder is not None and self._recorder.changed:
+            raise RunError(
+                "the trace was changed while the agent ran, so it proves nothing",
+                where=str(self.trace),
+                hint="fix: the agent must not write to this file or remove it",
+            )
         if not_awaited:
             raise UsageError(
                 "a run was never awaited, so nothing was tested",
@@ -418,8 +455,6 @@ class Rehearsal:
         if self._recorder is not None:
             self._recorder.close()
         if self._folder is not None:
-            # Read before the file is removed: tests look at events after the `with` block.
-            self.events.keep()
             remove_temp_folder(self._folder)
 
     def _temp_folder(self) -> Path:

@@ -80,7 +80,8 @@ class OutputCollector(asyncio.SubprocessProtocol):
     """Collects the output of a process, and records its exit.
 
     Only the first `limit` bytes are kept; `dropped` counts the others. With a hub, output is also
-    emitted as events; with `echo`, it is also written to our standard output.
+    emitted as events; with `echo`, it is also written to our standard output. `watch` receives all
+    of it with the name of its stream, also what is not kept.
     """
 
     def __init__(
@@ -91,8 +92,10 @@ class OutputCollector(asyncio.SubprocessProtocol):
         limit: int | None = None,
         streams: Sequence[int] = (1, 2),
         echo: bool = False,
+        watch: Callable[[str, bytes], None] | None = None,
     ) -> None:
         self._hub = hub
+        self._watch = watch
         self._command = command
         self._echo = echo
         self._chunks: dict[int, list[bytes]] = {1: [], 2: []}
@@ -119,6 +122,8 @@ class OutputCollector(asyncio.SubprocessProtocol):
         if self._echo:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
+        if self._watch is not None:
+            self._watch(STREAMS[fd], data)
         kept = data[: self._room]
         self._room -= len(kept)
         self.dropped += len(data) - len(kept)
@@ -166,9 +171,10 @@ async def run_process(
     deadline: float,
     stdin: bytes = b"",
     hub: Hub | None = None,
+    watch: Callable[[str, bytes], None] | None = None,
 ) -> ProcessResult:
     """Run a command until it exits or its deadline has passed, and kill its whole tree."""
-    output = OutputCollector(hub, command)
+    output = OutputCollector(hub, command, watch=watch)
     result = await _supervise(
         command, output, cwd=cwd, env=env, deadline=deadline, stdin=stdin, grace=GRACE
     )

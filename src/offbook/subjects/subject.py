@@ -11,8 +11,9 @@ every framework adapter and every command-line client implement it; so can your 
         async def open(self, context: RunContext, /) -> None:
             self._source = context.source
 
-        async def prompt(self, text: str, /) -> None:
-            await self._source.reply(Request(History([user(text)])))
+        async def prompt(self, text: str, /) -> str:
+            reply = await self._source.reply(Request(History([user(text)])))
+            return reply.text
 
         async def close(self) -> None: ...
         def tools(self) -> None: ...
@@ -94,8 +95,11 @@ class Subject(Protocol):
         """Prepare for the first prompt."""
         ...
 
-    async def prompt(self, text: str, /) -> None:
-        """Send a prompt to the agent and return when the agent has finished."""
+    async def prompt(self, text: str, /) -> object:
+        """Send a prompt to the agent, wait until it has finished, and return its answer.
+
+        The answer is what a caller of the agent gets, None if it gets nothing.
+        """
         ...
 
     async def close(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections import deque
 from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -12,27 +14,55 @@ import msgspec
 from offbook.determinism.clock import SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.secrets import hide_bytes, known_secrets
-from offbook.trace.events import Event, trace_header
+from offbook.trace.events import HEADER, Event, trace_header
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from offbook.trace.hub import Hub
 
+_decode = msgspec.json.Decoder(Event).decode
 COLLECT_TRACES = "OFFBOOK_COLLECT_TRACES"
 """The folder that gets a copy of every trace of a process, to compare two runs of it."""
+
+
+class KeptEvents:
+    """The events of a run in memory; each is read once, as it was when it was emitted.
+
+    Encoded, because the data of an event may change afterwards; in memory, because the file has
+    masks instead of secrets, and an agent can change it.
+    """
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque()
+        self.append = self._lines.append
+
+    def __iter__(self) -> Iterator[Event]:
+        while self._lines:
+            yield _decode(self._lines.popleft())
 
 
 class Recorder:
     """Writes one trace file, each line with a single call: a killed process loses no event.
 
-    With `append=True` it continues the file; otherwise it overwrites it. `fields` go into the
-    header.
+    With `append=True` it continues the file; otherwise it overwrites it. `kept` gets the events as
+    they were, without masks. `fields` go into the header. After `close`, `changed` is true if the
+    file was replaced, or written by another process: an agent could edit the evidence of its own
+    run.
     """
 
-    def __init__(self, path: Path, *, ts: int, append: bool = False, **fields: Any) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        ts: int,
+        append: bool = False,
+        kept: KeptEvents | None = None,
+        **fields: Any,
+    ) -> None:
         self.path = path
+        self._kept = kept
         self._encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -46,6 +76,10 @@ class Recorder:
             raise UsageError(
                 f"cannot write the trace: {reason}", where=str(path), hint="give another trace=…"
             ) from error
+        self.changed = False
+        opened = os.fstat(self._file)
+        # Several processes may append, and a pipe has no size: both are not checked.
+        self._size = None if append or not stat.S_ISREG(opened.st_mode) else 0
         header = trace_header(ts, **fields)
         if not append:
             self.record(header)
@@ -56,9 +90,14 @@ class Recorder:
         """Append one event; after `close`, do nothing."""
         if self._file is None:
             return
-        line = hide_bytes(self._encode(event), self._known) + b"\n"
+        encoded = self._encode(event)
+        if self._kept is not None and event.event != HEADER:
+            self._kept.append(encoded)
+        line = hide_bytes(encoded, self._known) + b"\n"
         try:
             write_line(self._file, line)
+            if self._size is not None:
+                self._size += len(line)
             if self._copy is not None:
                 write_line(self._copy, line)
         except OSError as error:
@@ -80,6 +119,14 @@ class Recorder:
     def close(self) -> None:
         """Close the file. Idempotent."""
         if self._file is not None:
+            if self._size is not None:
+                written = os.fstat(self._file)
+                try:
+                    found = os.lstat(self.path)
+                    same = (found.st_dev, found.st_ino) == (written.st_dev, written.st_ino)
+                except OSError:
+                    same = False
+                self.changed = not same or written.st_size != self._size
             os.close(self._file)
             self._file = None
             if self._copy is not None:

@@ -23,7 +23,7 @@ import msgspec
 from offbook.errors import OffbookError
 from offbook.files import convert, parse_json
 from offbook.runs.backends import Backend, BackendResult, SourceBackend
-from offbook.trace.agent_output import has_completion_promise, parse_event_tags, payload_text
+from offbook.trace.agent_output import payload_text, scan_output
 from offbook.trace.events import (
     EXIT_CODES,
     ITERATION,
@@ -361,13 +361,11 @@ class _LoopRun:
 
         # 5. Events come from tags in the output and from the event files. Each is published after
         #    two checks: may this hat publish the topic, and does it have the evidence for it.
-        events = [
-            BusEvent(tag.topic, tag.payload, hat, tag.target)
-            for tag in parse_event_tags(result.output)
-        ]
+        scanned = result.scanned or scan_output(result.output)
+        events = [BusEvent(tag.topic, tag.payload, hat, tag.target) for tag in scanned.tags]
         events += self._read_event_files(hat)
         promise = self._limits.completion_promise
-        promised = has_completion_promise(result.output, promise)
+        promised = scanned.ends_with(promise)
         for position, event in enumerate(events, 1):
             # The promise may also be a topic, but only of the last event.
             promised = promised or (event.topic == promise and position == len(events))

@@ -108,20 +108,21 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
         raise UsageError("missing assertions", hint="a check without assertions is not a pass")
     workspace = Workspaces().find(workspace_id)
     session = workspace.recorded_session
-    context = CheckContext(Trace(session), workspace.path)
-    verdicts = evaluate_all(assertions, context)
-    # An unreadable line may be the event that an assertion is about.
-    raise_if_corrupt(context.faults, session)
-    location = approved or workspace.id
-    verdicts = [
-        _propose_snapshot(workspace, raw, verdict, location)
-        if verdict.check.startswith("snapshot_matches")
-        else verdict
-        for raw, verdict in zip(assertions, verdicts, strict=True)
-    ]
-    with record_trace(session, append=True) as hub:
-        for verdict in verdicts:
-            hub.emit_verdict(verdict)
+    with workspace.lock(shared=True):
+        context = CheckContext(Trace(session), workspace.path, workspace.snapshots)
+        verdicts = evaluate_all(assertions, context)
+        # An unreadable line may be the event that an assertion is about.
+        raise_if_corrupt(context.faults, session)
+        location = approved or workspace.id
+        verdicts = [
+            _propose_snapshot(workspace, raw, verdict, location)
+            if verdict.check.startswith("snapshot_matches")
+            else verdict
+            for raw, verdict in zip(assertions, verdicts, strict=True)
+        ]
+        with record_trace(session, append=True) as hub:
+            for verdict in verdicts:
+                hub.emit_verdict(verdict)
     results = [
         CheckedAssertion(
             verdict.check.partition(" ")[0],

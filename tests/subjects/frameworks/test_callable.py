@@ -52,19 +52,19 @@ class Agent:
 @pytest.mark.parametrize("function", [ask, ask_async, ask_in_new_loop, return_coroutine, Agent()])
 def test_kinds_of_functions(function: object):
     with drive(function) as rehearsal:
-        assert rehearsal.run(SCRIPT).text == "Hello."
+        assert rehearsal.run(SCRIPT).output == "Hello."
 
 
 @pytest.mark.parametrize("function", [ask, ask_async, ask_in_new_loop])
 async def test_functions_in_a_running_event_loop(function: object):
     async with drive(function) as rehearsal:
-        assert (await rehearsal.run(SCRIPT)).text == "Hello."
+        assert (await rehearsal.run(SCRIPT)).output == "Hello."
 
 
 async def test_concurrent_runs_have_separate_models():
     async def run(word: str) -> str:
         async with drive(ask) as rehearsal:
-            return (await rehearsal.run(when("Hi", [say(word)]))).text
+            return (await rehearsal.run(when("Hi", [say(word)]))).output
 
     words = [f"word {number}" for number in range(8)]
     assert await asyncio.gather(*map(run, words)) == words
@@ -93,7 +93,7 @@ def test_tool_calls_of_a_hand_written_loop_are_in_the_trace():
 
 def test_mocks_as_source():
     with drive(ask, source=Mocks([{"match": "*Hi*", "text": "Hello."}])) as rehearsal:
-        assert rehearsal.run("Hi").text == "Hello."
+        assert rehearsal.run("Hi").output == "Hello."
 
 
 def connect(_: str) -> None:

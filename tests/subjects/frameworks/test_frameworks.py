@@ -165,9 +165,9 @@ def test_the_model_is_scripted_and_the_tool_is_real(make: Make):
     with drive(make(numbers)) as rehearsal:
         run = rehearsal.run(when("Find order 7", script))
         assert run.tools == ["find_order"]
-        assert run.calls("find_order")[0].input == {"number": 7}
+        assert run.executed[0].input == {"number": 7}
         assert [result.text for result in run.results("find_order")] == ["order 7"]
-        assert run.text == "Done."
+        assert run.output == "Done."
     assert (numbers, received) == ([7], ["order 7"])
 
 
@@ -358,6 +358,6 @@ def test_a_custom_base_url_is_intercepted_with_urls():
     agent = pydantic_ai.Agent(OpenAIChatModel("m", provider=provider))
     script = when("Hi", [say("Hello.")])
     with drive(agent, urls=["https://gateway.example/llm/v1"]) as rehearsal:
-        assert rehearsal.run(script).text == "Hello."
+        assert rehearsal.run(script).output == "Hello."
     with drive(agent) as rehearsal, pytest.raises(IsolationError, match=r"gateway\.example"):
         rehearsal.run(script)

@@ -231,7 +231,7 @@ def test_a_run_after_a_failed_run_starts_clean():
         assert t.playbook.remaining == 2
         run = t.run(when("z", [call("count", {"n": 1}), say("ok")]))
         assert run.tools == ["count"]
-        assert run.text == "ok"
+        assert run.output == "ok"
         assert t.playbook.remaining == 0
 
 
@@ -240,7 +240,7 @@ def test_auto_assert_off_lets_an_exhausted_and_an_unfinished_playbook_pass():
 
     with session(mock_tools={"bash": "ok"}, auto_assert=False) as t:
         run = t.run(when("x", [call("bash", {"command": "ls"})]))
-        assert "PLAYBOOK EXHAUSTED" in run.text
+        assert "PLAYBOOK EXHAUSTED" in run.output
         t.run(when("y", [fail("no", status=400), say("never")]))
         assert t.playbook.remaining == 1
         assert [v.status for v in t.events.verdicts] == ["pass"]

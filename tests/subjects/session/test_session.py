@@ -403,7 +403,7 @@ def test_a_command_that_raises_fails_the_run():
 def test_a_failed_request_is_retried_as_often_as_the_settings_say():
     with session(settings={"retries": 2}) as t:
         run = t.run(when("x", [fail("busy"), fail("busy", status=503), say("at last")]))
-        assert run.text == "at last"
+        assert run.output == "at last"
         assert [e.data["status"] for e in t.events.named("model.error")] == [529, 503]
 
 

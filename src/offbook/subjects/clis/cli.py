@@ -177,8 +177,8 @@ class CliAgent(ABC):
         env = {**self.environment(context.endpoint), **self._extra_env}
         self._env = isolated_env(self.home, env)
 
-    async def prompt(self, text: str) -> None:
-        """Run the command for this prompt until it exits."""
+    async def prompt(self, text: str) -> str | None:
+        """Run the command for this prompt until it exits; return its final text."""
         context = self.context
         command = self.command(text, self.output.session)
         # No hub for the process: between the requests, the order of its output would be random.
@@ -207,6 +207,7 @@ class CliAgent(ABC):
             )
         if self.output.error:
             raise RunError(f"{self.name} failed: {self.output.error}", where=program)
+        return self.output.text or None
 
     def emit_result(self, context: RunContext, result: ProcessResult) -> None:
         """Emit the output and the exit of the process, and parse the output."""

@@ -44,6 +44,10 @@ class FunctionAdapter(NoToolAccess):
         # A plain function may return a coroutine, as a lambda around an async function does.
         return await answer if isawaitable(answer) else answer
 
+    def output(self, result: Any, /) -> object:
+        """Return the value that the function returned."""
+        return result
+
 
 def _takes_prompt(function: Callable[..., Any]) -> bool:
     try:

@@ -60,6 +60,10 @@ class FrameworkAdapter(Protocol):
         """Continue the conversation with this prompt; return the framework's own result."""
         ...
 
+    def output(self, result: Any, /) -> object:
+        """Return the agent's answer in the framework's result."""
+        ...
+
     def tools(self) -> Mapping[str, Any] | None:
         """Return the tools that can be replaced, by name; None if none can."""
         ...
@@ -157,8 +161,8 @@ class FrameworkSubject:
             await self.close()
             raise
 
-    async def prompt(self, text: str, /) -> None:
-        """Send a prompt to the agent and wait for its result."""
+    async def prompt(self, text: str, /) -> object:
+        """Send a prompt to the agent and return its answer; None after a scripted error."""
         model_events: list[str] = []
         unsubscribe = self._hub.subscribe(lambda event: model_events.append(event.event), "model.*")
         self.result, self.error = None, None
@@ -174,6 +178,7 @@ class FrameworkSubject:
         finally:
             unsubscribe()
         self._hub.emit(AGENT_END, {"stop": "stop" if self.error is None else "error"})
+        return None if self.error is not None else self.adapter.output(self.result)
 
     async def close(self) -> None:
         """Restore the tools."""

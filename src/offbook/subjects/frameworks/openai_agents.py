@@ -52,6 +52,10 @@ class OpenAIAgents:
         self._agent = result.last_agent  # after a handoff, the other agent goes on
         return result
 
+    def output(self, result: Any, /) -> object:
+        """Return the final output of the run."""
+        return result.final_output
+
     def tools(self) -> Mapping[str, Any]:
         """Return the functions of the agent and of all agents it can hand over to."""
         tools: dict[str, Any] = {}

@@ -44,6 +44,7 @@ from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
     AGENT_START,
+    HOOK_TOOL_CALL,
     TOOL_BLOCKED,
     TOOL_CALL,
     TOOL_RESULT,
@@ -179,8 +180,8 @@ class AgentSession:
                 unload_extension(factory)
             self._factories.clear()
 
-    async def prompt(self, text: str, /) -> None:
-        """Send a prompt or a command to the agent, and return when the agent is done."""
+    async def prompt(self, text: str, /) -> str | None:
+        """Send a prompt to the agent and return its final text; None for a command."""
         # A prompt such as "/plans all" runs a command of an extension, without the model.
         command, _, args = text.removeprefix("/").partition(" ")
         if text.startswith("/") and command in self._commands:
@@ -191,7 +192,7 @@ class AgentSession:
                     await answer
             except Exception as error:  # noqa: BLE001 - any exception of an extension
                 self._report_error(f"command /{command} failed", error)
-            return
+            return None
 
         self._history = self._history.plus(user(text))
         self._hub.emit(AGENT_START, {"prompt": text})
@@ -216,6 +217,7 @@ class AgentSession:
                 break
         await self._notify(HookEvent("agent_end"))
         self._hub.emit(AGENT_END, {"stop": stop})
+        return None if reply is None else reply.text
 
     async def _request_reply(self) -> Reply | None:
         """Return the model's reply, or None if the provider failed after all retries."""
@@ -263,8 +265,8 @@ class AgentSession:
             raise failures[0]
         return results
 
-    async def _run_call(self, call: ToolCall, step: int) -> tuple[ToolOutcome, bool]:
-        """Run one tool call; return its outcome, and True if a mock produced it."""
+    async def _run_call(self, call: ToolCall, step: int) -> tuple[ToolOutcome, bool | None]:
+        """Run one tool call; return its outcome, and whether a mock ran: None if nothing ran."""
         script_call = self._to_script_call(call)  # the trace uses the names of the script
         call_data: JSON = {"call_id": call.id, "tool": script_call.name}
         data = {**call_data, "input": script_call.arguments, "step": step}
@@ -275,10 +277,10 @@ class AgentSession:
         tool = self._tools.find(call.name)
         if tool is None:
             hint = did_you_mean(call.name, self._tools.names())
-            return error_outcome(f"Tool {call.name} not found: {hint}"), False
+            return error_outcome(f"Tool {call.name} not found: {hint}"), None
         problem = tool.validator(call.arguments)
         if problem:
-            return _validation_error(call, problem), tool.mocked
+            return _validation_error(call, problem), None
         params = _copy_json(call.arguments)  # hooks and tools may change their parameters
 
         if "tool_call" in self._hooks:
@@ -289,17 +291,17 @@ class AgentSession:
                 # A guard that fails must not let the call through.
                 self._report_error("tool_call hook failed", error, step, call)
                 message = f"tool_call hook failed: {describe_exception(error)}"
-                return error_outcome(message), False
+                return error_outcome(message), None
             if reason is not None:
                 self._hub.emit(TOOL_BLOCKED, {**call_data, "reason": reason, "step": step})
-                return error_outcome(reason), False
+                return error_outcome(reason), None
             params = event.input
             if params != call.arguments:
                 # A hook changed the parameters: they are validated again.
-                self._hub.emit("hook.tool_call", {**call_data, "input": params, "step": step})
+                self._hub.emit(HOOK_TOOL_CALL, {**call_data, "input": params, "step": step})
                 problem = tool.validator(params)
                 if problem:
-                    return _validation_error(call, problem), tool.mocked
+                    return _validation_error(call, problem), None
 
         try:
             answer = tool.execute(params, self._context)
@@ -322,11 +324,13 @@ class AgentSession:
         return outcome, tool.mocked
 
     def _emit_result(
-        self, call: ToolCall, outcome: ToolOutcome, step: int, *, mocked: bool
+        self, call: ToolCall, outcome: ToolOutcome, step: int, *, mocked: bool | None
     ) -> ToolResult:
         result = ToolResult(call.id, outcome.content, outcome.is_error, call.name, outcome.details)
         name = self._to_script_call(call).name
-        data = tool_result_data(result, tool=name, step=step, mocked=mocked)
+        data = tool_result_data(result, tool=name, step=step, mocked=bool(mocked))
+        if mocked is None:  # blocked or invalid: the result says why
+            data["executed"] = False
         self._hub.emit(TOOL_RESULT, data)
         return result
 
