@@ -91,7 +91,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
-        """The tool results among the new messages."""
+        """The tool results among the new messages, with what the subject saw of their tools."""
         new = self.new_messages
         results = tuple([result for message in new for result in message.results])
         before = len(self.messages) - len(new)
@@ -99,8 +99,17 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
             from offbook.exchange.text_results import parse_results
 
             return parse_results(self.messages[before - 1], new)
+        if failed := self.metadata.get(FAILED_CALLS):
+            return tuple(
+                msgspec.structs.replace(result, failed=failed.get(result.call_id))
+                if result.failed is None
+                else result
+                for result in results
+            )
         return results
 
+
+FAILED_CALLS = "failed_calls"  # in the metadata: whether each tool failed, by the id of its call
 
 # smolagents sends its calls and results as texts; a message with calls begins so.
 TEXT_CALLS = "Calling tools:\n["

@@ -30,6 +30,7 @@ from offbook.trace.events import (
     RUN_START,
     TOOL_BLOCKED,
     TOOL_CALL,
+    TOOL_ERROR,
     TOOL_RESULT,
     VERDICT,
     Event,
@@ -152,6 +153,7 @@ class TraceTree:
             TOOL_CALL: self._on_tool_call,
             TOOL_RESULT: self._on_tool_result,
             TOOL_BLOCKED: self._on_tool_blocked,
+            TOOL_ERROR: self._on_tool_error,
             VERDICT: self._on_verdict,
         }
 
@@ -344,6 +346,11 @@ class TraceTree:
         reason = StyledText(self._shorten(str(data.get("reason", ""))))
         node = Node(StyledText("blocked: ", "warning"), reason)
         return self._add_outcome(call_id, data, node)
+
+    def _on_tool_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        error = StyledText(self._shorten(str(data.get("error", ""))))
+        node = Node(StyledText(f"{_escape(str(data.get('tool', '?')))} raised ", "error"), error)
+        return self._add_outcome(data.get("call_id", ""), data, node)
 
     def _on_tool_result(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         call_id = data.get("call_id", "")

@@ -172,7 +172,7 @@ def tool_result_data(
         "call_id": result.call_id,
         "tool": tool,
         "content": result.content,
-        "is_error": result.is_error,
+        "is_error": result.failed,
         "details": result.details,
         "mocked": mocked,
         "step": step,

@@ -25,6 +25,7 @@ Params = Mapping[str, Any]
 # Called when the step is reached, so that it can use the results of earlier calls.
 LateParams = Callable[[], "Params | Awaitable[Params]"]
 Callback = Callable[[ToolResult], object]
+Raises = type[Exception] | tuple[type[Exception], ...]
 Match = str | re.Pattern[str]
 
 _encode_json = msgspec.json.Encoder().encode
@@ -37,6 +38,7 @@ class Call(msgspec.Struct, frozen=True):
     params: Params | LateParams
     callbacks: tuple[Callback, ...] = ()
     unanswered: bool = False
+    raises: Raises | None = None
 
     def then(self, callback: Callback) -> Call:
         """Pass the tool's result to `callback` when it arrives; an exception fails the run.
@@ -163,29 +165,42 @@ def when(text: str, actions: Actions) -> Turn:
 
 
 @explain_call
-def call(tool: str, params: Params | LateParams | None = None, *, unanswered: bool = False) -> Call:
+def call(
+    tool: str,
+    params: Params | LateParams | None = None,
+    *,
+    unanswered: bool = False,
+    raises: Raises | None = None,
+) -> Call:
     """Let the model call `tool`. A function as `params` is called when the step is reached.
 
     The run fails if the result never comes back. `unanswered=True` is for a call with which the
-    agent ends, such as that of an output tool.
+    agent ends, such as that of an output tool. The run also fails if the tool raises an exception
+    other than those of `raises`, even if the framework turns it into a result.
     """
     if not isinstance(tool, str) or not tool:
         raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
+    for kind in raises if isinstance(raises, tuple) else [raises] if raises is not None else ():
+        if not isinstance(kind, type) or not issubclass(kind, Exception):
+            raise PlaybookError(
+                f"call({tool!r}, …, raises=…) takes a class of exceptions, not {kind!r}",
+                hint=f"write call({tool!r}, …, raises=ValueError)",
+            )
     if params is None:
-        return Call(tool, {}, unanswered=unanswered)
+        return Call(tool, {}, unanswered=unanswered, raises=raises)
     if callable(params):
         if not _accepts(params, 0):
             raise PlaybookError(
                 f"the function in call({tool!r}, …) must not take arguments",
                 hint=f"write call({tool!r}, lambda: {{…}}); it can read variables set in .then()",
             )
-        return Call(tool, params, unanswered=unanswered)
+        return Call(tool, params, unanswered=unanswered, raises=raises)
     if not isinstance(params, Mapping):
         raise PlaybookError(
             f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
             hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
         )
-    return Call(tool, check_params(params, tool), unanswered=unanswered)
+    return Call(tool, check_params(params, tool), unanswered=unanswered, raises=raises)
 
 
 def check_params(params: Mapping[Any, Any], tool: str) -> Params:

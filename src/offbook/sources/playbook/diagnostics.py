@@ -233,6 +233,17 @@ def missing_result_error(step: Step, call: Call, got: str) -> ScriptUnfinished:
     )
 
 
+def missing_exception_error(step: Step, call: Call) -> ScriptUnfinished:
+    """Return the error for a tool that was expected to raise and did not."""
+    kinds = call.raises if isinstance(call.raises, tuple) else (call.raises,)
+    names = " or ".join(kind.__name__ for kind in kinds if kind is not None)
+    return ScriptUnfinished(
+        f"call {call.tool} was expected to raise {names}, and no such exception was seen",
+        where=step.location,
+        hint="  fix: remove raises=; only the tools of a framework's agent can be seen to raise",
+    )
+
+
 def _list_steps(steps: Sequence[Step]) -> list[str]:
     if not steps:
         return ["  remaining: nothing"]
@@ -248,6 +259,6 @@ def describe_request(request: Request) -> str:
     message = request.new_messages[-1]
     if message.results:
         result = message.results[-1]
-        kind = "an error" if result.is_error else "a result"
+        kind = "an error" if result.failed else "a result"
         return f'{kind} of {result.name or "a tool"}: "{cut_text(result.text)}"'
     return f'a {message.role} message: "{cut_text(message.text)}"'

@@ -31,6 +31,7 @@ from offbook.sources.playbook.actions import (
 from offbook.sources.playbook.diagnostics import (
     Step,
     exhausted_error,
+    missing_exception_error,
     missing_result_error,
     no_matching_role_error,
     turn_location,
@@ -106,6 +107,7 @@ class Playbook:
         # The queue that made each tool call.
         self._call_queues: dict[str, _ScriptQueue] = {}
         self._awaited_results: dict[str, _AwaitedResult] = {}
+        self._awaited_errors: dict[str, tuple[Step, Call]] = {}
         self._main_system: str | None = None
         self._step_count = 0
         self._call_count = 0
@@ -169,6 +171,7 @@ class Playbook:
         self._turns.clear()
         self._abandoned.clear()
         self._awaited_results.clear()
+        self._awaited_errors.clear()
         self._queue = _ScriptQueue(MAIN)
         for _, queue in self._roles:
             queue.steps.clear()
@@ -209,7 +212,19 @@ class Playbook:
             return unfinished_error(remaining, self.consumed, self._queue.last)
         for awaited in self._awaited_results.values():
             return missing_result_error(awaited.step, awaited.action, awaited.got)
+        for step, action in self._awaited_errors.values():
+            return missing_exception_error(step, action)
         return None
+
+    def expects_error(self, call_id: str, tool: str, error: Exception) -> bool:
+        """Return whether the script expects this exception of a tool, and note that it came."""
+        for key, (_, action) in self._awaited_errors.items():
+            # Without an id, the tool's name identifies the call.
+            is_call = key == call_id if call_id else action.tool == tool
+            if is_call and action.raises is not None and isinstance(error, action.raises):
+                del self._awaited_errors[key]
+                return True
+        return False
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the next step of the turn or role that this request belongs to."""
@@ -363,6 +378,8 @@ class Playbook:
                     if not action.unanswered:
                         self._awaited_results[call.id] = _AwaitedResult(step, action, queue)
                         self._call_queues[call.id] = queue
+                    if action.raises is not None:
+                        self._awaited_errors[call.id] = (step, action)
                     blocks.append(call)
                     stop = "tool_use"
                 case Say(text, reason):
