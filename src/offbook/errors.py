@@ -6,7 +6,7 @@ OffbookError
 │   ├── ExtensionError    an extension that cannot be loaded
 │   └── FormatError       a file that cannot be read: path, line and fix
 │       └── FutureVersion a file written by a newer Offbook
-├── RunError              the run failed; also an AssertionError, so a test fails
+├── RunError              the run failed
 │   ├── ScriptError       the script and the agent disagree
 │   │   ├── ScriptExhausted   the agent sent more requests than the script has replies
 │   │   ├── ScriptUnfinished  the agent stopped before the script ended
@@ -14,7 +14,7 @@ OffbookError
 │   │       └── ReplayMismatch    … or nothing in the recording
 │   ├── ToolFailed        a real tool or hook raised
 │   ├── DeadlineExceeded  the run took too long
-│   ├── CheckFailed       a check on the trace failed
+│   ├── CheckFailed       a check on the trace failed; also an AssertionError
 │   └── JudgeError        the answer of a judge is unusable
 ├── UnknownOutcome        a test asks whether a tool failed, and the run cannot know
 ├── ModelError            the error response of a provider
@@ -83,8 +83,8 @@ class FutureVersion(FormatError):
     """A file written by a newer Offbook."""
 
 
-class RunError(OffbookError, AssertionError):
-    """The run failed: pytest reports it as a failure of the test, not as an error."""
+class RunError(OffbookError):
+    """The run failed. `pytest.raises(AssertionError)` does not catch it."""
 
 
 class ScriptError(RunError):
@@ -115,7 +115,7 @@ class DeadlineExceeded(RunError):
     """The run took too long."""
 
 
-class CheckFailed(RunError):
+class CheckFailed(RunError, AssertionError):
     """A check on the trace failed."""
 
 

@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, TypeVar, cast, get_type_hints
@@ -25,6 +25,7 @@ import msgspec
 from offbook.errors import FormatError, UsageError, did_you_mean
 
 T = TypeVar("T")
+MAX_SHOWN = 200  # characters of a path in a message
 MAX_FILE_SIZE = 256 * 1024 * 1024
 BOM = b"\xef\xbb\xbf"  # some editors write it at the start of a file
 
@@ -34,11 +35,20 @@ BOM = b"\xef\xbb\xbf"  # some editors write it at the start of a file
 def resolve_within(root: Path, relative: str, where: str = "") -> Path:
     """Return a path inside of a folder; raise if it leaves the folder, also by a link."""
     check_relative_path(relative, where)
-    folder = root.resolve()
-    path = (folder / relative).resolve()
+    try:
+        folder = root.resolve()
+        path = (folder / relative).resolve()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # from Python 3.13 on, only this notices a loop of links
+        hard_linked = is_hard_linked(path)
+    except (OSError, RuntimeError) as error:  # too long, locked, or links that form a loop
+        shown = relative if len(relative) <= MAX_SHOWN else f"{relative[:MAX_SHOWN]}…"
+        number = error.errno if isinstance(error, OSError) else None
+        reason = os.strerror(number or errno.ELOOP)
+        raise UsageError(f"the path {shown!r} cannot be used: {reason}", where=where) from error
     if not path.is_relative_to(folder):
         raise UsageError(f"the path {relative!r} leads out of the workspace", where=where)
-    if is_hard_linked(path):
+    if hard_linked:
         raise UsageError(f"the path {relative!r} is a hard link to another file", where=where)
     return path
 

@@ -5,6 +5,7 @@ pytest imports this module at every start. Everything else is imported when a te
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pytest
 from offbook.surfaces.capabilities import load_capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from offbook.surfaces.fixtures import Offbook
 
@@ -48,6 +49,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let the capabilities register the hooks that this project needs."""
     for module in MODULES:
         module.configure(config)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Hide secrets in the report of a failed test, in a session that uses Offbook."""
+    report = yield
+    if report.failed and "offbook.runs" in sys.modules:
+        from pytest_offbook.secret_reports import redact_report
+
+        redact_report(report)
+    return report
 
 
 @pytest.fixture

@@ -191,6 +191,35 @@ def test_each_assertion_has_the_expected_status(
     assert status == "pass" or verdict.message
 
 
+@pytest.mark.parametrize(
+    "kind, field, fields",
+    [
+        ("stdout_contains", "pattern", {}),
+        ("stderr_contains", "pattern", {}),
+        ("file_contains", "pattern", {"path": "src/main.py"}),
+        ("file_not_contains", "pattern", {"path": "src/main.py"}),
+        ("scratchpad_contains", "pattern", {}),
+        ("event_occurred", "payload_pattern", {"topic": "build.done"}),
+        ("no_event", "topic", {}),
+        ("event_count", "topic", {"max": 0}),
+        ("tool_never", "tool", {}),
+    ],
+)
+def test_an_empty_field_is_an_error_and_never_a_pass(
+    context: CheckContext, kind: str, field: str, fields: dict[str, Any]
+):
+    [verdict] = evaluate_all([{"type": kind, field: "", **fields}], context)
+    assert (verdict.status, f"`{field}` is empty" in verdict.message) == ("error", True)
+
+
+def test_a_snapshot_of_no_files_has_no_data(context: CheckContext):
+    assert context.snapshots is not None
+    (context.snapshots / "empty.json").write_text('{"files": {}}')
+    raw = {"type": "snapshot_matches", "snapshot_id": "empty", "include_patterns": ["*.nothing"]}
+    [verdict] = evaluate_all([raw], context)
+    assert (verdict.status, "has a file to compare" in verdict.message) == ("no_data", True)
+
+
 def test_every_type_has_a_passing_and_a_failing_case():
     assert {kind for kind, _, status in CASES if status == "pass"} == set(ASSERTIONS)
     assert {kind for kind, _, status in CASES if status == "fail"} == set(ASSERTIONS)

@@ -435,3 +435,27 @@ def test_the_option_and_the_fixture_have_help(pytester: pytest.Pytester):
     shown.fnmatch_lines(["*--offbook-traces=DIR|all|never*"])
     pytester.makepyfile("def test_it():\n    pass\n")
     pytester.runpytest_inprocess("--fixtures").stdout.fnmatch_lines(["offbook -- *"])
+
+
+CHAINED = """
+import offbook
+
+def test_it(offbook):
+    key = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ0123456789"
+    try:
+        raise ValueError(f"wrong key {key}, wrong password {'correct ' + 'horse'}")
+    except ValueError as error:
+        raise RuntimeError("the agent failed") from error
+"""
+
+
+def test_a_chained_exception_shows_no_secret_in_the_terminal_and_in_junit(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SHOP_PASSWORD", "correct horse")
+    pytester.makepyfile(CHAINED)
+    result = pytester.runpytest_inprocess("--showlocals", "--junitxml=report.xml")
+    shown = result.stdout.str() + (pytester.path / "report.xml").read_text()
+    assert "wrong key [API_KEY], wrong password [API_KEY]" in shown
+    assert "ghp_aB3" not in shown
+    assert "password correct horse" not in shown

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook import call, fail, say, session, think, when
+from offbook.errors import ScriptUnfinished
 from offbook.reports.terminal import (
     MAX_CHILDREN,
     TraceTree,
@@ -79,7 +80,7 @@ def test_a_session_is_rendered_with_turns_calls_and_results():
 
 def test_a_provider_error_and_a_failed_run_are_rendered():
     with session() as rehearsal:
-        with pytest.raises(AssertionError):
+        with pytest.raises(ScriptUnfinished):
             rehearsal.run(when("Go", [fail("too busy"), say("Never.")]))
         lines = [render_line(line) for line in TraceTree().render(rehearsal.events.all)]
     assert "│  ├─ model error: too busy (529 overloaded)" in lines

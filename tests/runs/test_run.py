@@ -7,6 +7,8 @@ import openai
 import pytest
 
 from offbook import call, drive, fail, say, session, when
+from offbook.errors import RunError, ScriptError, ScriptExhausted, ScriptMismatch, ScriptUnfinished
+from offbook.sources.playbook import Turn
 from offbook.subjects.session.extensions import Api
 from offbook.subjects.session.hooks import Context
 
@@ -168,9 +170,11 @@ def test_a_trace_that_the_agent_overwrites_does_not_change_the_run():
         rehearsal.trace.write_text("")
         return "the real result"
 
-    with session(mock_tools={"bash": forge}) as rehearsal:
-        run = rehearsal.run(when("Go", [call("bash", {"command": "ls"}), say("Done.")]))
+    rehearsal = session(mock_tools={"bash": forge})
+    run = rehearsal.run(when("Go", [call("bash", {"command": "ls"}), say("Done.")]))
     assert run.results("bash")[0].text == "the real result"
+    with pytest.raises(RunError, match="the trace was changed while the agent ran"):
+        rehearsal.dispose()
 
 
 def test_events_are_kept_as_they_were_when_they_were_emitted():
@@ -179,3 +183,27 @@ def test_events_are_kept_as_they_were_when_they_were_emitted():
         rehearsal.hub.emit("order", order)
         order["state"] = "sent"
         assert rehearsal.events.named("order")[0].data == {"state": "new"}
+
+
+def asks_nothing(prompt: str) -> None: ...
+
+
+def asks_twice(prompt: str) -> None:
+    ask(prompt)
+    ask(prompt)
+
+
+@pytest.mark.parametrize(
+    "agent, script, error",
+    [
+        (asks_twice, HELLO, ScriptExhausted),
+        (asks_nothing, HELLO, ScriptUnfinished),
+        (ask, when("Hi", [call("lose_order"), say("Lost.")]), ScriptMismatch),
+    ],
+    ids=["exhausted", "unfinished", "mismatch"],
+)
+def test_an_error_of_the_script_is_not_the_assertion_error_that_a_test_expects(
+    agent: Callable[[str], object], script: Turn, error: type[ScriptError]
+):
+    with pytest.raises(error), pytest.raises(AssertionError), drive(agent) as rehearsal:
+        rehearsal.run(script)

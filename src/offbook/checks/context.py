@@ -97,6 +97,11 @@ class CheckContext:
                 self._span = (trace.first, trace.last)
 
     @property
+    def unfinished(self) -> bool:
+        """True if the run has a beginning and no end: its process was killed."""
+        return self.get(Termination).unfinished and not self.get(PublishedTopics).summary
+
+    @property
     def topics(self) -> list[str]:
         """The published topics, in order."""
         return self.get(PublishedTopics).topics

@@ -110,6 +110,8 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
         redaction = Redaction(self.redactions, roots={"WORKSPACE": root})
         expected = msgspec.json.decode(path.read_bytes(), type=Snapshot)
         actual = capture_snapshot(root, self.include_patterns, self.exclude_patterns)
+        if not expected.files and not actual.files:
+            raise NoData("neither the snapshot nor the workspace has a file to compare")
         # Both sides are redacted: the approved one may have been captured with other rules.
         diff = compare_snapshots(
             redact_snapshot(expected, redaction), redact_snapshot(actual, redaction)
@@ -135,6 +137,8 @@ def _read_text(file: Path, name: str) -> str | AssertionResult:
     """Return the text of a file, or the failure if it cannot be read."""
     if file.is_dir():
         return AssertionResult(False, name, "a folder", f"{name} is a folder")
+    if file.exists() and not file.is_file():  # a pipe, which could be read for ever
+        return AssertionResult(False, name, message=f"{name} is not a regular file")
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -9,7 +9,7 @@ import msgspec
 
 from offbook.capability import load
 from offbook.checks.assertion import Assertion
-from offbook.checks.collectors import Termination
+from offbook.checks.collectors import PublishedTopics, Termination
 from offbook.errors import UsageError, did_you_mean
 from offbook.trace.events import Verdict
 
@@ -90,6 +90,17 @@ def evaluate_all(assertions: Iterable[object], context: CheckContext) -> list[Ve
             parsed.append(Verdict(name, "error", str(error)))
     valid = [item for item in parsed if isinstance(item, Assertion)]
     required = [requirement for item in valid for requirement in item.requires()]
-    # Termination is always collected: a broken trace is noticed even if no assertion reads it.
-    context.collect([(Termination, ()), *required])
-    return [item.judge(context) if isinstance(item, Assertion) else item for item in parsed]
+    # Always collected: a trace that is broken or has no end is noticed whatever is asserted.
+    context.collect([(Termination, ()), (PublishedTopics, ()), *required])
+    # Of a run that was killed, nothing is known: what was not seen may have been about to happen.
+    killed = (
+        "no data: the run did not end, so its trace is incomplete" if context.unfinished else ""
+    )
+    return [
+        item
+        if isinstance(item, Verdict)
+        else Verdict(item.title, "no_data", killed)
+        if killed
+        else item.judge(context)
+        for item in parsed
+    ]

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from offbook.errors import UsageError
 from offbook.files import is_hard_linked
 from offbook.trace.redaction import Redaction
 
@@ -105,9 +106,15 @@ def read_small_text(path: Path) -> str | None:
 
 def redact_snapshot(snapshot: Snapshot, redaction: Redaction) -> Snapshot:
     """Return the snapshot with redacted texts."""
-    redacted = redaction.value({"files": snapshot.files})
-    files = cast("dict[str, Any]", redacted["files"])
-    return Snapshot({name: str(text) for name, text in files.items()})
+    match redaction.value({"files": snapshot.files}):
+        case {"files": dict(files)}:
+            texts = cast("dict[str, Any]", files)
+            return Snapshot({name: str(text) for name, text in texts.items()})
+        case _:  # a path such as `$..*` matches more than the texts
+            raise UsageError(
+                "a redaction path replaces the whole snapshot",
+                hint="paths: [\"$.files['a.txt']\"]",
+            )
 
 
 def compare_snapshots(before: Snapshot, after: Snapshot) -> SnapshotDiff:

@@ -150,23 +150,23 @@ class ReplayGuard:
         self._allowed = tuple(sorted(folders))
         self._thread = get_ident()
         self._older_threads = set(sys._current_frames())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - also threads that `threading` does not know
-        self._paused = False
+        self.permitted: list[str] | None = None  # a list in a pause
         self.closed = False
         self.violations: list[IsolationError] = []
 
     @contextmanager
-    def paused(self) -> Generator[None]:
-        """Permit everything in this block."""
-        before, self._paused = self._paused, True
+    def paused(self) -> Generator[list[str]]:
+        """Permit everything in this block, and list it."""
+        before, self.permitted = self.permitted, []
         try:
-            yield
+            yield self.permitted
         finally:
-            self._paused = before
+            self.permitted = before
 
     def _responsible(self) -> ReplayGuard | None:
         """Return the guard of the running thread, or None if the thread is not a test's."""
         if get_ident() == self._thread:
-            return None if self._paused or self.closed else self
+            return None if self.closed else self
         guard: ReplayGuard | None = _guard_of_thread.get()
         if guard is None:  # a thread that was not started by `threading`
             return None if get_ident() in self._older_threads else self
@@ -283,9 +283,13 @@ class ReplayGuard:
         guard = self._responsible()
         if guard is None:
             return
+        where = call_site()
+        if guard.permitted is not None:
+            guard.permitted.append(f"{action} ({where})")
+            return
         error = IsolationError(
             f"a test that only replays {action}",
-            where=call_site(),
+            where=where,
             hint="write below tmp_path, replay a recording, or change the mark of the test",
         )
         guard.violations.append(error)

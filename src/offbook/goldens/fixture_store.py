@@ -260,10 +260,17 @@ class FixtureStore:
             if not path.with_name(f"{path.name.removesuffix(SIDECAR)}.jsonl").is_file()
         ]
 
+    def misplaced(self) -> list[Path]:
+        """Return the golden files that are not in the folder of a component, so never replayed."""
+        folder = self.root / "golden"
+        files = sorted(folder.rglob("*.jsonl"))
+        return [path for path in files if path.parent.parent != folder]
+
     def digest(self) -> str:
         """Return a hash of all golden files, to detect a test run that changes one."""
         digest = sha256()
-        for path in sorted((self.root / "golden").glob("*/*")):
-            # the name too: a renamed file is a change
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        for path in sorted((self.root / "golden").rglob("*")):
+            if path.is_file():
+                # the name too: a renamed file is a change
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()

@@ -106,6 +106,9 @@ def find_problems(store: FixtureStore, path: Path) -> Iterator[Problem]:
         # one of several scenarios of a file may add to the name: open-drawer, open-drawer-2
         if name != stem and (len(scenarios) == 1 or not name.startswith(f"{stem}-")):
             yield Problem(path, line, f"the scenario is named {name!r}, but the file {stem!r}")
+        recorded = fixture.metadata.get("component", path.parent.name)
+        if recorded != path.parent.name:
+            yield Problem(path, line, f"recorded from the component {recorded!r}")
         copy = others.get(_content(fixture))
         if copy is not None:
             yield Problem(path, line, f"duplicate of {copy.name} ({copy.location})")

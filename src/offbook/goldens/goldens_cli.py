@@ -22,10 +22,12 @@ from offbook.goldens.golden_replay import replay_all
 from offbook.goldens.project import Project, check_live, find_root
 from offbook.goldens.spec_file import write_template
 from offbook.goldens.spec_validation import (
+    SpecResult,
     SpecResults,
     check_completeness,
     check_replay,
     check_static,
+    list_unchecked,
     render_table,
     tabulate,
 )
@@ -207,8 +209,16 @@ def live_command(project: Project, components: tuple[str, ...]) -> int:
     results = [
         result for name in components or known for result in asyncio.run(check_live(project, name))
     ]
+    stored = SpecResults.read(project.root)
     for result in results:
         click.echo(result.render())
+        component, _, name = result.name.partition("/")
+        script = project.relative(project.registry.script_path(component))
+        stored.add(script, name, SpecResult(result.state))
+    try:
+        stored.write()
+    except OSError as error:
+        click.echo(f"the results are not stored: {error}", err=True)
     counts = Counter(result.state for result in results)
     click.echo(", ".join(f"{counts[state]} {state}" for state in ("passed", "failed", "skipped")))
     # skipped scenarios are not a success: without credentials the command would always pass
@@ -256,6 +266,8 @@ def check_specs_command(project: Project, *, ran: bool) -> int:
         problems += check_completeness(project, results)
     for problem in problems:
         click.echo(str(problem).replace(f"{project.root}/", ""))
+    for text in list_unchecked(project, results) if ran else ():
+        click.echo(f"not checked: {text}")
     requirements = len(tabulate(project, results))
     click.echo(f"{len(paths)} specs, {requirements} requirements, {len(problems)} problems")
     return int(bool(problems))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from offbook.errors import CheckFailed, OffbookError
+from offbook.errors import CheckFailed, OffbookError, UsageError
 from offbook.goldens.fixture_store import FixtureStore, GoldenScenario, read_scenarios
 from offbook.goldens.golden_replay import (
     GoldenReplay,
@@ -21,6 +22,7 @@ from offbook.runs.sync_bridge import in_event_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 FIXTURES, SPECS, LIVE_SCRIPTS = "fixtures", "tests/specs", "scripts/live"
@@ -68,13 +70,25 @@ def find_root(start: Path) -> Path:
 class Goldens:
     """The pytest fixture `goldens`: `goldens.replay("till/open-drawer")`."""
 
-    def __init__(self, project: Project, on_replay: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        project: Project,
+        on_replay: Callable[[str], None],
+        untimed: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._project = project
         self._on_replay = on_replay
+        self._untimed = untimed
+        # kept, because a test may catch them
+        self.failures: list[CheckFailed] = []
 
     def replay(self, name: str) -> list[GoldenReplay]:
         """Replay all scenarios of the golden `component/name`; raise CheckFailed if one differs."""
         scenarios = read_scenarios(self._project.fixtures.find("golden", name))
+        # the first import of a live script is not the time of the test
+        with self._untimed(), suppress(UsageError):
+            for scenario in scenarios:
+                self._project.registry.find(scenario.component)
 
         def run() -> list[GoldenReplay]:
             return asyncio.run(replay_all(scenarios, self._project.registry.find))
@@ -89,7 +103,9 @@ class Goldens:
         self._on_replay(name)
         differing = [replay.render() for replay in replays if not replay.ok]
         if differing:
-            raise CheckFailed("\n".join(differing), hint=f"offbook golden show {name}")
+            hint = f"offbook golden show {name}"
+            self.failures.append(CheckFailed("\n".join(differing), hint=hint))
+            raise self.failures[-1]
         return replays
 
 

@@ -27,6 +27,13 @@ MAX_NAME_LENGTH = 120
 SHOWN_LINES = 40
 
 
+def redact_text(text: str) -> str:
+    """Return a text of a report without the secrets in it."""
+    from offbook.secrets import hide_secrets, known_secrets
+
+    return hide_secrets(text, known_secrets())
+
+
 class _OpenRehearsal(NamedTuple):
     """A rehearsal, and the event loop of the test that opened it, if there was one."""
 

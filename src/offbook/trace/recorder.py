@@ -27,6 +27,9 @@ COLLECT_TRACES = "OFFBOOK_COLLECT_TRACES"
 """The folder that gets a copy of every trace of a process, to compare two runs of it."""
 
 
+PRIVATE_MODE = 0o600  # a trace holds prompts and answers: only its owner may read it
+
+
 class KeptEvents:
     """The events of a run in memory; each is read once, as it was when it was emitted.
 
@@ -69,7 +72,7 @@ class Recorder:
         flags |= 0 if append else os.O_TRUNC
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: int | None = os.open(path, flags, 0o644)
+            self._file: int | None = os.open(path, flags, PRIVATE_MODE)
             self._copy = _open_copy()
         except OSError as error:
             reason = error.strerror or str(error)
@@ -152,7 +155,7 @@ def _open_copy() -> int | None:
         number += 1
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            return os.open(os.path.join(folder, f"{number:04}.jsonl"), flags, 0o600)  # noqa: PTH118 - faster than a Path
+            return os.open(os.path.join(folder, f"{number:04}.jsonl"), flags, PRIVATE_MODE)  # noqa: PTH118 - faster than a Path
         except FileExistsError:  # of this process or of another one
             continue
     return None

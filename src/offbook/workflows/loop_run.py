@@ -154,6 +154,9 @@ async def run_subject(
             if (chunk := output_text(event)) is not None:
                 stream, text = chunk
                 output[stream].append(text)
+    if reason == "MaxRuntime":
+        limit = f"the time limit of {limits.seconds:g} s was reached in iteration {iterations}"
+        warnings = (*warnings, limit)
     return LoopResult(
         exit_code,
         reason,

@@ -293,6 +293,7 @@ def find_failure(
     kind: FailureKind = "error" if outcome.error else "assertion_failure"
     if outcome.termination_reason == "MaxRuntime":
         kind = "timeout"
+        messages.insert(0, "the loop reached its time limit")
     elif "rate_limit" in outcome.error:
         kind = "rate_limit"
     elif "mock_exhausted" in outcome.error:

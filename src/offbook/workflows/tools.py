@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from offbook.capability import load
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import convert, write_atomic
 from offbook.trace.reader import Trace, raise_if_corrupt
 from offbook.workflows.presets import read_preset
@@ -151,11 +151,13 @@ def _propose_snapshot(
 
     try:
         assertion = parse_assertion(raw)
-    except UsageError:
+        if not isinstance(assertion, SnapshotMatches):
+            return verdict
+        if not NAME_PATTERN.match(assertion.snapshot_id):
+            return verdict
+        pending = propose_snapshot(workspace, assertion, holds=verdict.holds)
+    except (OffbookError, OSError):
         return verdict  # the verdict has the same error
-    if not isinstance(assertion, SnapshotMatches) or not NAME_PATTERN.match(assertion.snapshot_id):
-        return verdict
-    pending = propose_snapshot(workspace, assertion, holds=verdict.holds)
     if pending is None:
         return verdict
     message = f"{verdict.message}\nfix: offbook workspace review {location}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import ReplayMismatch, did_you_mean
+from offbook.secrets import MASK
 from offbook.sources.cassette.normalize import Normalizer, merge_rules, request_as_json
 from offbook.sources.cassette.redaction_hints import TOKEN, RedactionHint, suggest_redactions
 
@@ -163,6 +164,9 @@ def _compare(
         yield "The two are equal: the cassette was edited, or hashed by other rules."
         yield f"Fix: offbook cassette upgrade {shlex.quote(str(file.path))}"
         return
+    hidden = list(_values_hidden_by_recording(differences))
+    if hidden:
+        differences = [_hide_values(difference, hidden) for difference in differences]
     shown = differences[:MAX_DIFFERENCES]
     paths = [
         f"{d.path}{' (gone)' if d.current is None else ' (new)' if d.recorded is None else ''}"
@@ -173,11 +177,37 @@ def _compare(
     yield ""
     yield f"Prompt diff (first {DIFF_LENGTH} chars):"
     yield from _diff_lines(shown, titled=len(differences) > 1)
+    if hidden:
+        yield f"{MASK} was a secret in the recording: set the variable that holds it, as then."
     hint = _find_redaction(file, normalizer, request, nearest, differences)
     if hint is not None:
         rules = msgspec.json.format(msgspec.json.encode(hint.rules), indent=0).decode()
         yield f"Hint: Add redaction for {hint.description}: {rules}"
         yield "      (tested: with it, this request matches the recorded one)"
+
+
+def _values_hidden_by_recording(differences: list[Difference]) -> Iterator[str]:
+    """Yield the texts of the request where the recording has a mask.
+
+    A value is known as a secret as long as its environment variable is set, which may have been
+    at the time of the recording only.
+    """
+    mark = "\ue000"  # one token, unlike the mask
+    for difference in differences:
+        if MASK not in (difference.recorded or "") or difference.current is None:
+            continue
+        old = TOKEN.findall((difference.recorded or "").replace(MASK, mark))
+        new = TOKEN.findall(difference.current)
+        for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            if kind == "replace" and mark in "".join(old[a:b]):
+                yield "".join(new[c:d])
+
+
+def _hide_values(difference: Difference, values: list[str]) -> Difference:
+    current = difference.current
+    for value in values:
+        current = current and current.replace(value, MASK)
+    return msgspec.structs.replace(difference, current=current)
 
 
 def _find_redaction(
