@@ -210,12 +210,15 @@ async def test_differences_are_shown_as_people_describe_them(
         assert line in str(error.value)
 
 
-@pytest.mark.parametrize("prompts", [["two"], ["one", "two", "one"]], ids=["order", "exhausted"])
-async def test_a_changed_order_or_length_suggests_a_new_recording(prompts: list[str]):
+ONE, TWO = ask("one"), ask("one", "answer 1", "two")
+
+
+@pytest.mark.parametrize("requests", [[TWO], [ONE, TWO, ONE]], ids=["order", "exhausted"])
+async def test_a_changed_order_or_length_suggests_a_new_recording(requests: list[Request]):
     path = Path("one.yaml")
-    await record(path, [ask("one"), ask("two")])
+    await record(path, [ONE, TWO])
     with pytest.raises(OffbookError) as error:
-        await replay(path, [ask(text) for text in prompts])
+        await replay(path, requests)
     assert AGAIN in str(error.value)
 
 

@@ -16,7 +16,7 @@ from smolagents import (  # pyright: ignore[reportMissingTypeStubs] - it has non
     OpenAIServerModel,
     ToolCallingAgent,
 )
-from smolagents import tool as smol_tool  # pyright: ignore[reportUnknownVariableType]
+from smolagents import tool as smol_tool  # pyright: ignore[reportMissingTypeStubs,reportUnknownVariableType] - it has none
 
 from offbook import call, drive, say, when
 from offbook.errors import PlaybookError, ScriptUnfinished, ToolFailed, UnknownOutcome
