@@ -20,6 +20,8 @@ OffbookError
 ├── ModelError            the error response of a provider
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
+
+Interrupted, a KeyboardInterrupt, is raised after a signal has ended the run.
 """
 
 from __future__ import annotations
@@ -163,6 +165,24 @@ class ToolBlocked(OffbookError):
 
 class IsolationError(OffbookError):
     """Something tried to reach the network, or to write outside of its folder."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal to this process has ended the run."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"interrupted by {signal_name(number)}")
+
+
+def signal_name(number: int) -> str:
+    """Return `SIGTERM` for 15."""
+    from signal import Signals
+
+    try:
+        return Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 CATEGORIES = {

@@ -34,6 +34,9 @@ TRACES_HELP = """Keep the traces of failing tests in the folder DIR (default: .o
 RECORD_HELP = """Send requests to the real model, with your keys, and record the cassettes of \
 tests (`offbook.cassette()`). Without it they are replayed."""
 
+UPDATE_HELP = """Write the goldens of requests (`offbook.check_requests(run)`) instead of \
+comparing with them. Refused in CI."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for traces and recording."""
@@ -41,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--offbook-traces", metavar="DIR|all|never", default=None, help=TRACES_HELP)
     parser.addini("offbook_traces", TRACES_HELP, default="")
     group.addoption("--offbook-record", action="store_true", help=RECORD_HELP)
+    group.addoption("--offbook-update", action="store_true", help=UPDATE_HELP)
     for module in MODULES:
         module.add_options(parser)
 

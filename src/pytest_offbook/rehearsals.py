@@ -56,6 +56,7 @@ class RehearsalHooks:
         self._scratch = scratch
         self._tests = 0
         self._recorded: set[Path] | None = set() if config.getoption("--offbook-record") else None
+        self._update = bool(config.getoption("--offbook-update"))
         config.add_cleanup(lambda: shutil.rmtree(self._scratch, ignore_errors=True))
 
     def open(self, item: pytest.Item) -> Offbook:
@@ -64,7 +65,13 @@ class RehearsalHooks:
         folder = self._scratch / str(self._tests)
         folder.mkdir()
         test = f"{item.path.stem}-{item.name}"
-        opened = Offbook(folder, test_folder=item.path.parent, test=test, recorded=self._recorded)
+        opened = Offbook(
+            folder,
+            test_folder=item.path.parent,
+            test=test,
+            recorded=self._recorded,
+            update=self._update,
+        )
         item.stash[OFFBOOK_KEY] = opened
         return opened
 

@@ -132,7 +132,7 @@ SHAPES: dict[str, tuple[list[NamedEvent], list[str]]] = {
         [
             "run 1 · session · 2 turns",
             "├─ 1. call bash {}",
-            "└─ the trace ends here, before the end of the run",
+            "└─ the trace ends here, before the end of the run: it was killed, or still runs",
         ],
     ),
     "a request that opens a turn": (

@@ -350,7 +350,7 @@ def test_an_interrupted_recording_keeps_its_interactions(tmp_path: Path):
         assert [recorder.stdout.readline() for _ in range(2)] == ["answer 1\n", "asked\n"]
         recorder.send_signal(signal.SIGINT)
         _, stderr = recorder.communicate(timeout=30)
-    assert recorder.returncode == 1
+    assert recorder.returncode == 130
     assert "interrupted: kept 1 interactions in a.yaml" in stderr
     assert load_cassette(tmp_path / "a.yaml").header.metadata["interrupted"] is True
 

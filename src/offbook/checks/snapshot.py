@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -20,6 +21,7 @@ MAX_TEXT_SIZE = 1024 * 1024
 CONTEXT_LINES = 3
 NO_NEWLINE = "\\ No newline at end of file"
 MAX_LINES_EXACT = 2_000
+FALSE_WORDS = {"", "0", "false", "no"}
 # Files that the tools themselves write, or that differ in every run.
 ALWAYS_EXCLUDED = (
     ".offbook/**",
@@ -64,6 +66,11 @@ class SnapshotDiff(msgspec.Struct, frozen=True):
     def empty(self) -> bool:
         """True if the snapshots are the same."""
         return not self.diffs
+
+
+def in_ci() -> bool:
+    """Return whether the environment variable CI is set: there nothing is approved or updated."""
+    return os.environ.get("CI", "").lower() not in FALSE_WORDS
 
 
 def capture_snapshot(

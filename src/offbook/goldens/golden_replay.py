@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 import msgspec
 
@@ -136,7 +136,10 @@ class ScenarioPlayer:
             self.hub.raise_errors()
             # a copy, since close() may change it; it may contain objects that JSON cannot represent
             state = msgspec.to_builtins(self.component.observe(), enc_hook=repr)
-            return Observation(self.hub.recorded, state)
+            return Observation(
+                mask_volatile(self.hub.recorded, self._rule.volatile),
+                mask_volatile(state, self._rule.volatile),
+            )
         finally:
             await self.component.close()
             self.hub.close()
@@ -197,6 +200,30 @@ def diff_scenario(scenario: GoldenScenario, observation: Observation) -> list[st
             actual = observation.state[key]
             differences += [f"{key}{difference}" for difference in diff_values(value, actual)]
     return differences
+
+
+JSON_TYPES = {
+    bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object",
+    type(None): "null",
+}  # fmt: skip
+VOLATILE_MARKS = {f"[{name}]" for name in JSON_TYPES.values()}
+
+
+def mask_volatile(value: Any, names: list[str], path: str = "") -> Any:
+    """Return a JSON value with the type of each volatile field in place of its value.
+
+    A field is named by the end of its path: `id`, or `order.id`.
+    """
+    if any(f".{path}".endswith(f".{name}") for name in names):
+        return f"[{JSON_TYPES[type(value)]}]"
+    if _is_object(value):
+        return {
+            key: mask_volatile(inner, names, f"{path}.{key}" if path else key)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [mask_volatile(inner, names, path) for inner in cast("list[Any]", value)]
+    return value
 
 
 def compare_events(

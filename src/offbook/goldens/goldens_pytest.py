@@ -427,7 +427,9 @@ class SpecCoverage:
         for name in ["tests", *files]:
             path = (root / name).resolve()
             if not any(path.is_relative_to(folder) for folder in folders):
-                yield f"the run is limited to {' '.join(config.args)}"
+                first, *others = config.args
+                more = f" and {len(others)} more" if others else ""
+                yield f"the run is limited to {first}{more}"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the problems of the specs, and what was not checked."""

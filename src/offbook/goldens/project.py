@@ -14,6 +14,7 @@ from offbook.goldens.golden_replay import (
     GoldenReplay,
     canonical_json,
     diff_scenario,
+    mask_volatile,
     replay_all,
 )
 from offbook.goldens.live_scripts import ComponentRegistry, ScenarioDef, play_scenario
@@ -35,7 +36,7 @@ class Project:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.fixtures = FixtureStore(root / FIXTURES)
-        self.registry = ComponentRegistry(root / LIVE_SCRIPTS)
+        self.registry = ComponentRegistry(root / LIVE_SCRIPTS, root)
 
     def spec_paths(self) -> list[Path]:
         """Return the sorted test specs."""
@@ -51,20 +52,6 @@ class Project:
             # specs name files with forward slashes on every system
             path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
         )
-
-
-def find_root(start: Path) -> Path:
-    """Return the root of the project around a folder.
-
-    It is the nearest folder with fixtures, specs, a pyproject.toml or a .git, else `start`.
-    """
-    # the nearest folder wins: a package of a monorepo has its own fixtures
-    for folder in (start, *start.parents):
-        if (folder / FIXTURES).is_dir() or (folder / SPECS).is_dir():
-            return folder
-        if (folder / "pyproject.toml").is_file() or (folder / ".git").exists():
-            return folder
-    return start
 
 
 class Goldens:
@@ -158,7 +145,7 @@ async def _check_scenario(
     if missing:
         return LiveResult(name, "skipped", [f"{', '.join(missing)} is not set"])
     if golden is None:
-        command = f"offbook golden record {component} {definition.name}"
+        command = f"offbook golden update {name}"
         return LiveResult(name, "failed", [f"no golden to compare with; record it: {command}"])
     try:
         steps, observation = await play_scenario(project.registry.find(component), definition)
@@ -168,7 +155,9 @@ async def _check_scenario(
         return LiveResult(name, "failed", [f"raised {type(error).__name__}: {error}"])
     reasons = diff_scenario(golden, observation)
     # replays use the steps and the rule of the golden, so these must be those of the script
-    if canonical_json(steps) != canonical_json(golden.fixture.steps):
+    volatile = definition.rule.volatile
+    played, recorded = (mask_volatile(each, volatile) for each in (steps, golden.fixture.steps))
+    if canonical_json(played) != canonical_json(recorded):
         reasons.append(f"{golden.location}: the golden has other steps than the scenario")
     if definition.rule != golden.rule:
         reasons.append(f"{golden.location}: the golden has another match rule than the scenario")

@@ -249,7 +249,7 @@ Describe {title} in two sentences.
 
 **Fixture Recording**:
 ```bash
-offbook golden record {component} first-behaviour
+offbook golden record {component}/first-behaviour
 ```
 
 ---

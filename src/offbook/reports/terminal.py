@@ -181,7 +181,8 @@ class TraceTree:
 
     def _finish(self) -> Iterator[StyledLine]:
         if self._run is not None:
-            end = Node(StyledText("the trace ends here, before the end of the run", "warning"))
+            why = "before the end of the run: it was killed, or still runs"
+            end = Node(StyledText(f"the trace ends here, {why}", "warning"))
             yield from self._close_run(end)
         yield from self._close_turn()
         yield from self._top.flush(last=True)
@@ -226,8 +227,9 @@ class TraceTree:
     def _on_run_start(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         yield from self._finish()
         self._run_count += 1
-        turns = data.get("turns", 0)
-        details = f" · {data.get('subject', '?')} · {turns} turn{'s' * (turns != 1)}"
+        details = f" · {data.get('subject', '?')}"
+        if (turns := data.get("turns")) is not None:  # a command decides itself what it asks
+            details += f" · {turns} turn{'s' * (turns != 1)}"
         node = Node(StyledText(f"run {self._run_count}", "name"), StyledText(details))
         yield from node.draw("", last=True, root=True)
         self._run = Frame("")

@@ -197,6 +197,7 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
     # A recording is written when it is closed; the next pass replays it.
     if isinstance(source, (Recording, Cassette)):
         source.close()
+    result.raise_interrupt()
     # Other failures are part of the comparison: a target may be expected to fail.
     if result.failures and isinstance(result.failures[0], UsageError):
         raise result.failures[0]

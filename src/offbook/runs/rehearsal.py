@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.errors import PlaybookError, RunError, ScriptError, ToolFailed, UsageError
+from offbook.errors import PlaybookError, RunError, ToolFailed, UsageError
 from offbook.exchange.model import ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.runs.run_endings import emit_failure, record_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.sources.playbook import Playbook, Role, Turn, list_called_tools, validate
@@ -332,13 +333,7 @@ class Rehearsal:
             self._raise_if_failed()
         except BaseException as error:
             self._failed = True
-            message = f"{type(error).__name__}: {error}"
-            if isinstance(error, ScriptError):
-                verdict = Verdict("playbook consumed", "fail", str(error))
-            else:
-                verdict = Verdict("run finished", "error", message)
-            self._hub.emit_verdict(verdict)
-            self._hub.emit(RUN_END, {"ok": False, "error": message})
+            emit_failure(self._hub, error)
             raise
         # A value that is no text may have an address in its `repr`: its type is enough.
         shown = output if output is None or isinstance(output, str) else type(output).__name__
@@ -377,7 +372,7 @@ class Rehearsal:
     async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
         try:
-            with self._wiring.guard():
+            with record_termination(self._hub), self._wiring.guard():
                 output = await self.subject.prompt(text)
         except Exception as error:
             failure = self._failure

@@ -17,10 +17,13 @@ from offbook.runs.sync_bridge import in_event_loop
 from offbook.trace.reader import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from offbook.exchange.model import ModelSource
     from offbook.runs.cassettes import CassetteOptions, Cassettes
+    from offbook.runs.rehearsal import Run
+    from offbook.runs.request_goldens import RequestGoldens
+    from offbook.trace.redaction import RedactionRules
 
 P = ParamSpec("P")
 MAX_NAME_LENGTH = 120
@@ -42,7 +45,7 @@ class _OpenRehearsal(NamedTuple):
 
 
 class Offbook:
-    """`offbook.session` and `offbook.drive` for one test, and its cassettes.
+    """`offbook.session` and `offbook.drive` for one test, its cassettes and its goldens.
 
     Rehearsals are closed when the test ends, in the event loop in which they were opened.
     """
@@ -54,12 +57,15 @@ class Offbook:
         test_folder: Path | None = None,
         test: str = "",
         recorded: set[Path] | None = None,
+        update: bool = False,
     ) -> None:
         self._folder = folder
         self._test_folder = test_folder or Path()
         self._test = test
         self._recorded = recorded
+        self._update = update
         self._cassettes: Cassettes | None = None
+        self._goldens: RequestGoldens | None = None
         self._open: list[_OpenRehearsal] = []
         self._traces: list[Path] = []
         self.session = self._tracked(session)
@@ -93,6 +99,29 @@ class Offbook:
                 self._test_folder, _file_name(self._test), recorded=self._recorded
             )
         return self._cassettes.open(name, **options)
+
+    def check_requests(
+        self,
+        run: Run,
+        name: str = "",
+        *,
+        redactions: RedactionRules | Mapping[str, Any] | None = None,
+    ) -> None:
+        """Compare the requests of a run with their golden in the folder `requests`.
+
+        A changed system prompt, tool, parameter or message fails the test. `--offbook-update`
+        writes the golden; without a name it is the golden of the test. Ids and times are masked,
+        and the values that `redactions` select.
+        """
+        if self._goldens is None:
+            from offbook.runs.request_goldens import RequestGoldens
+
+            self._goldens = RequestGoldens(
+                self._test_folder, _file_name(self._test), update=self._update
+            )
+        folders = [opened.rehearsal.cwd for opened in self._open]
+        roots = {f"CWD{number or ''}": folder for number, folder in enumerate(folders)}
+        self._goldens.check(run.requests, name, redactions=redactions, roots=roots)
 
     async def close_in_loop(self) -> list[Exception]:
         """Close the rehearsals of the running event loop, and return their errors."""

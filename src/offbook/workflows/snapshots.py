@@ -11,7 +11,6 @@ rejects it. In CI no pending snapshot is written and none can be accepted.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from offbook.checks.snapshot import (
     SnapshotDiff,
     capture_snapshot,
     compare_snapshots,
+    in_ci,
     redact_snapshot,
 )
 from offbook.errors import FormatError, UsageError, did_you_mean
@@ -35,7 +35,6 @@ from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
 INITIAL, CURRENT = "initial", "current"  # after the setup; now
 PENDING_SUFFIX = ".pending.json"
 ALL = "all"
-FALSE_WORDS = {"", "0", "false", "no"}
 IGNORED_FOLDERS = {".git", ".venv", "node_modules"}
 
 
@@ -140,11 +139,6 @@ class ReviewResult(msgspec.Struct, frozen=True):
     accepted: list[str]
     rejected: list[str]
     left: list[str]
-
-
-def in_ci() -> bool:
-    """Return whether the environment variable CI is set."""
-    return os.environ.get("CI", "").lower() not in FALSE_WORDS
 
 
 def copy_approved(folder: Path, workspace: Workspace) -> None:

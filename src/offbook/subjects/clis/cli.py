@@ -21,7 +21,7 @@ import msgspec
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.providers import client_env
-from offbook.subjects.process import ProcessResult, isolated_env, run_process
+from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
 
 if TYPE_CHECKING:
@@ -201,9 +201,12 @@ class CliAgent(ABC):
         program = Path(command[0]).name
         if result.code not in self._codes:
             raise RunError(
-                f"{self.name} failed with exit code {result.code}",
+                f"{self.name} {describe_exit(result.code)}",
                 where=program,
-                hint=_last_lines(result) or f"no output; allowed codes: {sorted(self._codes)}",
+                # The client's own words, where it prints them in its format.
+                hint=self.output.error
+                or _last_lines(result)
+                or f"no output; allowed codes: {sorted(self._codes)}",
             )
         if self.output.error:
             raise RunError(f"{self.name} failed: {self.output.error}", where=program)

@@ -155,6 +155,7 @@ def record(  # noqa: PLR0913 - one for each option
             f"({summary.total_tokens} tokens, cost {cost})",
             err=True,
         )
+    result.raise_interrupt()
     if result.failures:
         raise result.failures[0]
     return int(result.exit_code != 0)
@@ -177,6 +178,7 @@ def _record_mocks(
     with record_trace(trace, subject=command[0]) as hub:
         result = record_mocks(recording, command, hub=hub, deadline=deadline)
     click.echo(f"offbook: recorded {len(recording.lines)} mocks in {file}", err=True)
+    result.raise_interrupt()
     if result.failures:
         raise result.failures[0]
     return int(result.exit_code != 0)
@@ -191,6 +193,7 @@ def _record_again(
 
     with Rerecording(file, number, live) as rerecording:
         result = run_with_source(rerecording, command, deadline=deadline)
+    result.raise_interrupt()
     if not rerecording.recorded:
         raise UsageError(
             f"the command never reached interaction {number}",
@@ -277,6 +280,7 @@ def replay(  # noqa: PLR0913 - one for each option
         result, summary = replay_command(
             cassette, command, hub=hub, deadline=deadline, echo=not as_json
         )
+        result.raise_interrupt()
         # with a cursor the next replay continues, so unused interactions are not a failure yet
         verdict = cassette.verdict() if cursor is None or cassette.failure else None
         if verdict is not None:
