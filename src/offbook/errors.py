@@ -21,6 +21,7 @@ OffbookError
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
 
+OffbookWarning            a Python warning: the run passed, with a remark
 Interrupted, a KeyboardInterrupt, is raised after a signal has ended the run.
 """
 
@@ -183,6 +184,10 @@ def signal_name(number: int) -> str:
         return Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+class OffbookWarning(UserWarning):
+    """A remark on a run that passed; pytest shows it in its summary."""
 
 
 CATEGORIES = {

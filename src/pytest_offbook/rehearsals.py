@@ -141,7 +141,7 @@ def _close_in_test(test: Callable[..., Any], opened: Offbook) -> Callable[..., A
         try:
             result = await test(*args, **kwargs)
         except BaseException as error:
-            _add_notes(error, await opened.close_in_loop())
+            _add_notes(error, await opened.close_in_loop(failed=True))
             raise
         raise_errors(await opened.close_in_loop())
         return result

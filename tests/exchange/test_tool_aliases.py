@@ -125,7 +125,7 @@ def test_a_blocked_call_is_reported_with_the_name_of_the_script():
 def test_an_alias_for_a_missing_tool_fails_the_run():
     with (
         drive(AgentSession(), tool_aliases={"run": "nothing"}) as rehearsal,
-        pytest.raises(ScriptMismatch, match="does not offer: 'run'"),
+        pytest.raises(ScriptMismatch, match="does not offer 'run'"),
     ):
         rehearsal.run(when("Go", [call("run", {}), say("Done.")]))
 

@@ -1,7 +1,9 @@
 """The limits of tests marked `unit` and `replay`, and the conditions of `live` tests."""
 
+import os
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -245,6 +247,41 @@ def test_native_library_is_named_as_not_checked(
     result = pytester.runpytest_inprocess(*ON)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["not checked: network access of *pycurl*native code*"])
+
+
+OFFLINE = """
+import os, socket
+
+def test_network_has_loopback_only():
+    assert os.readlink("/proc/self/ns/net") != os.environ["OUTER_NETWORK"]
+    assert [name for _, name in socket.if_nameindex()] == ["lo"]
+
+def test_loopback_works():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname()).close()
+
+def test_user_is_the_same():
+    assert str(os.getuid()) == os.environ["OUTER_USER"]
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_offline_run_has_loopback_only(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
+):
+    monkeypatch.setenv("OUTER_NETWORK", str(Path("/proc/self/ns/net").readlink()))
+    monkeypatch.setenv("OUTER_USER", str(os.getuid()))
+    pytester.makepyfile(test_it=OFFLINE)
+    result = pytester.runpytest_subprocess(*OFF, "--offbook-offline", *workers)
+    if "cannot create a network namespace" in result.stderr.str():
+        pytest.skip("this system permits no network namespaces")
+    result.assert_outcomes(passed=3)
+
+
+def test_offline_run_has_no_live_tests(pytester: pytest.Pytester):
+    result = pytester.runpytest_subprocess(*OFF, "--offbook-offline", "--offbook-live")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--offbook-live needs the network: omit --offbook-offline*"])
 
 
 def test_terminal_process_is_refused_before_it_is_forked(pytester: pytest.Pytester):

@@ -172,7 +172,8 @@ def test_rehearsals_of_an_async_fixture_are_closed_in_its_loop(run_tests: RunTes
         """
 @pytest.fixture
 async def opened(offbook):
-    return await offbook.session(extensions=[closing]), asyncio.get_running_loop()
+    session = await offbook.session(extensions=[closing], auto_assert=False)
+    return session, asyncio.get_running_loop()
 
 def test_first(opened):
     pytest.LOOP = opened[1]

@@ -141,7 +141,7 @@ SHAPES: dict[str, tuple[list[NamedEvent], list[str]]] = {
     ),
     "a request of a subagent while a tool works": (
         [REPLY, ASKED, ("model.reply", {"blocks": [], "step": 2}), RESULT],
-        ["1. call bash {}", 'asked by a tool "Summarize"', '2. says ""', "bash → hi"],
+        ["1. call bash {}", 'asks meanwhile "Summarize"', '2. says ""', "bash → hi"],
     ),
     "a role": (
         [("model.reply", {"blocks": [{"type": "text", "text": "Tea"}], "role": "titles"})],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import offbook
-from offbook import Playbook, Reply, Request, call, drive, say, session, when
+from offbook import Mocks, Playbook, Reply, Request, call, drive, fail, say, session, when
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import (
     ExtensionError,
@@ -21,6 +21,7 @@ from offbook.errors import (
     PlaybookError,
     RunError,
     ScriptExhausted,
+    ScriptUnfinished,
     ToolFailed,
     UsageError,
 )
@@ -90,7 +91,7 @@ async def test_a_plain_with_in_an_async_function_is_rejected():
     with pytest.raises(UsageError, match="cannot be used in an `async def`") as caught, t:
         pass
     assert "async with" in caught.value.hint
-    await t.dispose()
+    await t.dispose(failed=True)
 
 
 def test_no_run_is_possible_after_the_rehearsal():
@@ -102,8 +103,122 @@ def test_no_run_is_possible_after_the_rehearsal():
 
 def test_dispose_is_idempotent():
     t = session()
+    t.run(HELLO)
     t.dispose()
     t.dispose()
+
+
+# -------------------------------------------------------------------------- nothing was tested
+
+
+def test_a_session_that_is_never_run_fails():
+    t = session()
+    with pytest.raises(UsageError, match="nothing was tested: session was opened and never run"):
+        t.dispose()
+
+
+async def test_a_session_that_is_never_run_fails_in_an_async_test():
+    with pytest.raises(UsageError, match="nothing was tested"):
+        async with session():
+            pass
+
+
+def test_an_agent_that_is_never_run_fails():
+    def agent(prompt: str) -> str:
+        return prompt
+
+    t = drive(agent)
+    with pytest.raises(UsageError, match="nothing was tested: agent was opened and never run"):
+        t.dispose()
+
+
+def test_a_session_may_stay_unused_without_automatic_assertions():
+    with session(auto_assert=False) as t:
+        assert "bash" in t.session.tools()
+
+
+def test_a_test_that_failed_before_its_run_shows_only_its_own_error():
+    with pytest.raises(ZeroDivisionError) as caught, session():
+        raise ZeroDivisionError
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_run_without_a_prompt_is_refused():
+    with (
+        session(source=Mocks([{"text": "Hi!"}])) as t,
+        pytest.raises(PlaybookError, match="prompt"),
+    ):
+        t.run()
+
+
+FAILING = when("x", [fail("no", status=400), say("never reached")])
+UNFINISHED = "playbook not fully consumed"
+
+
+async def test_a_failing_run_in_a_task_that_is_never_awaited_fails_the_test():
+    t = await session()
+    task = asyncio.ensure_future(t.run(FAILING))
+    await asyncio.wait([task])
+    with pytest.raises(ScriptUnfinished, match=UNFINISHED):
+        await t.dispose()
+
+
+async def test_a_failing_run_in_a_coroutine_that_is_never_awaited_fails_the_test():
+    t = await session()
+
+    async def check() -> None:
+        await t.run(FAILING)
+
+    task = asyncio.create_task(check())
+    await asyncio.wait([task])
+    with pytest.raises(ScriptUnfinished, match=UNFINISHED):
+        await t.dispose()
+
+
+async def test_a_failing_run_in_gather_with_return_exceptions_fails_the_test():
+    t = await session()
+    [error] = await asyncio.gather(t.run(FAILING), return_exceptions=True)
+    assert isinstance(error, ScriptUnfinished)
+    with pytest.raises(ScriptUnfinished, match=UNFINISHED):
+        await t.dispose()
+
+
+async def test_a_failing_run_that_is_expected_in_a_task_passes():
+    async with session() as t:
+        with pytest.raises(ScriptUnfinished):
+            await asyncio.gather(t.run(FAILING))
+        with pytest.raises(ScriptUnfinished):
+            await asyncio.wait_for(t.run(FAILING), 10)
+
+        async def check() -> None:
+            with pytest.raises(ScriptUnfinished):
+                await t.run(FAILING)
+
+        await asyncio.gather(check(), return_exceptions=True)
+
+
+async def test_a_failed_run_raises_its_error_each_time_it_is_awaited():
+    async with session() as t:
+        run = t.run(FAILING)
+        for _ in range(2):
+            with pytest.raises(ScriptUnfinished):
+                await run
+
+
+async def test_a_run_in_progress_at_the_end_fails_the_test():
+    started = asyncio.Event()
+
+    async def wait(_: JSON) -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    t = await session(mock_tools={"bash": wait})
+    task = asyncio.ensure_future(t.run(when("x", [call("bash", {"command": "ls"}), say("ok")])))
+    await started.wait()
+    with pytest.raises(UsageError, match="closed while a run was in progress"):
+        await t.dispose()
+    task.cancel()
 
 
 # ------------------------------------------------------------------------------------- files
@@ -254,10 +369,11 @@ def test_a_session_that_fails_to_shut_down_leaves_no_files(temporary: Path):
             raise RuntimeError("cannot stop")
 
     t = session(extensions=[extension], mock_tools={"bash": "ok"})
+    t.run(HELLO)
     with pytest.raises(ToolFailed, match="cannot stop"):
         t.dispose()
     assert leftovers(temporary) == []
-    assert [verdict.status for verdict in t.events.verdicts] == ["warn"]
+    assert [verdict.status for verdict in t.events.verdicts] == ["pass", "fail"]
 
 
 def test_a_listener_that_raises_fails_the_run_once():
@@ -277,6 +393,7 @@ def test_a_listener_that_raises_at_the_end_fails_the_rehearsal():
         raise LookupError(event.event)
 
     t = session(mock_tools={"bash": "ok"})
+    t.run(HELLO)
     t.hub.subscribe(listen, "check.verdict")
     with pytest.raises(LookupError, match=r"check\.verdict"):
         t.dispose()
@@ -433,23 +550,23 @@ def test_a_playbook_can_be_the_source():
         (lambda: raw.session(mock_ui={5: True}), "mock_ui: unknown method 5"),
         (
             lambda: raw.session(mock_ui={"confirm": "yes"}),
-            "mock_ui['confirm']: expected bool or a function, got str",
+            "mock_ui['confirm']: expected bool, a list of them or a function, got str",
         ),
         (
             lambda: raw.session(mock_ui={"confirm": None}),
-            "mock_ui['confirm']: expected bool or a function, got NoneType",
+            "mock_ui['confirm']: expected bool, a list of them or a function, got NoneType",
         ),
         (
             lambda: raw.session(mock_ui={"select": True}),
-            "mock_ui['select']: expected int, str or a function, got bool",
+            "mock_ui['select']: expected int, str or None, a list of them or a function, got bool",
         ),
         (
-            lambda: raw.session(mock_ui={"select": ["a"]}),
-            "mock_ui['select']: expected int, str or a function, got list",
+            lambda: raw.session(mock_ui={"select": [0.5]}),
+            "mock_ui['select']: expected int, str or None, a list of them or a function, got float",
         ),
         (
             lambda: raw.session(mock_ui={"input": 5}),
-            "mock_ui['input']: expected str or a function, got int",
+            "mock_ui['input']: expected str or None, a list of them or a function, got int",
         ),
         (lambda: raw.session(mock_ui={"notify": "ignore"}), '"collect" or a function'),
         (lambda: raw.session(system_prompt=None), "system_prompt must be a string, got NoneType"),

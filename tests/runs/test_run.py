@@ -75,7 +75,7 @@ def test_the_trace_has_the_text_of_the_answer_or_the_type_of_another_value():
         with drive(agent) as rehearsal:
             rehearsal.run(HELLO)
             shown.append(rehearsal.events.all[-1].data["output"])
-    assert shown == ["Hello.", None, "list"]
+    assert shown == ["Hello.", None, {"type": "list"}]
 
 
 # ------------------------------------------------------------------------------------- the tools
@@ -180,6 +180,7 @@ def test_a_trace_that_the_agent_overwrites_does_not_change_the_run():
 def test_events_are_kept_as_they_were_when_they_were_emitted():
     order = {"state": "new"}
     with session() as rehearsal:
+        rehearsal.run(HELLO)
         rehearsal.hub.emit("order", order)
         order["state"] = "sent"
         assert rehearsal.events.named("order")[0].data == {"state": "new"}

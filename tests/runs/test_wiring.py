@@ -19,6 +19,8 @@ from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import ModelAccess, RunContext
 from offbook.trace.events import Verdict
 
+LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
 
 class Agent:
     """A small agent with the OpenAI SDK that blocks its thread."""
@@ -58,7 +60,8 @@ def converse(client: openai.OpenAI, text: str) -> str | None:
     """Make requests until the model calls no tool; every tool returns "done"."""
     messages: list[Any] = [{"role": "user", "content": text}]
     while True:
-        reply = client.chat.completions.create(model="m", messages=messages).choices[0].message
+        answer = client.chat.completions.create(model="m", messages=messages, tools=[LOOK])
+        reply = answer.choices[0].message
         messages.append(reply.to_dict())
         if not reply.tool_calls:
             return reply.content

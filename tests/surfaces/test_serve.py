@@ -37,7 +37,9 @@ AGENT = """
 import json, os, sys, urllib.request
 
 def ask(messages):
-    body = json.dumps({"model": "m", "messages": messages}).encode()
+    function = {"name": "find_order", "parameters": {"type": "object"}}
+    tools = [{"type": "function", "function": function}]
+    body = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
     url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
     with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:
         return json.load(answer)["choices"][0]["message"]
@@ -343,7 +345,12 @@ def test_a_cassette_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
     source.load(when("Refund", [say("As it was.")]))
     with Server() as server, Recording(source, cassette) as recording:
         url = f"{server.mount(recording).openai}/chat/completions"
-        body = {"model": "m", "messages": [{"role": "user", "content": "Refund order 7"}]}
+        function = {"name": "find_order", "parameters": {"type": "object"}}
+        body = {
+            "model": "m",
+            "messages": [{"role": "user", "content": "Refund order 7"}],
+            "tools": [{"type": "function", "function": function}],
+        }
         with urlopen(Request(url, json.dumps(body).encode())) as answer:  # noqa: S310 - a local server
             assert answer.status == 200
     agent = str(shop.with_name("agent.py"))

@@ -119,6 +119,7 @@ EDITS: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "appended": lambda path: path.write_bytes(path.read_bytes() + b"{}\n"),
     "replaced": lambda path: (path.unlink(), path.write_bytes(b"")),
+    "edited": lambda path: path.write_bytes(path.read_bytes().replace(b"offbook", b"OFFBOOK")),
 }
 
 

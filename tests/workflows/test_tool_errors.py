@@ -112,7 +112,7 @@ def test_a_report_on_a_full_disk_leaves_the_previous_one(
         subprocess.run(
             [sys.executable, "-m", "offbook", "workspace", *words], check=True, capture_output=True
         )
-    whole = (workspace / "reports" / "json.json").read_bytes()
+    whole = (workspace / "reports" / "report.json").read_bytes()
     tight = LIMITED.replace("20_000", "20")
     ended = subprocess.run(
         [sys.executable, "-c", tight, "workspace", "report", "t", "json"],
@@ -124,8 +124,8 @@ def test_a_report_on_a_full_disk_leaves_the_previous_one(
     assert ended.returncode == 1
     assert "File too large" in ended.stderr
     assert "Traceback" not in ended.stderr
-    assert (workspace / "reports" / "json.json").read_bytes() == whole
-    assert [path.name for path in (workspace / "reports").iterdir()] == ["json.json"]
+    assert (workspace / "reports" / "report.json").read_bytes() == whole
+    assert [path.name for path in (workspace / "reports").iterdir()] == ["report.json"]
 
 
 # ---------------------------------------------------------------------- Ctrl-C, and all children

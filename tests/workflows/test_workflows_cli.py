@@ -83,9 +83,20 @@ def test_inspect_prints_records_timeline_and_summary(flow: Path, workspace_comma
 def test_a_report_is_written_and_printed(flow: Path, workspace_command: Offbook):
     workspace_command("assert", "flow", HOLDS)
     path = Path(workspace_command("report", "flow", "junit", "--name", "the flow").out.strip())
-    assert path == flow / "reports" / "junit.xml"
+    assert path == flow / "reports" / "report.junit.xml"
     shown = workspace_command("report", "flow", "tap", "--print")
     assert shown.out.splitlines()[:3] == ["TAP version 14", "1..1", "ok 1 - 1 exit_code"]
+
+
+def test_a_typo_in_a_configuration_file_is_reported_with_its_line(
+    workspaces: Path, workspace_command: Offbook
+):
+    preset = workspaces / "preset.yaml"
+    preset.write_text("hats:\n  planner:\n    trigers: [task.start]\n")
+    outcome = workspace_command("setup", "typo", "--config", preset)
+    assert outcome.code == 2
+    assert f"{preset}:3: unknown key 'trigers' (at $.hats.planner.trigers)" in outcome.err
+    assert "did you mean 'triggers'?" in outcome.err
 
 
 def test_an_empty_report_exits_with_1(flow: Path, workspace_command: Offbook):

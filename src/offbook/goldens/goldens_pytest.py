@@ -51,6 +51,11 @@ def add_options(parser: pytest.Parser) -> None:
     """Add the option for live tests and the setting for categories."""
     group = parser.getgroup("offbook", "test AI agents without the model")
     group.addoption("--offbook-live", action="store_true", help="Run the tests marked `live`.")
+    group.addoption(
+        "--offbook-offline",
+        action="store_true",
+        help="Run in a network with loopback only, also for native code (Linux).",
+    )
     parser.addini(
         CATEGORIES_SETTING,
         "Enforce the limits of tests marked `unit` and `replay`, and skip tests marked `live`.",
@@ -61,6 +66,17 @@ def add_options(parser: pytest.Parser) -> None:
 
 def configure(config: pytest.Config) -> None:
     """Enable the categories if the project opted in, and the coverage if it has specs."""
+    # a worker of pytest-xdist is in the network of the process that started it
+    if config.getoption("--offbook-offline") and not hasattr(config, "workerinput"):
+        from offbook.determinism.network_namespace import leave_network
+        from offbook.errors import UsageError
+
+        if config.getoption("--offbook-live"):
+            raise pytest.UsageError("--offbook-live needs the network: omit --offbook-offline")
+        try:
+            leave_network()
+        except UsageError as error:
+            raise pytest.UsageError(f"--offbook-offline: {error}") from error
     if config.getini(CATEGORIES_SETTING):
         for marker, description in MARKERS.items():
             config.addinivalue_line("markers", f"{marker}: {description}")
@@ -243,6 +259,7 @@ class CategoryLimits:
         self._guards: list[ReplayGuard] = []
         self._reported = 0
         self._unchecked: list[str] = []
+        self._offline = bool(item.config.getoption("--offbook-offline"))
         self._after_test = ExitStack()
         # pytest calls it after the fixtures of the test, and before those of a wider scope
         original = item.teardown
@@ -322,11 +339,11 @@ class CategoryLimits:
         from offbook.files import remove_temp_folder
 
         remove_temp_folder(self._folder)
-        libraries = native_libraries()
+        libraries = [] if self._offline else native_libraries()
         if libraries:
             self._unchecked.append(
                 f"network access of {', '.join(libraries)}, because it is native code, which the"
-                " limits of unit and replay tests cannot see"
+                " limits of unit and replay tests cannot see; on Linux: pytest --offbook-offline"
             )
         return self._unchecked
 

@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from offbook.exchange.injected_text import strip_injected
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -291,13 +292,17 @@ class TraceTree:
                     Node(StyledText("the client changed an id: ", "faint"), ids)
                 )
         for message in data.get("new", ()):
-            text = _join_texts(message.get("blocks", ()))
-            if message.get("role") != "user" or text == self._prompt:
+            blocks = message.get("blocks", ())
+            if not self._full:
+                blocks = [_without_injected(block) for block in blocks]
+            text = _join_texts(blocks)
+            # A message without a text is one that the client wrote itself.
+            if message.get("role") != "user" or not text or text == self._prompt:
                 continue
             if self._calls:
-                # A request while a tool runs belongs to the conversation of a subagent.
+                # A subagent, or a program that asks something else before it sends the result.
                 quote = StyledText(self._quote(text), "text")
-                yield from self._add(Node(StyledText("asked by a tool ", "name"), quote))
+                yield from self._add(Node(StyledText("asks meanwhile ", "name"), quote))
             else:
                 yield from self._open_turn(text)
 
@@ -429,6 +434,12 @@ def _escape(text: str) -> str:
     return text.translate(CONTROL_SYMBOLS)
 
 
+def _without_injected(block: dict[str, Any]) -> dict[str, Any]:
+    if block.get("type") != "text":
+        return block
+    return {**block, "text": strip_injected(block.get("text", ""))}
+
+
 def _join_texts(blocks: Iterable[dict[str, Any]]) -> str:
     fields = {"text": "text", "image": "type", "foreign": "kind"}
     texts = (block.get(fields.get(block.get("type", ""), ""), "") for block in blocks)
@@ -436,8 +447,9 @@ def _join_texts(blocks: Iterable[dict[str, Any]]) -> str:
 
 
 def _describe_error(data: dict[str, Any]) -> str:
+    message = data.get("message") or data.get("error") or "no message"
     kind = f"{data.get('status', '')} {data.get('category', '')}".strip()
-    return _escape(f"{data.get('message', '')} ({kind})")
+    return _escape(f"{message} ({kind})" if kind else str(message))
 
 
 def render_line(line: StyledLine) -> str:

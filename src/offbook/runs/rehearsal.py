@@ -13,12 +13,22 @@ of the rehearsal; in an `async def`, the caller awaits:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.errors import PlaybookError, RunError, ToolFailed, UsageError
+from offbook.errors import (
+    CheckFailed,
+    OffbookWarning,
+    PlaybookError,
+    RunError,
+    ToolFailed,
+    UsageError,
+)
 from offbook.exchange.model import ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
@@ -34,6 +44,8 @@ from offbook.trace.query import Events
 from offbook.trace.recorder import KeptEvents, Recorder
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from offbook.exchange.model import Request
     from offbook.subjects.session.session import AgentSession
     from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
@@ -51,21 +63,54 @@ class Run:
         self._all_events = all_events
         self._ended: tuple[int, int, object] | None = None
         self._events: Events | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._task_frame: FrameType | None = None
         self.awaited = False
+        self.error: BaseException | None = None
 
     def __await__(self) -> Generator[Any, None, Run]:
         return self.complete().__await__()
 
     async def complete(self) -> Run:
-        """Execute the run; a second call has no effect."""
-        if not self.awaited:
-            self.awaited = True
+        """Execute the run; a second call only raises the error of the first."""
+        if self.awaited:
+            if self.error is not None:
+                raise self.error
+            return self
+        self.awaited = True
+        self._task = asyncio.current_task()
+        work: Any = None if self._task is None else self._task.get_coro()
+        self._task_frame = getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None)
+        try:
             self._ended = await self._work
+        except BaseException as error:
+            self.error = error
+            raise
         return self
+
+    @property
+    def finished(self) -> bool:
+        """True if the run has ended, with or without an error."""
+        return self._ended is not None or self.error is not None
+
+    @property
+    def lost_error(self) -> BaseException | None:
+        """The error that ended the task of this run and was never raised again by an `await`.
+
+        So it is with a task that is never awaited, or with `gather(…, return_exceptions=True)`.
+        """
+        task = self._task
+        if self.error is None or task is None or not task.done() or task.cancelled():
+            return None
+        # An `await` of the task would have added the frame of the caller to the traceback.
+        trace = self.error.__traceback__
+        raised_again = trace is None or trace.tb_frame is not self._task_frame
+        return None if raised_again or task.exception() is not self.error else self.error
 
     def discard(self) -> bool:
         """Close a run that was never awaited; return True if it was one."""
-        self._work.close()
+        if not self.awaited:
+            self._work.close()
         return not self.awaited
 
     def _end(self) -> tuple[int, int, object]:
@@ -140,6 +185,7 @@ class Rehearsal:
         cwd: Path | str | None = None,
         trace: Path | str | None = None,
         auto_assert: bool = True,
+        allow_unused_mocks: bool = False,
         clock: Clock | None = None,
         urls: Iterable[str] = (),
         allow: Iterable[str] = (),
@@ -158,6 +204,7 @@ class Rehearsal:
         self.playbook = source if isinstance(source, Playbook) else Playbook(strict=auto_assert)
         self._source = self.playbook if source is None else source
         self._auto_assert = auto_assert
+        self._allow_unused_mocks = allow_unused_mocks
         self._clock = clock or SystemClock()
         self._folder: Path | None = None
         self._cwd = None if cwd is None else _to_path(cwd, "cwd").resolve()
@@ -181,6 +228,8 @@ class Rehearsal:
         self._runs: list[Run] = []
         self._opened = False
         self._failed = False
+        self._ever_failed = False
+        self._ever_run = False
         self._disposed = False
         self._last_seq = 0
         # In a plain function, errors of the subject are raised here, at the call. In an event
@@ -235,15 +284,21 @@ class Rehearsal:
         is not prompted again.
         """
         self._raise_if_disposed()
+        self._ever_run = True
         run = Run(self._run(script), self.events)
-        # Runs that were awaited need no reminder at the end.
-        self._runs = [*(other for other in self._runs if not other.awaited), run]
+        # Runs that passed need no reminder at the end.
+        others = (r for r in self._runs if not r.finished or r.error is not None)
+        self._runs = [*others, run]
         if not in_event_loop():
             self._bridge.run(run.complete())
         return run
 
-    def dispose(self) -> Awaitable[object]:
-        """Close the subject and remove temporary files. In an `async def`, await it."""
+    def dispose(self, *, failed: bool = False) -> Awaitable[object]:
+        """Close the subject and remove temporary files. In an `async def`, await it.
+
+        It fails if nothing was run or if a mock was never used, unless the test has `failed`.
+        """
+        self._ever_failed |= failed
         work = self._dispose()
         if in_event_loop():
             return work
@@ -263,15 +318,15 @@ class Rehearsal:
             )
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.dispose()
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self.dispose(failed=error is not None)
 
     async def __aenter__(self) -> Self:
         await self._open()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._dispose()
+    async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
+        await self.dispose(failed=error is not None)
 
     # --- Opening
 
@@ -332,11 +387,12 @@ class Rehearsal:
             await self._hub.idle()
             self._raise_if_failed()
         except BaseException as error:
-            self._failed = True
+            self._failed = self._ever_failed = True
             emit_failure(self._hub, error)
             raise
         # A value that is no text may have an address in its `repr`: its type is enough.
-        shown = output if output is None or isinstance(output, str) else type(output).__name__
+        known = output is None or isinstance(output, str)
+        shown = output if known else {"type": type(output).__name__}
         self._hub.emit(RUN_END, {"ok": True, "output": shown})
         return first, self._last_seq, output
 
@@ -351,6 +407,8 @@ class Rehearsal:
                     hint='write run(when("…", [call(…), say(…)]), …)',
                 )
         if not playbook:
+            if not script:
+                raise PlaybookError("run() needs a prompt", hint='write run("…")')
             return [item for item in script if isinstance(item, str)]
         items = [item for item in script if not isinstance(item, str)]
         turns = [item for item in items if isinstance(item, Turn)]
@@ -414,7 +472,7 @@ class Rehearsal:
         self._raise_listener_errors()
         if refused := self._wiring.refused:
             message = f"a connection was refused and the agent continued: {refused[0]}"
-            self._hub.emit_verdict(Verdict("nothing leaves the machine", "warn", message))
+            self._warn(Verdict("nothing leaves the machine", "warn", message))
         if self._source is not self.playbook:
             return
         unfinished = self.playbook.unfinished()
@@ -423,6 +481,13 @@ class Rehearsal:
             self._hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
         elif self._auto_assert:
             raise unfinished
+
+    def _warn(self, verdict: Verdict) -> None:
+        """Emit a warning, and show it in the summary of pytest."""
+        import warnings
+
+        self._hub.emit_verdict(verdict)
+        warnings.warn(verdict.message, OffbookWarning, stacklevel=2)
 
     def _raise_listener_errors(self) -> None:
         try:
@@ -438,14 +503,15 @@ class Rehearsal:
         if self._disposed:
             return
         self._disposed = True
-        not_awaited = [run for run in self._runs if run.discard()]
+        unfinished = [run for run in self._runs if not run.finished]
+        not_awaited = [run for run in unfinished if run.discard()]
+        failed_verdicts: list[Verdict] = []
         try:
             if self._opened:
                 try:
                     await self.subject.close()
                 finally:
-                    for verdict in self.subject.verdicts():
-                        self._hub.emit_verdict(verdict)
+                    failed_verdicts = self._emit_last_verdicts()
                 await self._hub.idle()
         finally:
             self._hub.close()
@@ -462,6 +528,43 @@ class Rehearsal:
                 "a run was never awaited, so nothing was tested",
                 hint="in an `async def`, write `await ….run(…)`",
             )
+        for run in self._runs:
+            if run.lost_error is not None:
+                run.lost_error.add_note("the error of a run whose task was not awaited")
+                raise run.lost_error
+        if self._ever_failed or not self._auto_assert:
+            return
+        if unfinished:
+            raise UsageError(
+                "the rehearsal was closed while a run was in progress", hint="await its task first"
+            )
+        if not self._ever_run:
+            raise UsageError(
+                f"nothing was tested: {self.subject.name} was opened and never run",
+                hint="call run(when(…)), or pass auto_assert=False",
+            )
+        for verdict in failed_verdicts:
+            raise CheckFailed(
+                verdict.message, hint="remove what is not used, or pass allow_unused_mocks=True"
+            )
+
+    def _emit_last_verdicts(self) -> list[Verdict]:
+        """Emit the verdicts of the subject about all runs; return those that fail."""
+        # After a failed run an unused mock means nothing.
+        if self._ever_failed or not self._ever_run:
+            return []
+        failed: list[Verdict] = []
+        for verdict in self.subject.verdicts():
+            if verdict.holds:
+                self._hub.emit_verdict(verdict)
+            elif self._allow_unused_mocks:
+                self._hub.emit_verdict(msgspec.structs.replace(verdict, status="warn"))
+            elif not self._auto_assert:
+                self._warn(msgspec.structs.replace(verdict, status="warn"))
+            else:
+                self._hub.emit_verdict(verdict)
+                failed.append(verdict)
+        return failed
 
     def _release(self) -> None:
         self._wiring.close()

@@ -123,10 +123,10 @@ class Offbook:
         roots = {f"CWD{number or ''}": folder for number, folder in enumerate(folders)}
         self._goldens.check(run.requests, name, redactions=redactions, roots=roots)
 
-    async def close_in_loop(self) -> list[Exception]:
+    async def close_in_loop(self, *, failed: bool = False) -> list[Exception]:
         """Close the rehearsals of the running event loop, and return their errors."""
         loop = asyncio.get_running_loop()
-        return await _close_all(self._pop_open(lambda opened: opened is loop))
+        return await _close_all(self._pop_open(lambda opened: opened is loop), failed=failed)
 
     def close(self, *, failed: bool = False) -> list[Exception]:
         """Close everything that is still open, and return the errors."""
@@ -134,10 +134,10 @@ class Offbook:
         for opened in self._pop_open(lambda _: True):
             loop = opened.loop
             if loop is not None and not loop.is_closed():
-                errors += loop.run_until_complete(_close_all([opened]))
+                errors += loop.run_until_complete(_close_all([opened], failed=failed))
                 continue
             try:
-                opened.rehearsal.dispose()
+                opened.rehearsal.dispose(failed=failed)
             except Exception as error:  # noqa: BLE001 - the others must be closed too
                 errors.append(error)
         if self._cassettes is not None:
@@ -184,11 +184,11 @@ class Offbook:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-async def _close_all(due: Iterable[_OpenRehearsal]) -> list[Exception]:
+async def _close_all(due: Iterable[_OpenRehearsal], *, failed: bool) -> list[Exception]:
     errors: list[Exception] = []
     for opened in due:
         try:
-            await opened.rehearsal.dispose()
+            await opened.rehearsal.dispose(failed=failed)
         except Exception as error:  # noqa: BLE001 - the others must be closed too
             errors.append(error)
     return errors

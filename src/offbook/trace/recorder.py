@@ -7,6 +7,7 @@ import stat
 from collections import deque
 from collections.abc import Mapping
 from contextlib import contextmanager
+from hashlib import blake2b, file_digest
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -81,8 +82,9 @@ class Recorder:
             ) from error
         self.changed = False
         opened = os.fstat(self._file)
-        # Several processes may append, and a pipe has no size: both are not checked.
-        self._size = None if append or not stat.S_ISREG(opened.st_mode) else 0
+        # Several processes may append, and a pipe has no content: both are not checked.
+        checked = not append and stat.S_ISREG(opened.st_mode)
+        self._written = blake2b() if checked else None
         header = trace_header(ts, **fields)
         if not append:
             self.record(header)
@@ -99,8 +101,8 @@ class Recorder:
         line = hide_bytes(encoded, self._known) + b"\n"
         try:
             write_line(self._file, line)
-            if self._size is not None:
-                self._size += len(line)
+            if self._written is not None:
+                self._written.update(line)
             if self._copy is not None:
                 write_line(self._copy, line)
         except OSError as error:
@@ -122,14 +124,19 @@ class Recorder:
     def close(self) -> None:
         """Close the file. Idempotent."""
         if self._file is not None:
-            if self._size is not None:
-                written = os.fstat(self._file)
+            if self._written is not None:
+                opened = os.fstat(self._file)
                 try:
                     found = os.lstat(self.path)
-                    same = (found.st_dev, found.st_ino) == (written.st_dev, written.st_ino)
+                    # Compared before it is opened: a fifo in its place would block.
+                    same = (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+                    if same:
+                        with self.path.open("rb") as file:
+                            content = file_digest(file, blake2b).digest()
+                        same = content == self._written.digest()
                 except OSError:
                     same = False
-                self.changed = not same or written.st_size != self._size
+                self.changed = not same
             os.close(self._file)
             self._file = None
             if self._copy is not None:

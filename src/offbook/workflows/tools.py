@@ -210,6 +210,12 @@ def find_report(format: str) -> Report:  # noqa: A002 - the tool's parameter
     return load(REPORTS[format])()
 
 
+def report_suffix(format: str) -> str:  # noqa: A002 - the tool's parameter
+    """Return the end of the file name of a report: `junit.xml`, `ctrf.json`, `tap`, `json`."""
+    suffix = find_report(format).suffix
+    return suffix if suffix == format else f"{format}.{suffix}"
+
+
 class ReportResult(msgspec.Struct, frozen=True):
     """A report file, with its counts."""
 
@@ -243,7 +249,7 @@ def report(
     events = Trace(session)
     suite = collect_suite(events, test_name, trace=trace, history=history)
     raise_if_corrupt(events.faults, session)  # a lost line may be a failed verdict
-    path = workspace.resolve(output_path or f"reports/{format}.{renderer.suffix}")
+    path = workspace.resolve(output_path or f"reports/report.{report_suffix(format)}")
     write_atomic(path, renderer.render(suite))
     return ReportResult(
         str(path),

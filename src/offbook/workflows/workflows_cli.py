@@ -167,8 +167,11 @@ def setup_workspace(
     as_json: bool,
 ) -> None:
     """Create a workspace with files, configuration and scratchpad."""
+    from offbook.workflows.presets import read_preset
     from offbook.workflows.tools import setup
 
+    if config and not config.lstrip().startswith(("{", "[", "-")):
+        read_preset(config)  # a file: an error has its line
     # --fixture wins over a file of the same path in --fixtures.
     files = (read_object(fixtures, "fixtures") or {}) | read_pairs(fixture, "fixture")
     result = setup(

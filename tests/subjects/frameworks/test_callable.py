@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from offbook import call, drive, say, when
-from offbook.errors import IsolationError, UsageError
+from offbook.errors import IsolationError, OffbookWarning, UsageError
 from offbook.sources.mocks.mocks import Mocks
 from offbook.subjects.frameworks.framework import FrameworkSubject
 
@@ -112,9 +112,10 @@ def test_a_network_connection_fails_the_run_with_its_location():
     assert refusal.value.where.endswith("in connect")
 
 
-def test_a_refused_connection_that_is_ignored_is_a_warning():
+def test_a_refused_connection_that_is_ignored_is_a_python_warning():
     with drive(connect_and_ignore_errors) as rehearsal:
-        rehearsal.run(SCRIPT)
+        with pytest.warns(OffbookWarning, match=r"offbook\.invalid:443"):
+            rehearsal.run(SCRIPT)
         [event] = rehearsal.events.named("isolation.refused")
         warned = [verdict for verdict in rehearsal.events.verdicts if verdict.status == "warn"]
     assert "offbook.invalid:443" in event.data["error"]

@@ -211,7 +211,9 @@ class Recording:
         recorded = RecordedRequest(
             hat=request_hat(request),
             prompt_hash=self._normalizer.combine(digest, conversation),
-            prompt_preview=preview(self._normalizer.clean_text(request.prompt)),
+            prompt_preview=preview(
+                self._normalizer.clean_text(request.latest_prompt or request.prompt)
+            ),
             dialect=str(request.metadata.get("dialect", "")),
             stream=request.stream,
             messages=messages,

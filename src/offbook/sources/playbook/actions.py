@@ -39,6 +39,7 @@ class Call(msgspec.Struct, frozen=True):
     callbacks: tuple[Callback, ...] = ()
     unanswered: bool = False
     raises: Raises | None = None
+    unknown: bool = False
 
     def then(self, callback: Callback) -> Call:
         """Pass the tool's result to `callback` when it arrives; an exception fails the run.
@@ -170,37 +171,45 @@ def call(
     params: Params | LateParams | None = None,
     *,
     unanswered: bool = False,
+    unknown: bool = False,
     raises: Raises | None = None,
 ) -> Call:
     """Let the model call `tool`. A function as `params` is called when the step is reached.
 
     The run fails if the result never comes back. `unanswered=True` is for a call with which the
-    agent ends, such as that of an output tool. The run also fails if the tool raises an exception
-    other than those of `raises`, even if the framework turns it into a result.
+    agent ends, such as that of an output tool. With `unknown=True` the model calls a tool that the
+    agent does not offer. The run also fails if the tool raises an exception other than those of
+    `raises`, even if the framework turns it into a result.
     """
     if not isinstance(tool, str) or not tool:
         raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
+    for option, value in (("unanswered", unanswered), ("unknown", unknown)):
+        if not isinstance(value, bool):
+            raise PlaybookError(
+                f"expected a bool: call({tool!r}, {option}={value!r})", hint=f"write {option}=True"
+            )
     for kind in raises if isinstance(raises, tuple) else [raises] if raises is not None else ():
         if not isinstance(kind, type) or not issubclass(kind, Exception):
             raise PlaybookError(
                 f"call({tool!r}, …, raises=…) takes a class of exceptions, not {kind!r}",
                 hint=f"write call({tool!r}, …, raises=ValueError)",
             )
+    options: Any = {"unanswered": unanswered, "unknown": unknown, "raises": raises}
     if params is None:
-        return Call(tool, {}, unanswered=unanswered, raises=raises)
+        return Call(tool, {}, **options)
     if callable(params):
         if not _accepts(params, 0):
             raise PlaybookError(
                 f"the function in call({tool!r}, …) must not take arguments",
                 hint=f"write call({tool!r}, lambda: {{…}}); it can read variables set in .then()",
             )
-        return Call(tool, params, unanswered=unanswered, raises=raises)
+        return Call(tool, params, **options)
     if not isinstance(params, Mapping):
         raise PlaybookError(
             f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
             hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
         )
-    return Call(tool, check_params(params, tool), unanswered=unanswered, raises=raises)
+    return Call(tool, check_params(params, tool), **options)
 
 
 def check_params(params: Mapping[Any, Any], tool: str) -> Params:

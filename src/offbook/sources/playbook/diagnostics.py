@@ -17,6 +17,7 @@ from offbook.errors import (
     ScriptUnfinished,
     did_you_mean,
 )
+from offbook.exchange.injected_text import written_text
 from offbook.exchange.messages import to_json
 from offbook.sources.playbook.actions import (
     Action,
@@ -116,7 +117,7 @@ def validate(
             for action in group_actions(message):
                 if known_tools is None or not isinstance(action, Call):
                     continue
-                if action.tool not in known_tools:
+                if action.tool not in known_tools and not action.unknown:
                     raise PlaybookError(
                         f"the agent has no tool {action.tool!r}",
                         where=f"{location}, action {number}",
@@ -192,6 +193,18 @@ def exhausted_error(
     )
 
 
+def unknown_tool_error(step: Step, action: Call, request: Request) -> ScriptMismatch:
+    """Return the error for a call whose tool is not offered, or is offered with `unknown=True`."""
+    tool = action.tool
+    if action.unknown:
+        fact, hint = f"offers {tool!r}, which is scripted as unknown", "remove unknown=True"
+    else:
+        fact = f"does not offer {tool!r}"
+        nearest = did_you_mean(tool, request.tool_names) if request.tools else "it offers no tools"
+        hint = f"{nearest}; to script a tool that does not exist, add unknown=True to the call"
+    return ScriptMismatch(f"the agent {fact}: step {step}", where=step.location, hint=hint)
+
+
 def unfinished_error(
     remaining: Sequence[Step], consumed: int, last: Step | None
 ) -> ScriptUnfinished:
@@ -253,12 +266,18 @@ def _list_steps(steps: Sequence[Step]) -> list[str]:
 
 
 def describe_request(request: Request) -> str:
-    """Render the newest message of a request in one line."""
-    if not request.new_messages:  # the model spoke last, as in a request to continue its message
-        return "a request with nothing new in it"
-    message = request.new_messages[-1]
+    """Render the newest message of a request in one line, with the prompt if it is another one."""
+    prompt = cut_text(request.latest_prompt)
+    # Claude Code adds system messages after the prompt.
+    new = [message for message in request.new_messages if message.role != "system"]
+    if not new:  # the model spoke last, as in a request to continue its message
+        return f'a request with nothing new in it, after the prompt "{prompt}"'
+    message = new[-1]
     if message.results:
         result = message.results[-1]
         kind = "an error" if result.failed else "a result"
-        return f'{kind} of {result.name or "a tool"}: "{cut_text(result.text)}"'
-    return f'a {message.role} message: "{cut_text(message.text)}"'
+        name = result.name or "a tool"
+        return f'{kind} of {name}: "{cut_text(result.text)}", after the prompt "{prompt}"'
+    if not (text := written_text(message)):
+        return f'a message of the client alone, after the prompt "{prompt}"'
+    return f'a user message: "{cut_text(text)}"'

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from offbook.errors import ModelError, PlaybookError, ScriptMismatch, ScriptUnfinished, did_you_mean
+from offbook.errors import ModelError, PlaybookError, ScriptUnfinished
+from offbook.exchange.injected_text import written_text
 from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, ToolResult, to_json
 from offbook.exchange.model import Reply, StopReason, Usage, make_call_id
 from offbook.secrets import hide_secrets
@@ -37,6 +38,7 @@ from offbook.sources.playbook.diagnostics import (
     turn_location,
     unexpected_prompt_error,
     unfinished_error,
+    unknown_tool_error,
 )
 from offbook.sources.side_requests import answer_side_request
 
@@ -276,7 +278,8 @@ class Playbook:
         #    reminder is a user message too. Not after an error, as clients then repeat the same
         #    prompt, nor in the conversation that opened the turn.
         turn, queue = self._turn, self._queue
-        prompt = "\n".join(message.text for message in new_messages if message.role == "user")
+        written = (written_text(message) for message in new_messages if message.role == "user")
+        prompt = "\n".join(filter(None, written))
         upcoming = self._find_upcoming(prompt)
         if upcoming is not None and (
             not queue.steps
@@ -328,7 +331,7 @@ class Playbook:
             return True
         if self._main_system is None and not matched:
             return True
-        return any(turn.text in m.text for m in request.messages if m.role == "user")
+        return any(turn.text in written_text(m) for m in request.messages if m.role == "user")
 
     async def _run_callbacks(self, request: Request) -> None:
         """Note the tool results in a request, and pass them to the `.then()` callbacks."""
@@ -367,12 +370,8 @@ class Playbook:
                 case Call(tool, params):
                     if callable(params):
                         params = await self._late_params(step, action)
-                    if request.tools and tool not in request.tool_names:
-                        raise ScriptMismatch(
-                            f"step {step} calls a tool that the agent does not offer: {tool!r}",
-                            where=step.location,
-                            hint=did_you_mean(tool, request.tool_names),
-                        )
+                    if (tool in request.tool_names) == action.unknown:
+                        raise unknown_tool_error(step, action, request)
                     self._call_count += 1
                     call = ToolCall(make_call_id(request, self._call_count), tool, dict(params))
                     if not action.unanswered:

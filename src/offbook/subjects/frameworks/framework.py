@@ -119,8 +119,9 @@ class ToolWatch:
     A framework may send an exception to the model as an ordinary result. The run must know it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mocked: Collection[str]) -> None:
         self.hub: Hub | None = None
+        self._mocked = mocked
         self.failed: dict[str, bool] = {}
         self.errors: list[ToolError] = []
 
@@ -133,7 +134,8 @@ class ToolWatch:
             yield
         except Exception as error:
             self.failed[call_id] = True
-            if not isinstance(error, signals):
+            # A mock that raises is reported as an error of the test, or was given an exception.
+            if tool not in self._mocked and not isinstance(error, signals):
                 self.errors.append(ToolError(call_id, tool, error))
                 if self.hub is not None:
                     text = f"{type(error).__name__}: {error}"
@@ -166,8 +168,8 @@ class FrameworkSubject:
             self.tool_aliases = self._endpoint.tool_aliases
         self.result: object = None
         self.error: Exception | None = None
-        self.tool_watch = ToolWatch()
-        self._mocks = {name: _Mock(value) for name, value in (mock_tools or {}).items()}
+        self._mocks = {name: _Mock(name, value) for name, value in (mock_tools or {}).items()}
+        self.tool_watch = ToolWatch(self._mocks)
         self._undo: list[Callable[[], None]] = []
 
     @property
@@ -219,7 +221,9 @@ class FrameworkSubject:
         self._hub.emit(AGENT_START, {"prompt": text})
         try:
             self.result = await self.adapter.prompt(text, self._hub)
+            self._raise_mock_error()
         except Exception as error:
+            self._raise_mock_error()
             # Only an agent whose last request failed may raise: the script made it fail.
             if ERROR not in model_events[-1:]:
                 raise
@@ -229,6 +233,13 @@ class FrameworkSubject:
             unsubscribe()
         self._hub.emit(AGENT_END, {"stop": "stop" if self.error is None else "error"})
         return None if self.error is not None else self.adapter.output(self.result)
+
+    def _raise_mock_error(self) -> None:
+        """Raise the exception of a mock function: some frameworks turn it into a tool result."""
+        for mock in self._mocks.values():
+            if (error := mock.error) is not None:
+                mock.error = None
+                raise error
 
     async def close(self) -> None:
         """Restore the tools."""
@@ -245,24 +256,41 @@ class FrameworkSubject:
         return ()
 
     def verdicts(self) -> Iterable[Verdict]:
-        """Return a warning if some mocks were never used."""
+        """Return a failed verdict if some mocks were never used."""
         unused = [name for name, mock in self._mocks.items() if not mock.calls]
         if unused:
             message = f"never used: mock_tools {', '.join(unused)}"
-            yield Verdict("mocks used", "warn", message, actual=unused)
+            yield Verdict("mocks used", "fail", message, actual=unused)
 
 
 class _Mock:
-    """The replacement of a tool: a constant, or a function of the parameters."""
+    """The replacement of a tool: a value, or a function of the parameters.
 
-    def __init__(self, value: Any) -> None:
+    An exception as the value is a tool that fails with it. An exception that the function raises
+    is an error in the test, and is kept in `error`.
+    """
+
+    def __init__(self, name: str, value: Any) -> None:
+        self._where = f"mock_tools[{name!r}]"
         self._value = value
         self.calls = 0
+        self.error: BaseException | None = None
 
     async def run(self, params: dict[str, Any]) -> Any:
         self.calls += 1
-        answer = self._value(params) if callable(self._value) else self._value
-        return await answer if isawaitable(answer) else answer
+        try:
+            answer = self._value(params) if callable(self._value) else self._value
+            if isawaitable(answer):
+                answer = await answer
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            error.add_note(f"in {self._where}")
+            self.error = self.error or error
+            raise
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def wrap_agent(
