@@ -20,6 +20,7 @@ OffbookError
 ├── ModelError            the error response of a provider
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
+    └── ConnectionBlocked     … a connection; also a ConnectionRefusedError
 
 OffbookWarning            a Python warning: the run passed, with a remark
 Interrupted, a KeyboardInterrupt, is raised after a signal has ended the run.
@@ -166,6 +167,10 @@ class ToolBlocked(OffbookError):
 
 class IsolationError(OffbookError):
     """Something tried to reach the network, or to write outside of its folder."""
+
+
+class ConnectionBlocked(IsolationError, ConnectionRefusedError):
+    """A connection to another machine; a library handles it as one that was refused."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -255,8 +255,10 @@ def _replacement(path: Path, mode: int) -> Generator[BinaryIO]:
             yield file
         Path(name).chmod(mode)
         Path(name).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):  # name the file: the error of a full disk does not
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 

@@ -38,6 +38,10 @@ UPDATE_HELP = """Write the goldens of requests (`offbook.check_requests(run)`) i
 comparing with them. Refused in CI."""
 
 
+ALLOW_HELP = """Addresses that tests with the fixture `offbook` may reach outside of a run, such \
+as `db.internal:5432`; `allow=` of drive() permits them in a run."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for traces and recording."""
     group = parser.getgroup("offbook", "test AI agents without the model")
@@ -45,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("offbook_traces", TRACES_HELP, default="")
     group.addoption("--offbook-record", action="store_true", help=RECORD_HELP)
     group.addoption("--offbook-update", action="store_true", help=UPDATE_HELP)
+    parser.addini("offbook_allow", ALLOW_HELP, type="linelist", default=[])
     for module in MODULES:
         module.add_options(parser)
 
@@ -64,6 +69,17 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
         redact_report(report)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Block the network in a test that uses the fixture, in all its phases."""
+    if "offbook" not in getattr(item, "fixturenames", ()):
+        return (yield)
+    from pytest_offbook.isolation import isolate_test
+
+    with isolate_test(item):
+        return (yield)
 
 
 @pytest.fixture

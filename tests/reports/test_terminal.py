@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +77,25 @@ def test_a_session_is_rendered_with_turns_calls_and_results():
         "├─ ✓ playbook consumed",
         "└─ passed",
     ]
+
+
+@pytest.mark.parametrize(
+    "output, line",
+    [
+        (None, "├─ the agent returned nothing"),
+        ("Something else.", '├─ the agent returned "Something else."'),
+        ({"type": "list"}, "├─ the agent returned a value of type list"),
+        ("Hi.", None),
+    ],
+    ids=["nothing", "another text", "no text", "what the model said"],
+)
+def test_an_answer_that_the_model_did_not_say_is_rendered(output: object, line: str | None):
+    with session() as rehearsal:
+        rehearsal.run(when("Go", [say("Hi.")]))
+        *events, end = rehearsal.events.all
+    end = msgspec.structs.replace(end, data={"ok": True, "output": output})
+    lines = [render_line(line) for line in TraceTree().render([*events, end])]
+    assert [text for text in lines if "returned" in text] == ([] if line is None else [line])
 
 
 def test_a_provider_error_and_a_failed_run_are_rendered():

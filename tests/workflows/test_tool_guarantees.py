@@ -109,6 +109,22 @@ async def test_at_the_time_limit_the_process_is_killed_and_its_output_kept(works
     assert not is_alive(int(ran.stdout.split()[-1]))
 
 
+async def test_a_daemon_with_a_cleared_environment_is_killed_and_reported(workspace: Path):
+    daemon = "env -i setsid sh -c 'echo $$ > pid; exec sleep 600 > /dev/null 2>&1 < /dev/null' &"
+    words = ["sh", "-c", f"{daemon} until test -s pid; do :; done; echo LOOP_COMPLETE"]
+    ran = await run("w", "Go", backend="command", command=words)
+    pid = int((workspace / "pid").read_text())
+    assert ran.warnings == (f"the agent left processes running in iteration 1: {pid} (killed)",)
+    assert not is_alive(pid)
+
+
+async def test_a_promise_counts_whatever_the_exit_code_of_the_agent(workspace: Path):
+    ran = await run(
+        "w", "Go", backend="command", command=["sh", "-c", "echo LOOP_COMPLETE; exit 3"]
+    )
+    assert (ran.termination_reason, ran.exit_code) == ("CompletionPromise", 0)
+
+
 async def test_an_agent_that_removes_its_workspace_is_an_error(workspace: Path, tmp_path: Path):
     words = ["sh", "-c", "rm -rf $PWD"]
     ran = await run("w", "Go", backend="command", command=words)

@@ -300,7 +300,9 @@ def test_one_report_covers_all_scenarios(workspaces: Path, offbook_command: Offb
     ):
         (workspaces / f"{name}.yaml").write_text(text)
     files = [workspaces / f"{name}.yaml" for name in ("good", "bad", "never")]
-    places = {kind: workspaces / "out" / f"all.{kind}" for kind in ("junit", "tap", "ctrf")}
+    places = {
+        kind: workspaces / "out" / f"all.{kind}" for kind in ("junit", "tap", "tap13", "ctrf")
+    }
     options = [word for kind, path in places.items() for word in (f"--{kind}", path)]
     outcome = offbook_command("scenario", "run", *files, "--reports", workspaces / "own", *options)
     assert outcome.code == 1
@@ -312,6 +314,8 @@ def test_one_report_covers_all_scenarios(workspaces: Path, offbook_command: Offb
     ctrf = json.loads(places["ctrf"].read_text())["results"]
     assert (ctrf["summary"]["passed"], ctrf["summary"]["failed"]) == (2, 2)
     assert [test["suite"] for test in ctrf["tests"]] == [["good"], ["good"], ["bad"], ["never"]]
+    lines = places["tap"].read_text().splitlines()
+    assert places["tap13"].read_text().splitlines() == ["TAP version 13", *lines[1:]]
     points = [line for line in places["tap"].read_text().splitlines() if "ok " in line]
     assert [line.partition(" - ")[2].partition(":")[0] for line in points] == [
         "good",

@@ -137,6 +137,7 @@ class TraceTree:
         self._turn: Frame | None = None
         self._run_count = 0
         self._prompt: str | None = None
+        self._said = ""  # the last text of the model
         self._step: Node | None = None
         # Open calls by id; None once the node is drawn and can take no more children.
         self._calls: dict[str, Node | None] = {}
@@ -174,6 +175,8 @@ class TraceTree:
         if handler is not None:
             return handler(event.data)
         kind, _, name = event.event.partition(".")
+        if event.event == "session.command":
+            self._said = ""  # a command has no answer
         if kind == "ui":
             return self._attach(self._describe_ui(event.data))
         if kind == "hook" and name != "turn_end":
@@ -228,6 +231,7 @@ class TraceTree:
     def _on_run_start(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         yield from self._finish()
         self._run_count += 1
+        self._said = ""
         details = f" · {data.get('subject', '?')}"
         if (turns := data.get("turns")) is not None:  # a command decides itself what it asks
             details += f" · {turns} turn{'s' * (turns != 1)}"
@@ -238,10 +242,21 @@ class TraceTree:
     def _on_run_end(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         if data.get("ok"):
             end = Node(StyledText("passed", "ok"))
+            # Agents usually return what the model said last.
+            answer: Any = data.get("output", self._said)
+            if answer != self._said and (answer or self._said):
+                if answer is None:
+                    shown = "nothing"
+                elif isinstance(answer, str):
+                    shown = self._quote(answer)
+                else:
+                    shown = f"a value of type {_escape(answer['type'])}"
+                yield from self._close_turn()
+                yield from self._add(Node(StyledText(f"the agent returned {shown}")))
         else:
             error = _escape(str(data.get("error", "")))
             end = Node(StyledText("failed: ", "error"), StyledText(error))
-        return self._add(end) if self._run is None else self._close_run(end)
+        yield from self._add(end) if self._run is None else self._close_run(end)
 
     def _close_run(self, end: Node) -> Iterator[StyledLine]:
         yield from self._close_turn()
@@ -310,6 +325,7 @@ class TraceTree:
         blocks: list[dict[str, Any]] = data.get("blocks", [])
         calls = [block for block in blocks if block.get("type") == "tool_call"]
         text = _join_texts(blocks)
+        self._said = text or self._said
         number = f"{data['step']}. " if data.get("step") else ""
         role = f"{data['role']} " if data.get("role") else ""
         head = (StyledText(number, "faint"), StyledText(role, "warning"))

@@ -93,6 +93,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     allow: Iterable[str] = (),
     tool_aliases: Mapping[str, str | ToolAlias] | None = None,
     lenient: Iterable[str] = (),
+    serve: bool = False,
     **options: Any,
 ) -> Rehearsal:
     """Drive an agent with a scripted model: an agent of a framework, a function, or a `Subject`.
@@ -105,8 +106,10 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     `tool_aliases` maps tool names of the script to those of the agent: `{"shell": "run_command"}`,
     or `{"shell": ToolAlias("run_command", {"command": "line"})}` if parameters differ as well.
     `lenient` names rules of the providers that are not checked: `["missing_max_tokens"]`.
+    `serve` is for clients that open their own sockets: during the run, the variables for base URLs
+    and keys (`OPENAI_BASE_URL`, …) name a server on loopback.
     """
-    require_bools(auto_assert=auto_assert, allow_unused_mocks=allow_unused_mocks)
+    require_bools(auto_assert=auto_assert, allow_unused_mocks=allow_unused_mocks, serve=serve)
     if isinstance(subject, type) or not isinstance(subject, Subject):
         # Imported here: a session does not need the frameworks.
         from offbook.subjects.frameworks.framework import wrap_agent
@@ -146,6 +149,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         allow=allow,
         tool_aliases=tool_aliases,
         lenient=lenient,
+        serve=serve,
     )
 
 

@@ -93,7 +93,8 @@ def record_command(
             "duration_ms": result.duration_ms,
         }
         if not result.failures and not recording.interrupted:
-            _require_requests(recording.summary().interactions, recording.path)
+            summary = recording.summary()
+            _require_requests(summary.interactions + summary.replayed, recording.path)
     except UsageError:
         # No request was made: an existing cassette stays as it is.
         recording.discard()

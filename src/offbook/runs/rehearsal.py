@@ -46,6 +46,7 @@ from offbook.trace.recorder import KeptEvents, Recorder
 if TYPE_CHECKING:
     from types import FrameType
 
+    from offbook.errors import ConnectionBlocked
     from offbook.exchange.model import Request
     from offbook.subjects.session.session import AgentSession
     from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
@@ -191,6 +192,7 @@ class Rehearsal:
         allow: Iterable[str] = (),
         tool_aliases: Mapping[str, str | ToolAlias] | None = None,
         lenient: Iterable[str] = (),
+        serve: bool = False,
     ) -> None:
         self.subject = subject
         if source is not None and (
@@ -224,6 +226,7 @@ class Rehearsal:
             allow=allow,
             tool_aliases=tool_aliases,
             lenient=lenient,
+            serve=serve,
         )
         self._runs: list[Run] = []
         self._opened = False
@@ -434,9 +437,11 @@ class Rehearsal:
                 output = await self.subject.prompt(text)
         except Exception as error:
             failure = self._failure
-            if failure is None and self._wiring.refused:
-                # The agent failed because its connection was blocked: that is the cause.
-                raise self._wiring.refused[0]  # noqa: B904 - it is in the chain of the agent's error
+            if failure is None and (refused := self._wiring.refused):
+                # The connection whose refusal ended the agent; it may have survived others.
+                if (fatal := _find_in_chain(error, refused)) is not None:
+                    raise fatal  # noqa: B904 - it is in the chain of the agent's error
+                error.add_note(f"before, a connection was refused: {refused[-1]}")
             if failure is None or failure is error:
                 raise
             raise failure from error
@@ -577,6 +582,21 @@ class Rehearsal:
         if self._folder is None:
             self._folder = make_temp_folder()
         return self._folder
+
+
+def _find_in_chain(
+    error: BaseException, refused: Iterable[ConnectionBlocked]
+) -> ConnectionBlocked | None:
+    """Return the refusal that an error is the consequence of."""
+    by_id = {id(refusal): refusal for refusal in refused}
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        if id(cause) in by_id:
+            return by_id[id(cause)]
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def _to_path(value: object, option: str) -> Path:

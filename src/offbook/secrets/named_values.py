@@ -67,7 +67,9 @@ FORMATS = (
     # YAML and headers; a line of code ends with a comma
     Format(rf":[ \t]+([^\s\"'\\`]{{3,}}[^\s\"'\\`,;]){_LINE_END}", _LINE, strict=True),
     # anywhere, if it cannot be a variable
-    Format(r"[ \t]*[:=][ \t]*([A-Za-z0-9+/=~.-]{12,})(?=[\s\"'\\,;&]|\Z)", strict=True, key=True),
+    Format(
+        r"[ \t]*[:=][ \t]*([A-Za-z0-9+/=~.-]{12,})(?![\w(]|\[(?!api_key\]))", strict=True, key=True
+    ),
     # a block of YAML
     Format(r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)", _LINE),
     Format(r">([^<\s]{4,})</"),  # XML

@@ -18,7 +18,7 @@ from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import AwaitableResult
 from offbook.secrets import hide_secrets, known_secrets
 from offbook.trace.agent_output import output_text
-from offbook.trace.events import ITERATION, TERMINATION, Verdict
+from offbook.trace.events import ITERATION, PROCESS_EXIT, TERMINATION, Verdict
 from offbook.trace.reader import Trace
 from offbook.workflows.hat_loop import EVENT_FILES, HatLoop
 from offbook.workflows.presets import read_preset
@@ -151,6 +151,12 @@ async def run_subject(
             iterations += event.event == ITERATION
             if event.event == TERMINATION:
                 reason, exit_code = event.data["reason"], event.data["exit_code"]
+            if event.event == PROCESS_EXIT and (leaked := event.data.get("leaked")):
+                pids = ", ".join(map(str, leaked))
+                text = (
+                    f"the agent left processes running in iteration {iterations}: {pids} (killed)"
+                )
+                warnings = (*warnings, text)
             if (chunk := output_text(event)) is not None:
                 stream, text = chunk
                 output[stream].append(text)

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 InspectFormat = Literal["json", "summary", "timeline"]
 INSPECT_FORMATS = ("json", "summary", "timeline")
-ReportFormat = Literal["junit", "tap", "ctrf", "json"]
+ReportFormat = Literal["junit", "tap", "tap13", "ctrf", "json"]
 REPORTS = {
     "junit": "offbook.reports.junit:JUnitReport",
     "tap": "offbook.reports.tap:TapReport",
+    "tap13": "offbook.reports.tap:Tap13Report",
     "ctrf": "offbook.reports.ctrf:CtrfReport",
     "json": "offbook.reports.json_report:JsonReport",
 }

@@ -7,6 +7,7 @@ Exit codes: 0 all is well, 1 something was tested and failed, 2 wrong usage or b
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -177,5 +178,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:  # a disk that is full, a folder that may not be written
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"offbook: {where}{error.strerror or error}", err=True)
+        if error.errno == errno.ENOSPC:
+            click.echo("free some disk space, then run the command again", err=True)
         code = FAILED
     sys.exit(code)
