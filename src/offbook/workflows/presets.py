@@ -32,13 +32,27 @@ class Hat(msgspec.Struct, frozen=True):
 
     name: str = ""
     description: str = ""
-    triggers: tuple[str, ...] = ()
-    subscribes_to: tuple[str, ...] = ()
-    publishes: tuple[str, ...] = ()
-    default_publishes: str = ""
-    instructions: str = ""
-    extra_instructions: tuple[str, ...] = ()
-    max_activations: Count | None = None
+    triggers: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(description="Topics that select this hat; `*` is one part: `build.*`."),
+    ] = ()
+    subscribes_to: Annotated[
+        tuple[str, ...], msgspec.Meta(description="Another name of `triggers`.")
+    ] = ()
+    publishes: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(description="Topics that this hat may publish, with `enforce_hat_scope`."),
+    ] = ()
+    default_publishes: Annotated[
+        str, msgspec.Meta(description="Topic to publish if an answer publishes none.")
+    ] = ""
+    instructions: Annotated[str, msgspec.Meta(description="A part of the prompt.")] = ""
+    extra_instructions: Annotated[
+        tuple[str, ...], msgspec.Meta(description="More parts of the prompt.")
+    ] = ()
+    max_activations: Annotated[
+        Count | None, msgspec.Meta(description="Iterations of this hat; then `HAT.exhausted`.")
+    ] = None
 
     @property
     def prompt(self) -> str:

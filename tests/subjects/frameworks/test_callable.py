@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 import pytest
+import requests
 
-from offbook import Command, call, drive, say, when
+from offbook import Command, call, drive, fail, say, when
 from offbook.errors import IsolationError, OffbookWarning, UsageError
 from offbook.sources.mocks.mocks import Mocks
 from offbook.subjects.frameworks.framework import FrameworkSubject
@@ -93,6 +94,58 @@ def test_tool_calls_of_a_hand_written_loop_are_in_the_trace():
         run = rehearsal.run(when("1 + 2?", [call("add", {"a": 1, "b": 2}), say("3.")]))
         assert run.tools == ["add"]
         assert run.results("add")[0].text == "3"
+
+
+class AgentDownError(Exception):
+    """What an agent may raise in place of the provider's error."""
+
+
+def with_a_bug(prompt: str) -> object:
+    try:
+        return ask(prompt)
+    except openai.APIError:
+        return cast("dict[str, str]", {})["bug"]
+
+
+def with_an_error_of_its_own(prompt: str) -> object:
+    try:
+        return ask(prompt)
+    except openai.APIError as error:
+        raise AgentDownError("try later") from error
+
+
+def with_requests(_prompt: str) -> object:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    response = requests.post("https://api.openai.com/v1/chat/completions", json=body, timeout=10)
+    response.raise_for_status()
+    return response.json()
+
+
+def with_httpx(_prompt: str) -> object:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    response = httpx.post("https://api.openai.com/v1/chat/completions", json=body)
+    return response.raise_for_status().json()
+
+
+DOWN = when("Hi", [fail("down", status=401)])
+
+
+@pytest.mark.parametrize("function", [ask, ask_async, with_requests, with_httpx])
+def test_the_own_error_of_a_provider_passes_after_a_scripted_one(function: object):
+    with drive(function) as rehearsal:
+        [event] = rehearsal.run(DOWN).events.named("agent.error")
+    assert "401" in event.data["error"]
+
+
+@pytest.mark.parametrize(
+    "function, error", [(with_a_bug, KeyError), (with_an_error_of_its_own, AgentDownError)]
+)
+def test_another_exception_of_the_agent_fails_after_a_scripted_error(
+    function: object, error: type[Exception]
+):
+    with drive(function) as rehearsal, pytest.raises(error) as caught:
+        rehearsal.run(DOWN)
+    assert f"pytest.raises({error.__name__})" in caught.value.__notes__[0]
 
 
 def test_mocks_as_source():

@@ -1,6 +1,7 @@
 """The agent loop: order of hooks, concurrent tools, requests, commands, subagents."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -486,3 +487,12 @@ def test_a_misspelled_setting_is_refused(key: str):
 @pytest.mark.parametrize("key", ["greeting", "theme", "locale"])
 def test_unknown_settings_are_allowed_for_extensions(key: str):
     AgentSession(settings={key: 1})
+
+
+@pytest.mark.slow
+def test_ten_thousand_steps_take_a_fraction_of_fifteen_seconds():
+    steps = [call("bash", {"command": "ls"}) for _ in range(10_000)]
+    start = time.process_time()
+    with session(mock_tools={"bash": "ok"}) as t:
+        t.run(when("x", [*steps, say("ok")]))
+    assert time.process_time() - start < 6

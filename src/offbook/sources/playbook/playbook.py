@@ -137,6 +137,9 @@ class Playbook:
         thoughts: tuple[Action, ...] = ()
         for message in actions:
             group = tuple(group_actions(message))
+            for action in group:
+                if isinstance(action, Call):
+                    action.raise_if_then_was_dropped(location)
             if all(isinstance(action, Think) for action in group):
                 thoughts += group
                 continue
