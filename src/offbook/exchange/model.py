@@ -101,10 +101,10 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         new = self.new_messages
         results = tuple([result for message in new for result in message.results])
         before = len(self.messages) - len(new)
-        if not results and before and TEXT_CALLS in self.messages[before - 1].text:
+        if not results and before and TEXT_CALLS in (text := self.messages[before - 1].text):
             from offbook.exchange.text_results import parse_results
 
-            return parse_results(self.messages[before - 1], new)
+            return parse_results(text.rpartition(TEXT_CALLS)[2], new)
         if failed := self.metadata.get(FAILED_CALLS):
             return tuple(
                 msgspec.structs.replace(result, failed=failed.get(result.call_id))
@@ -118,7 +118,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 FAILED_CALLS = "failed_calls"  # in the metadata: whether each tool failed, by the id of its call
 
 # smolagents sends its calls and results as texts; a message with calls begins so.
-TEXT_CALLS = "Calling tools:\n["
+TEXT_CALLS = "Calling tools:\n"
 
 # The ids of tool calls as a provider writes them, and the length of what follows the prefix.
 CALL_IDS = {"anthropic": ("toolu_01", 22), "bedrock": ("tooluse_", 22)}

@@ -16,7 +16,6 @@ from ast import literal_eval
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.exchange.messages import Message, Text, ToolResult
-from offbook.exchange.model import TEXT_CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,16 +24,15 @@ OBSERVATION = "Observation:\n"
 ERROR = "Error:\n"
 
 
-def parse_results(calls: Message, new: Sequence[Message]) -> tuple[ToolResult, ...]:
-    """Return the results in the new messages after a message with calls."""
-    listed = "[" + calls.text.rpartition(TEXT_CALLS)[2]
+def parse_results(calls: str, new: Sequence[Message]) -> tuple[ToolResult, ...]:
+    """Return the results in the new messages; `calls` is the list in the message before them."""
     text = "\n".join(message.text for message in new if message.role == "user")
     is_error = ERROR in text and OBSERVATION not in text
     if not is_error and OBSERVATION not in text:
         return ()
     content = text.partition(ERROR if is_error else OBSERVATION)[2]
     try:
-        entries = cast("list[Any]", literal_eval(listed))
+        entries = cast("list[Any]", literal_eval(calls))
         return tuple(
             ToolResult(entry["id"], (Text(content),), is_error, entry["function"]["name"])
             for entry in entries
