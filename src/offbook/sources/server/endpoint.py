@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import ModelError, OffbookError
+from offbook.errors import ModelError, OffbookError, RunError
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.model import FAILED_CALLS, Relay, can_relay
@@ -113,6 +113,7 @@ class Endpoint:
         )
         self.failure: BaseException | None = None
         self.failed_calls: Mapping[str, bool] = {}  # what the subject saw of its tools, by call id
+        self.refusal: RunError | None = None  # of the latest request, if its provider refuses it
         self.context = copy_context()
         self.relays = can_relay(source)
         self._detect_dialect = detect_dialect
@@ -177,6 +178,7 @@ class Endpoint:
             request = dialect.decode(http_request, self._conversations)
             request = self._conversations.restore_call_ids(request)
             request = _add_outcomes(request, self.failed_calls)
+            self.refusal = None  # the agent has continued with a valid request
 
             # 3. A retry gets the response that the client missed, and takes no further step.
             if self._undelivered or RETRY_HEADER in http_request.headers:
@@ -204,6 +206,7 @@ class Endpoint:
         except ModelError as error:
             if request is None:  # else the traced source has emitted it
                 self._emit_error(error)
+                self.refusal = _refusal_error(error)
             response = dialect.encode_error(error, request)
         except asyncio.CancelledError:
             raise
@@ -324,6 +327,14 @@ def _add_outcomes(request: Request, failed: Mapping[str, bool]) -> Request:
     if not seen:
         return request
     return msgspec.structs.replace(request, metadata={**request.metadata, FAILED_CALLS: seen})
+
+
+def _refusal_error(error: ModelError) -> RunError:
+    """Return the error for a run in which the provider refuses the agent's last request."""
+    hint = "correct the request that the agent sends"
+    if rule := error.details.get("rule"):
+        hint += f", or accept it by lenient={[rule]} (--lenient {rule})"
+    return RunError(f"the provider refused the request: {error}", hint=hint)
 
 
 def _error_text(error: BaseException) -> str:
