@@ -148,8 +148,8 @@ class FrameworkSubject:
         for name in self._mocks:
             if tools is None:
                 raise UsageError(
-                    f"mock_tools: no tool {name!r}, the tools of {self.name} are out of reach",
-                    hint="leave out mock_tools, and mock the tool in your own code",
+                    f"mock_tools: Offbook cannot replace the tool {name!r} inside {self.name}",
+                    hint=f"replace it in your code: monkeypatch.setattr(your_module, {name!r}, …)",
                 )
             if name not in tools:
                 hint = did_you_mean(name, tools)
