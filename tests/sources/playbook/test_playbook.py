@@ -158,7 +158,8 @@ async def test_several_calls_share_one_message_after_their_thoughts():
     _, agent = opened(script)
     reply = await agent.ask()
     assert [type(block) for block in reply.blocks] == [Thinking, ToolCall, ToolCall]
-    assert [tool_call.id for tool_call in reply.calls] == ["playbook-tc-1", "playbook-tc-2"]
+    first, second = (tool_call.id for tool_call in reply.calls)
+    assert first != second
     assert reply.step == 1
 
 
