@@ -403,7 +403,9 @@ def test_a_served_playbook_answers_openai_clients_until_interrupted(
             with openai.OpenAI(base_url=url, api_key="x") as client:
                 try:
                     response = client.chat.completions.create(
-                        model="m", messages=[{"role": "user", "content": prompt}]
+                        model="m",
+                        messages=[{"role": "user", "content": prompt}],
+                        tools=[{"type": "function", "function": {"name": "find_order"}}],
                     )
                 except openai.BadRequestError:
                     assert code == 1

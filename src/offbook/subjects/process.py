@@ -185,12 +185,12 @@ async def run_process(
 
 
 async def run_shell(command: str, *, cwd: Path, deadline: float) -> tuple[ProcessResult, int]:
-    """Run a shell command, its two streams merged; also return the number of dropped bytes.
+    """Run a command of bash, its two streams merged; also return the number of dropped bytes.
 
     The environment is ours. Background processes are killed at once.
     """
     output = OutputCollector(streams=(1,))
-    shell = ["/bin/sh", "-c", command]
+    shell = ["bash", "-c", command]
     result = await _supervise(shell, output, cwd=cwd, env=None, deadline=deadline, stderr=STDOUT)
     return result, output.dropped
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from offbook.errors import UsageError
-from offbook.subjects.frameworks.framework import blocking
+from offbook.errors import UsageError, did_you_mean
+from offbook.subjects.frameworks.framework import blocking, override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
     from offbook.trace.hub import Hub
 
 NODE_START = "step.start"
@@ -22,8 +23,9 @@ RESERVED = {"self", "input", "stream_mode", "subgraphs", "version", "kwargs"}
 class LangGraph:
     """A compiled graph with `messages` in its state, such as `create_agent` makes.
 
-    `options` are arguments of `astream` (`config`, `context`, …). A graph with a checkpointer
-    keeps its own history, in a new thread per run unless `config` names one.
+    `options` are arguments of `astream` (`config`, `context`, …) and `state`, the other values of
+    the input. A graph with a checkpointer keeps its own state, in a new thread per run unless
+    `config` names one; it gets `state` with the first prompt only, any other graph with each.
     """
 
     name = "langgraph"
@@ -34,18 +36,27 @@ class LangGraph:
         config: dict[str, Any] = self._options.pop("config", None) or {}
         thread = {"thread_id": f"offbook-{id(self)}"}
         self._config = {**config, "configurable": {**thread, **config.get("configurable", {})}}
-        self._history: list[Any] = []
+        self._state: dict[str, Any] = dict(self._options.pop("state", None) or {})
+        for key in self._state:
+            if key not in (keys := self._input_keys()):
+                raise UsageError(
+                    f"state: the input of the graph has no {key!r}", hint=did_you_mean(key, keys)
+                )
+        self._history: list[Any] = list(self._state.pop("messages", ()))
+
+    def _input_keys(self) -> Collection[str]:
+        return self._graph.get_input_jsonschema().get("properties", {})
 
     def option_names(self) -> Collection[str]:
-        """Return the arguments of `astream`.
+        """Return the arguments of `astream`, and `state`.
 
         Not by `parameter_names`: `astream` accepts any keyword, but only for deprecated ones.
         """
-        return set(signature(self._graph.astream).parameters) - RESERVED
+        return {*signature(self._graph.astream).parameters, "state"} - RESERVED
 
     async def prompt(self, text: str, hub: Hub, /) -> object:
         """Run the graph on the history and this prompt; emit its nodes as steps."""
-        keys = self._graph.get_input_jsonschema().get("properties", {})
+        keys = self._input_keys()
         if "messages" not in keys:
             raise UsageError(
                 f"the input of the graph has no 'messages', only {', '.join(keys) or 'nothing'}",
@@ -53,7 +64,7 @@ class LangGraph:
             )
         state: Any = None
         chunks = self._graph.astream(
-            {"messages": [*self._history, {"role": "user", "content": text}]},
+            {**self._state, "messages": [*self._history, {"role": "user", "content": text}]},
             self._config,
             stream_mode=["tasks", "values"],
             subgraphs=True,
@@ -64,7 +75,9 @@ class LangGraph:
                 _emit_step(hub, namespace, chunk)
             elif not namespace:  # the state of the graph itself, not of a subgraph
                 state = chunk
-        if not self._graph.checkpointer:
+        if self._graph.checkpointer:
+            self._state, self._history = {}, []
+        else:
             self._history = state["messages"]
         return state
 
@@ -108,6 +121,38 @@ class LangGraph:
 
         def undo() -> None:
             del attributes["_run"], attributes["_arun"]
+
+        return undo
+
+    def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
+        """Watch `run` and `arun`, which return the result as a message with a status."""
+        run, arun = tool.run, tool.arun
+
+        def note(call_id: str, message: Any) -> Any:
+            # The tool has a handler for the exceptions that it expects.
+            watch.failed[call_id] = getattr(message, "status", "") == "error"
+            return message
+
+        @wraps(run)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            call_id = kwargs.get("tool_call_id") or ""
+            with watch.call(tool.name, call_id):
+                message = run(*args, **kwargs)
+            return note(call_id, message)
+
+        @wraps(arun)
+        async def watched_async(*args: Any, **kwargs: Any) -> Any:
+            call_id = kwargs.get("tool_call_id") or ""
+            with watch.call(tool.name, call_id):
+                message = await arun(*args, **kwargs)
+            return note(call_id, message)
+
+        undo_run = override(tool, "run", watched)
+        undo_arun = override(tool, "arun", watched_async)
+
+        def undo() -> None:
+            undo_arun()
+            undo_run()
 
         return undo
 
