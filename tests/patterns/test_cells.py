@@ -1,5 +1,8 @@
 """Cells: reading, writing, paths and identity."""
 
+# pyright: basic, reportArgumentType=false, reportAttributeAccessIssue=false
+# Patterns take and return any value.
+
 import copy
 import json
 import pickle
@@ -43,7 +46,8 @@ def test_a_later_change_of_the_original_does_not_reach_the_cell(make: Any):
 
 
 @pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v))]
+    "copied",
+    [copy.copy, copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v))],  # noqa: S301 - our own
 )
 def test_a_copy_of_a_value_can_be_changed(make: Any, copied: Any):
     value = copied(make([{"a": 1}]).get())

@@ -1,5 +1,8 @@
 """The harness: loading, idle, settled, and what it reports at the end."""
 
+# pyright: basic, reportArgumentType=false, reportAttributeAccessIssue=false
+# Patterns take and return any value.
+
 import asyncio
 import threading
 import warnings
@@ -23,6 +26,7 @@ from offbook.patterns import (
 )
 from offbook.patterns.definition import load_pattern
 
+# ruff: noqa: PT012, SIM117 - the end of a harness raises, so its block is inside pytest.raises
 pytest_plugins = ["pytester"]
 
 
@@ -396,12 +400,12 @@ def test_one_of_several_patterns_is_selected_by_name(tmp_path: Path):
     [
         (lambda h: h.load(counter, {"valeu": 1}), "counter has no input 'valeu'\\s+did you mean"),
         (lambda h: h.load(counter, [1]), "the initial state of counter is a list"),
-        (lambda h: h.load(dict), "a function is no pattern"),
+        (lambda h: h.load(print), "a builtin_function_or_method is no pattern"),
         (lambda h: h.load(counter).cells.valeu, "counter has no cell 'valeu'\\s+did you mean"),
         (lambda h: h.load(counter).result.incremnt, "counter has no output 'incremnt'"),
         (lambda h: h.subscribe(5, print), "5 is a value and does not change"),
-        (lambda h: expect_cell(5), "expect_cell needs a cell"),
-        (lambda h: expect_handler(5), "expect_handler needs a stream"),
+        (lambda _: expect_cell(5), "expect_cell needs a cell"),
+        (lambda _: expect_handler(5), "expect_handler needs a stream"),
     ],
 )
 def test_a_wrong_use_is_explained(action: Any, message: str):
@@ -410,7 +414,7 @@ def test_a_wrong_use_is_explained(action: Any, message: str):
 
 
 def test_an_unknown_option_is_refused_with_the_nearest():
-    with pytest.raises(UsageError, match="'expect_error'\\s+did you mean 'expect_errors'"):
+    with pytest.raises(UsageError, match=r"'expect_error'\s+did you mean 'expect_errors'"):
         create_harness(expect_error=1)
 
 

@@ -1,5 +1,8 @@
 """Tests as lists of steps."""
 
+# pyright: basic, reportArgumentType=false
+# Patterns take and return any value.
+
 from pathlib import Path
 from typing import Any
 

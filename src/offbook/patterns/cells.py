@@ -8,11 +8,11 @@ items.get()[1]["title"]                                     # "Cake"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from offbook.errors import UsageError
 from offbook.patterns.runtime import Computed, Runtime, Store, format_place
-from offbook.patterns.values import Path, ReadOnly, describe_path, read_path
+from offbook.patterns.values import Path, ReadOnly, ReadOnlyList, describe_path, read_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,10 +23,10 @@ T = TypeVar("T")
 class Cell(Generic[T]):
     """A value of a runtime, or a part of it."""
 
-    __slots__ = ("_path", "_runtime", "_store")
+    __slots__ = ("_path", "_store", "runtime")
 
     def __init__(self, runtime: Runtime, store: Store, path: Path = ()) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._store = store
         self._path = path
 
@@ -42,7 +42,7 @@ class Cell(Generic[T]):
 
     def get(self) -> T:
         """Return the value, read-only; a computed value or effect that reads it depends on it."""
-        runtime = self._runtime
+        runtime = self.runtime
         runtime.require_open()
         if runtime.is_tracking:
             runtime.depend(self._store.node(self._path) if self._path else self._store)
@@ -50,17 +50,18 @@ class Cell(Generic[T]):
 
     def sample(self) -> T:
         """Return the value without a dependency."""
-        return read_path(self._store.value, self._path) if self._path else self._store.value
+        value: Any = self._store.value
+        return read_path(value, self._path) if self._path else value
 
     def set(self, value: T) -> Self:
         """Write a value. It is visible at once; what depends on it runs in the next flush."""
-        self._runtime.write(self._store, self._path, value)
+        self.runtime.write(self._store, self._path, value)
         return self
 
     def update(self, values: Mapping[str, Any]) -> Self:
         """Write some keys of a dict; without a value yet, create the dict."""
         current = self._container(dict, values, "update")
-        with self._runtime.batch():
+        with self.runtime.batch():
             if current is None:
                 self.set(dict(values))  # type: ignore[arg-type]
             for key, value in values.items():
@@ -90,13 +91,13 @@ class Cell(Generic[T]):
         for key in keys:
             if not isinstance(key, (str, int)) or isinstance(key, bool):
                 raise UsageError(f"{self.name}: a key is a string or an index, not {key!r}")
-        return Cell(self._runtime, self._store, (*self._path, *keys))
+        return Cell(self.runtime, self._store, (*self._path, *keys))
 
     def sink(self, callback: Callable[[T], Any]) -> Callable[[], None]:
         """Call back with the value now, and after each change; return a function that stops it."""
-        return self._runtime.sink(self.get, callback, self.name)
+        return self.runtime.sink(self.get, callback, self.name)
 
-    def equals(self, other: object) -> bool:
+    def equals(self: Any, other: object) -> bool:
         """Return whether both are the same object: `Cell.equals(a, b)`, for cells and values.
 
         The contents do not matter. Values without identity, such as None, are never the same.
@@ -105,8 +106,8 @@ class Cell(Generic[T]):
         return mine is not None and mine == others
 
     def _filter(self, item: Any, *, first_only: bool) -> Self:
-        current = self.sample()
-        if not isinstance(current, list):
+        current: Any = self.sample()
+        if not isinstance(current, ReadOnlyList):
             raise UsageError(f"{self.name}: remove needs a list, the value is {current!r}")
         wanted = _referent(item)
         kept: list[Any] = []
@@ -156,11 +157,8 @@ class Cell(Generic[T]):
 def _referent(value: Any) -> object:
     """Return what a value refers to: an identity, a place for cells, or None."""
     while isinstance(value, (Cell, Computed)):
-        inner = value.sample()
-        if isinstance(inner, (ReadOnly, Cell, Computed)):
-            value = inner
-        elif isinstance(value, Cell):
-            return value._store, value._path
-        else:
-            return value
-    return value.identity if isinstance(value, ReadOnly) else None  # type: ignore[attr-defined]
+        place = cast("Any", value)
+        value = place.sample()
+        if not isinstance(value, (ReadOnly, Cell, Computed)):
+            return place  # cells compare by their place
+    return value.identity if isinstance(value, ReadOnly) else None

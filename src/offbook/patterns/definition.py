@@ -23,8 +23,9 @@ import sys
 import typing
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -259,8 +260,8 @@ class Outputs(Names):
     """The outputs of a pattern as values: cells and computed values are read, streams are not."""
 
     def __getitem__(self, name: str) -> Any:
-        output = super().__getitem__(name)
-        return output.get() if isinstance(output, (Cell, Computed)) else output
+        output: Any = super().__getitem__(name)
+        return output.get() if hasattr(output, "sample") else output
 
 
 class LoadedPattern:
@@ -296,15 +297,14 @@ def load_pattern(path: str | Path) -> Pattern:
     file = file.resolve()
     # A name of its own: two patterns called main.py do not replace each other.
     module_name = f"offbook_pattern_{abs(hash(str(file)))}_{file.stem}"
-    spec = spec_from_file_location(module_name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
+    loader = SourceFileLoader(module_name, str(file))
+    module = ModuleType(module_name)
+    module.__file__, module.__package__ = str(file), ""
     sys.modules[module_name] = module
     # A pattern imports its neighbours by their names.
     sys.path.insert(0, str(file.parent))
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except Exception as error:
         del sys.modules[module_name]
         raise UsageError(

@@ -29,7 +29,7 @@ class CellExpectation:
         """The value is this one: the same object, or an equal value of the same type."""
         actual = self._target.get()
         same = (
-            Cell.equals(actual, expected)
+            Cell[Any].equals(actual, expected)
             if isinstance(expected, ReadOnly)
             else (freeze(expected, actual) is actual)
         )
@@ -55,7 +55,7 @@ class CellExpectation:
         lines = [f"{target.name}: {message}", f"  actual: {actual!r}"]
         if isinstance(target, Cell):
             lines.append(f"  last written by: {target.last_writer}")
-        lines += _pending(target._runtime if isinstance(target, Cell) else target.runtime)
+        lines += _pending(target.runtime)
         raise CheckFailed("\n".join(lines))
 
 

@@ -23,7 +23,7 @@ import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from offbook.errors import DeadlineExceeded, UsageError
 from offbook.patterns.cells import Cell
@@ -129,7 +129,7 @@ class Harness:
         self.runtime.require_open()
         with self._pattern_code():
             if isinstance(target, (Cell, Computed)):
-                stop = target.sink(callback)
+                stop = cast("Cell[Any]", target).sink(callback)
             elif callable(target):
                 stop = self.runtime.computed(target).sink(callback)
             else:
@@ -279,9 +279,9 @@ class Harness:
             self._runner = asyncio.Runner()
         return self._runner
 
-    async def _settle(self, timeout: float) -> None:
+    async def _settle(self, seconds: float) -> None:
         """Alternate between flushing and waiting for tasks."""
-        deadline = asyncio.get_running_loop().time() + timeout
+        deadline = asyncio.get_running_loop().time() + seconds
         while True:
             with self._pattern_code():
                 self.runtime.flush()
@@ -296,7 +296,7 @@ class Harness:
             if not done:
                 names = ", ".join(sorted(task.get_name() for task in tasks))
                 raise DeadlineExceeded(
-                    f"not settled after {timeout:g} s: {names}",
+                    f"not settled after {seconds:g} s: {names}",
                     hint="the work never ends, or needs a longer h.settled(timeout=…)",
                 )
 
@@ -327,7 +327,7 @@ def _collect_warning(message: Any, category: Any, *place: Any, **options: Any) -
 
 
 def create_harness(**options: Any) -> Harness:
-    """Return a harness: `with create_harness() as h: …`.
+    """Return a new harness, for a `with` or an `async with` block.
 
     - `validate_schemas=True` checks values against the types of the inputs.
     - `expect_errors`, `expect_warnings`: True for any number, or the exact number.
@@ -344,13 +344,13 @@ def create_harness(**options: Any) -> Harness:
     return Harness(**options)
 
 
-def _unexpected(expected: int | bool, found: int) -> bool:
+def _unexpected(expected: int, found: int) -> bool:
     if expected is True:
         return found == 0
     return found != int(expected)
 
 
-def _wanted(expected: int | bool) -> str:
+def _wanted(expected: int) -> str:
     return "at least 1" if expected is True else str(int(expected))
 
 

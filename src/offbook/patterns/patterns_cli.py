@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from offbook.cli_options import print_json
+from offbook.cli_options import json_option, print_json
 from offbook.errors import UsageError
 from offbook.files import write_atomic
 
@@ -48,10 +48,11 @@ def pattern() -> None:
 @click.option("--filter", "name_filter", default="", help="Run only tests whose names match.")
 @click.option("--scaffold", is_flag=True, help="Write a first test for the pattern.")
 @click.option("--no-cache", is_flag=True, help="Run also if nothing has changed since a pass.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option
 def test_command(
     pattern: Path,
     test: Path | None,
+    *,
     watch: bool,
     name_filter: str,
     scaffold: bool,

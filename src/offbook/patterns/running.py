@@ -113,13 +113,17 @@ def _run_pytest(tests: list[Path], name_filter: str) -> tuple[int, list[str]]:
         if name_filter:
             command += ["-k", name_filter]
         # pytest gets Ctrl-C from the terminal itself, and prints its summary.
-        process = subprocess.Popen(command, env={**os.environ, VARIABLE: str(listing)})
+        process = subprocess.Popen(  # noqa: S603 - pytest, without a shell
+            command, env={**os.environ, VARIABLE: str(listing)}
+        )
         try:
             code = process.wait()
         except BaseException:
             process.wait()
             raise
-        imported = json.loads(listing.read_text(encoding="utf-8")) if listing.exists() else []
+        imported: list[str] = (
+            json.loads(listing.read_text(encoding="utf-8")) if listing.exists() else []
+        )
     return code, imported
 
 
@@ -137,10 +141,9 @@ def _run_step_files(paths: Iterable[Path]) -> int:
 
 def _read_cache() -> dict[str, dict[str, str]]:
     try:
-        data = json.loads(CACHE.read_text(encoding="utf-8"))
+        return msgspec.json.decode(CACHE.read_bytes(), type=dict[str, dict[str, str]])
     except (OSError, ValueError):
         return {}  # no cache, or one that cannot be read: the tests run
-    return data if isinstance(data, dict) else {}
 
 
 def _digest(file: str) -> str:

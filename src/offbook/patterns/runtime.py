@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping
 
 MAX_NESTED = 60  # computed values that may be evaluated inside each other before the stack unwinds
+MAX_SHOWN = 80  # characters of a value in a message
 MAX_RUNS = 100  # runs of one effect in one flush before it is a loop
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 HERE = __file__.rpartition("/")[0]
@@ -232,8 +233,8 @@ class Runtime:
         self.has_async = False  # without asynchronous computed values, a read is twice as fast
         self._computing: list[Computed] = []
         self._queue: deque[Effect] = deque()
-        self._undo: list[tuple[Store, Any]] | None = None
-        self._actor = ""  # the handler or effect that is running
+        self.undo: list[tuple[Store, Any]] | None = None  # of the current transaction
+        self.actor = ""  # the handler or effect that is running
         self.events: deque[tuple[Stream, Any, str]] = deque()
         self._pending_handler: asyncio.Task[None] | None = None
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -315,18 +316,18 @@ class Runtime:
     @contextmanager
     def batch(self) -> Generator[None]:
         """Make all writes inside one transaction: an exception undoes them."""
-        if self._undo is not None:  # part of the outer transaction
+        if self.undo is not None:  # part of the outer transaction
             yield
             return
-        undo = self._undo = []
+        undo = self.undo = []
         try:
             yield
         except BaseException:
-            self._undo = None
+            self.undo = None
             self._roll_back(undo)
             raise
         finally:
-            self._undo = None
+            self.undo = None
 
     # --- reading
 
@@ -506,11 +507,11 @@ class Runtime:
         whole = write_path(store.value, path, new, store.name) if path else new
         if store.check is not None:
             store.check(whole)
-        if self._undo is not None:
-            self._undo.append((store, store.value))
+        if self.undo is not None:
+            self.undo.append((store, store.value))
         self._replace(store, path, whole)
         store.defined = True
-        store.writer = self._actor or caller()
+        store.writer = self.actor or caller()
         if self._observer is not None:
             label = f"{store.name}{describe_path(path)}"
             self.report(
@@ -585,7 +586,7 @@ class Runtime:
                         self._queue.clear()
                         names = {other.name for other, n in runs.items() if n >= MAX_RUNS - 1}
                         raise LoopError(
-                            f"these effects wake each other without end: {', '.join(sorted(names))}",
+                            f"effects wake each other without end: {', '.join(sorted(names))}",
                             hint="an effect that writes a cell must stop writing at some value",
                         )
                     self._run_effect(effect)
@@ -607,8 +608,8 @@ class Runtime:
 
     def _run_effect(self, effect: Effect) -> None:
         self._clean_up(effect)
-        outer = self._reader, self._reads, self._actor
-        self._reader, self._reads, self._actor = effect, {}, effect.name
+        outer = self._reader, self._reads, self.actor
+        self._reader, self._reads, self.actor = effect, {}, effect.name
         try:
             result = effect.function()
             effect.cleanup = result if callable(result) else None
@@ -616,7 +617,7 @@ class Runtime:
             self._keep_error(error, f"in the {effect.name}")
         finally:
             reads = self._reads
-            self._reader, self._reads, self._actor = outer
+            self._reader, self._reads, self.actor = outer
         effect.stale = False
         self._set_dependencies(effect, reads)
         # What the effect itself changed after reading it wakes it again.
@@ -634,21 +635,20 @@ class Runtime:
 
     def _handle(self, stream: Stream, event: Any, where: str) -> None:
         """Run a handler in one transaction."""
-        assert stream.function is not None
         undo: list[tuple[Store, Any]] = []
-        actor, self._actor = self._actor, f"handler {stream.name}"
-        self._undo = undo
+        actor, self.actor = self.actor, f"handler {stream.name}"
+        self.undo = undo
         self.report("cell.handle", {"stream": stream.name, "event": event})
         try:
-            result = stream.function(event, **stream.bound)
+            result = stream.function(event, **stream.bound)  # type: ignore[misc] # checked by send
         except Exception as error:  # noqa: BLE001 - the next event is handled all the same
-            self._undo = None
+            self.undo = None
             self._roll_back(undo)
             self._keep_error(error, f"in the handler {stream.name}, for the event sent at {where}")
             return
         finally:
-            self._undo = None
-            self._actor = actor
+            self.undo = None
+            self.actor = actor
         if inspect.iscoroutine(result):
             task = self._track(
                 self._finish_handler(stream, result, undo, where), f"the handler {stream.name}"
@@ -733,14 +733,14 @@ class _Segments:
         failure: BaseException | None = None
         runtime = self._runtime
         while True:
-            outer = runtime._undo, runtime._actor
-            runtime._undo, runtime._actor = self._undo, self._actor
+            outer = runtime.undo, runtime.actor
+            runtime.undo, runtime.actor = self._undo, self._actor
             try:
                 awaited = self._work.send(sent) if failure is None else self._work.throw(failure)
             except StopIteration as done:
                 return done.value
             finally:
-                runtime._undo, runtime._actor = outer
+                runtime.undo, runtime.actor = outer
             failure = None
             try:
                 sent = yield awaited
@@ -750,7 +750,7 @@ class _Segments:
 
 def caller() -> tuple[str, int]:
     """Return the file and line of the code outside of this package that called it."""
-    frame = sys._getframe(2)  # noqa: SLF001 - as warnings do with stacklevel
+    frame = sys._getframe(2)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as in warnings
     while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
@@ -785,7 +785,7 @@ def _add_note(error: BaseException, note: str) -> None:
 
 def _shorten(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
 
 def describe_function(function: Callable[..., Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from offbook.errors import OffbookError
 from offbook.patterns.cells import Cell
 from offbook.patterns.harness import create_harness
 from offbook.patterns.runtime import Computed, Stream
@@ -12,7 +11,7 @@ from offbook.patterns.runtime import Computed, Stream
 if TYPE_CHECKING:
     from offbook.patterns.definition import Pattern
 
-SAMPLES = {int: 1, float: 1.5, str: "text", bool: True, list: [], dict: {}}
+SAMPLES: dict[Any, Any] = {int: 1, float: 1.5, str: "text", bool: True, list: [], dict: {}}
 
 
 def scaffold_test(pattern: Pattern, file_name: str) -> str:
@@ -81,9 +80,7 @@ def _observe(pattern: Pattern, state: dict[str, Any]) -> dict[str, Any]:
             elif isinstance(output, (Cell, Computed)):
                 try:
                     found[name] = output.get()
-                except OffbookError:
-                    raise
-                except Exception:  # noqa: BLE001 - a value that needs another state is left out
+                except Exception:  # noqa: BLE001, S112 - a value that needs another state is left out
                     continue
         return found
     finally:

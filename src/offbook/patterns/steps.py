@@ -18,9 +18,9 @@ outputs and the inputs of the pattern by name. If it is false, the values of its
 from __future__ import annotations
 
 import ast
-import builtins
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -33,16 +33,24 @@ from offbook.patterns.runtime import Computed, Stream
 from offbook.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from offbook.patterns.definition import LoadedPattern
     from offbook.patterns.harness import Harness
 
 KINDS = ("send", "set", "push", "assert", "settle")
-FIELDS = {"send": ("event",), "set": ("to",), "push": ("item",), "assert": (), "settle": ()}
+FIELDS: dict[str, tuple[str, ...]] = {
+    "send": ("event",),
+    "set": ("to",),
+    "push": ("item",),
+    "assert": (),
+    "settle": (),
+}
 OPTIONS = ("expect_errors", "expect_non_idempotent", "expect_warnings", "validate_schemas")
-FUNCTIONS = ("abs", "all", "any", "bool", "dict", "len", "list", "max", "min", "round", "set")
-FUNCTIONS += ("sorted", "str", "sum", "tuple")
+FUNCTIONS: dict[str, Any] = {
+    function.__name__: function
+    for function in (abs, all, any, bool, dict, len, list, max, min, round, set, sorted, str, sum)
+}
 
 
 class StepResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,10 +81,10 @@ def read_steps(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise FormatError("a file of steps is a mapping with `pattern` and `steps`", path=path)
     known = ("pattern", "state", "steps", *OPTIONS)
-    for key in data:
+    for key in cast("dict[Any, Any]", data):
         if key not in known:
             raise FormatError(f"unknown key {key!r}", path=path, hint=did_you_mean(str(key), known))
-    return data
+    return cast("dict[str, Any]", data)
 
 
 def run_steps_file(path: Path) -> StepsResult:
@@ -150,29 +158,30 @@ def _kind(step: Mapping[str, Any]) -> str:
     return next(kind for kind in KINDS if kind in step)
 
 
-def _validate(step: object, where: str) -> None:
-    if not isinstance(step, dict):
+def _validate(step: Any, where: str) -> None:
+    if not isinstance(step, Mapping):
         raise UsageError(f"a step is a mapping, got {step!r}", where=where)
-    kinds = [key for key in step if key in KINDS]
+    keys = [str(key) for key in cast("Mapping[Any, Any]", step)]
+    kinds = [key for key in keys if key in KINDS]
     if len(kinds) != 1:
-        found = ", ".join(map(str, step)) or "nothing"
+        found = ", ".join(keys) or "nothing"
         problem = "two kinds" if kinds else "no kind"
         raise UsageError(
             f"the step has {problem}: {found}", where=where, hint=f"one of {', '.join(KINDS)}"
         )
     known = (kinds[0], *FIELDS[kinds[0]], "skip")
-    for key in step:
+    for key in keys:
         if key not in known:
             raise UsageError(
                 f"unknown key {key!r} in a step with {kinds[0]!r}",
                 where=where,
-                hint=did_you_mean(str(key), known),
+                hint=did_you_mean(key, known),
             )
     if kinds[0] in {"set", "push"} and FIELDS[kinds[0]][0] not in step:
         raise UsageError(f"{kinds[0]!r} needs {FIELDS[kinds[0]][0]!r}", where=where)
     if kinds[0] == "assert":
         try:
-            ast.parse(str(step["assert"]), mode="eval")
+            ast.parse(str(cast("Any", step)["assert"]), mode="eval")
         except SyntaxError as error:
             raise UsageError(
                 f"no expression: {step['assert']} ({error.msg})", where=where
@@ -207,7 +216,7 @@ class _Recorder(ast.NodeTransformer):
     """Wraps the operands of an expression in calls that record their values."""
 
     def visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, (ast.Expression, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.BinOp)):
+        if isinstance(node, (ast.BoolOp, ast.UnaryOp, ast.Compare, ast.BinOp)):
             return self.generic_visit(node)
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
             text = ast.Constant(ast.unparse(node))
@@ -223,12 +232,14 @@ def evaluate(expression: str, loaded: LoadedPattern) -> tuple[bool, dict[str, An
         operands[text] = value
         return value
 
-    names: dict[str, Any] = {name: getattr(builtins, name) for name in FUNCTIONS}
+    names = dict(FUNCTIONS)
     for group in (loaded.cells, loaded.outputs):
         for name in group:
             value = group[name]
             names[name] = value.get() if isinstance(value, (Cell, Computed)) else value
-    tree = ast.fix_missing_locations(_Recorder().visit(ast.parse(expression, mode="eval")))
+    tree = ast.parse(expression, mode="eval")
+    tree.body = cast("ast.expr", _Recorder().visit(tree.body))
+    ast.fix_missing_locations(tree)
     try:
         # The expression is code of the test, as in a Python test.
         holds = eval(  # noqa: S307

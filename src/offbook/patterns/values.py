@@ -6,6 +6,10 @@ A write to a part of it makes a new container with the same identity, and unchan
 shared: whether something changed is decided by `is`.
 """
 
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
+# The values of cells have any type.
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -20,16 +24,19 @@ ATOMS = frozenset({int, str, bool, type(None)})
 _identities = count(1)
 
 
+def refuse(*_: object, **__: object) -> Never:
+    """Raise an error: a method that would change a value."""
+    raise TypeError(
+        "the value of a cell is read-only: write with cell.set(…), cell.update(…) "
+        "or cell.key(…).set(…)"
+    )
+
+
 class ReadOnly:
     """A container in a cell."""
 
     __slots__ = ()
-
-    def _refuse(self, *_: object, **__: object) -> Never:
-        raise TypeError(
-            "the value of a cell is read-only: write with cell.set(…), cell.update(…) "
-            "or cell.key(…).set(…)"
-        )
+    identity: int
 
 
 class ReadOnlyDict(dict[Any, Any], ReadOnly):
@@ -41,8 +48,8 @@ class ReadOnlyDict(dict[Any, Any], ReadOnly):
         super().__init__(items)
         self.identity = identity or next(_identities)
 
-    __setitem__ = __delitem__ = __ior__ = ReadOnly._refuse  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = ReadOnly._refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = refuse  # type: ignore[assignment]
 
     def __copy__(self) -> dict[Any, Any]:
         return dict(self)
@@ -63,9 +70,9 @@ class ReadOnlyList(list[Any], ReadOnly):
         super().__init__(items)
         self.identity = identity or next(_identities)
 
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = ReadOnly._refuse  # type: ignore[assignment]
-    append = extend = insert = remove = pop = ReadOnly._refuse  # type: ignore[assignment]
-    clear = sort = reverse = ReadOnly._refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = refuse  # type: ignore[assignment]
+    append = extend = insert = remove = pop = refuse  # type: ignore[assignment]
+    clear = sort = reverse = refuse  # type: ignore[assignment]
 
     def __copy__(self) -> list[Any]:
         return list(self)
@@ -77,7 +84,7 @@ class ReadOnlyList(list[Any], ReadOnly):
         return list, (thaw(self),)
 
 
-def freeze(value: Any, old: Any = None, depth: int = 0) -> Any:
+def freeze(value: Any, old: Any = None, depth: int = 0) -> Any:  # noqa: PLR0911 - one a type
     """Return the read-only form of a value; `old` itself, or parts of it, where they are equal.
 
     Values of different types are never equal: 1, True and 1.0 are three values.
@@ -94,9 +101,12 @@ def freeze(value: Any, old: Any = None, depth: int = 0) -> Any:
     if kind is dict:
         olds = old if type(old) is ReadOnlyDict else {}
         new = {key: freeze(item, olds.get(key), depth + 1) for key, item in value.items()}
-        if type(old) is ReadOnlyDict and len(new) == len(old):
-            if all(key in old and item is old[key] for key, item in new.items()):
-                return old
+        if (
+            type(old) is ReadOnlyDict
+            and new.keys() == old.keys()
+            and all(item is old[key] for key, item in new.items())
+        ):
+            return old
         return ReadOnlyDict(new)
     if kind is list:
         olds_list: Sequence[Any] = old if type(old) is ReadOnlyList else ()
@@ -104,9 +114,12 @@ def freeze(value: Any, old: Any = None, depth: int = 0) -> Any:
             freeze(item, olds_list[at] if at < len(olds_list) else None, depth + 1)
             for at, item in enumerate(value)
         ]
-        if type(old) is ReadOnlyList and len(new_list) == len(old):
-            if all(item is before for item, before in zip(new_list, old, strict=True)):
-                return old
+        if (
+            type(old) is ReadOnlyList
+            and len(new_list) == len(old)
+            and all(item is before for item, before in zip(new_list, old, strict=True))
+        ):
+            return old
         return ReadOnlyList(new_list)
     if kind is tuple:
         parts = tuple(freeze(item, None, depth + 1) for item in value)
@@ -118,10 +131,14 @@ def freeze(value: Any, old: Any = None, depth: int = 0) -> Any:
         return old
     if type(old) is kind:
         try:
-            return old if bool(value == old) or (value != value and old != old) else value
+            return old if value == old or _are_nan(value, old) else value
         except Exception:  # noqa: BLE001 - values compare as they like: numpy, pandas
             return value
     return value
+
+
+def _are_nan(first: Any, second: Any) -> bool:
+    return first != first and second != second  # noqa: PLR0124 - only NaN differs from itself
 
 
 def _equal(first: Any, second: Any) -> bool:
@@ -141,7 +158,7 @@ def _equal(first: Any, second: Any) -> bool:
             if len(a) != len(b):
                 return False
             stack.extend(zip(a, b, strict=True))
-        elif not (a == b or (a != a and b != b)):
+        elif a != b and not _are_nan(a, b):
             return False
     return True
 
@@ -189,9 +206,9 @@ def _replace_item(container: Any, key: str | int, item: Any, name: str) -> Any:
         if isinstance(key, str):
             return ReadOnlyDict({key: item})
         container = ReadOnlyList(())
-    if isinstance(container, dict):
+    if isinstance(container, ReadOnlyDict):
         return ReadOnlyDict({**container, key: item}, container.identity)
-    if isinstance(container, list) and isinstance(key, int):
+    if isinstance(container, ReadOnlyList) and isinstance(key, int):
         if not -len(container) <= key <= len(container):
             raise UsageError(f"{name}: index {key} of a list of {len(container)}")
         items = list(container)
