@@ -158,7 +158,7 @@ def measure_sessions() -> Iterator[Row]:
     jq = shutil.which("jq")
     if jq is None:
         yield ("inspect and assert", "jq is missing: not compared", True)
-    session = Path(setup("bench-long").workspace_path) / "session.jsonl"
+    session = Path(setup("bench-long").workspace_path).parent / "session.jsonl"
     size = write_session(session) / 1024**2
     inspect = [
         OFFBOOK,

@@ -75,7 +75,7 @@ def commands_page() -> Iterator[str]:
     yield "# Commands"
     yield ""
     yield "`offbook COMMAND --help` shows the same text. Exit codes: 0 passed, 1 a check failed, "
-    yield "2 wrong usage or unreadable input, 130 interrupted."
+    yield "2 wrong usage or unreadable input, 130 interrupted (143 by SIGTERM, 129 by SIGHUP)."
     for heading, entries in all_commands().items():
         yield ""
         yield f"## {heading}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from offbook.files import copy_atomic, read_document, write_atomic
 class Case(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     limit: int = 0
+    kinds: tuple[Literal["fast", "slow"], ...] = ()
 
 
 class Pack(msgspec.Struct, forbid_unknown_fields=True):
@@ -27,6 +29,17 @@ class Pack(msgspec.Struct, forbid_unknown_fields=True):
         ("title: t\ncases:\n  - name: a\n  - nam: b\n", 4, "did you mean 'name'"),
         ("title: t\ncases:\n  - name: a\n    limit: x\n", 4, "Expected `int`"),
         ("titel: t\n", 1, "did you mean 'title'"),
+        ("title: t\nname: x\n", 2, r"available: 'cases', 'title'"),
+        (
+            "title: t\ncases:\n  - name: a\n    title: b\n",
+            4,
+            r"available: 'kinds', 'limit', 'name'",
+        ),
+        (
+            "title: t\ncases:\n  - name: a\n    kinds: [fsat]\n",
+            4,
+            r"invalid value 'fsat'.*\ndid you mean 'fast'\? expected one of: fast, slow",
+        ),
         ("cases: []\n", None, "missing required field `title`"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from urllib.parse import quote, quote_plus
 
 import msgspec
 import pytest
@@ -337,6 +338,14 @@ def test_known_secrets_are_hidden_in_every_encoding():
     assert "plain-looking" not in hidden
     assert encoded.rstrip("=") not in hidden
     assert "/home/me" in hidden
+
+
+@pytest.mark.parametrize("name", ["PW", "DB_PW", "DB_PASS", "SHOP_PASSWORD", "MY_TOKEN"])
+def test_a_value_of_the_environment_is_hidden_url_encoded(name: str):
+    known = known_secrets({name: "päss/word &+ more"})
+    for encoded in (quote("päss/word &+ more", safe=""), quote_plus("päss/word &+ more")):
+        assert hide_secrets(f"a={encoded}&b=1", known) == f"a={MASK}&b=1"
+        assert hide_secrets(f"a={encoded.lower()}&b=1", known) == f"a={MASK}&b=1"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,10 @@ def planner(offbook):
             "write": "written",
             "edit": "edited",
         }
-        return offbook.session(extensions=[PLANNER], mock_tools=mocks, **options)
+        # each test uses some of them
+        return offbook.session(
+            extensions=[PLANNER], mock_tools=mocks, allow_unused_mocks=True, **options
+        )
 
     return start
 

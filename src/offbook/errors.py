@@ -6,7 +6,7 @@ OffbookError
 │   ├── ExtensionError    an extension that cannot be loaded
 │   └── FormatError       a file that cannot be read: path, line and fix
 │       └── FutureVersion a file written by a newer Offbook
-├── RunError              the run failed; also an AssertionError, so a test fails
+├── RunError              the run failed
 │   ├── ScriptError       the script and the agent disagree
 │   │   ├── ScriptExhausted   the agent sent more requests than the script has replies
 │   │   ├── ScriptUnfinished  the agent stopped before the script ended
@@ -14,11 +14,15 @@ OffbookError
 │   │       └── ReplayMismatch    … or nothing in the recording
 │   ├── ToolFailed        a real tool or hook raised
 │   ├── DeadlineExceeded  the run took too long
-│   ├── CheckFailed       a check on the trace failed
+│   ├── CheckFailed       a check on the trace failed; also an AssertionError
 │   └── JudgeError        the answer of a judge is unusable
 ├── ModelError            the error response of a provider
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
+    └── ConnectionBlocked     … a connection; also a ConnectionRefusedError
+
+OffbookWarning            a Python warning: the run passed, with a remark
+Interrupted, a KeyboardInterrupt, is raised after a signal has ended the run.
 """
 
 from __future__ import annotations
@@ -82,8 +86,8 @@ class FutureVersion(FormatError):
     """A file written by a newer Offbook."""
 
 
-class RunError(OffbookError, AssertionError):
-    """The run failed: pytest reports it as a failure of the test, not as an error."""
+class RunError(OffbookError):
+    """The run failed. `pytest.raises(AssertionError)` does not catch it."""
 
 
 class ScriptError(RunError):
@@ -114,7 +118,7 @@ class DeadlineExceeded(RunError):
     """The run took too long."""
 
 
-class CheckFailed(RunError):
+class CheckFailed(RunError, AssertionError):
     """A check on the trace failed."""
 
 
@@ -158,6 +162,32 @@ class ToolBlocked(OffbookError):
 
 class IsolationError(OffbookError):
     """Something tried to reach the network, or to write outside of its folder."""
+
+
+class ConnectionBlocked(IsolationError, ConnectionRefusedError):
+    """A connection to another machine; a library handles it as one that was refused."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal to this process has ended the run."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"interrupted by {signal_name(number)}")
+
+
+def signal_name(number: int) -> str:
+    """Return `SIGTERM` for 15."""
+    from signal import Signals
+
+    try:
+        return Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+class OffbookWarning(UserWarning):
+    """A remark on a run that passed; pytest shows it in its summary."""
 
 
 CATEGORIES = {

@@ -15,16 +15,17 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
-from typing import Any, BinaryIO, TypeVar, cast, get_type_hints
+from types import ModuleType, UnionType
+from typing import Any, BinaryIO, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from offbook.errors import FormatError, UsageError, did_you_mean
 
 T = TypeVar("T")
+MAX_SHOWN = 200  # characters of a path in a message
 MAX_FILE_SIZE = 256 * 1024 * 1024
 BOM = b"\xef\xbb\xbf"  # some editors write it at the start of a file
 
@@ -34,11 +35,20 @@ BOM = b"\xef\xbb\xbf"  # some editors write it at the start of a file
 def resolve_within(root: Path, relative: str, where: str = "") -> Path:
     """Return a path inside of a folder; raise if it leaves the folder, also by a link."""
     check_relative_path(relative, where)
-    folder = root.resolve()
-    path = (folder / relative).resolve()
+    try:
+        folder = root.resolve()
+        path = (folder / relative).resolve()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # from Python 3.13 on, only this notices a loop of links
+        hard_linked = is_hard_linked(path)
+    except (OSError, RuntimeError) as error:  # too long, locked, or links that form a loop
+        shown = relative if len(relative) <= MAX_SHOWN else f"{relative[:MAX_SHOWN]}…"
+        number = error.errno if isinstance(error, OSError) else None
+        reason = os.strerror(number or errno.ELOOP)
+        raise UsageError(f"the path {shown!r} cannot be used: {reason}", where=where) from error
     if not path.is_relative_to(folder):
         raise UsageError(f"the path {relative!r} leads out of the workspace", where=where)
-    if is_hard_linked(path):
+    if hard_linked:
         raise UsageError(f"the path {relative!r} is a hard link to another file", where=where)
     return path
 
@@ -98,42 +108,72 @@ def read_document(path: Path, kind: type[T]) -> T:
 
 
 def convert(
-    value: Any, kind: type[T], *, path: Path | str = "", text: str = "", line: int | None = None
+    value: Any,
+    kind: type[T],
+    *,
+    path: Path | str = "",
+    text: str = "",
+    line: int | None = None,
+    at: str = "$",
 ) -> T:
     """Return a value as a struct; an error has the location, and the nearest name of a field.
 
-    `text` is the document that the value was read from: it is searched for the line.
+    `text` is the document that the value was read from: it is searched for the line. `at` is the
+    location of the value in it.
     """
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        # msgspec writes "Expected `int`, got `str` - at `$.cases[2].limit`"
-        problem, _, location = str(error).partition(" - at ")
-        location = location.strip("`")
-        unknown = re.search(r"unknown field `(.*)`", problem)
-        hint = did_you_mean(unknown[1], _field_names(kind)) if unknown else ""
-        if re.match(r"Expected `str.*got `(?:int|float|bool)`", problem):
-            hint = "put the value in quotes to make it a text"
-        if unknown and text:
-            location = f"{location or '$'}.{unknown[1]}"
+        problem, location, hint = explain_invalid(error, kind)
+        location = at + location.removeprefix("$")
         line = line or (find_line(text, location) if text else None)
-        message = f"{problem} (at {location})" if location else problem
+        message = f"{problem} (at {location})" if location != "$" else problem
         raise FormatError(message, path=path, line=line, hint=hint) from error
 
 
-def _field_names(kind: Any) -> set[str]:
-    """Return the field names of a struct and of all structs in it."""
-    names: set[str] = set()
-    queue: list[Any] = [kind]
-    visited: set[Any] = set()
-    while queue:
-        hint = queue.pop()
-        queue.extend(cast("tuple[Any, ...]", getattr(hint, "__args__", ())))
-        if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in visited:
-            visited.add(hint)
-            names.update(hint.__struct_encode_fields__)
-            queue.extend(get_type_hints(hint).values())
-    return names
+def explain_invalid(error: msgspec.ValidationError, kind: Any) -> tuple[str, str, str]:
+    """Return the problem, its location, and a hint: the nearest field, or the valid values."""
+    # msgspec writes "Expected `int`, got `str` - at `$.cases[2].limit`"
+    problem, _, location = str(error).partition(" - at ")
+    location = location.strip("`") or "$"
+    found = _types_at(kind, location)
+    hint = ""
+    if unknown := re.search(r"unknown field `(.*)`", problem):
+        names = [name for each in found for name in getattr(each, "__struct_encode_fields__", ())]
+        hint = did_you_mean(unknown[1], names)
+        location = f"{location}.{unknown[1]}"
+    elif wrong := re.search(r"Invalid enum value '(.*)'", problem):
+        values = [str(v) for each in found if get_origin(each) is Literal for v in get_args(each)]
+        problem = f"invalid value {wrong[1]!r}"
+        close = did_you_mean(wrong[1], values)
+        hint = f"expected one of: {', '.join(values)}"
+        hint = f"{close} {hint}" if close.startswith("did you mean") else hint
+    elif re.match(r"Expected `str.*got `(?:int|float|bool)`", problem):
+        hint = "put the value in quotes to make it a text"
+    return problem, location, hint
+
+
+def _types_at(kind: Any, location: str) -> list[Any]:
+    """Return the types that a value at a location such as `$.cases[2].name` may have."""
+    types = _union_members(kind)
+    for key, _ in re.findall(r"\.([^.\[\]]+)|\[([^\]]*)\]", location):
+        inner: list[Any] = []
+        for each in types:
+            if not key:  # an item of a list, or a value of a dict
+                inner += [arg for arg in get_args(each)[-1:] if arg is not ...]
+                inner += [arg for arg in get_args(each)[:1] if get_args(each)[-1] is ...]
+            elif isinstance(each, type) and issubclass(each, msgspec.Struct):
+                hints = get_type_hints(each)
+                fields = zip(each.__struct_encode_fields__, each.__struct_fields__, strict=True)
+                inner += [hints[field] for name, field in fields if name == key]
+        types = [member for each in inner for member in _union_members(each)]
+    return types
+
+
+def _union_members(kind: Any) -> list[Any]:
+    if get_origin(kind) in {Union, UnionType}:
+        return [member for each in get_args(kind) for member in _union_members(each)]
+    return [kind]
 
 
 def find_line(text: str, location: str) -> int | None:
@@ -160,6 +200,10 @@ def find_line(text: str, location: str) -> int | None:
             dash, count = None, -1
             for number in range(start, len(lines)):
                 match = re.match(r"^(\s*)- ", lines[number])
+                depth = len(lines[number]) - len(lines[number].lstrip())
+                ends = depth < indent or (depth == indent and match is None)
+                if number > start and lines[number].strip() and ends:
+                    return found  # the list is written on one line
                 if match and (dash is None or len(match[1]) == dash):
                     dash = len(match[1])
                     count += 1
@@ -211,8 +255,10 @@ def _replacement(path: Path, mode: int) -> Generator[BinaryIO]:
             yield file
         Path(name).chmod(mode)
         Path(name).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):  # name the file: the error of a full disk does not
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 

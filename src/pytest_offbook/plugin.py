@@ -5,6 +5,7 @@ pytest imports this module at every start. Everything else is imported when a te
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pytest
 from offbook.surfaces.capabilities import load_capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from offbook.surfaces.fixtures import Offbook
 
@@ -33,6 +34,13 @@ TRACES_HELP = """Keep the traces of failing tests in the folder DIR (default: .o
 RECORD_HELP = """Send requests to the real model, with your keys, and record the cassettes of \
 tests (`offbook.cassette()`). Without it they are replayed."""
 
+UPDATE_HELP = """Write the goldens of requests (`offbook.check_requests(run)`) instead of \
+comparing with them. Refused in CI."""
+
+
+ALLOW_HELP = """Addresses that tests with the fixture `offbook` may reach outside of a run, such \
+as `db.internal:5432`; `allow=` of drive() permits them in a run."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for traces and recording."""
@@ -40,6 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--offbook-traces", metavar="DIR|all|never", default=None, help=TRACES_HELP)
     parser.addini("offbook_traces", TRACES_HELP, default="")
     group.addoption("--offbook-record", action="store_true", help=RECORD_HELP)
+    group.addoption("--offbook-update", action="store_true", help=UPDATE_HELP)
+    parser.addini("offbook_allow", ALLOW_HELP, type="linelist", default=[])
     for module in MODULES:
         module.add_options(parser)
 
@@ -48,6 +58,28 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let the capabilities register the hooks that this project needs."""
     for module in MODULES:
         module.configure(config)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Hide secrets in the report of a failed test, in a session that uses Offbook."""
+    report = yield
+    if report.failed and "offbook.runs" in sys.modules:
+        from pytest_offbook.secret_reports import redact_report
+
+        redact_report(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Block the network in a test that uses the fixture, in all its phases."""
+    if "offbook" not in getattr(item, "fixturenames", ()):
+        return (yield)
+    from pytest_offbook.isolation import isolate_test
+
+    with isolate_test(item):
+        return (yield)
 
 
 @pytest.fixture

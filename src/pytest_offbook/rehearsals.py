@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 from functools import wraps
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -32,7 +31,9 @@ def open_offbook(request: pytest.FixtureRequest) -> Offbook:
     plugins = request.config.pluginmanager
     hooks = plugins.get_plugin(PLUGIN_NAME)
     if hooks is None:
-        hooks = RehearsalHooks(request.config)
+        # below the temporary folder of pytest, where every test may write
+        scratch = request.getfixturevalue("tmp_path_factory").mktemp("offbook-traces")
+        hooks = RehearsalHooks(request.config, scratch)
         plugins.register(hooks, PLUGIN_NAME)
     return hooks.open(request.node)
 
@@ -40,7 +41,7 @@ def open_offbook(request: pytest.FixtureRequest) -> Offbook:
 class RehearsalHooks:
     """Closes the rehearsals of each test, and shows and keeps the traces of failed tests."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, scratch: Path) -> None:
         setting = config.getoption("--offbook-traces") or config.getini("offbook_traces")
         self._keep_all = setting == "all"
         self._keep_none = setting == "never"
@@ -52,9 +53,10 @@ class RehearsalHooks:
             else config.invocation_params.dir / str(setting)
         )
         self._full_traceback = config.getoption("fulltrace")
-        self._scratch = Path(tempfile.mkdtemp(prefix="offbook-traces-"))
+        self._scratch = scratch
         self._tests = 0
         self._recorded: set[Path] | None = set() if config.getoption("--offbook-record") else None
+        self._update = bool(config.getoption("--offbook-update"))
         config.add_cleanup(lambda: shutil.rmtree(self._scratch, ignore_errors=True))
 
     def open(self, item: pytest.Item) -> Offbook:
@@ -63,7 +65,13 @@ class RehearsalHooks:
         folder = self._scratch / str(self._tests)
         folder.mkdir()
         test = f"{item.path.stem}-{item.name}"
-        opened = Offbook(folder, test_folder=item.path.parent, test=test, recorded=self._recorded)
+        opened = Offbook(
+            folder,
+            test_folder=item.path.parent,
+            test=test,
+            recorded=self._recorded,
+            update=self._update,
+        )
         item.stash[OFFBOOK_KEY] = opened
         return opened
 
@@ -133,7 +141,7 @@ def _close_in_test(test: Callable[..., Any], opened: Offbook) -> Callable[..., A
         try:
             result = await test(*args, **kwargs)
         except BaseException as error:
-            _add_notes(error, await opened.close_in_loop())
+            _add_notes(error, await opened.close_in_loop(failed=True))
             raise
         raise_errors(await opened.close_in_loop())
         return result

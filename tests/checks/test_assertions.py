@@ -173,13 +173,13 @@ def context(tmp_path: Path) -> CheckContext:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("def main(): ...\n")
     (tmp_path / "raw.bin").write_bytes(b"\xff\xfe\x00")
-    approved = tmp_path / ".offbook" / "snapshots" / "approved.json"
+    approved = tmp_path / ".offbook" / "approved.json"
     approved.parent.mkdir(parents=True)
     approved.write_text(r'{"files": {"src/main.py": "def main(): ...\n"}}')
     (tmp_path / ".agent").mkdir()
     (tmp_path / ".agent" / "scratchpad.md").write_text("## Completed\n")
     (tmp_path / "link").symlink_to("/etc")
-    return CheckContext(RUN, tmp_path)
+    return CheckContext(RUN, tmp_path, approved.parent)
 
 
 @pytest.mark.parametrize("kind, fields, status", CASES)
@@ -189,6 +189,35 @@ def test_each_assertion_has_the_expected_status(
     [verdict] = evaluate_all([{"type": kind, **fields}], context)
     assert verdict.status == status, verdict
     assert status == "pass" or verdict.message
+
+
+@pytest.mark.parametrize(
+    "kind, field, fields",
+    [
+        ("stdout_contains", "pattern", {}),
+        ("stderr_contains", "pattern", {}),
+        ("file_contains", "pattern", {"path": "src/main.py"}),
+        ("file_not_contains", "pattern", {"path": "src/main.py"}),
+        ("scratchpad_contains", "pattern", {}),
+        ("event_occurred", "payload_pattern", {"topic": "build.done"}),
+        ("no_event", "topic", {}),
+        ("event_count", "topic", {"max": 0}),
+        ("tool_never", "tool", {}),
+    ],
+)
+def test_an_empty_field_is_an_error_and_never_a_pass(
+    context: CheckContext, kind: str, field: str, fields: dict[str, Any]
+):
+    [verdict] = evaluate_all([{"type": kind, field: "", **fields}], context)
+    assert (verdict.status, f"`{field}` is empty" in verdict.message) == ("error", True)
+
+
+def test_a_snapshot_of_no_files_has_no_data(context: CheckContext):
+    assert context.snapshots is not None
+    (context.snapshots / "empty.json").write_text('{"files": {}}')
+    raw = {"type": "snapshot_matches", "snapshot_id": "empty", "include_patterns": ["*.nothing"]}
+    [verdict] = evaluate_all([raw], context)
+    assert (verdict.status, "has a file to compare" in verdict.message) == ("no_data", True)
 
 
 def test_every_type_has_a_passing_and_a_failing_case():
@@ -385,9 +414,9 @@ def test_a_trace_file_gives_the_same_verdicts_and_is_read_once(
         return select(self, *args, **options)
 
     monkeypatch.setattr(Trace, "select", count)
-    assert evaluate_all(assertions, CheckContext(trace, tmp_path)) == evaluate_all(
-        assertions, context
-    )
+    assert evaluate_all(
+        assertions, CheckContext(trace, tmp_path, context.snapshots)
+    ) == evaluate_all(assertions, context)
     assert readings == [trace.path]
 
 

@@ -2,19 +2,27 @@
 
 import asyncio
 import contextlib
+import ctypes
+import importlib
+import multiprocessing
 import os
+import pty
 import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from offbook.determinism.guard import guard_replay, seconds_waiting_for_cpu, time_budget
+from offbook.determinism.network_guard import watch_audit_events
 from offbook.errors import IsolationError
 
 HERE = Path(__file__)
@@ -80,7 +88,69 @@ def open_database(folder: Path) -> None:
     sqlite3.connect(folder / "db").close()
 
 
+def listen_unbound(_: Path) -> None:
+    with socket.socket() as sock:
+        sock.listen()
+
+
+def name_address(_: Path) -> None:
+    socket.getnameinfo(("127.0.0.1", 9), 0)
+
+
+def connect_to_socket_file(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(folder / "there.txt"))
+
+
+def fork_with_terminal(_: Path) -> None:
+    pty.fork()
+
+
+def spawn_with_terminal(_: Path) -> None:
+    pty.spawn(["true"])
+
+
+def spawn_with_multiprocessing(_: Path) -> None:
+    multiprocessing.get_context("spawn").Process(target=print).start()
+
+
+def call_native_code(_: Path) -> None:
+    ctypes.CDLL(None).system(b"true")
+
+
+def write_in_cache(folder: Path) -> None:
+    (folder / "__pycache__.txt").write_text("x")
+
+
+def write_bytecode_by_hand(folder: Path) -> None:
+    (folder / "__pycache__" / "a.pyc").write_text("x")
+
+
+def change_mode(folder: Path) -> None:
+    (folder / "there.txt").chmod(0o600)
+
+
+def change_time(folder: Path) -> None:
+    os.utime(folder / "there.txt")
+
+
+def make_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+
+
 OPERATIONS = [
+    (listen_unbound, "opened a port: any"),
+    (name_address, "looked up a host: 127.0.0.1:9"),
+    (connect_to_socket_file, "connected to the socket"),
+    (fork_with_terminal, "started a process"),
+    (spawn_with_terminal, "started a process"),
+    (spawn_with_multiprocessing, "started a process"),
+    (call_native_code, "called system with ctypes"),
+    (write_in_cache, "wrote the file"),
+    (write_bytecode_by_hand, "wrote the file"),
+    (change_mode, "changed the file"),
+    (change_time, "changed the file"),
+    (make_pipe, "changed the file"),
     (connect, "connected to the network: 127.0.0.1:9"),
     (listen, "opened a port: 127.0.0.1:0"),
     (send, "connected to the network: 127.0.0.1:9"),
@@ -160,6 +230,132 @@ def test_reading_and_dev_null_are_allowed(outside: Path):
     assert guard.violations == []
 
 
+@pytest.mark.parametrize(
+    "statement", ["ATTACH '{}/db' AS other", "VACUUM INTO '{}/db'", "ATTACH ? AS x"]
+)
+def test_a_database_cannot_attach_a_file_elsewhere(outside: Path, statement: str):
+    values = (str(outside / "db"),) if "?" in statement else ()
+    with (
+        guard_replay() as guard,
+        contextlib.closing(sqlite3.connect(":memory:")) as database,
+        pytest.raises(sqlite3.DatabaseError, match="authoriz"),
+    ):
+        database.execute(statement.format(outside), values)
+    assert len(guard.violations) == 1
+    assert not (outside / "db").exists()
+
+
+def test_a_database_may_attach_a_file_in_the_allowed_folder(outside: Path):
+    with (
+        guard_replay(allow=[outside]) as guard,
+        contextlib.closing(sqlite3.connect(":memory:")) as database,
+    ):
+        database.execute(f"ATTACH '{outside}/db' AS other")
+    assert guard.violations == []
+
+
+@pytest.mark.parametrize(
+    "uri", ["file::memory:?cache=shared", "file:name?mode=memory&cache=shared", "file:{}?mode=ro"]
+)
+def test_a_database_in_memory_or_read_only_is_allowed(outside: Path, uri: str):
+    file = outside / "there.txt"
+    with guard_replay() as guard:
+        sqlite3.connect(uri.format(file), uri=True).close()
+    assert guard.violations == []
+
+
+def test_a_database_uri_of_a_file_elsewhere_is_refused(outside: Path):
+    with guard_replay(), pytest.raises(IsolationError, match="changed the file"):
+        sqlite3.connect(f"file://localhost{outside}/db?mode=rwc", uri=True)
+
+
+def test_an_open_file_may_be_truncated(outside: Path):
+    with guard_replay(allow=[outside]) as guard, (outside / "a.txt").open("w") as file:
+        os.ftruncate(file.fileno(), 10)
+    assert guard.violations == []
+
+
+def test_a_link_in_the_allowed_folder_may_be_removed(outside: Path, tmp_path: Path):
+    allowed = tmp_path / "allowed"
+    allowed.mkdir()
+    (allowed / "link").symlink_to(outside)
+    with guard_replay(allow=[allowed]) as guard:
+        (allowed / "link").unlink()
+    assert guard.violations == []
+
+
+def test_socket_files_in_the_allowed_folder_and_socket_pairs_are_allowed():
+    with tempfile.TemporaryDirectory() as folder, guard_replay(allow=[folder]) as guard:
+        with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+            server.bind(f"{folder}/s")
+            server.listen()
+            client.connect(f"{folder}/s")
+        left, right = socket.socketpair()
+        with left, right:
+            left.sendmsg([b"x"])
+    assert guard.violations == []
+
+
+def test_python_may_write_the_bytecode_of_an_imported_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "guarded_module.py").write_text("x = 1\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    with guard_replay() as guard:
+        importlib.import_module("guarded_module")
+    assert guard.violations == []
+    assert list((tmp_path / "__pycache__").iterdir())
+
+
+def test_a_guard_that_the_test_removes_is_a_violation(outside: Path):
+    registry: Any = getattr(watch_audit_events, "__self__")  # noqa: B009 - no part of its type
+    before = registry._handlers
+    with guard_replay() as guard:
+        registry._handlers = {}
+        write(outside)
+    registry._handlers = before
+    assert [error.what for error in guard.violations] == [
+        "a test removed the guard of replay tests"
+    ]
+
+
+def in_thread(work: Callable[[], object]) -> threading.Thread:
+    def run() -> None:
+        with contextlib.suppress(IsolationError):
+            work()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_a_thread_of_the_test_is_guarded(outside: Path):
+    with guard_replay() as guard:
+        in_thread(lambda: write(outside)).join()
+    assert len(guard.violations) == 1
+
+
+def test_a_thread_of_an_earlier_test_is_not_blamed_on_the_next(outside: Path):
+    go = threading.Event()
+    unguarded = in_thread(lambda: (go.wait(), write(outside)))
+    with guard_replay() as earlier:
+        guarded = in_thread(lambda: (go.wait(), make(outside)))
+    with guard_replay() as guard:
+        go.set()
+        unguarded.join()
+        guarded.join()
+    assert guard.violations == []
+    assert (outside / "a.txt").exists()
+    assert [error.what.split()[-3:-1] for error in earlier.violations] == [["the", "file"]]
+
+
+def test_everything_is_allowed_in_a_pause(outside: Path):
+    with guard_replay() as guard, guard.paused():
+        write(outside)
+    assert guard.violations == []
+
+
 def test_a_violation_that_was_swallowed_is_kept(outside: Path):
     with guard_replay() as guard, contextlib.suppress(IsolationError):
         write(outside)
@@ -189,10 +385,24 @@ def test_fast_code_is_within_the_budget():
     assert watch.line == ""
 
 
+def test_time_that_the_test_invents_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    with time_budget(5, FILE) as watch:
+        for name in ("time", "monotonic", "perf_counter"):
+            monkeypatch.setattr(time, name, lambda: 1e9)  # as freezegun does
+    monkeypatch.undo()
+    assert not watch.over
+
+
+def test_the_time_of_a_pause_does_not_count():
+    with time_budget(0.1, FILE) as watch, watch.paused():
+        threading.Event().wait(0.15)
+    assert not watch.over
+
+
 def test_slow_code_is_located():
     never = threading.Event()
-    with time_budget(0.02, FILE) as watch:
-        never.wait(0.2)
+    with time_budget(0.1, FILE) as watch:
+        never.wait(0.3)
     line = test_slow_code_is_located.__code__.co_firstlineno + 3
     assert watch.over
     assert watch.line == f"{FILE}:{line}"

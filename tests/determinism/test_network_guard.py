@@ -3,12 +3,15 @@
 import asyncio
 import socket
 import threading
+import urllib.error
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from urllib.request import urlopen
 
+import httpx
 import pytest
+import requests
 
 from offbook.determinism.network_guard import block_network, is_this_machine
 from offbook.errors import IsolationError
@@ -62,10 +65,6 @@ def is_allowed(address: tuple[str, int] = FAR) -> bool:
     return True
 
 
-def open_a_page():
-    urlopen("http://offbook.invalid/")
-
-
 CONNECTIONS = [
     connect_by_number,
     connect_by_name,
@@ -74,7 +73,6 @@ CONNECTIONS = [
     look_up_with_gethostbyname,
     send_a_datagram,
     send_a_message,
-    open_a_page,
 ]
 
 
@@ -86,6 +84,51 @@ def test_every_connection_is_refused_with_its_line(connect: Callable[[], None]):
     assert refusal.value.where.endswith(f" in {connect.__name__}")
     assert "not this machine" in str(refusal.value)
     assert refusal.value in guard.refused
+
+
+LIBRARIES = {
+    "urllib": (lambda: urlopen("http://offbook.invalid/"), urllib.error.URLError),
+    "httpx": (lambda: httpx.get("http://offbook.invalid/"), httpx.ConnectError),
+    "requests": (
+        lambda: requests.get("http://offbook.invalid/", timeout=9),
+        requests.ConnectionError,
+    ),
+    "socket": (lambda: socket.create_connection(FAR), ConnectionRefusedError),
+}
+
+
+@pytest.mark.parametrize("get, error", LIBRARIES.values(), ids=LIBRARIES)
+def test_a_library_handles_a_refusal_as_a_refused_connection(
+    get: Callable[[], object], error: type[Exception]
+):
+    with block_network() as guard, pytest.raises(error):
+        get()
+    assert len(guard.refused) == 1
+
+
+def test_a_proxy_on_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setenv("HTTPS_PROXY", f"http://localhost:{port}")
+        with block_network() as guard:
+            assert not is_allowed(("127.0.0.1", port))
+    assert f"the proxy 127.0.0.1:{port}" in guard.refused[0].what
+
+
+def test_a_thread_is_refused_also_after_the_block():
+    ended, tried = threading.Event(), list[bool]()
+
+    def try_later():
+        ended.wait(10)
+        tried.append(is_allowed())
+
+    with block_network():
+        thread = threading.Thread(target=try_later)
+        thread.start()
+    ended.set()
+    thread.join()
+    assert tried == [False]
+    assert is_allowed()
 
 
 def test_an_error_that_was_swallowed_is_kept():

@@ -125,7 +125,7 @@ def test_a_blocked_call_is_reported_with_the_name_of_the_script():
 def test_an_alias_for_a_missing_tool_fails_the_run():
     with (
         drive(AgentSession(), tool_aliases={"run": "nothing"}) as rehearsal,
-        pytest.raises(ScriptMismatch, match="does not offer: 'run'"),
+        pytest.raises(ScriptMismatch, match="does not offer 'run'"),
     ):
         rehearsal.run(when("Go", [call("run", {}), say("Done.")]))
 
@@ -136,5 +136,5 @@ def test_aliases_apply_to_mocks():
     names = {"run": ToolAlias("bash", {"line": "command"})}
     with drive(AgentSession(), source=mocks, tool_aliases=names) as rehearsal:
         run = rehearsal.run("Go")
-        assert run.calls("run")[0].input == {"line": "echo one"}
+        assert run.executed[0].input == {"line": "echo one"}
         assert run.results("run")[0].text == "one\n"

@@ -1,6 +1,10 @@
 """The limits of tests marked `unit` and `replay`, and the conditions of `live` tests."""
 
+import os
 import re
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -84,6 +88,225 @@ def test_temporary_folders_are_allowed_and_removed(pytester: pytest.Pytester):
         """
     )
     pytester.runpytest_inprocess(*ON).assert_outcomes(passed=2)
+
+
+PHASES = {
+    "set-up": "open('left-behind.txt', 'w'); yield",
+    "swallowed in the set-up": """
+    try: open('left-behind.txt', 'w')
+    except BaseException: pass
+    yield""",
+    "teardown": "yield; open('left-behind.txt', 'w')",
+}
+
+
+@pytest.mark.parametrize("code", PHASES.values(), ids=PHASES)
+def test_violation_in_a_fixture_of_the_test_is_an_error(pytester: pytest.Pytester, code: str):
+    pytester.makepyfile(
+        test_it=f"""
+import pytest
+
+@pytest.fixture
+def data():
+    {code}
+
+@pytest.mark.replay
+def test_it(data):
+    pass
+"""
+    )
+    result = pytester.runpytest_inprocess(*ON)
+    assert result.parseoutcomes()["errors"] == 1
+    result.stdout.fnmatch_lines(["*test_it.py:* in data: a test that only replays wrote the file*"])
+    assert not (pytester.path / "left-behind.txt").exists()
+
+
+def test_fixture_of_a_wider_scope_has_no_limits_and_is_named(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        test_it="""
+        import tempfile
+        from pathlib import Path
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def shared():
+            Path("shared.txt").write_text("x")
+            yield Path(tempfile.mkdtemp(prefix="shared-"))
+            Path("shared.txt").unlink()
+
+        @pytest.mark.replay
+        def test_it(shared):
+            pass
+
+        def test_folder_exists(shared):
+            assert shared.is_dir()
+            shared.rmdir()
+
+        @pytest.mark.unit
+        def test_last():
+            pass
+        """
+    )
+    result = pytester.runpytest_inprocess(*ON)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(
+        ["not checked: the module fixture 'shared', because other tests may share it: it wrote *"]
+    )
+
+
+ALLOWED = {
+    "tmp_path_factory": "def test_it(tmp_path_factory): tmp_path_factory.mktemp('x')",
+    "pytester": """
+def test_it(pytester):
+    pytester.makepyfile(test_inner="def test_inner(tmp_path): (tmp_path / 'a').touch()")
+    pytester.runpytest_inprocess("-p", "no:randomly").assert_outcomes(passed=1)
+""",
+    "the fixture offbook": """
+from offbook import say, when
+def test_it(offbook):
+    offbook.session().run(when("Hi", [say("Hello.")]))
+""",
+    "capfd": "def test_it(capfd): print('x')",
+    "invented time": """
+import time
+def test_it(monkeypatch):
+    for name in ("time", "monotonic", "perf_counter"):
+        monkeypatch.setattr(time, name, lambda: 1e9)
+""",
+    "database in memory": """
+import sqlite3
+def test_it(): sqlite3.connect("file::memory:?cache=shared", uri=True).close()
+""",
+}
+
+
+@pytest.mark.parametrize("code", ALLOWED.values(), ids=ALLOWED)
+def test_harmless_test_passes(pytester: pytest.Pytester, code: str):
+    pytester.makeconftest("pytest_plugins = ['pytester']")
+    pytester.makepyfile(
+        test_it=f"import pytest\npytestmark = pytest.mark.replay(budget=20)\n{code}\n"
+    )
+    pytester.runpytest_inprocess(*ON).assert_outcomes(passed=1)
+
+
+def test_failing_hypothesis_test_shows_its_example(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+        from hypothesis import given, strategies
+
+        @pytest.mark.replay(budget=20)
+        @given(strategies.integers())
+        def test_it(number):
+            assert number < 7
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:randomly", "-o", "offbook_categories=true")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*number=7*"])
+    assert "only replays" not in result.stdout.str()
+
+
+def test_thread_that_breaks_the_limits_after_its_test_fails_the_run(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        test_it="""
+        import threading
+        import pytest
+        GO = threading.Event()
+
+        def write():
+            GO.wait()
+            try: open("left-behind.txt", "w")
+            except BaseException: pass
+
+        THREAD = threading.Thread(target=write)
+
+        @pytest.mark.replay
+        def test_starts():
+            THREAD.start()
+
+        @pytest.mark.replay
+        def test_innocent():
+            GO.set()
+            THREAD.join()
+        """
+    )
+    result = pytester.runpytest_inprocess(*ON)
+    result.assert_outcomes(passed=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["test_it.py::test_starts: after its end, in a thread of it: *left-behind.txt*"]
+    )
+
+
+def test_native_library_is_named_as_not_checked(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "pycurl", ModuleType("pycurl"))
+    pytester.makepyfile(test_it=TEST.format(marker="unit", code="pass"))
+    result = pytester.runpytest_inprocess(*ON)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["not checked: network access of *pycurl*native code*"])
+
+
+OFFLINE = """
+import os, socket
+
+def test_network_has_loopback_only():
+    assert os.readlink("/proc/self/ns/net") != os.environ["OUTER_NETWORK"]
+    assert [name for _, name in socket.if_nameindex()] == ["lo"]
+
+def test_loopback_works():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname()).close()
+
+def test_user_is_the_same():
+    assert str(os.getuid()) == os.environ["OUTER_USER"]
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_offline_run_has_loopback_only(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
+):
+    monkeypatch.setenv("OUTER_NETWORK", str(Path("/proc/self/ns/net").readlink()))
+    monkeypatch.setenv("OUTER_USER", str(os.getuid()))
+    pytester.makepyfile(test_it=OFFLINE)
+    result = pytester.runpytest_subprocess(*OFF, "--offbook-offline", *workers)
+    if "cannot create a network namespace" in result.stderr.str():
+        pytest.skip("this system permits no network namespaces")
+    result.assert_outcomes(passed=3)
+
+
+def test_offline_run_has_no_live_tests(pytester: pytest.Pytester):
+    result = pytester.runpytest_subprocess(*OFF, "--offbook-offline", "--offbook-live")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--offbook-live needs the network: omit --offbook-offline*"])
+
+
+def test_terminal_process_is_refused_before_it_is_forked(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        test_it="""
+        import os, pty
+        import pytest
+        PARENT = os.getpid()
+
+        @pytest.mark.replay
+        def test_it():
+            try:
+                pty.spawn(["true"])
+            except BaseException:
+                if os.getpid() != PARENT:
+                    os._exit(0)
+                raise
+
+        def test_runs_once():
+            with open("runs.txt", "a") as file:
+                file.write("x")
+        """
+    )
+    pytester.runpytest_inprocess(*ON).assert_outcomes(failed=1, passed=1)
+    assert (pytester.path / "runs.txt").read_text() == "x"
 
 
 LIVE = """

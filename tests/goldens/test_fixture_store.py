@@ -113,7 +113,7 @@ def test_manifest_of_parent_folder_applies_without_sidecar(tmp_path: Path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ('{"match": "roughly"}', "Invalid enum value"),
+        ('{"match": "roughly"}', "invalid value .roughly"),
         ('{"mach": "exact"}', "did you mean 'match'"),
         ('{"scenarios": {"basik": {}}}', "did you mean 'basic'"),
         ("", "invalid JSON"),

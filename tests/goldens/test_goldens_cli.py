@@ -1,7 +1,9 @@
 """The commands `offbook golden …`."""
 
+import io
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -42,7 +44,7 @@ def write_live_script(project: Path, before: str, after: str) -> None:
 
 
 def test_record_prints_files_and_next_commands(project: Path, golden: RunGolden):
-    code, output = golden("record", "till", "open-drawer")
+    code, output = golden("record", "till/open-drawer")
     assert code == 0
     assert "recorded till/open-drawer: 3 steps, 1 events" in output
     assert "fixtures/scratch/till/open-drawer.jsonl" in output
@@ -51,7 +53,7 @@ def test_record_prints_files_and_next_commands(project: Path, golden: RunGolden)
 
 def test_changed_component_is_recorded_compared_and_promoted(project: Path, golden: RunGolden):
     write_live_script(project, "till.put(1)", "till.put(7)")
-    assert golden("record", "till", "open-drawer")[0] == 0
+    assert golden("record", "till/open-drawer")[0] == 0
     code, output = golden("diff", "till/open-drawer")
     assert code == 1
     assert '-          "coins": 3' in output
@@ -59,6 +61,176 @@ def test_changed_component_is_recorded_compared_and_promoted(project: Path, gold
     assert golden("promote", "till/open-drawer")[0] == 2
     code, output = golden("promote", "till/open-drawer", "--replace")
     assert (code, output) == (0, "promoted: fixtures/golden/till/open-drawer.jsonl\n")
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    def confirm(_question: str) -> bool:
+        return text == "y"
+
+    monkeypatch.setattr("click.confirm", confirm)
+
+
+GOLDEN = "fixtures/golden/till/open-drawer.jsonl"
+
+
+def test_update_records_shows_the_change_asks_and_promotes(
+    project: Path, golden: RunGolden, monkeypatch: pytest.MonkeyPatch
+):
+    write_live_script(project, "till.put(1)", "till.put(7)")
+    before = (project / GOLDEN).read_bytes()
+    answer(monkeypatch, "n")
+    code, output = golden("update", "till/open-drawer")
+    assert code == 1
+    assert '-          "coins": 3' in output
+    assert '+          "coins": 9' in output
+    assert "not updated; to do it: offbook golden promote till/open-drawer --replace" in output
+    assert (project / GOLDEN).read_bytes() == before
+    answer(monkeypatch, "y")
+    code, output = golden("update", "till/open-drawer")
+    assert code == 0
+    assert f"promoted: {GOLDEN}\n1 updated\n" in output
+    assert golden("check") == (0, "1 scenarios replayed, 0 problems\n")
+
+
+def test_update_without_a_terminal_changes_nothing(
+    project: Path, golden: RunGolden, monkeypatch: pytest.MonkeyPatch
+):
+    write_live_script(project, "till.put(1)", "till.put(7)")
+    before = (project / GOLDEN).read_bytes()
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    code, output = golden("update", "till")
+    assert (code, (project / GOLDEN).read_bytes()) == (1, before)
+    assert "1 not updated" in output
+
+
+def test_update_of_a_first_golden_is_one_command(project: Path, golden: RunGolden):
+    (project / GOLDEN).unlink()
+    code, output = golden("update", "till/open-drawer", "--yes")
+    assert code == 0
+    assert '+          "coins": 3' in output
+    assert (project / GOLDEN).is_file()
+
+
+def test_update_of_an_unchanged_component_keeps_the_golden(project: Path, golden: RunGolden):
+    before = (project / GOLDEN).read_bytes()
+    code, output = golden("update", "--all")
+    assert (code, output) == (0, "till/open-drawer: unchanged\n1 unchanged\n")
+    assert (project / GOLDEN).read_bytes() == before
+    assert not list((project / "fixtures" / "scratch").glob("*/*"))
+
+
+def test_update_of_all_goes_on_after_a_failure(project: Path, golden: RunGolden):
+    script = project / "scripts" / "live" / "till_live.py"
+    script.write_text(
+        LIVE.replace("till.put(1)", "till.put(7)")
+        + "\n\n@scenario(needs=['NO_SUCH_KEY'])\ndef with_key(till):\n    till.put(1)\n"
+        + "\n\n@scenario('broken')\ndef broken(till):\n    raise ValueError('jammed')\n"
+    )
+    code, output = golden("update", "--all", "--yes")
+    assert code == 1
+    assert "till/with-key: skipped, NO_SUCH_KEY is not set" in output
+    assert "till/broken: raised ValueError: jammed" in output
+    assert "1 updated, 1 skipped, 1 failed" in output
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (["update"], "give names, or --all"),
+        (["update", "till", "--all"], "give names, or --all"),
+        (["update", "till/open-drawr"], "did you mean 'open-drawer'"),
+        (["update", "tell"], "did you mean 'till'"),
+        (["record", "till", "open-drawer"], "offbook golden record till/open-drawer"),
+    ],
+)
+def test_wrong_names_are_reported_with_the_right_form(
+    project: Path, golden: RunGolden, args: list[str], message: str
+):
+    code, output = golden(*args)
+    assert code == 2
+    assert message in output
+
+
+def test_recordings_are_ignored_by_git(project: Path, golden: RunGolden):
+    golden("record", "till/open-drawer")
+    assert (project / "fixtures" / "scratch" / ".gitignore").read_text() == "*\n"
+
+
+VOLATILE = """
+from uuid import uuid4
+from shop.orders import first_total
+from offbook.goldens import Component, scenario, step
+
+
+class Order(Component):
+    @step
+    def place(self):
+        self.hub.emit("order:placed", {"order": {"id": str(uuid4()), "total": first_total}})
+
+    def observe(self):
+        return {"token": uuid4().hex}
+
+
+@scenario(volatile=["order.id", "token"])
+def place_order(order):
+    order.place()
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project with its package in `src`, which pytest imports by its setting `pythonpath`."""
+    files = {
+        "pytest.ini": "[pytest]\npythonpath = src\n",
+        "src/shop/__init__.py": "",
+        "src/shop/orders.py": "first_total = 7\n",
+        "scripts/live/order_live.py": VOLATILE,
+        "packages/tools/readme.txt": "",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path / "packages" / "tools")
+    monkeypatch.setattr("sys.path", [*sys.path])
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+        del sys.modules[name]
+
+
+def test_live_script_imports_the_project_as_pytest_does(shop: Path, golden: RunGolden):
+    code, output = golden("update", "order/place-order", "--yes")
+    assert (code, "1 updated" in output) == (0, True)
+    assert (shop / "fixtures" / "golden" / "order" / "place-order.jsonl").is_file()
+
+
+def test_volatile_fields_are_compared_by_their_type(shop: Path, golden: RunGolden):
+    golden("update", "--all", "--yes")
+    text = (shop / "fixtures" / "golden" / "order" / "place-order.jsonl").read_text()
+    assert '"order":{"id":"[string]","total":7}' in text
+    assert golden("check") == (0, "1 scenarios replayed, 0 problems\n")
+    assert golden("live")[0] == 0
+    script = shop / "scripts" / "live" / "order_live.py"
+    script.write_text(VOLATILE.replace("str(uuid4())", "7"))
+    code, output = golden("check")
+    assert code == 1
+    assert 'events[0].event.order.id: expected "[string]", got "[number]"' in output
+
+
+def test_promotion_of_a_volatile_field_names_the_option(shop: Path, golden: RunGolden):
+    script = shop / "scripts" / "live" / "order_live.py"
+    script.write_text(VOLATILE.replace('"order.id", ', ""))
+    code, output = golden("update", "order", "--yes")
+    assert code == 1
+    assert 'if a value changes with every run: @scenario(volatile=["id"])' in output
+
+
+def test_volatile_field_that_does_not_exist_is_an_error(shop: Path, golden: RunGolden):
+    script = shop / "scripts" / "live" / "order_live.py"
+    script.write_text(VOLATILE.replace('"order.id"', '"order.idd"'))
+    code, output = golden("record", "order/place-order")
+    assert code == 2
+    assert "the volatile field 'order.idd' is in no event and not in the state" in output
 
 
 def test_diff_of_equal_fixtures_exits_0(project: Path, golden: RunGolden):
@@ -70,7 +242,7 @@ def test_diff_of_equal_fixtures_exits_0(project: Path, golden: RunGolden):
 
 
 def test_list_shows_golden_and_scratch_fixtures(project: Path, golden: RunGolden):
-    golden("record", "till", "open-drawer")
+    golden("record", "till/open-drawer")
     _, output = golden("list")
     assert [line.split()[:3] for line in output.splitlines()] == [
         ["golden", "till/open-drawer", "exact"],

@@ -45,7 +45,7 @@ FAILING = {
     ),
     "scenario without golden": (
         LIVE.replace("@scenario()", "@scenario('other')"),
-        "offbook golden record till other",
+        "offbook golden update till/other",
     ),
 }
 

@@ -263,3 +263,98 @@ def test_component_inherits_the_steps_of_the_hub():
 
     assert {"shutDoor", "sendTo", "emit", "enterScope"} <= steps_of(Door).keys()
     assert "shutDoor" not in steps_of(Component)
+
+
+class Parcels(Component):
+    """Emits events whose data it changes afterwards."""
+
+    @step
+    def ship(self, name: str, kind: str):
+        self.hub.emit(name, {"type": kind})
+
+    @step
+    def pack(self, *, early: bool):
+        items: list[str] = []
+        if early:
+            self.hub.emit("parcel:packed", {"items": items})
+        items.append("book")
+        if not early:
+            self.hub.emit("parcel:packed", {"items": items})
+
+    @step
+    def confirm(self):
+        def answer(_: Event) -> None:
+            data = {"state": "open"}
+            self.hub.emit("parcel:confirmed", data)  # delivered after this listener
+            data["state"] = "closed"
+
+        self.hub.subscribe(answer, "parcel:asked")
+        self.hub.emit("parcel:asked")
+
+
+@pytest.mark.parametrize(
+    "steps, expected, difference",
+    [
+        (
+            [{"type": "ship", "name": "parcel:LOST", "kind": "express"}],
+            [event("parcel:sent", **{"data.type": "express"})],
+            ['events[0].event.type: expected "parcel:sent", got "parcel:LOST"'],
+        ),
+        (
+            [{"type": "ship", "name": "parcel:sent", "kind": "slow"}],
+            [event("parcel:sent", **{"data.type": "express"})],
+            ['events[0].event.data.type: expected "express", got "slow"'],
+        ),
+    ],
+)
+async def test_event_name_and_a_type_in_its_data_are_both_compared(
+    steps: list[dict[str, Any]], expected: list[dict[str, Any]], difference: list[str]
+):
+    scenario = make_scenario(steps, {"events": expected})
+    assert (await replay_one(scenario, Parcels)).differences == difference
+
+
+@pytest.mark.parametrize(
+    "step_data, expected",
+    [
+        ({"type": "pack", "early": True}, [event("parcel:packed", items=[])]),
+        ({"type": "pack", "early": False}, [event("parcel:packed", items=["book"])]),
+        ({"type": "confirm"}, [event("parcel:asked"), event("parcel:confirmed", state="open")]),
+    ],
+)
+async def test_event_is_kept_as_it_was_when_it_was_emitted(
+    step_data: dict[str, Any], expected: list[dict[str, Any]]
+):
+    scenario = make_scenario([step_data], {"events": expected})
+    assert (await replay_one(scenario, Parcels)).differences == []
+
+
+class Opaque(Component):
+    @step
+    def show(self):
+        self.hub.emit("opaque:shown", {"value": object()})
+
+
+async def test_event_that_json_cannot_represent_is_an_error_that_names_it():
+    scenario = make_scenario([{"type": "show"}], {"events": []})
+    (difference,) = (await replay_one(scenario, Opaque)).differences
+    assert "JSON cannot represent the event 'opaque:shown'" in difference
+
+
+class Closing(Component):
+    """Empties its state when it is closed."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.items = ["book"]
+
+    async def close(self):
+        self.items.clear()
+
+    def observe(self):
+        return {"items": self.items}
+
+
+async def test_state_is_kept_as_it_was_before_the_component_was_closed():
+    scenario = make_scenario([START], {"items": ["book"]})
+    assert (await replay_one(scenario, Closing)).differences == []

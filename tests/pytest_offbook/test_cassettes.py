@@ -21,8 +21,8 @@ FIX = "*Fix, if the change is intended: pytest --offbook-record *.py::test_*"
 TEST = """
 def test_it(offbook):
     rehearsal = offbook.session(source=offbook.cassette({name}))
-    assert rehearsal.run("Hello").text == "answer {first}"
-    assert rehearsal.run("{second}").text == "answer {then}"
+    assert rehearsal.run("Hello").output == "answer {first}"
+    assert rehearsal.run("{second}").output == "answer {then}"
 """
 
 

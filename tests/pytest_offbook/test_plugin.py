@@ -70,7 +70,7 @@ def test_it(offbook):
 """,
     "any subject": """
 def test_it(offbook):
-    assert offbook.drive(AgentSession()).run(GREET).text == "Done."
+    assert offbook.drive(AgentSession()).run(GREET).output == "Done."
 """,
     "several at once": """
 def test_it(offbook):
@@ -119,7 +119,7 @@ async def test_it(offbook):
     "opened, then run": """
 async def test_it(offbook):
     rehearsal = await offbook.drive(AgentSession())
-    assert (await rehearsal.run(GREET)).text == "Done."
+    assert (await rehearsal.run(GREET)).output == "Done."
 """,
     "opened with async with": """
 async def test_it(offbook):
@@ -172,7 +172,8 @@ def test_rehearsals_of_an_async_fixture_are_closed_in_its_loop(run_tests: RunTes
         """
 @pytest.fixture
 async def opened(offbook):
-    return await offbook.session(extensions=[closing]), asyncio.get_running_loop()
+    session = await offbook.session(extensions=[closing], auto_assert=False)
+    return session, asyncio.get_running_loop()
 
 def test_first(opened):
     pytest.LOOP = opened[1]
@@ -435,3 +436,27 @@ def test_the_option_and_the_fixture_have_help(pytester: pytest.Pytester):
     shown.fnmatch_lines(["*--offbook-traces=DIR|all|never*"])
     pytester.makepyfile("def test_it():\n    pass\n")
     pytester.runpytest_inprocess("--fixtures").stdout.fnmatch_lines(["offbook -- *"])
+
+
+CHAINED = """
+import offbook
+
+def test_it(offbook):
+    key = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ0123456789"
+    try:
+        raise ValueError(f"wrong key {key}, wrong password {'correct ' + 'horse'}")
+    except ValueError as error:
+        raise RuntimeError("the agent failed") from error
+"""
+
+
+def test_a_chained_exception_shows_no_secret_in_the_terminal_and_in_junit(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SHOP_PASSWORD", "correct horse")
+    pytester.makepyfile(CHAINED)
+    result = pytester.runpytest_inprocess("--showlocals", "--junitxml=report.xml")
+    shown = result.stdout.str() + (pytester.path / "report.xml").read_text()
+    assert "wrong key [API_KEY], wrong password [API_KEY]" in shown
+    assert "ghp_aB3" not in shown
+    assert "password correct horse" not in shown

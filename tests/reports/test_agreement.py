@@ -125,7 +125,7 @@ async def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_assertions_and_evaluations_of_a_run_are_reported_together(judged: Path, npm_parsers: Path):
     history = (Attempt(1, "timeout after 30 s", "timeout"),)
-    suite = collect_suite(Trace(judged / "session.jsonl"), "w", history=history)
+    suite = collect_suite(Trace(judged.parent / "session.jsonl"), "w", history=history)
     statuses = [case.status for case in suite.cases]
     assert statuses == [
         *["passed", "passed", "failed", "failed", "failed", "error", "failed"],
@@ -138,7 +138,7 @@ def test_assertions_and_evaluations_of_a_run_are_reported_together(judged: Path,
         assert (written.tests, written.passed, written.failed) == (9, 3, 6)
         assert written.flaky
         assert "evaluate plan_quality scratchpad" in text
-        assert str(judged / "session.jsonl") in text
+        assert str(judged.parent / "session.jsonl") in text
 
 
 @pytest.mark.external

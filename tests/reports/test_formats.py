@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import subprocess
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,7 @@ from offbook.reports.ctrf import CtrfReport
 from offbook.reports.json_report import JsonReport
 from offbook.reports.junit import JUnitReport, remove_invalid
 from offbook.reports.report import Attempt, Case, Report, Suite, collect_suite
-from offbook.reports.tap import TapReport
+from offbook.reports.tap import Tap13Report, TapReport
 from offbook.trace.events import Event
 
 NAMES = [
@@ -128,6 +129,21 @@ def test_a_tap_parser_reads_the_same_cases(npm_parsers: Path):
     assert from_tap(TapReport().render(SUITE), npm_parsers) == without_errors(
         names_and_statuses(SUITE)
     )
+
+
+@pytest.mark.skipif(shutil.which("prove") is None, reason="prove is not installed")
+def test_prove_reads_tap_13_without_a_parse_error(tmp_path: Path):
+    path = tmp_path / "report.tap13"
+    path.write_text(Tap13Report().render(SUITE))
+    process = subprocess.run(
+        [shutil.which("prove") or "", "--exec", "cat", path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Parse errors" not in process.stdout
+    failed = sum(status in {"failed", "error"} for _, status in names_and_statuses(SUITE))
+    assert f"Tests: {len(SUITE.cases)} Failed: {failed})" in process.stdout
 
 
 def test_ctrf_has_the_same_cases():

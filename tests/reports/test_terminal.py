@@ -4,11 +4,13 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook import call, fail, say, session, think, when
+from offbook.errors import ScriptUnfinished
 from offbook.reports.terminal import (
     MAX_CHILDREN,
     TraceTree,
@@ -77,9 +79,28 @@ def test_a_session_is_rendered_with_turns_calls_and_results():
     ]
 
 
+@pytest.mark.parametrize(
+    "output, line",
+    [
+        (None, "├─ the agent returned nothing"),
+        ("Something else.", '├─ the agent returned "Something else."'),
+        ({"type": "list"}, "├─ the agent returned a value of type list"),
+        ("Hi.", None),
+    ],
+    ids=["nothing", "another text", "no text", "what the model said"],
+)
+def test_an_answer_that_the_model_did_not_say_is_rendered(output: object, line: str | None):
+    with session() as rehearsal:
+        rehearsal.run(when("Go", [say("Hi.")]))
+        *events, end = rehearsal.events.all
+    end = msgspec.structs.replace(end, data={"ok": True, "output": output})
+    lines = [render_line(line) for line in TraceTree().render([*events, end])]
+    assert [text for text in lines if "returned" in text] == ([] if line is None else [line])
+
+
 def test_a_provider_error_and_a_failed_run_are_rendered():
     with session() as rehearsal:
-        with pytest.raises(AssertionError):
+        with pytest.raises(ScriptUnfinished):
             rehearsal.run(when("Go", [fail("too busy"), say("Never.")]))
         lines = [render_line(line) for line in TraceTree().render(rehearsal.events.all)]
     assert "│  ├─ model error: too busy (529 overloaded)" in lines
@@ -131,7 +152,7 @@ SHAPES: dict[str, tuple[list[NamedEvent], list[str]]] = {
         [
             "run 1 · session · 2 turns",
             "├─ 1. call bash {}",
-            "└─ the trace ends here, before the end of the run",
+            "└─ the trace ends here, before the end of the run: it was killed, or still runs",
         ],
     ),
     "a request that opens a turn": (
@@ -140,7 +161,7 @@ SHAPES: dict[str, tuple[list[NamedEvent], list[str]]] = {
     ),
     "a request of a subagent while a tool works": (
         [REPLY, ASKED, ("model.reply", {"blocks": [], "step": 2}), RESULT],
-        ["1. call bash {}", 'asked by a tool "Summarize"', '2. says ""', "bash → hi"],
+        ["1. call bash {}", 'asks meanwhile "Summarize"', '2. says ""', "bash → hi"],
     ),
     "a role": (
         [("model.reply", {"blocks": [{"type": "text", "text": "Tea"}], "role": "titles"})],

@@ -93,11 +93,11 @@ def test_an_agent_in_this_process_is_recorded_without_a_server(tmp_path: Path):
     with Server() as server:
         live = Live(server.mount(model, run="").openai, environment={})
         with Recording(live, cassette) as source, drive(ask_openai, source=source) as rehearsal:
-            assert rehearsal.run("Hello").text == "answer 1"
+            assert rehearsal.run("Hello").output == "answer 1"
     assert model.asked == 1
     replay = Cassette(cassette)
     with drive(ask_openai, source=replay) as rehearsal:
-        assert rehearsal.run("Hello").text == "answer 1"
+        assert rehearsal.run("Hello").output == "answer 1"
     assert replay.verdict().status == "pass"
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from offbook.runs.first_test import scan_project, write_first_test
 
+pytest_plugins = ["pytester"]
+
 FOUND = {
     "pydantic-ai": (
         "from pydantic_ai import Agent\nsupport = Agent('openai:gpt-5')\n",
@@ -123,3 +125,35 @@ def test_the_test_goes_to_the_folder_of_tests_and_a_conftest_is_kept(tmp_path: P
     assert list(write_first_test(scan_project(tmp_path))) == [
         tmp_path / "tests" / "test_support.py"
     ]
+
+
+AGENT = """
+import openai
+
+def ask(prompt: str):
+    messages = [{"role": "user", "content": prompt}]
+    answer = openai.OpenAI().chat.completions.create(model="m", messages=messages)
+    %s
+"""
+
+
+@pytest.mark.parametrize(
+    "last_line, outcome, message",
+    [
+        ("return answer.choices[0].message.content", {"passed": 1}, "*1 passed*"),
+        ("print(answer.choices[0].message.content)", {"failed": 1}, "*assert None == 'Hello, how*"),
+        ("return 'Hello'", {"failed": 1}, "*assert 'Hello' == 'Hello, how can I help?'*"),
+    ],
+    ids=["returns the answer", "returns nothing", "returns another answer"],
+)
+def test_the_written_test_depends_on_the_answer_of_the_agent(
+    pytester: pytest.Pytester, last_line: str, outcome: dict[str, int], message: str
+):
+    (pytester.path / "agent.py").write_text(AGENT % last_line)
+    for path, text in write_first_test(scan_project(pytester.path)).items():
+        path.write_text(text)
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    plugins = ["randomly", "cacheprovider", "hypothesispytest"]
+    result = pytester.runpytest_subprocess(*(f"-pno:{plugin}" for plugin in plugins))
+    result.assert_outcomes(**outcome)
+    result.stdout.fnmatch_lines([message])

@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 import offbook
-from offbook import Playbook, Reply, Request, call, drive, say, session, when
+from offbook import Mocks, Playbook, Reply, Request, call, drive, fail, say, session, when
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import (
     ExtensionError,
     OffbookError,
     PlaybookError,
+    RunError,
     ScriptExhausted,
+    ScriptUnfinished,
     ToolFailed,
     UsageError,
 )
@@ -43,13 +45,13 @@ HELLO = when("Hello", [say("Hi!")])
 
 def test_in_a_plain_function_a_run_is_complete_when_it_returns():
     with session() as t:
-        assert t.run(HELLO).text == "Hi!"
+        assert t.run(HELLO).output == "Hi!"
 
 
 async def test_in_an_async_function_a_run_is_awaited():
     async with session() as t:
         run = await t.run(HELLO)
-        assert run.text == "Hi!"
+        assert run.output == "Hi!"
         assert await run is run
 
 
@@ -89,7 +91,7 @@ async def test_a_plain_with_in_an_async_function_is_rejected():
     with pytest.raises(UsageError, match="cannot be used in an `async def`") as caught, t:
         pass
     assert "async with" in caught.value.hint
-    await t.dispose()
+    await t.dispose(failed=True)
 
 
 def test_no_run_is_possible_after_the_rehearsal():
@@ -101,8 +103,122 @@ def test_no_run_is_possible_after_the_rehearsal():
 
 def test_dispose_is_idempotent():
     t = session()
+    t.run(HELLO)
     t.dispose()
     t.dispose()
+
+
+# -------------------------------------------------------------------------- nothing was tested
+
+
+def test_a_session_that_is_never_run_fails():
+    t = session()
+    with pytest.raises(UsageError, match="nothing was tested: session was opened and never run"):
+        t.dispose()
+
+
+async def test_a_session_that_is_never_run_fails_in_an_async_test():
+    with pytest.raises(UsageError, match="nothing was tested"):
+        async with session():
+            pass
+
+
+def test_an_agent_that_is_never_run_fails():
+    def agent(prompt: str) -> str:
+        return prompt
+
+    t = drive(agent)
+    with pytest.raises(UsageError, match="nothing was tested: agent was opened and never run"):
+        t.dispose()
+
+
+def test_a_session_may_stay_unused_without_automatic_assertions():
+    with session(auto_assert=False) as t:
+        assert "bash" in t.session.tools()
+
+
+def test_a_test_that_failed_before_its_run_shows_only_its_own_error():
+    with pytest.raises(ZeroDivisionError) as caught, session():
+        raise ZeroDivisionError
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_run_without_a_prompt_is_refused():
+    with (
+        session(source=Mocks([{"text": "Hi!"}])) as t,
+        pytest.raises(PlaybookError, match="prompt"),
+    ):
+        t.run()
+
+
+FAILING = when("x", [fail("no", status=400), say("never reached")])
+UNFINISHED = "playbook not fully consumed"
+
+
+async def test_a_failing_run_in_a_task_that_is_never_awaited_fails_the_test():
+    t = await session()
+    task = asyncio.ensure_future(t.run(FAILING))
+    await asyncio.wait([task])
+    with pytest.raises(ScriptUnfinished, match=UNFINISHED):
+        await t.dispose()
+
+
+async def test_a_failing_run_in_a_coroutine_that_is_never_awaited_fails_the_test():
+    t = await session()
+
+    async def check() -> None:
+        await t.run(FAILING)
+
+    task = asyncio.create_task(check())
+    await asyncio.wait([task])
+    with pytest.raises(ScriptUnfinished, match=UNFINISHED):
+        await t.dispose()
+
+
+async def test_a_failing_run_in_gather_with_return_exceptions_fails_the_test():
+    t = await session()
+    [error] = await asyncio.gather(t.run(FAILING), return_exceptions=True)
+    assert isinstance(error, ScriptUnfinished)
+    with pytest.raises(ScriptUnfinished, match=UNFINISHED):
+        await t.dispose()
+
+
+async def test_a_failing_run_that_is_expected_in_a_task_passes():
+    async with session() as t:
+        with pytest.raises(ScriptUnfinished):
+            await asyncio.gather(t.run(FAILING))
+        with pytest.raises(ScriptUnfinished):
+            await asyncio.wait_for(t.run(FAILING), 10)
+
+        async def check() -> None:
+            with pytest.raises(ScriptUnfinished):
+                await t.run(FAILING)
+
+        await asyncio.gather(check(), return_exceptions=True)
+
+
+async def test_a_failed_run_raises_its_error_each_time_it_is_awaited():
+    async with session() as t:
+        run = t.run(FAILING)
+        for _ in range(2):
+            with pytest.raises(ScriptUnfinished):
+                await run
+
+
+async def test_a_run_in_progress_at_the_end_fails_the_test():
+    started = asyncio.Event()
+
+    async def wait(_: JSON) -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    t = await session(mock_tools={"bash": wait})
+    task = asyncio.ensure_future(t.run(when("x", [call("bash", {"command": "ls"}), say("ok")])))
+    await started.wait()
+    with pytest.raises(UsageError, match="closed while a run was in progress"):
+        await t.dispose()
+    task.cancel()
 
 
 # ------------------------------------------------------------------------------------- files
@@ -125,7 +241,7 @@ def test_events_are_available_after_the_rehearsal():
         run = t.run(HELLO)
     assert not t.trace.exists()
     assert t.events.messages == before.messages == run.events.messages
-    assert run.text == "Hi!"
+    assert run.output == "Hi!"
 
 
 def test_a_trace_with_a_given_path_is_kept(tmp_path: Path):
@@ -146,12 +262,27 @@ def test_a_second_rehearsal_overwrites_the_trace_of_the_first(tmp_path: Path):
             assert [m.text for m in t.events.messages] == [text, text]
 
 
+def test_an_agent_that_edits_its_trace_fails(tmp_path: Path):
+    path = tmp_path / "trace.jsonl"
+
+    def edit(api: Api) -> None:
+        @api.tool("edit", "Edit the trace.")
+        def edit_trace(*_: object) -> str:  # pyright: ignore[reportUnusedFunction] - registered
+            path.write_bytes(path.read_bytes() + b"{}\n")
+            return "edited"
+
+    rehearsal = session(extensions=[edit], trace=path)
+    rehearsal.run(when("Hello", [call("edit"), say("Hi!")]))
+    with pytest.raises(RunError, match="the trace was changed while the agent ran"):
+        rehearsal.dispose()
+
+
 def test_the_trace_has_the_start_and_the_end_of_a_run():
     with session() as t:
         t.run(HELLO, when("Again", [say("Hi!")]))
         first, *_, last = t.events.all
         assert (first.event, first.data) == ("_meta.run_start", {"subject": "session", "turns": 2})
-        assert (last.event, last.data) == ("_meta.run_end", {"ok": True})
+        assert (last.event, last.data) == ("_meta.run_end", {"ok": True, "output": "Hi!"})
 
 
 def test_timestamps_come_from_the_given_clock():
@@ -238,10 +369,11 @@ def test_a_session_that_fails_to_shut_down_leaves_no_files(temporary: Path):
             raise RuntimeError("cannot stop")
 
     t = session(extensions=[extension], mock_tools={"bash": "ok"})
+    t.run(HELLO)
     with pytest.raises(ToolFailed, match="cannot stop"):
         t.dispose()
     assert leftovers(temporary) == []
-    assert [verdict.status for verdict in t.events.verdicts] == ["warn"]
+    assert [verdict.status for verdict in t.events.verdicts] == ["pass", "fail"]
 
 
 def test_a_listener_that_raises_fails_the_run_once():
@@ -261,6 +393,7 @@ def test_a_listener_that_raises_at_the_end_fails_the_rehearsal():
         raise LookupError(event.event)
 
     t = session(mock_tools={"bash": "ok"})
+    t.run(HELLO)
     t.hub.subscribe(listen, "check.verdict")
     with pytest.raises(LookupError, match=r"check\.verdict"):
         t.dispose()
@@ -331,17 +464,19 @@ class Parrot:
     async def open(self, context: RunContext, /) -> None:
         self._context = context
 
-    async def prompt(self, text: str, /) -> None:
+    async def prompt(self, text: str, /) -> str:
         from offbook.exchange.messages import History, user
 
         request = Request(History([user(text)]))
         try:
-            await self._context.source.reply(request)
+            reply = await self._context.source.reply(request)
             if self._twice:
-                await self._context.source.reply(request)
+                reply = await self._context.source.reply(request)
         except Exception as error:
             if self._careful:
                 raise RuntimeError("the parrot fell") from error
+            return "never mind"
+        return reply.text
 
     async def close(self) -> None: ...
 
@@ -356,7 +491,7 @@ class Parrot:
 
 def test_any_subject_can_be_driven():
     with drive(Parrot()) as t:
-        assert t.run(HELLO).text == "Hi!"
+        assert t.run(HELLO).output == "Hi!"
         with pytest.raises(UsageError, match="parrot is not a session"):
             _ = t.session
 
@@ -376,7 +511,7 @@ class Always:
 
 def test_with_another_source_the_script_is_a_list_of_prompts():
     with session(source=Always()) as t:
-        assert t.run("Hello", "Again").text == "from a source"
+        assert t.run("Hello", "Again").output == "from a source"
         with pytest.raises(PlaybookError, match="expected prompts, got Turn"):
             t.run(HELLO)
 
@@ -384,7 +519,7 @@ def test_with_another_source_the_script_is_a_list_of_prompts():
 def test_a_playbook_can_be_the_source():
     with session(source=Playbook(strict=False), mock_tools={"bash": "ok"}) as t:
         run = t.run(when("x", [call("bash", {"command": "ls"})]))
-        assert "PLAYBOOK EXHAUSTED" in run.text
+        assert "PLAYBOOK EXHAUSTED" in run.output
 
 
 # ------------------------------------------------------------------------------------ invalid input
@@ -415,23 +550,23 @@ def test_a_playbook_can_be_the_source():
         (lambda: raw.session(mock_ui={5: True}), "mock_ui: unknown method 5"),
         (
             lambda: raw.session(mock_ui={"confirm": "yes"}),
-            "mock_ui['confirm']: expected bool or a function, got str",
+            "mock_ui['confirm']: expected bool, a list of them or a function, got str",
         ),
         (
             lambda: raw.session(mock_ui={"confirm": None}),
-            "mock_ui['confirm']: expected bool or a function, got NoneType",
+            "mock_ui['confirm']: expected bool, a list of them or a function, got NoneType",
         ),
         (
             lambda: raw.session(mock_ui={"select": True}),
-            "mock_ui['select']: expected int, str or a function, got bool",
+            "mock_ui['select']: expected int, str or None, a list of them or a function, got bool",
         ),
         (
-            lambda: raw.session(mock_ui={"select": ["a"]}),
-            "mock_ui['select']: expected int, str or a function, got list",
+            lambda: raw.session(mock_ui={"select": [0.5]}),
+            "mock_ui['select']: expected int, str or None, a list of them or a function, got float",
         ),
         (
             lambda: raw.session(mock_ui={"input": 5}),
-            "mock_ui['input']: expected str or a function, got int",
+            "mock_ui['input']: expected str or None, a list of them or a function, got int",
         ),
         (lambda: raw.session(mock_ui={"notify": "ignore"}), '"collect" or a function'),
         (lambda: raw.session(system_prompt=None), "system_prompt must be a string, got NoneType"),
@@ -491,7 +626,7 @@ def test_an_invalid_script_is_rejected_with_a_hint_and_the_next_one_runs(
             t.run(*script)
         assert message in str(caught.value)
         assert caught.value.hint
-        assert t.run(HELLO).text == "Hi!"
+        assert t.run(HELLO).output == "Hi!"
 
 
 def test_an_invalid_option_has_a_hint():

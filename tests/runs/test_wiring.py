@@ -19,6 +19,8 @@ from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import ModelAccess, RunContext
 from offbook.trace.events import Verdict
 
+LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
 
 class Agent:
     """A small agent with the OpenAI SDK that blocks its thread."""
@@ -36,9 +38,9 @@ class Agent:
         self.endpoint = context.endpoint
         self._client = openai.OpenAI(base_url=f"{context.endpoint}/v1", api_key="x")
 
-    async def prompt(self, text: str) -> None:
+    async def prompt(self, text: str) -> object:
         assert self._client is not None
-        self._prompt(self._client, text)
+        return self._prompt(self._client, text)
 
     async def close(self) -> None:
         assert self._client is not None
@@ -54,14 +56,15 @@ class Agent:
         return ()
 
 
-def converse(client: openai.OpenAI, text: str) -> None:
+def converse(client: openai.OpenAI, text: str) -> str | None:
     """Make requests until the model calls no tool; every tool returns "done"."""
     messages: list[Any] = [{"role": "user", "content": text}]
     while True:
-        reply = client.chat.completions.create(model="m", messages=messages).choices[0].message
+        answer = client.chat.completions.create(model="m", messages=messages, tools=[LOOK])
+        reply = answer.choices[0].message
         messages.append(reply.to_dict())
         if not reply.tool_calls:
-            return
+            return reply.content
         messages += [
             {"role": "tool", "tool_call_id": made.id, "content": "done"}
             for made in reply.tool_calls
@@ -84,7 +87,7 @@ def test_an_agent_that_blocks_the_event_loop_is_answered():
         )
         assert run.tools == ["look"]
         assert run.results("look")[0].text == "done"
-        assert run.text == "Yes."
+        assert run.output == "Yes."
     assert threads == ["done in offbook-server"]
 
 
@@ -98,7 +101,7 @@ def test_parallel_rehearsals_have_different_base_urls():
     one, two = Agent(converse), Agent(converse)
     with drive(one) as first, drive(two) as second:
         second.run(when("b", [say("B")]))
-        assert first.run(when("a", [say("A")])).text == "A"
+        assert first.run(when("a", [say("A")])).output == "A"
         assert one.endpoint != two.endpoint
         assert one.endpoint.rpartition("/s/")[0] == two.endpoint.rpartition("/s/")[0]
 
@@ -162,7 +165,7 @@ def ask_with_an_orphan(_prompt: str) -> str | None:
 
 def test_a_rule_can_be_disabled_for_one_rehearsal():
     with drive(ask_with_an_orphan, lenient=["orphan_result"]) as rehearsal:
-        assert rehearsal.run(when("Go", [say("Let through.")])).text == "Let through."
+        assert rehearsal.run(when("Go", [say("Let through.")])).output == "Let through."
     with drive(ask_with_an_orphan) as rehearsal, pytest.raises(ScriptUnfinished):
         rehearsal.run(when("Go", [say("Never sent.")]))
 

@@ -160,12 +160,13 @@ def test_a_foreground_command_returns_its_exit_code_and_the_first_bytes_of_outpu
     capfdbinary: pytest.CaptureFixture[bytes],
 ):
     command = [sys.executable, "-c", "import sys; print('abcdef'); sys.exit(3)"]
-    assert run_foreground(command, os.environ, 20) == (3, "")
-    assert run_foreground(command, os.environ, 20, keep=100) == (3, "abcdef\n")
-    assert run_foreground(command, os.environ, 20, keep=4, echo=False) == (
-        3,
-        "abcd\n… 3 more bytes\n",
-    )
+    kept = [
+        run_foreground(command, os.environ, 20),
+        run_foreground(command, os.environ, 20, keep=100),
+        run_foreground(command, os.environ, 20, keep=4, echo=False),
+    ]
+    assert [result.code for result in kept] == [3, 3, 3]
+    assert [result.stdout for result in kept] == ["", "abcdef\n", "abcd\n… 3 more bytes\n"]
     assert capfdbinary.readouterr().out == b"abcdef\nabcdef\n"
 
 
@@ -180,23 +181,27 @@ def test_the_deadline_of_a_foreground_command_kills_its_tree(tmp_path: Path):
 FOREGROUND = """
 import os, sys
 from offbook.subjects.process import run_foreground
-print("result", run_foreground(["sh", "-c", sys.argv[1]], os.environ, 60), flush=True)
+result = run_foreground(["sh", "-c", sys.argv[1]], os.environ, 60)
+print("result", result.code, result.interrupted_by, flush=True)
 """
+# A shell runs a trap when its child has ended, and the whole group gets the signal.
+TRAP = "trap 'echo cleaned; exit 7' INT TERM HUP; echo up; sleep 60 & wait"
+IGNORE = "trap '' INT TERM HUP; echo up; sleep 60"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
-    "script",
-    ["trap 'echo cleaned; exit 7' INT; echo up; sleep 60 & wait", "trap '' INT; echo up; sleep 60"],
-    ids=["handles SIGINT", "ignores SIGINT"],
+    "script, code", [(TRAP, 7), (IGNORE, -9)], ids=["handles it", "ignores it"]
 )
-def test_signals_end_a_foreground_command_with_code_130(number: int, script: str):
+def test_a_signal_is_forwarded_to_a_foreground_command_and_ends_it(
+    number: int, script: str, code: int
+):
     command = [sys.executable, "-c", FOREGROUND, script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ours:
         assert ours.stdout is not None
         assert ours.stdout.readline() == "up\n"
         ours.send_signal(number)
         output = ours.stdout.read()
-    assert "result (130, '')" in output
+    assert f"result {code} {number}\n" in output
     assert ("cleaned" in output) == ("cleaned" in script)
     assert ours.returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import shlex
@@ -19,7 +20,15 @@ from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.model import Reply
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.server.server import Server
-from tests.sources.cassette.conversations import LOOK, Counting, looking_up, record, record_prompts
+from offbook.surfaces.cli import main
+from tests.sources.cassette.conversations import (
+    LOOK,
+    Counting,
+    ask,
+    looking_up,
+    record,
+    record_prompts,
+)
 from tests.surfaces.conftest import Offbook
 
 FOSSILS = Path(__file__).parents[1] / "sources" / "cassette" / "fossils"
@@ -96,10 +105,12 @@ def test_the_commands_in_a_mismatch_message_can_be_run(tmp_path: Path, agent: li
         new_command = (*agent, "one", volatile[1], changed[1])
         first = run_offbook("replay", "a b.yaml", *new_command, cwd=tmp_path)
         hint = re.search(
-            r"^Hint: Add redaction for user IDs: (\{.*\})$", first.stderr, re.MULTILINE
+            r"^Hint: Add redaction for user IDs.*\n  (.*)$", first.stderr, re.MULTILINE
         )
         assert hint is not None, first.stderr
-        second = run_offbook("replay", "a b.yaml", "--redact", hint[1], *new_command, cwd=tmp_path)
+        redacted = run_offbook(*shlex.split(hint[1])[1:], cwd=tmp_path)
+        assert redacted.returncode == 0, redacted.stderr
+        second = run_offbook("replay", "a b.yaml", *new_command, cwd=tmp_path)
         assert "Replay mismatch at interaction 3" in second.stderr
         fix = re.search(r"^Fix, if the change is intended: (.*)$", second.stderr, re.MULTILINE)
         assert fix is not None, second.stderr
@@ -114,8 +125,64 @@ def test_the_commands_in_a_mismatch_message_can_be_run(tmp_path: Path, agent: li
         )
         assert b"recorded interaction 3 of a b.yaml again" in rerecorded.stderr
     assert model.asked == 4
-    third = run_offbook("replay", "a b.yaml", "--redact", hint[1], *new_command, cwd=tmp_path)
+    third = run_offbook("replay", "a b.yaml", *new_command, cwd=tmp_path)
     assert (third.returncode, third.stdout) == (0, "answer 1\nanswer 2\nanswer 4\n"), third.stderr
+
+
+def test_the_command_printed_after_one_request_too_many_extends_the_cassette(
+    tmp_path: Path, agent: list[str]
+):
+    model = Counting()
+    with Server() as server:
+        url = server.mount(model, run="").openai
+        run_offbook("record", "a.yaml", "--upstream", url, *agent, "one", cwd=tmp_path)
+        more = run_offbook("replay", "a.yaml", *agent, "one", "two", cwd=tmp_path)
+        fix = re.search(r"^Fix, if the change is intended: (.*)$", more.stderr, re.MULTILINE)
+        assert fix is not None, more.stderr
+        extended = subprocess.run(
+            [sys.executable, "-m", *shlex.split(fix[1])],
+            cwd=tmp_path,
+            env={**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-none"},
+            check=True,
+            capture_output=True,
+        )
+    assert b"recorded 1 interactions in a.yaml, replayed 1" in extended.stderr
+    assert model.asked == 2
+    replayed = run_offbook("replay", "a.yaml", *agent, "one", "two", cwd=tmp_path)
+    assert (replayed.returncode, replayed.stdout) == (0, "answer 1\nanswer 2\n")
+
+
+def test_the_command_printed_for_unused_interactions_removes_them(tmp_path: Path, agent: list[str]):
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        run_offbook("record", "a b.yaml", "--upstream", url, *agent, *"abcde", cwd=tmp_path)
+    fewer = run_offbook("replay", "a b.yaml", *agent, "a", "b", cwd=tmp_path)
+    fix = re.search(r"(offbook cassette trim .*)$", fewer.stderr, re.MULTILINE)
+    assert fix is not None, fewer.stderr
+    assert run_offbook(*shlex.split(fix[1])[1:], cwd=tmp_path).returncode == 0
+    assert run_offbook("replay", "a b.yaml", *agent, "a", "b", cwd=tmp_path).returncode == 0
+
+
+def test_the_command_printed_for_an_edited_cassette_updates_it(tmp_path: Path, agent: list[str]):
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        run_offbook("record", "a b.yaml", "--upstream", url, *agent, "one", cwd=tmp_path)
+    edited = tmp_path / "a b.yaml"
+    edited.write_text(edited.read_text().replace("one", "uno"))
+    fix = run_offbook("cassette", "stats", "a b.yaml", cwd=tmp_path).stdout.partition("fix: ")[2]
+    assert run_offbook(*shlex.split(fix)[1:], cwd=tmp_path).returncode == 0
+    assert run_offbook("replay", "a b.yaml", *agent, "uno", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("age, code", [("0h", 2), ("1d", 0), ("1w", 2)])
+def test_a_replay_has_a_limit_for_the_age_of_the_recording(
+    tmp_path: Path, agent: list[str], age: str, code: int
+):
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        run_offbook("record", "a.yaml", "--upstream", url, *agent, "one", cwd=tmp_path)
+    result = run_offbook("replay", "a.yaml", "--max-age", age, *agent, "one", cwd=tmp_path)
+    assert result.returncode == code, result.stderr
 
 
 def test_a_cursor_continues_after_the_last_command(tmp_path: Path, agent: list[str]):
@@ -350,7 +417,7 @@ def test_an_interrupted_recording_keeps_its_interactions(tmp_path: Path):
         assert [recorder.stdout.readline() for _ in range(2)] == ["answer 1\n", "asked\n"]
         recorder.send_signal(signal.SIGINT)
         _, stderr = recorder.communicate(timeout=30)
-    assert recorder.returncode == 1
+    assert recorder.returncode == 130
     assert "interrupted: kept 1 interactions in a.yaml" in stderr
     assert load_cassette(tmp_path / "a.yaml").header.metadata["interrupted"] is True
 
@@ -367,3 +434,37 @@ def test_import_reports_skipped_lines_and_several_traces(
     assert "2 traces" in result.err
     assert "(t1, t2)" in result.err
     assert "skipped: 1 x torn line (3)" in result.err
+
+
+def test_a_list_of_cassettes_parses_no_interaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    prompts = [("planner", "plan"), ("builder", "build: hat: no"), ("builder", "again")]
+    record_prompts(tmp_path / "a.yaml", prompts)
+    asyncio.run(record(tmp_path / "b.yaml", [ask("one")]))
+    monkeypatch.setattr("offbook.sources.cassette.cassette_file.parse_yaml", None)
+    with pytest.raises(SystemExit, match="0"):
+        main(["cassette", "list", str(tmp_path)])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("a.yaml  3 interactions (planner 1, builder 2)")
+    assert second.endswith("b.yaml  1 interactions (main 1)")
+
+
+def test_a_full_disk_is_reported_with_the_file_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "a.yaml"
+    asyncio.run(record(path, [ask("one"), ask("two")]))
+    before = path.read_bytes()
+
+    def fail(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(SystemExit, match="1"):
+        main(["cassette", "trim", str(path), "1"])
+    assert capsys.readouterr().err == (
+        f"offbook: {path}: No space left on device\n"
+        "free some disk space, then run the command again\n"
+    )
+    assert path.read_bytes() == before

@@ -299,5 +299,5 @@ def test_a_killed_run_is_shown_up_to_its_last_event(offbook_command: Offbook, tm
     assert outcome.out.splitlines()[-3:] == [
         "│  │  └─ → alive",
         "│  └─ 2. call die {}",
-        "└─ the trace ends here, before the end of the run",
+        "└─ the trace ends here, before the end of the run: it was killed, or still runs",
     ]

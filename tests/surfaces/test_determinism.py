@@ -9,6 +9,14 @@ from offbook.sources.server.server import Server
 from tests.sources.cassette.conversations import Counting
 from tests.surfaces.conftest import Offbook
 
+ASKING = """
+import json, os, urllib.request
+prompt = " ".join({"one", "two", "three", "four"})
+body = {"model": "gpt-5", "messages": [{"role": "user", "content": prompt}]}
+url, headers = os.environ["OPENAI_BASE_URL"], {"content-type": "application/json"}
+data = json.dumps(body).encode()
+urllib.request.urlopen(urllib.request.Request(f"{url}/chat/completions", data, headers))
+"""
 UNORDERED = "print(list({'one', 'two', 'three', 'four'}))"
 
 
@@ -30,6 +38,33 @@ def test_equal_and_different_runs_are_reported(tmp_path: Path, offbook_command: 
 
 
 SEED = "import os\nn = int(os.environ['PYTHONHASHSEED'])\n"  # a different number in every pass
+
+
+@pytest.mark.parametrize(
+    "code, cause",
+    [
+        ("print(['one two', 'two one'][n])", "the same words in another order, as of a set: sort"),
+        ("print('2026-01-1%d' % n)", "dates differ: stop the clock with --freeze-clock, or ignore"),
+        ("print('port', 4000 + n)", 'ports differ: ignore them with --redact \'{"patterns"'),
+    ],
+    ids=["order", "date", "port"],
+)
+def test_the_likely_cause_of_a_difference_is_named_with_what_to_do(
+    tmp_path: Path, offbook_command: Offbook, code: str, cause: str
+):
+    (tmp_path / "other.py").write_text(SEED + code)
+    assert f"  cause: {cause}" in offbook_command("determinism", tmp_path / "other.py").out
+
+
+def test_a_different_request_is_shown_by_its_path_and_text(
+    tmp_path: Path, offbook_command: Offbook
+):
+    (tmp_path / "other.py").write_text(ASKING)
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        other = offbook_command("determinism", tmp_path / "other.py", "--upstream", url)
+    assert "pass 1: model.request $.new[0].blocks[0].text: " in other.out
+    assert "cause: the same words in another order" in other.out
 
 
 @pytest.mark.parametrize(

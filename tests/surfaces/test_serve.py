@@ -13,9 +13,13 @@ from urllib.request import Request, urlopen
 import openai
 import pytest
 
+from offbook import Command
+from offbook.errors import RunError
 from offbook.exchange.dialects.validation import RULES
+from offbook.runs.api import drive
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.playbook import Playbook, say, when
+from offbook.sources.playbook.script_files import read_script
 from offbook.sources.server.server import Server
 from offbook.surfaces.cli import main
 from offbook.trace.query import Events
@@ -33,7 +37,9 @@ AGENT = """
 import json, os, sys, urllib.request
 
 def ask(messages):
-    body = json.dumps({"model": "m", "messages": messages}).encode()
+    function = {"name": "find_order", "parameters": {"type": "object"}}
+    tools = [{"type": "function", "function": function}]
+    body = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
     url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
     with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:
         return json.load(answer)["choices"][0]["message"]
@@ -107,6 +113,41 @@ def test_a_failing_command_fails_the_run(shop: Path, offbook_run: Run):
     code, printed = offbook_run(sys.executable, str(agent), "Refund order 7")
     assert code == 1
     assert "exit code 3" in printed
+
+
+ENDINGS = {
+    "an unfinished script": ("sys.exit(0)", "ScriptUnfinished: ", "2 actions remaining"),
+    "an exit code": ("sys.exit(3)", "RunError: ", "failed with exit code 3"),
+    "a signal": ("import os; os.kill(os.getpid(), 9)", "RunError: ", "was killed by SIGKILL"),
+    "a deadline": (
+        "import time; time.sleep(60)",
+        "DeadlineExceeded: ",
+        "still running after 0.5 s",
+    ),
+}
+
+
+@pytest.mark.parametrize("first_line, error, reason", ENDINGS.values(), ids=ENDINGS)
+def test_a_failed_command_has_the_verdict_and_the_reason_that_drive_gives(
+    shop: Path, offbook_run: Run, first_line: str, error: str, reason: str
+):
+    agent, traces = shop.with_name("agent.py"), [shop.with_name("run"), shop.with_name("drive")]
+    agent.write_text(f"import sys; {first_line}\n")
+    deadline = 0.5 if "sleep" in first_line else 60
+    options = ("--trace", str(traces[0]), "--deadline", str(deadline))
+    code, printed = offbook_run(sys.executable, str(agent), options=options)
+    command = Command([sys.executable, str(agent)], deadline=deadline)
+    with drive(command, trace=traces[1]) as rehearsal, pytest.raises(RunError):
+        rehearsal.run(*read_script(shop))
+    assert code == 1
+    assert reason in printed
+    events = [Events(Trace(trace)) for trace in traces]
+    for end in (events[0].all[-1], events[1].all[-1]):
+        assert end.event == "_meta.run_end"
+        assert end.data["error"].startswith(error)
+        assert reason in end.data["error"]
+    verdicts = [[(v.check, v.status) for v in run.verdicts] for run in events]
+    assert verdicts[0] == verdicts[1]
 
 
 def test_a_command_that_is_not_found_is_a_usage_error(offbook_run: Run):
@@ -275,8 +316,8 @@ def test_a_daemon_of_the_command_is_killed(shop: Path, offbook_run: Run):
     assert not is_alive(int(pid.read_text()))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_run_and_its_daemons(shop: Path, number: int):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_run_and_its_daemons_and_is_the_reason(shop: Path, number: int):
     pid, trace = shop.with_name("pid"), shop.with_name("trace.jsonl")
     waiting = DAEMON + "time.sleep(300)\n"
     arguments = ["run", "--playbook", str(shop), "--trace", str(trace), "--"]
@@ -288,18 +329,28 @@ def test_a_signal_stops_the_run_and_its_daemons(shop: Path, number: int):
         while not (pid.exists() and pid.read_text()):
             assert process.poll() is None
         process.send_signal(number)
-        assert process.wait(30) == 1
+        assert process.wait(30) == 128 + number
+        assert process.stderr is not None
+        printed = process.stderr.read()
     assert not is_alive(int(pid.read_text()))
-    assert Events(Trace(trace)).all[-1].data["exit"] == 130
+    end = Events(Trace(trace)).all[-1]
+    assert end.data == {"ok": False, "error": f"interrupted by {signal.Signals(number).name}"}
+    assert b"offbook: interrupted" in printed
+    assert b"remaining" not in printed  # the script is not to blame
 
 
 def test_a_cassette_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
     cassette = shop.with_name("cassette.yaml")
-    source = Playbook(follow_prompts=True)
+    source = Playbook()
     source.load(when("Refund", [say("As it was.")]))
     with Server() as server, Recording(source, cassette) as recording:
         url = f"{server.mount(recording).openai}/chat/completions"
-        body = {"model": "m", "messages": [{"role": "user", "content": "Refund order 7"}]}
+        function = {"name": "find_order", "parameters": {"type": "object"}}
+        body = {
+            "model": "m",
+            "messages": [{"role": "user", "content": "Refund order 7"}],
+            "tools": [{"type": "function", "function": function}],
+        }
         with urlopen(Request(url, json.dumps(body).encode())) as answer:  # noqa: S310 - a local server
             assert answer.status == 200
     agent = str(shop.with_name("agent.py"))

@@ -177,6 +177,11 @@ class OtherPrompt(AgentSession):
         await super().prompt("something else")
 
 
+class Answerless(AgentSession):
+    async def prompt(self, text: str, /) -> None:
+        await super().prompt(text)
+
+
 class NotEmittingCalls(AgentSession):
     """A session that emits no tool calls although it should."""
 
@@ -312,6 +317,7 @@ SUBJECTS: dict[str, tuple[Any, str]] = {
     "no name": (Nameless, "it_is_a_subject"),
     "an unknown model_access": (Unreachable, "it_is_a_subject"),
     "another prompt": (OtherPrompt, "a_prompt_reaches_the_model"),
+    "no answer": (Answerless, "a_prompt_returns_the_answer_of_the_agent"),
     "calls not emitted": (NotEmittingCalls, "a_tool_call_is_recorded_with_its_result"),
     "fake results": (FakingResults, "a_tool_result_is_sent_to_the_model"),
     "results in another order": (ReversingMessages, "parallel_calls_are_all_answered"),

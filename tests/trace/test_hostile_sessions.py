@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from offbook.checks.context import CheckContext
 from offbook.checks.registry import evaluate_all
 from offbook.reports.report import collect_suite
-from offbook.trace.agent_output import has_completion_promise, join_output, parse_event_tags
+from offbook.trace.agent_output import OutputScanner, join_output, scan_output
 from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize
 from offbook.trace.reader import Trace
 from tests.checks.test_assertions import CASES
@@ -77,8 +77,24 @@ def test_any_session_can_be_summarized_checked_and_reported(
 
 @given(st.text(st.sampled_from('<event topic="a.b" target=/>LOOP_COMPLETE\n x'), max_size=200))
 def test_event_tags_of_any_output_are_complete(text: str):
-    for tag in parse_event_tags(text):
+    for tag in scan_output(text).tags:
         assert tag.payload == tag.payload.strip()
         assert "</event>" not in tag.payload
-    assert has_completion_promise(text, "LOOP_COMPLETE") in {True, False}
-    assert not has_completion_promise(text, "  ")
+    assert scan_output(text).ends_with("LOOP_COMPLETE") in {True, False}
+    assert not scan_output(text).ends_with("  ")
+
+
+@given(
+    st.lists(
+        st.text(st.sampled_from('<event topic="a.b" target=/>\n x'), max_size=9)
+        | st.sampled_from(['<event topic="a">', "</event>", "LOOP_COMPLETE", "\nLOOP_COMPLETE\n"]),
+        max_size=12,
+    )
+)
+def test_an_output_in_parts_has_the_same_events_as_the_whole(parts: list[str]):
+    whole = scan_output("".join(parts))
+    scanner = OutputScanner()
+    for part in parts:
+        scanner.feed(part)
+    assert scanner.tags == whole.tags
+    assert scanner.ends_with("LOOP_COMPLETE") == whole.ends_with("LOOP_COMPLETE")

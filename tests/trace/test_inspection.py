@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from offbook.trace.agent_output import (
-    has_completion_promise,
     join_output,
     output_text,
-    parse_event_tags,
+    scan_output,
 )
 from offbook.trace.events import Event
 from offbook.trace.inspection import EventFilter, build_timeline, summarize
@@ -44,8 +43,8 @@ def test_every_recording_of_ralph_reads_as_expected(shared_data: Path):
         assert result.termination == summary["termination"], name
         text = join_output(events)
         assert text == wanted["terminal_text"], name
-        assert has_completion_promise(text, "LOOP_COMPLETE") is wanted["text_promise"], name
-        assert [tag.topic for tag in parse_event_tags(text)] == wanted["xml_topics"], name
+        assert scan_output(text).ends_with("LOOP_COMPLETE") is wanted["text_promise"], name
+        assert [tag.topic for tag in scan_output(text).tags] == wanted["xml_topics"], name
         assert smoke(events) == wanted["smoke"], name
     assert checked
 
@@ -56,7 +55,7 @@ def smoke(events: list[Event]) -> dict[str, Any]:
     topics: list[str] = []
     for output in filter(None, map(output_text, events)):
         report["bytes"] += len(output[1].encode())
-        topics += [tag.topic for tag in parse_event_tags(output[1])]
+        topics += [tag.topic for tag in scan_output(output[1]).tags]
         if "LOOP_COMPLETE" in topics:
             report["termination"] = "Completed"
             break

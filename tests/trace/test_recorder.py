@@ -1,6 +1,7 @@
 """Every event is written as one complete line, whatever its data."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,29 @@ def test_a_closed_recorder_writes_nothing_and_can_be_closed_again(tmp_path: Path
     recorder.record(Event(1, "x"))
     recorder.close()
     assert path.stat().st_size == size
+
+
+EDITS: dict[str, Callable[[Path], object]] = {
+    "moved": lambda path: path.rename(path.with_name("other")),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "appended": lambda path: path.write_bytes(path.read_bytes() + b"{}\n"),
+    "replaced": lambda path: (path.unlink(), path.write_bytes(b"")),
+    "edited": lambda path: path.write_bytes(path.read_bytes().replace(b"offbook", b"OFFBOOK")),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=list(EDITS))
+def test_a_recorder_notices_that_its_file_was_changed(
+    tmp_path: Path, edit: Callable[[Path], object]
+):
+    recorder = Recorder(tmp_path / "t.jsonl", ts=1)
+    edit(recorder.path)
+    recorder.close()
+    assert recorder.changed
+
+
+def test_a_recorder_does_not_take_its_own_lines_for_a_change(tmp_path: Path):
+    recorder = Recorder(tmp_path / "t.jsonl", ts=1)
+    recorder.record(Event(2, "x", {"n": "é"}, 1))
+    recorder.close()
+    assert not recorder.changed

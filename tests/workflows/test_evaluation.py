@@ -65,7 +65,7 @@ async def test_a_score_equal_to_the_threshold_passes():
 
 async def test_the_judges_exchanges_are_in_the_trace(ran: str):
     await evaluate_with_source(Judge(), "run", [PLAN])
-    names = [event.event for event in Trace(Path(ran) / "session.jsonl")]
+    names = [event.event for event in Trace(Path(ran).parent / "session.jsonl")]
     assert names[-3:] == ["model.request", "model.reply", "check.verdict"]
 
 

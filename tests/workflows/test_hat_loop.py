@@ -13,7 +13,7 @@ from offbook.errors import FormatError, ScriptExhausted, ScriptMismatch, UsageEr
 from offbook.exchange.model import ModelSource
 from offbook.runs.backends import Backend, BackendResult, CommandBackend
 from offbook.subjects.subject import RunContext
-from offbook.trace.agent_output import has_completion_promise, parse_event_tags
+from offbook.trace.agent_output import scan_output
 from offbook.trace.events import EXIT_CODES, Event, canonical_termination, topic_matches
 from offbook.trace.hub import Hub
 from offbook.workflows.hat_loop import BusEvent, HatBus, HatLoop, LoopOutcome
@@ -259,8 +259,8 @@ async def test_a_command_can_be_the_backend(tmp_path: Path):
     ],
 )
 def test_a_promise_is_exactly_the_last_line(text: str, promised: bool):  # noqa: FBT001 - a column
-    assert has_completion_promise(text, "LOOP_COMPLETE") is promised
-    assert not has_completion_promise(text, "   ")
+    assert scan_output(text).ends_with("LOOP_COMPLETE") is promised
+    assert not scan_output(text).ends_with("   ")
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_promise_is_exactly_the_last_line(text: str, promised: bool):  # noqa:
     ],
 )
 def test_event_tags_are_parsed(text: str, tags: list[Any]):
-    assert [tuple(tag) for tag in parse_event_tags(text)] == tags
+    assert [tuple(tag) for tag in scan_output(text).tags] == tags
 
 
 @pytest.mark.parametrize(

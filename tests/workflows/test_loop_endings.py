@@ -163,5 +163,5 @@ async def test_a_promise_in_truncated_output_does_not_count(tmp_path: Path):
     await loop.open(context)
     await loop.prompt("Turn it")
     assert loop.outcome is not None
-    assert loop.outcome.reason == "MaxIterations"
+    assert loop.outcome.reason == "MaxRuntime"
     assert any(event.event == "process.output" for event in events)

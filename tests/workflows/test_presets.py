@@ -49,6 +49,28 @@ def test_any_value_is_read_or_raises_a_format_error(source: dict[str, Any]):
         read_preset(source)
 
 
+@pytest.mark.parametrize(
+    "text, line, typo, intended",
+    [
+        ("event_lop:\n  max_iterations: 3\n", 1, "event_lop", "event_loop"),
+        ("event_loop:\n  max_iter: 3\n", 2, "max_iter", "max_iterations"),
+        ("event_loop:\n  max_runtime: 3\n", 2, "max_runtime", "max_runtime_seconds"),
+        ("max_runtime_secs: 3\n", 1, "max_runtime_secs", "max_runtime_seconds"),
+        ("hats:\n  a:\n    triggers: [x]\n  b:\n    trigers: [x]\n", 5, "trigers", "triggers"),
+        ("hats:\n  a:\n    publish: [x]\n", 3, "publish", "publishes"),
+        ("memories:\n  enable: false\n", 2, "enable", "enabled"),
+    ],
+)
+def test_a_typo_is_reported_with_its_line_and_the_nearest_key(
+    tmp_path: Path, text: str, line: int, typo: str, intended: str
+):
+    path = tmp_path / "preset.yml"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=rf"unknown key '{typo}'") as caught:
+        read_preset(path)
+    assert (caught.value.line, caught.value.hint) == (line, f"did you mean '{intended}'?")
+
+
 @pytest.mark.parametrize("text", ["{}\n", "cli:\n  backend: pi\n"])
 def test_a_preset_without_hats_has_planner_and_builder(tmp_path: Any, text: str):
     path = tmp_path / "preset.yml"

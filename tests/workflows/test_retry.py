@@ -1,12 +1,21 @@
 """Failed attempts are retried as the policy allows, and stay in the history."""
 
+from pathlib import Path
+
 import pytest
 
 from offbook.errors import FormatError
 from offbook.files import convert
 from offbook.reports.report import Attempt
-from offbook.workflows.scenario import FailureKind, RetryPolicy
-from offbook.workflows.scenario_runner import AttemptFailure, RetryResult, run_with_retries
+from offbook.workflows.loop_tools import run
+from offbook.workflows.scenario import FailureKind, RetryPolicy, read_scenario
+from offbook.workflows.scenario_runner import (
+    AttemptFailure,
+    RetryResult,
+    run_scenario,
+    run_with_retries,
+)
+from offbook.workflows.tools import setup
 
 
 class Attempts:
@@ -80,10 +89,39 @@ async def test_failures_are_retried_as_the_policy_allows(policy: RetryPolicy, at
     [
         ({"max_attempts": 0}, "max_attempts is 0, expected at least 1"),
         ({"backoff_ms": -1}, "backoff_ms is -1"),
-        ({"retry_on": ["timeuot"]}, "Invalid enum value 'timeuot'"),
+        ({"retry_on": ["timeuot"]}, "invalid value 'timeuot'"),
         ({"max_attemps": 2}, "did you mean 'max_attempts'"),
     ],
 )
 def test_an_invalid_policy_is_rejected(raw: dict[str, object], message: str):
     with pytest.raises(FormatError, match=message):
         convert(raw, RetryPolicy, path="retry")
+
+
+async def test_a_hang_in_the_last_allowed_iteration_is_retried_as_a_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    path = tmp_path / "hang.yaml"
+    path.write_text(
+        "run:\n  task: Go\n  max_iterations: 1\n  max_runtime_secs: 0.05\n"
+        "  mock_responses: [{output: LOOP_COMPLETE, delay_ms: 60000}]\n"
+        "assert: [{type: exit_code, expected: 0}]\n"
+        "retry: {max_attempts: 2, retry_on: [timeout]}\n"
+    )
+    result = await run_scenario(read_scenario(path), reports=tmp_path / "out")
+    assert [attempt.kind for attempt in result.failure_history] == ["timeout", "timeout"]
+    assert "the loop reached its time limit" in result.error
+
+
+def test_a_hang_in_the_last_allowed_iteration_ends_with_max_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    setup("hang")
+    command = ["sh", "-c", "sleep 600"]
+    ran = run(
+        "hang", "Go", backend="command", command=command, max_iterations=1, max_runtime_secs=0.2
+    )
+    assert (ran.termination_reason, ran.exit_code) == ("MaxRuntime", 2)
+    assert ran.warnings == ("the time limit of 0.2 s was reached in iteration 1",)

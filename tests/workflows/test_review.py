@@ -45,7 +45,7 @@ async def fail_snapshot(old: str | None = "old\n", **fields: Any) -> Path:
     await run("w", "Go", mock_responses=DONE)
     (path / "a.txt").write_text("new\n")
     assert not check("w", [{**ASSERTION, **fields}]).passed
-    return path / ".offbook" / "snapshots"
+    return path.parent / "snapshots"
 
 
 async def test_an_accepted_snapshot_matches_afterwards():
@@ -84,7 +84,7 @@ async def test_the_failure_names_the_review_command():
 
 async def test_a_match_removes_the_pending_snapshot():
     folder = await fail_snapshot()
-    (folder.parents[1] / "a.txt").write_text("old\n")
+    (folder.parent / "files" / "a.txt").write_text("old\n")
     assert check("w", [ASSERTION]).passed
     assert list_pending(["w"]) == []
 

@@ -99,6 +99,8 @@ async def test_flakiness_is_in_every_report(
     text = FLAKY.format(log=tmp_path / "log", failures=failures)
     result = await run_scenario(read_scenario(write(tmp_path, text)), reports=tmp_path / "out")
     assert (result.passed, result.flaky, result.attempts) == (passed, flaky, attempts)
+    names = ["sometimes.junit.xml", "sometimes.ctrf.json", "sometimes.json", "sometimes.tap"]
+    assert [Path(path).name for path in result.reports] == names
     junit, ctrf, data, tap = (read(path) for path in result.reports)
     assert junit.count("<flakyFailure") == (attempts - 1 if passed else 0)
     assert junit.count("<rerunFailure") == (0 if passed else attempts - 1)
@@ -121,6 +123,19 @@ async def test_flakiness_is_in_every_report(
             "missing assertions",
         ),
         ("run:", "run: [", 3, "invalid YAML"),
+        (
+            "run:",
+            "setup:\n  config:\n    hats:\n      a: {}\n      b:\n        trigers: [x]\nrun:",
+            6,
+            "did you mean 'triggers'",
+        ),
+        ("run:", "setup:\n  config:\n    hats: 7\nrun:", 3, "Expected `object | null`, got `int`"),
+        (
+            "run:",
+            "retry:\n  retry_on: [timeot]\nrun:",
+            2,
+            "expected one of: timeout, rate_limit, mock_exhausted, assertion_failure, error",
+        ),
     ],
 )
 def test_errors_have_their_line(tmp_path: Path, old: str, new: str, line: int, message: str):

@@ -56,7 +56,7 @@ async def test_a_payload_of_100_mb_is_recorded_checked_and_shortened(workspace: 
     summary = inspect("t", filter={"topics": ["build.*"]})
     [record] = summary["records"]
     assert record["data"]["payload"].endswith("characters more")
-    assert file_sizes(workspace)["session.jsonl"] > 200_000_000
+    assert file_sizes(workspace.parent)["session.jsonl"] > 200_000_000
     report("t", "junit", "huge")
     assert max(file_sizes(workspace / "reports").values()) < 1_000_000
 
@@ -93,7 +93,7 @@ def test_a_full_disk_is_an_error_and_the_session_stays_readable(
     assert ended.returncode in {1, 2}
     assert "cannot write the trace: File too large" in ended.stderr
     assert "Traceback" not in ended.stderr
-    events, faults = read_trace(workspace / "session.jsonl")
+    events, faults = read_trace(workspace.parent / "session.jsonl")
     assert not faults  # the incomplete line was removed
     assert sum(event.event == "_meta.iteration" for event in events) >= 2
     summary = inspect("t", format="summary")
@@ -112,7 +112,7 @@ def test_a_report_on_a_full_disk_leaves_the_previous_one(
         subprocess.run(
             [sys.executable, "-m", "offbook", "workspace", *words], check=True, capture_output=True
         )
-    whole = (workspace / "reports" / "json.json").read_bytes()
+    whole = (workspace / "reports" / "report.json").read_bytes()
     tight = LIMITED.replace("20_000", "20")
     ended = subprocess.run(
         [sys.executable, "-c", tight, "workspace", "report", "t", "json"],
@@ -124,8 +124,8 @@ def test_a_report_on_a_full_disk_leaves_the_previous_one(
     assert ended.returncode == 1
     assert "File too large" in ended.stderr
     assert "Traceback" not in ended.stderr
-    assert (workspace / "reports" / "json.json").read_bytes() == whole
-    assert [path.name for path in (workspace / "reports").iterdir()] == ["json.json"]
+    assert (workspace / "reports" / "report.json").read_bytes() == whole
+    assert [path.name for path in (workspace / "reports").iterdir()] == ["report.json"]
 
 
 # ---------------------------------------------------------------------- Ctrl-C, and all children
@@ -236,7 +236,7 @@ async def test_a_trigger_pattern_that_runs_away_ends_the_run(
 async def test_an_invalid_trigger_pattern_is_rejected_before_the_run(workspace: Path):
     with pytest.raises(UsageError, match=r"mock_responses\[1\]\.trigger_pattern.*invalid pattern"):
         await run_mock(trigger_pattern="[")
-    assert not (workspace / "session.jsonl").exists()
+    assert not (workspace.parent / "session.jsonl").exists()
 
 
 # --------------------------------------------------------------------------- a workspace is gone
@@ -256,7 +256,7 @@ def test_a_removed_workspace_is_reported_with_the_existing_ones(
     workspace: Path, use: Callable[[], Any]
 ):
     setup("other")
-    workspace.rename(workspace.parent / ".gone")
+    workspace.parent.rename(workspace.parent.with_name(".gone"))
     with pytest.raises(UsageError, match="unknown workspace 't'") as caught:
         use()
     assert "available: other" in str(caught.value)

@@ -13,14 +13,14 @@ import pytest
 
 from offbook.checks.context import CheckContext
 from offbook.checks.registry import evaluate_all
-from offbook.errors import RunError, UsageError
+from offbook.errors import UsageError
 from offbook.files import write_atomic
 from offbook.trace.events import Event
 from offbook.workflows.loop_tools import run
 from offbook.workflows.scenario import read_scenario
 from offbook.workflows.scenario_runner import run_scenario
 from offbook.workflows.snapshots import diff, snapshot
-from offbook.workflows.tools import check, inspect, report, setup
+from offbook.workflows.tools import check, cleanup, inspect, report, setup
 from offbook.yaml_files import parse_yaml
 from tests.clients import is_alive
 from tests.reports.test_formats import JUnitXml
@@ -50,7 +50,7 @@ def write_session(workspace: Path, rows: list[tuple[str, dict[str, Any]]]) -> Pa
         json.dumps({"ts": n * 1000, "event": name, "data": data})
         for n, (name, data) in enumerate(rows)
     ]
-    path = workspace / "session.jsonl"
+    path = workspace.parent / "session.jsonl"
     write_atomic(path, "\n".join(lines) + "\n")
     return path
 
@@ -109,17 +109,39 @@ async def test_at_the_time_limit_the_process_is_killed_and_its_output_kept(works
     assert not is_alive(int(ran.stdout.split()[-1]))
 
 
+async def test_a_daemon_with_a_cleared_environment_is_killed_and_reported(workspace: Path):
+    daemon = "env -i setsid sh -c 'echo $$ > pid; exec sleep 600 > /dev/null 2>&1 < /dev/null' &"
+    words = ["sh", "-c", f"{daemon} until test -s pid; do :; done; echo LOOP_COMPLETE"]
+    ran = await run("w", "Go", backend="command", command=words)
+    pid = int((workspace / "pid").read_text())
+    assert ran.warnings == (f"the agent left processes running in iteration 1: {pid} (killed)",)
+    assert not is_alive(pid)
+
+
+async def test_a_promise_counts_whatever_the_exit_code_of_the_agent(workspace: Path):
+    ran = await run(
+        "w", "Go", backend="command", command=["sh", "-c", "echo LOOP_COMPLETE; exit 3"]
+    )
+    assert (ran.termination_reason, ran.exit_code) == ("CompletionPromise", 0)
+
+
 async def test_an_agent_that_removes_its_workspace_is_an_error(workspace: Path, tmp_path: Path):
     words = ["sh", "-c", "rm -rf $PWD"]
-    with pytest.raises(RunError, match="w: the workspace was removed during the run"):
+    ran = await run("w", "Go", backend="command", command=words)
+    assert ran.termination_reason == "WorkspaceGone"
+    assert ran.error == "the agent removed the folder of the workspace"
+    assert inspect("w", format="summary")["total_events"] > 0
+    with pytest.raises(UsageError, match="files of the workspace 'w' were removed"):
         await run("w", "Go", backend="command", command=words)
+    cleanup("w")
+    setup("w")
     path = tmp_path / "record.yaml"
     path.write_text(
         "run:\n  task: Go\n  backend: command\n  command: [sh, -c, rm -rf $PWD]\n"
         "assert: [{type: exit_code, expected: 1}]\n"
     )
     result = await run_scenario(read_scenario(path), reports=tmp_path / "out")
-    assert (result.passed, "was removed during the run" in result.error) == (False, True)
+    assert (result.passed, "removed the folder" in result.error) == (False, True)
 
 
 async def test_each_attempt_has_a_new_workspace(tmp_path: Path):

@@ -84,6 +84,7 @@ async def test_a_command_is_stopped_at_the_time_limit():
         "slow", "Go", backend="command", command=[sys.executable, "-c", code], max_runtime_secs=1.5
     )
     assert (ran.termination_reason, ran.exit_code) == ("MaxRuntime", 2)
+    assert ran.warnings[-1].startswith("the time limit of ")
     assert ran.elapsed_secs < 30
     assert inspect("slow", format="summary")["iterations"] == 1
 

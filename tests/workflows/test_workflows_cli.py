@@ -83,9 +83,20 @@ def test_inspect_prints_records_timeline_and_summary(flow: Path, workspace_comma
 def test_a_report_is_written_and_printed(flow: Path, workspace_command: Offbook):
     workspace_command("assert", "flow", HOLDS)
     path = Path(workspace_command("report", "flow", "junit", "--name", "the flow").out.strip())
-    assert path == flow / "reports" / "junit.xml"
+    assert path == flow / "reports" / "report.junit.xml"
     shown = workspace_command("report", "flow", "tap", "--print")
     assert shown.out.splitlines()[:3] == ["TAP version 14", "1..1", "ok 1 - 1 exit_code"]
+
+
+def test_a_typo_in_a_configuration_file_is_reported_with_its_line(
+    workspaces: Path, workspace_command: Offbook
+):
+    preset = workspaces / "preset.yaml"
+    preset.write_text("hats:\n  planner:\n    trigers: [task.start]\n")
+    outcome = workspace_command("setup", "typo", "--config", preset)
+    assert outcome.code == 2
+    assert f"{preset}:3: unknown key 'trigers' (at $.hats.planner.trigers)" in outcome.err
+    assert "did you mean 'triggers'?" in outcome.err
 
 
 def test_an_empty_report_exits_with_1(flow: Path, workspace_command: Offbook):
@@ -99,7 +110,7 @@ def test_workspaces_are_listed_and_removed_by_name(flow: Path, workspace_command
     assert workspace_command("clean").out == "no stale workspaces\n"
     removed = workspace_command("cleanup", "flow", "--preserve-session", "--json")
     assert json.loads(removed.out) == {"deleted": True, "preserved_files": ["session.jsonl"]}
-    assert [path.name for path in flow.iterdir()] == ["session.jsonl"]
+    assert [path.name for path in flow.parent.iterdir()] == ["session.jsonl"]
     assert workspace_command("list").out == "no workspaces\n"
 
 
@@ -213,7 +224,7 @@ def test_ctrl_c_stops_the_agent_and_keeps_the_session(workspaces: Path, workspac
     assert (running.returncode, err) == (130, b"offbook: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    session = Path(made["workspace_path"]) / "session.jsonl"
+    session = Path(made["workspace_path"]).parent / "session.jsonl"
     lines = [json.loads(line) for line in session.read_text().splitlines()]
     assert any(line["event"] == "_meta.termination" for line in lines)
 
@@ -289,7 +300,9 @@ def test_one_report_covers_all_scenarios(workspaces: Path, offbook_command: Offb
     ):
         (workspaces / f"{name}.yaml").write_text(text)
     files = [workspaces / f"{name}.yaml" for name in ("good", "bad", "never")]
-    places = {kind: workspaces / "out" / f"all.{kind}" for kind in ("junit", "tap", "ctrf")}
+    places = {
+        kind: workspaces / "out" / f"all.{kind}" for kind in ("junit", "tap", "tap13", "ctrf")
+    }
     options = [word for kind, path in places.items() for word in (f"--{kind}", path)]
     outcome = offbook_command("scenario", "run", *files, "--reports", workspaces / "own", *options)
     assert outcome.code == 1
@@ -301,6 +314,8 @@ def test_one_report_covers_all_scenarios(workspaces: Path, offbook_command: Offb
     ctrf = json.loads(places["ctrf"].read_text())["results"]
     assert (ctrf["summary"]["passed"], ctrf["summary"]["failed"]) == (2, 2)
     assert [test["suite"] for test in ctrf["tests"]] == [["good"], ["good"], ["bad"], ["never"]]
+    lines = places["tap"].read_text().splitlines()
+    assert places["tap13"].read_text().splitlines() == ["TAP version 13", *lines[1:]]
     points = [line for line in places["tap"].read_text().splitlines() if "ok " in line]
     assert [line.partition(" - ")[2].partition(":")[0] for line in points] == [
         "good",

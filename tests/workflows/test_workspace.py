@@ -27,7 +27,8 @@ def test_create_writes_exactly_the_fixtures(workspaces: Workspaces):
     )
     assert files == ["src/main.py", ".agent/scratchpad.md"]
     paths = {str(p.relative_to(workspace.path)) for p in workspace.path.rglob("*") if p.is_file()}
-    assert paths == {*files, MARKER}
+    assert paths == set(files)
+    assert {p.name for p in workspace.folder.iterdir()} == {"files", MARKER}
     assert workspaces.ids() == ["t1"]
 
 
@@ -84,7 +85,7 @@ def test_remove_can_preserve_the_session_only(workspaces: Workspaces):
     workspace, _ = workspaces.create("t1", fixtures={"a/b": "x"})
     workspace.session.write_text("{}\n")
     assert workspaces.remove("t1", preserve_session=True) == ["session.jsonl"]
-    assert [p.name for p in workspace.path.iterdir()] == ["session.jsonl"]
+    assert [p.name for p in workspace.folder.iterdir()] == ["session.jsonl"]
     assert workspaces.ids() == []
 
 
@@ -93,9 +94,9 @@ def test_a_name_with_a_preserved_session_can_be_used_again(workspaces: Workspace
         workspace, _ = workspaces.create("t1", fixtures={"a": str(number)})
         workspace.session.write_text(f"{number}\n")
         assert workspaces.remove("t1", preserve_session=True)
-        assert {p.name for p in workspace.path.iterdir()} == {"session.jsonl"}
+        assert {p.name for p in workspace.folder.iterdir()} == {"session.jsonl"}
     workspace, _ = workspaces.create("t1")
-    assert (workspace.path / "session-1.jsonl").read_text() == "2\n"
+    assert (workspace.folder / "session-1.jsonl").read_text() == "2\n"
     assert not workspace.session.exists()
 
 

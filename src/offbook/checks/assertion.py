@@ -42,6 +42,12 @@ class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     # The fields that are part of the title.
     title_fields: ClassVar[tuple[str, ...]] = ()
 
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            if getattr(self, field) == "":
+                # An empty pattern matches every text, and an empty topic no event.
+                raise ValueError(f"`{field}` is empty and would check nothing")
+
     def requires(self) -> Iterable[Requirement]:
         """Return the collectors that `evaluate` reads, so that the trace is read once for all."""
         return ()
@@ -67,6 +73,9 @@ class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             # Traces come from other tools, too: the data of an event can have any shape.
             return Verdict(self.title, "error", f"the trace has a malformed event: {error!r}")
+        except (OSError, RuntimeError) as error:
+            # The files are the agent's: it can make anything that cannot be read.
+            return Verdict(self.title, "error", f"cannot be checked: {error}")
         message, extra = result.message, result.context
         if result.rows and not result.ok:
             from offbook.checks.alignment import render_rows  # for failures only
@@ -94,6 +103,7 @@ class CountAssertion(Assertion, frozen=True, forbid_unknown_fields=True, omit_de
     exact: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.min is None and self.max is None and self.exact is None:
             raise ValueError("expected min, max or exact")
         if self.min is not None and self.max is not None and self.min > self.max:

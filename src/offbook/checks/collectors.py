@@ -16,9 +16,12 @@ from offbook.errors import UsageError
 from offbook.trace.agent_output import output_bytes, payload_text, text_field
 from offbook.trace.events import (
     ITERATION,
+    LOOP_START,
     PROCESS_EXIT,
     PROCESS_OUTPUT,
     PUBLISH,
+    RUN_END,
+    RUN_START,
     TERMINAL_WRITE,
     TERMINATION,
     TOOL_BLOCKED,
@@ -133,9 +136,10 @@ class HatHistory(Collector):
 class Termination(Collector):
     """The end of the run as recorded in the trace: reason, exit code, iterations, duration."""
 
-    event_names = (TERMINATION, PROCESS_EXIT)
+    event_names = (TERMINATION, PROCESS_EXIT, RUN_START, RUN_END, LOOP_START)
 
     def __init__(self) -> None:
+        self.unfinished = False  # it began, and the trace does not contain its end
         self.reason: str | None = None
         self.exit_code: int | None = None
         self.iterations: int | None = None
@@ -143,6 +147,8 @@ class Termination(Collector):
 
     def on_event(self, event: Event) -> None:
         data = event.data
+        if event.event != PROCESS_EXIT:  # that may be one process of many
+            self.unfinished = event.event in {RUN_START, LOOP_START}
         code = data.get("exit_code", data.get("code"))
         self.exit_code = code if isinstance(code, int) else self.exit_code
         if event.event != TERMINATION:
@@ -180,7 +186,7 @@ class OutputMatch(Collector):
     become part of a match. An error in the pattern is raised when `matched` is read.
     """
 
-    event_names = (PROCESS_OUTPUT, TERMINAL_WRITE)
+    event_names = (PROCESS_OUTPUT, TERMINAL_WRITE, PROCESS_EXIT)
 
     def __init__(self, stream: str, pattern: str) -> None:
         self._stream = stream
@@ -193,8 +199,12 @@ class OutputMatch(Collector):
         self._matched = False
         self._error: UsageError | None = None
         self.tail = ""
+        self.truncated = False  # the run wrote more than the trace contains
 
     def on_event(self, event: Event) -> None:
+        if event.event == PROCESS_EXIT:
+            self.truncated |= event.data.get("truncated") is True
+            return
         output = output_bytes(event)
         if output is None or output[0] != self._stream:
             return

@@ -39,7 +39,9 @@ class CheckContext:
         context.get(HatHistory).hats
     """
 
-    def __init__(self, events: Iterable[Event], root: Path | None = None) -> None:
+    def __init__(
+        self, events: Iterable[Event], root: Path | None = None, snapshots: Path | None = None
+    ) -> None:
         # A stored trace is read again from its file; other events may be an iterator.
         self._trace = events.path if isinstance(events, Trace) else None
         self._events: list[Event] = [] if isinstance(events, Trace) else list(events)
@@ -47,6 +49,7 @@ class CheckContext:
         self._span: tuple[int, int] | None = None
         self.faults: list[LineFault] = []
         self.root = root
+        self.snapshots = snapshots
 
     def collect(self, requirements: Iterable[Requirement]) -> None:
         """Read the trace once for all required collectors that are not known yet."""
@@ -92,6 +95,11 @@ class CheckContext:
             self.faults = trace.faults
             if trace.total > 1 and trace.first is not None and trace.last is not None:
                 self._span = (trace.first, trace.last)
+
+    @property
+    def unfinished(self) -> bool:
+        """True if the run has a beginning and no end: its process was killed."""
+        return self.get(Termination).unfinished and not self.get(PublishedTopics).summary
 
     @property
     def topics(self) -> list[str]:

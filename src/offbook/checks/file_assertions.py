@@ -10,13 +10,13 @@ import msgspec
 from offbook.checks.assertion import Assertion, AssertionResult
 from offbook.checks.context import CheckContext, NoData
 from offbook.checks.snapshot import (
-    SNAPSHOT_FOLDER,
     Snapshot,
     capture_snapshot,
     compare_snapshots,
     redact_snapshot,
 )
 from offbook.errors import UsageError, did_you_mean
+from offbook.files import resolve_within
 from offbook.trace.redaction import Redaction
 from offbook.trace.text_patterns import compile_pattern
 
@@ -97,7 +97,9 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
     title_fields: ClassVar[tuple[str, ...]] = ("snapshot_id",)
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        path = context.resolve(f"{SNAPSHOT_FOLDER}/{self.snapshot_id}.json")
+        if context.snapshots is None:
+            raise NoData("the run has no snapshots")
+        path = resolve_within(context.snapshots, f"{self.snapshot_id}.json")
         if not path.is_file():
             # Pending snapshots wait for a review and are not suggested.
             approved = [p.stem for p in path.parent.glob("*.json") if ".pending" not in p.name]
@@ -108,6 +110,8 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
         redaction = Redaction(self.redactions, roots={"WORKSPACE": root})
         expected = msgspec.json.decode(path.read_bytes(), type=Snapshot)
         actual = capture_snapshot(root, self.include_patterns, self.exclude_patterns)
+        if not expected.files and not actual.files:
+            raise NoData("neither the snapshot nor the workspace has a file to compare")
         # Both sides are redacted: the approved one may have been captured with other rules.
         diff = compare_snapshots(
             redact_snapshot(expected, redaction), redact_snapshot(actual, redaction)
@@ -133,6 +137,8 @@ def _read_text(file: Path, name: str) -> str | AssertionResult:
     """Return the text of a file, or the failure if it cannot be read."""
     if file.is_dir():
         return AssertionResult(False, name, "a folder", f"{name} is a folder")
+    if file.exists() and not file.is_file():  # a pipe, which could be read for ever
+        return AssertionResult(False, name, message=f"{name} is not a regular file")
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -9,8 +9,9 @@ import msgspec
 
 from offbook.capability import load
 from offbook.checks.assertion import Assertion
-from offbook.checks.collectors import Termination
+from offbook.checks.collectors import PublishedTopics, Termination
 from offbook.errors import UsageError, did_you_mean
+from offbook.files import explain_invalid
 from offbook.trace.events import Verdict
 
 if TYPE_CHECKING:
@@ -72,11 +73,15 @@ def parse_assertion(raw: object, where: str = "") -> Assertion:
     try:
         return msgspec.convert(fields | {"type": name}, kind)
     except msgspec.ValidationError as error:
-        # A misspelled field is more often the cause than a wrong value.
+        problem, location, hint = explain_invalid(error, kind)
         known = kind.__struct_encode_fields__
+        # A misspelled field is more often the cause than a wrong value or a missing field.
         unknown = [key for key in fields if key not in known]
-        hint = did_you_mean(unknown[0], known) if unknown else f"{name} takes {', '.join(known)}"
-        raise UsageError(f"{name}: {error}", where=where, hint=hint) from error
+        if unknown:
+            hint = did_you_mean(unknown[0], known)
+        problem = f"{problem} (at {location})" if location != "$" else problem
+        hint = hint or f"{name} takes {', '.join(known)}"
+        raise UsageError(f"{name}: {problem}", where=where, hint=hint) from error
 
 
 def evaluate_all(assertions: Iterable[object], context: CheckContext) -> list[Verdict]:
@@ -90,6 +95,17 @@ def evaluate_all(assertions: Iterable[object], context: CheckContext) -> list[Ve
             parsed.append(Verdict(name, "error", str(error)))
     valid = [item for item in parsed if isinstance(item, Assertion)]
     required = [requirement for item in valid for requirement in item.requires()]
-    # Termination is always collected: a broken trace is noticed even if no assertion reads it.
-    context.collect([(Termination, ()), *required])
-    return [item.judge(context) if isinstance(item, Assertion) else item for item in parsed]
+    # Always collected: a trace that is broken or has no end is noticed whatever is asserted.
+    context.collect([(Termination, ()), (PublishedTopics, ()), *required])
+    # Of a run that was killed, nothing is known: what was not seen may have been about to happen.
+    killed = (
+        "no data: the run did not end, so its trace is incomplete" if context.unfinished else ""
+    )
+    return [
+        item
+        if isinstance(item, Verdict)
+        else Verdict(item.title, "no_data", killed)
+        if killed
+        else item.judge(context)
+        for item in parsed
+    ]

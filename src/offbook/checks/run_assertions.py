@@ -84,4 +84,6 @@ def _search_output(context: CheckContext, stream: str, pattern: str) -> Assertio
     matched = output.matched
     if not output.tail:
         raise NoData(f"nothing was written to {stream}")
+    if output.truncated and not matched:
+        raise NoData("the output was too large to be kept: the pattern may match the rest of it")
     return AssertionResult(matched, pattern, output.tail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -12,24 +13,22 @@ from typing import Any, cast
 
 import msgspec
 
+from offbook.errors import UsageError
 from offbook.files import is_hard_linked
 from offbook.trace.redaction import Redaction
 
-SNAPSHOT_FOLDER = ".offbook/snapshots"
 MAX_TEXT_SIZE = 1024 * 1024
 CONTEXT_LINES = 3
 NO_NEWLINE = "\\ No newline at end of file"
 MAX_LINES_EXACT = 2_000
+FALSE_WORDS = {"", "0", "false", "no"}
 # Files that the tools themselves write, or that differ in every run.
 ALWAYS_EXCLUDED = (
     ".offbook/**",
-    ".offbook-workspace.json",
     ".git/**",
     ".agent/home/**",
     "cassettes/**",
     "reports/**",
-    "session.jsonl",
-    "session-*.jsonl",
 )
 
 
@@ -67,6 +66,11 @@ class SnapshotDiff(msgspec.Struct, frozen=True):
     def empty(self) -> bool:
         """True if the snapshots are the same."""
         return not self.diffs
+
+
+def in_ci() -> bool:
+    """Return whether the environment variable CI is set: there nothing is approved or updated."""
+    return os.environ.get("CI", "").lower() not in FALSE_WORDS
 
 
 def capture_snapshot(
@@ -109,8 +113,12 @@ def read_small_text(path: Path) -> str | None:
 
 def redact_snapshot(snapshot: Snapshot, redaction: Redaction) -> Snapshot:
     """Return the snapshot with redacted texts."""
-    redacted = redaction.value({"files": snapshot.files})
-    files = cast("dict[str, Any]", redacted["files"])
+    redacted = cast("dict[str, Any] | str", redaction.value({"files": snapshot.files}))
+    files = redacted if isinstance(redacted, str) else redacted["files"]
+    if isinstance(files, str):  # a path such as `$..*` matches more than the texts
+        raise UsageError(
+            "a redaction path replaces the whole snapshot", hint="paths: [\"$.files['a.txt']\"]"
+        )
     return Snapshot({name: str(text) for name, text in files.items()})
 
 

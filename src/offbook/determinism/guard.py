@@ -5,25 +5,29 @@
     guard.violations            # the same errors, also if they were swallowed
     watch.over, watch.line      # too slow, and the line that was running then
 
-The guard watches the whole process while it is active. It does not see what native code does.
+The guard applies to the thread that opened it and to the threads that are started while it is open.
+It sees Python code. `native_libraries` are the loaded libraries that it cannot see into.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Timer, get_ident
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, unquote
 
 from offbook.determinism.network_guard import is_ip_address, watch_audit_events
-from offbook.determinism.thread_context import call_site
+from offbook.determinism.patch import apply_patch
+from offbook.determinism.thread_context import call_site, propagate_to_threads, thread_variable
 from offbook.errors import IsolationError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
     from types import FrameType
 
 # --- Forbidden operations, by their audit events
@@ -36,11 +40,15 @@ NETWORK = {
     "socket.getaddrinfo": "looked up a host",
     "socket.gethostbyname": "looked up a host",
     "socket.gethostbyaddr": "looked up a host",
+    "socket.getnameinfo": "looked up a host",
 }
 PROCESSES: dict[str, str] = dict.fromkeys(
-    ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.fork"),
+    (
+        "subprocess.Popen", "os.system", "os.posix_spawn", "os.spawn", "os.exec", "os.fork",
+        "os.forkpty", "pty.spawn",
+    ),
     "started a process, which cannot be watched",
-)
+)  # fmt: skip
 # the position of a path in the arguments, and that of the folder which it is relative to
 CHANGES = {
     "os.mkdir": ((0, 2),),
@@ -50,11 +58,38 @@ CHANGES = {
     "os.link": ((1, 3),),
     "os.symlink": ((1, 2),),
     "os.truncate": ((0, None),),
+    "os.chmod": ((0, 2),),
+    "os.chown": ((0, 3),),
+    "os.utime": ((0, 3),),
+    "os.setxattr": ((0, None),),
+    "os.removexattr": ((0, None),),
     "sqlite3.connect": ((0, None),),
 }
+# these change an entry of a folder, so that a link is not followed
+ENTRY_CHANGES = {"os.mkdir", "os.remove", "os.rmdir", "os.rename", "os.link", "os.symlink"}
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 SINKS = {os.devnull, "/dev/tty", ":memory:", ""}
 CACHE = "__pycache__"  # Python writes bytecode there
+CACHE_WRITERS = ("<frozen importlib", str(Path("_pytest", "assertion", "rewrite.py")))
+SQLITE_OK, SQLITE_DENY, SQLITE_ATTACH = 0, 1, 24
+
+# functions of the C library, which Python code can call with ctypes
+NATIVE_FUNCTIONS = {
+    "bind", "connect", "creat", "execv", "execve", "fopen", "fork", "forkpty", "getaddrinfo",
+    "listen", "mkdir", "open", "openat", "popen", "posix_spawn", "rename", "send", "sendmsg",
+    "sendto", "syscall", "system", "unlink", "vfork",
+}  # fmt: skip
+NATIVE_LIBRARIES = (
+    "MySQLdb", "confluent_kafka", "curl_cffi", "grpc", "oracledb", "psycopg2", "psycopg_binary",
+    "psycopg_c", "pycurl", "pymssql", "pyodbc", "uvloop", "zmq",
+)  # fmt: skip
+
+_guard_of_thread = thread_variable("offbook_replay_guard")
+
+
+def native_libraries() -> list[str]:
+    """Return the imported libraries that use the network in native code, unseen by a guard."""
+    return [name for name in NATIVE_LIBRARIES if name in sys.modules]
 
 
 @contextmanager
@@ -66,14 +101,45 @@ def guard_replay(
     It may write below the folders of `allow`; `network` and `processes` permit those.
     """
     guard = ReplayGuard(allow)
+    handlers: dict[Callable[..., None], Iterable[str]] = {
+        guard.check_open: {"open"},
+        guard.check_change: CHANGES,
+        guard.check_native: {"ctypes.dlsym"},
+    }
+    # Python does not announce these
+    patches: list[tuple[object, str, Callable[..., Any]]] = [
+        (os, name, guard.check_special_file) for name in ("mkfifo", "mknod") if hasattr(os, name)
+    ]
+    with suppress(ImportError):  # Python can be built without SQLite
+        import sqlite3
+        import sqlite3.dbapi2
+
+        patches += [
+            (module, "connect", guard.check_attached) for module in (sqlite3, sqlite3.dbapi2)
+        ]
+    if not network:
+        handlers[guard.check_network] = NETWORK
+        patches.append((socket.socket, "listen", guard.check_listen))
+    if not processes:
+        handlers[guard.check_process] = PROCESSES
+        if os.name == "posix":
+            import _posixsubprocess
+
+            # multiprocessing starts its processes with it
+            patches.append((_posixsubprocess, "fork_exec", guard.check_spawn))
     with ExitStack() as stack:
-        stack.callback(watch_audit_events({"open"}, guard.check_open))
-        stack.callback(watch_audit_events(CHANGES, guard.check_change))
-        if not network:
-            stack.callback(watch_audit_events(NETWORK, guard.refuse))
-        if not processes:
-            stack.callback(watch_audit_events(PROCESSES, guard.refuse))
-        yield guard
+        for owner, name, wrapper in patches:
+            stack.callback(apply_patch(owner, name, wrapper))
+        stack.enter_context(propagate_to_threads())
+        stack.callback(_guard_of_thread.reset, _guard_of_thread.set(guard))
+        stops = [watch_audit_events(events, handler) for handler, events in handlers.items()]
+        try:
+            yield guard
+        finally:
+            guard.closed = True
+            stopped = [stop() for stop in stops]
+            if not all(stopped):
+                guard.violations.append(IsolationError("a test removed the guard of replay tests"))
 
 
 class ReplayGuard:
@@ -82,66 +148,177 @@ class ReplayGuard:
     def __init__(self, allow: Iterable[Path | str]) -> None:
         folders = {str(form) for path in allow for form in (Path(path), Path(path).resolve())}
         self._allowed = tuple(sorted(folders))
+        self._thread = get_ident()
+        self._older_threads = set(sys._current_frames())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - also threads that `threading` does not know
+        self.permitted: list[str] | None = None  # a list in a pause
+        self.closed = False
         self.violations: list[IsolationError] = []
 
-    def refuse(self, event: str, args: tuple[Any, ...]) -> None:
-        """Refuse the network, or another process."""
-        if event == "socket.connect" and isinstance(args[1], (str, bytes)):
-            return  # a Unix socket is a file of this machine
-        if event == "socket.getaddrinfo" and is_ip_address(os.fsdecode(args[0] or "")):
+    @contextmanager
+    def paused(self) -> Generator[list[str]]:
+        """Permit everything in this block, and list it."""
+        before, self.permitted = self.permitted, []
+        try:
+            yield self.permitted
+        finally:
+            self.permitted = before
+
+    def _responsible(self) -> ReplayGuard | None:
+        """Return the guard of the running thread, or None if the thread is not a test's."""
+        if get_ident() == self._thread:
+            return None if self.closed else self
+        guard: ReplayGuard | None = _guard_of_thread.get()
+        if guard is None:  # a thread that was not started by `threading`
+            return None if get_ident() in self._older_threads else self
+        # a thread that outlives its test: the violation is not one of the test that runs now
+        return guard if guard is self or guard.closed else None
+
+    def check_network(self, event: str, args: tuple[Any, ...]) -> None:
+        """Refuse to reach the network, or a socket file outside of the allowed folders."""
+        lookup = event.startswith("socket.get")
+        address: Any = args[0] if lookup else args[1]
+        if address is None and not lookup:
+            return  # a message over a connection that exists
+        if event == "socket.getaddrinfo" and is_ip_address(os.fsdecode(address or "")):
             return  # an IP address needs no look-up
-        if event in NETWORK:
-            address: Any = (
-                args[0] if isinstance(args[0], (str, bytes)) or len(args) == 1 else args[1]
-            )
-            match address:
-                case (host, port, *_):  # IPv6 has two more fields
-                    detail = f"{host}:{port}"
-                case _:
-                    detail = str(address)
-            self._violate(f"{NETWORK[event]}: {detail}")
-        else:
-            command = next((argument for argument in args if argument), "")
-            self._violate(f"{PROCESSES[event]}: {command}")
+        if not lookup and isinstance(address, (str, bytes, bytearray)):
+            name = os.fsdecode(bytes(address) if isinstance(address, bytearray) else address)
+            if name.startswith("\0"):
+                self._violate(f"connected to the socket {name[1:]!r}")
+            else:
+                self._check_path(name, None, "connected to the socket")
+            return
+        match address:
+            case (host, port, *_):  # IPv6 has two more fields
+                detail = f"{host}:{port}"
+            case _:
+                detail = str(address)
+        self._violate(f"{NETWORK[event]}: {detail}")
+
+    def check_listen(self, original: Callable[..., Any], sock: socket.socket, *args: Any) -> Any:
+        """Refuse to listen on a socket that was not bound: the system then opens any port."""
+        if sock.family != socket.AF_UNIX:
+            self._violate("opened a port: any")
+        return original(sock, *args)
+
+    def check_process(self, event: str, args: tuple[Any, ...]) -> None:
+        """Refuse another process."""
+        command = next((argument for argument in args if argument), "")
+        self._violate(f"{PROCESSES[event]}: {command}")
+
+    def check_spawn(self, original: Callable[..., Any], *args: Any) -> Any:
+        """Refuse a process that Python does not announce."""
+        self._violate(f"{PROCESSES['os.fork']}: {args[0]}")
+        return original(*args)
+
+    def check_native(self, _event: str, args: tuple[Any, ...]) -> None:
+        """Refuse to call the C library directly."""
+        if args[1] in NATIVE_FUNCTIONS:
+            self._violate(f"called {args[1]} with ctypes, which cannot be watched")
 
     def check_open(self, _event: str, args: tuple[Any, ...]) -> None:
         """Refuse to open a file for writing outside of the allowed folders."""
         path, mode, flags = args
         # os.open has flags and no mode
         writes = any(letter in mode for letter in "wax+") if mode else bool(flags & WRITE_FLAGS)
-        if writes and not isinstance(path, int):
-            self._check_path(path, None, "wrote")
+        if writes:
+            self._check_path(path, None, "wrote the file")
 
     def check_change(self, event: str, args: tuple[Any, ...]) -> None:
-        """Refuse to create, move or remove a file outside of the allowed folders."""
+        """Refuse to create, change or remove a file outside of the allowed folders."""
         for position, folder_position in CHANGES[event]:
             folder = None if folder_position is None else args[folder_position]
-            self._check_path(args[position], folder, "changed")
+            path = args[position]
+            if event == "sqlite3.connect":
+                path = _database_file(path)
+            self._check_path(path, folder, "changed the file", follow=event not in ENTRY_CHANGES)
 
-    def _check_path(self, path: Any, folder: int | None, action: str) -> None:
+    def check_special_file(
+        self, original: Callable[..., Any], path: Any, *args: Any, **named: Any
+    ) -> Any:
+        """Refuse to create a pipe or a device outside of the allowed folders."""
+        self._check_path(path, named.get("dir_fd"), "changed the file", follow=False)
+        return original(path, *args, **named)
+
+    def check_attached(self, original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Refuse to attach a file outside of the allowed folders to a database."""
+        connection = original(*args, **named)
+
+        def authorize(action: int, file: str | None, *_: object) -> int:
+            try:  # VACUUM INTO attaches a file, too
+                if action == SQLITE_ATTACH and file is None:
+                    self._violate("attached a database by a parameter, which cannot be checked")
+                elif action == SQLITE_ATTACH:
+                    self._check_path(_database_file(file), None, "changed the file")
+            except IsolationError:
+                return SQLITE_DENY  # SQLite raises its own exception, and the guard keeps this one
+            return SQLITE_OK
+
+        if self._responsible() is self:
+            connection.set_authorizer(authorize)
+        return connection
+
+    def _check_path(
+        self, path: Any, folder: int | None, action: str, *, follow: bool = True
+    ) -> None:
+        if isinstance(path, int):
+            return  # an open file: it was checked when it was opened
         name = os.fsdecode(path)
         if name in SINKS:
             return
-        if folder is None or folder < 0 or Path(name).is_absolute():
-            absolute = str(Path(name).absolute().resolve(strict=False))
-        else:
+        whole = Path(name)
+        if folder is not None and folder >= 0 and not whole.is_absolute():
             try:  # relative to the folder of a file descriptor
-                absolute = str(Path(f"/proc/self/fd/{folder}").readlink() / name)
+                whole = Path(f"/proc/self/fd/{folder}").readlink() / name
             except OSError:
                 return
-        if absolute in SINKS or CACHE in absolute:
+        whole = whole.absolute()
+        absolute = str(whole.resolve() if follow else whole.parent.resolve() / whole.name)
+        if absolute in SINKS or _is_bytecode(absolute):
             return
         if not any(absolute == own or absolute.startswith(own + os.sep) for own in self._allowed):
-            self._violate(f"{action} the file {absolute}")
+            self._violate(f"{action} {absolute}")
 
     def _violate(self, action: str) -> None:
+        guard = self._responsible()
+        if guard is None:
+            return
+        where = call_site()
+        if guard.permitted is not None:
+            guard.permitted.append(f"{action} ({where})")
+            return
         error = IsolationError(
             f"a test that only replays {action}",
-            where=call_site(),
+            where=where,
             hint="write below tmp_path, replay a recording, or change the mark of the test",
         )
-        self.violations.append(error)
+        guard.violations.append(error)
         raise error
+
+
+def _database_file(database: Any) -> Any:
+    """Return the file that SQLite writes for a database; an empty name if it writes none."""
+    name = os.fsdecode(database)
+    if not name.startswith("file:"):
+        return database
+    path, _, query = name.removeprefix("file:").partition("?")
+    options = parse_qs(query.partition("#")[0])
+    if path == ":memory:" or options.get("mode", [""])[-1] in {"memory", "ro"}:
+        return ""
+    path = unquote(path)
+    return "/" + path.removeprefix("//").partition("/")[2] if path.startswith("//") else path
+
+
+def _is_bytecode(path: str) -> bool:
+    """Return whether Python or pytest itself writes this file, for the modules they import."""
+    if CACHE not in Path(path).parts[-2:]:
+        return False
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
+    skipped = (__file__, os.__file__, watch_audit_events.__code__.co_filename)
+    while frame is not None and frame.f_code.co_filename in {*skipped, "<frozen os>"}:
+        frame = frame.f_back
+    file = frame.f_code.co_filename if frame else ""
+    return file.startswith(CACHE_WRITERS[0]) or file.endswith(CACHE_WRITERS[1])
 
 
 # --- Time
@@ -157,6 +334,7 @@ class Stopwatch:
         self.seconds = seconds
         self.spent = 0.0
         self.line = ""
+        self.uncounted = 0.0
         self._file = file
         self._thread = get_ident()
 
@@ -164,6 +342,15 @@ class Stopwatch:
     def over(self) -> bool:
         """True if it took longer than the budget."""
         return self.spent > self.seconds
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Do not count the time of this block."""
+        started = _now()
+        try:
+            yield
+        finally:
+            self.uncounted += _now() - started
 
     def sample(self) -> None:
         """Note the line of the file that the measured thread runs now."""
@@ -187,13 +374,18 @@ def time_budget(seconds: float, file: str) -> Generator[Stopwatch]:
     watch = Stopwatch(seconds, file)
     timer = Timer(seconds, watch.sample)
     timer.daemon = True
-    started, waited = time.perf_counter(), seconds_waiting_for_cpu()
+    started, waited = _now(), seconds_waiting_for_cpu()
     timer.start()
     try:
         yield watch
     finally:
         timer.cancel()
-        watch.spent = time.perf_counter() - started - (seconds_waiting_for_cpu() - waited)
+        watch.spent = _now() - started - (seconds_waiting_for_cpu() - waited) - watch.uncounted
+
+
+def _now() -> float:
+    """Return the monotonic time, also in a test that replaces the functions of `time`."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)  # freezegun and time-machine leave it alone
 
 
 def seconds_waiting_for_cpu() -> float:

@@ -1,27 +1,32 @@
 """No request leaves the machine unless the test allows it.
 
     with block_network(allow=("registry.example:443",)) as guard:
-        ...                     # a connection raises IsolationError with the user's line
+        ...                     # a connection raises ConnectionBlocked with the user's line
     guard.refused               # the same errors, also if the agent swallowed them
 
 The guard applies to the task that opened it: to what it awaits, and to the tasks and threads that
-it starts. It sees Python's own sockets. A library that opens connections in native code (gRPC,
+it starts, also after the block. A proxy on this machine is not this machine: what is sent to it
+leaves. The guard sees Python's own sockets. A library that opens connections in native code (gRPC,
 uvloop, curl) must be answered at its transport.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
+from errno import ECONNREFUSED
+from functools import cache
 from ipaddress import ip_address
 from threading import Lock
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from offbook.determinism.patch import apply_patch
 from offbook.determinism.thread_context import call_origin, propagate_to_threads, thread_variable
-from offbook.errors import IsolationError
+from offbook.errors import ConnectionBlocked
 
 # --- Audit events: Python announces connections, look-ups and opened files before they happen
 
@@ -41,8 +46,11 @@ class AuditHook:
         # replaced, never changed in place: the hook reads it in any thread, without the lock
         self._handlers: dict[str, tuple[AuditHandler, ...]] = {}
 
-    def watch(self, events: Iterable[str], handler: AuditHandler) -> Callable[[], None]:
-        """Call `handler` before each of these events; return a function that stops it."""
+    def watch(self, events: Iterable[str], handler: AuditHandler) -> Callable[[], bool]:
+        """Call `handler` before each of these events; return a function that stops it.
+
+        That function returns False if the handler was removed in another way before.
+        """
         names = frozenset(events)
         with self._lock:
             self._handlers = self._handlers | {
@@ -59,16 +67,19 @@ class AuditHook:
 
                 sys.addaudithook(hook)
 
-        def stop() -> None:
+        def stop() -> bool:
             with self._lock:
                 remaining: dict[str, tuple[AuditHandler, ...]] = {}
+                removed = 0
                 for name, handlers in self._handlers.items():
                     left = list(handlers)
                     if name in names and handler in left:
                         left.remove(handler)  # once: a handler can be added twice
+                        removed += 1
                     if left:
                         remaining[name] = tuple(left)
                 self._handlers = remaining
+                return removed == len(names)
 
         return stop
 
@@ -86,17 +97,36 @@ _current_guard = thread_variable("offbook_border")
 
 
 class NetworkGuard:
-    """The allowed addresses, and the connections that were refused."""
+    """The allowed addresses, and the connections that were refused.
 
-    def __init__(self, allow: tuple[str, ...] = (), outer: NetworkGuard | None = None) -> None:
+    A connection that a thread tries after the end of the block belongs to the block around it;
+    after the end of that one, `on_late` is called.
+    """
+
+    def __init__(
+        self,
+        allow: tuple[str, ...] = (),
+        outer: NetworkGuard | None = None,
+        on_late: Callable[[ConnectionBlocked], None] | None = None,
+    ) -> None:
         self._allow = {_split_address(address) for address in allow}
+        self._proxy_ports = _local_proxy_ports()
         self._outer = outer
-        self.refused: list[IsolationError] = []
+        self._on_late = on_late
+        self.open = True
+        self.refused: list[ConnectionBlocked] = []
 
     def allows(self, host: str, port: int | None) -> bool:
         """Return whether an address is allowed here and in all guards around this one."""
         named = any(h == host and (port is None or p in {None, port}) for h, p in self._allow)
-        return named and (self._outer is None or self._outer.allows(host, port))
+        # The guard around a whole test leaves it to the runs in the test what they allow.
+        outer = None if self._outer is None or self._outer.is_of_test else self._outer
+        return named and (outer is None or outer.allows(host, port))
+
+    @property
+    def is_of_test(self) -> bool:
+        """True for the guard around a whole test."""
+        return self._on_late is not None
 
     def add_addresses(self, host: str, port: int | None, addresses: Iterable[str]) -> None:
         """Allow the IP addresses of an allowed host: a connection has only these."""
@@ -106,17 +136,33 @@ class NetworkGuard:
                 self._outer.add_addresses(host, port, addresses)
 
     def check(self, host: str, port: int | None, action: str) -> None:
-        """Raise IsolationError unless the address is this machine or allowed."""
-        if is_this_machine(host) or self.allows(host, port):
+        """Raise ConnectionBlocked unless the address is this machine or allowed."""
+        local = is_this_machine(host)
+        if (local and port not in self._proxy_ports) or self.allows(host, port):
             return
         address = host if port is None else f"{host}:{port}"
-        error = IsolationError(
-            f"{action} {address}, which is not this machine",
+        error = ConnectionBlocked(
+            f"{action} the proxy {address}, and through it another machine"
+            if local
+            else f"{action} {address}, which is not this machine",
             where=call_origin(),
-            hint=f"let the source answer it, or allow it: allow=({address!r},)",
+            hint=f"allow it in the settings of pytest: offbook_allow = {address}"
+            if self.is_of_test
+            else f"let the source answer it, or allow it: allow=({address!r},); a client that "
+            "opens its own sockets is answered by drive(…, serve=True)",
         )
-        self.refused.append(error)
+        error.errno = ECONNREFUSED
+        self.note(error)
         raise error
+
+    def note(self, error: ConnectionBlocked) -> None:
+        """Keep a refusal here, or where it belongs after the end of the block."""
+        if self.open or (self._outer is None and self._on_late is None):
+            self.refused.append(error)
+        elif self._outer is not None:
+            self._outer.note(error)
+        elif self._on_late is not None:
+            self._on_late(error)
 
 
 def _split_address(address: str) -> tuple[str, int | None]:
@@ -127,16 +173,38 @@ def _split_address(address: str) -> tuple[str, int | None]:
     return host.strip("[]"), int(port)
 
 
+def _local_proxy_ports() -> set[int]:
+    """Return the ports of this machine that lead elsewhere, by the environment."""
+    ports: set[int] = set()
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        for value in (os.environ.get(name), os.environ.get(name.lower())):
+            if value:
+                parts = urlsplit(value if "//" in value else f"//{value}")
+                if is_this_machine(parts.hostname or "") and parts.port:
+                    ports.add(parts.port)
+    return ports
+
+
+@cache
+def _watch_connections() -> None:
+    """Watch from the first block to the end of the process: threads outlive their block."""
+    watch_audit_events(LOOKUPS, _on_lookup)
+    watch_audit_events(SENDINGS, _on_send)
+
+
 @contextmanager
-def block_network(*, allow: tuple[str, ...] = ()) -> Generator[NetworkGuard]:
+def block_network(
+    *, allow: tuple[str, ...] = (), on_late: Callable[[ConnectionBlocked], None] | None = None
+) -> Generator[NetworkGuard]:
     """Refuse every connection from this block to another machine, except to `allow`ed addresses.
 
-    An address is a host, or a host and a port: `"example.org"`, `"example.org:443"`.
+    An address is a host, or a host and a port: `"example.org"`, `"example.org:443"`. With
+    `on_late` it is the guard around a whole test.
     """
-    guard = NetworkGuard(allow, _current_guard.get())
+    guard = NetworkGuard(allow, _current_guard.get(), on_late)
+    _watch_connections()
     with ExitStack() as stack:
-        stack.callback(watch_audit_events(LOOKUPS, _on_lookup))
-        stack.callback(watch_audit_events(SENDINGS, _on_send))
+        stack.callback(setattr, guard, "open", False)
         for name in ("connect", "connect_ex", "sendto"):
             # Python looks up the host of an address before it announces the connection
             stack.callback(apply_patch(socket.socket, name, _check_before))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from offbook.exchange.injected_text import find_prompt
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -70,8 +71,13 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def first_prompt(self) -> str:
-        """The text of the first user message."""
-        return next((m.text for m in self.messages if m.role == "user"), "")
+        """The text of the first user message, without what the client injected."""
+        return find_prompt(self.messages)
+
+    @property
+    def latest_prompt(self) -> str:
+        """The text of the latest user message, without what the client injected."""
+        return find_prompt(reversed(self.messages))
 
     @property
     def tool_names(self) -> tuple[str, ...]:

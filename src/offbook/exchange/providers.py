@@ -78,7 +78,15 @@ API_KEY = "offbook"
 
 # Settings that stop clients from contacting other hosts: telemetry, price lists, update checks.
 QUIET_ENV = {
+    "AGNO_TELEMETRY": "false",
+    "ANONYMIZED_TELEMETRY": "False",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "1",
+    "HAYSTACK_TELEMETRY_ENABLED": "False",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "LANGCHAIN_TRACING_V2": "false",
+    "LANGSMITH_TRACING": "false",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "NO_PROXY": "127.0.0.1,localhost",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",

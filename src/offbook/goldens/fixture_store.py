@@ -67,12 +67,14 @@ class MatchRule(
     - `match`: `exact` allows these events only; `prefix` allows more events after them; `subset`
       allows more events between them and more fields in them.
     - `filter` selects the events to compare; `unsubscribe_after_step` ends the selection.
+    - `volatile` are fields of which only the type is compared: `id`, or `order.id`.
     """
 
     match: MatchMode = "exact"
     filter: str | list[str] = "*"
     unsubscribe_after_step: int | None = None
     note: str = ""
+    volatile: list[str] = []
 
 
 class Sidecar(
@@ -84,7 +86,9 @@ class Sidecar(
 
     def rule(self, scenario: str) -> MatchRule:
         """Return the rule of one scenario of the file."""
-        default = MatchRule(self.match, self.filter, self.unsubscribe_after_step, self.note)
+        default = MatchRule(
+            self.match, self.filter, self.unsubscribe_after_step, self.note, self.volatile
+        )
         return self.scenarios.get(scenario, default)
 
 
@@ -169,7 +173,7 @@ def read_scenarios(path: Path) -> list[GoldenScenario]:
             "empty fixture file",
             path=path,
             line=1,
-            hint=f"record it: offbook golden record {path.parent.name} {path.stem}",
+            hint=f"record it: offbook golden record {path.parent.name}/{path.stem}",
         )
     for name in sidecar.scenarios:
         if name not in line_of:
@@ -223,9 +227,7 @@ class FixtureStore:
         """Return the path of a fixture file, whether it exists or not."""
         for part in (component, name):
             if not part or part != os.path.basename(part) or part.startswith("."):  # noqa: PTH119 - Path drops a trailing separator
-                raise UsageError(
-                    f"invalid fixture name {part!r}", hint="write COMPONENT NAME, or COMPONENT/NAME"
-                )
+                raise UsageError(f"invalid fixture name {part!r}", hint="write COMPONENT/NAME")
         return self.root / kind / component / f"{name}.jsonl"
 
     def paths(self, kind: FixtureKind = "golden", component: str = "") -> list[Path]:
@@ -260,10 +262,17 @@ class FixtureStore:
             if not path.with_name(f"{path.name.removesuffix(SIDECAR)}.jsonl").is_file()
         ]
 
+    def misplaced(self) -> list[Path]:
+        """Return the golden files that are not in the folder of a component, so never replayed."""
+        folder = self.root / "golden"
+        files = sorted(folder.rglob("*.jsonl"))
+        return [path for path in files if path.parent.parent != folder]
+
     def digest(self) -> str:
         """Return a hash of all golden files, to detect a test run that changes one."""
         digest = sha256()
-        for path in sorted((self.root / "golden").glob("*/*")):
-            # the name too: a renamed file is a change
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        for path in sorted((self.root / "golden").rglob("*")):
+            if path.is_file():
+                # the name too: a renamed file is a change
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from offbook.errors import RunError, UsageError
+from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.files import write_atomic
 from offbook.goldens.fixture_store import (
     FixtureStore,
@@ -25,7 +25,7 @@ from offbook.goldens.fixture_store import (
     sidecar_path,
     write_fixture,
 )
-from offbook.goldens.golden_replay import canonical_json, replay_all
+from offbook.goldens.golden_replay import VOLATILE_MARKS, canonical_json, replay_all
 from offbook.goldens.live_scripts import play_scenario
 from offbook.secrets import hide_secrets, is_secret_name
 
@@ -62,7 +62,7 @@ async def record(
             # a test that records its own expectation can never fail
             raise UsageError(
                 f"cannot record in a test run ({variable} is set)",
-                hint="record from a shell: offbook golden record COMPONENT NAME",
+                hint="record from a shell: offbook golden record COMPONENT/NAME",
             )
     path = store.fixture_path("scratch", component, name)
     definition = registry.scenario(component, name)
@@ -72,11 +72,20 @@ async def record(
     steps, observation = await play_scenario(registry.find(component), definition)
     if not steps:
         raise UsageError(f"the scenario {name!r} has no steps to record")
-    # a state may contain objects that JSON cannot represent
-    state = msgspec.to_builtins(observation.state, enc_hook=repr)
+    # a volatile field is a string now; a name that no field has is a mistake
+    paths = (path for path, _ in _strings([*observation], "$"))
+    fields = {re.sub(r"\[\d+\]", "", path) for path in paths}
+    for field in definition.rule.volatile:
+        if not any(path.endswith(f".{field}") for path in fields):
+            known = {path.rpartition(".")[2] for path in fields}
+            raise UsageError(
+                f"the volatile field {field!r} is in no event and not in the state",
+                where=str(registry.script_path(component)),
+                hint=did_you_mean(field, known),
+            )
     # null means "not compared" in a fixture, so it is not recorded
     expect = {"events": observation.events}
-    expect |= {key: value for key, value in state.items() if value is not None}
+    expect |= {key: value for key, value in observation.state.items() if value is not None}
     now = datetime.fromtimestamp(clock.millis() / 1000, UTC)
     metadata = {
         "recordedAt": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -87,6 +96,9 @@ async def record(
     # the hash reveals later edits: see find_problems
     metadata = {**metadata, "provenance": provenance_digest(fixture, definition.rule)}
     fixture = msgspec.structs.replace(fixture, metadata=metadata)
+    ignore = store.root / "scratch" / ".gitignore"
+    if not ignore.exists():
+        write_atomic(ignore, "*\n")
     return GoldenRecording(fixture, write_fixture(path, fixture, definition.rule))
 
 
@@ -108,6 +120,9 @@ def find_problems(store: FixtureStore, path: Path) -> Iterator[Problem]:
         # one of several scenarios of a file may add to the name: open-drawer, open-drawer-2
         if name != stem and (len(scenarios) == 1 or not name.startswith(f"{stem}-")):
             yield Problem(path, line, f"the scenario is named {name!r}, but the file {stem!r}")
+        recorded = fixture.metadata.get("component", path.parent.name)
+        if recorded != path.parent.name:
+            yield Problem(path, line, f"recorded from the component {recorded!r}")
         copy = others.get(_content(fixture))
         if copy is not None:
             yield Problem(path, line, f"duplicate of {copy.name} ({copy.location})")
@@ -118,6 +133,8 @@ def find_problems(store: FixtureStore, path: Path) -> Iterator[Problem]:
         elif fixture.metadata["provenance"] != provenance_digest(fixture, scenario.rule):
             yield Problem(path, line, "edited after it was recorded")
         for field, text in _strings(msgspec.to_builtins(fixture), "$"):
+            if text in VOLATILE_MARKS:
+                continue  # the type of a value, not the value
             # the name of a field is enough: a password may look like any word
             if is_secret_name(field.rpartition(".")[2]) or hide_secrets(text) != text:
                 yield Problem(path, line, f"contains a secret at {field}")
@@ -153,9 +170,16 @@ async def promote(
     replays = await replay_all(read_scenarios(scratch), find_component)
     problems += [replay.render() for replay in replays if not replay.ok]
     if problems:
+        hint = f"record it again: offbook golden record {name}"
+        differences = [each for replay in replays for each in replay.differences]
+        paths = [each.partition(": expected ")[0] for each in differences if ": expected " in each]
+        fields = sorted({path.rpartition(".")[2] for path in paths if not path.endswith("]")})
+        if fields:
+            listed = ", ".join(f'"{field}"' for field in fields)
+            hint += f"; if a value changes with every run: @scenario(volatile=[{listed}])"
         raise RunError(
             f"cannot promote {name}:\n" + "\n".join(f"  {problem}" for problem in problems),
-            hint=f"record it again: offbook golden record {name.replace('/', ' ')}",
+            hint=hint,
         )
     # the same content is the same recording, which needs no --replace
     if golden.is_file() and not replace and golden.read_bytes() != scratch.read_bytes():

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 import msgspec
 
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.goldens.components import Component, bind_step
-from offbook.goldens.session_hub import SessionHub, event_envelope
+from offbook.goldens.session_hub import SessionHub, event_data
+from offbook.trace.hub import check_name_filter, name_matches
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from offbook.goldens.fixture_store import GoldenScenario, MatchMode, MatchRule
     from offbook.trace.events import Event
+    from offbook.trace.hub import NameFilter
 
     FindComponent = Callable[[str], type[Component]]
 
@@ -48,18 +50,53 @@ class GoldenReplay(NamedTuple):
         return "\n  ".join(lines)
 
 
+class _RecordedHub(SessionHub):
+    """A hub that keeps the events of a scenario, each as it was when it was emitted.
+
+    Not a listener: a component may change the data of an event before the event is delivered.
+    """
+
+    def __init__(self, session_id: str, names: NameFilter) -> None:
+        # timestamps and durations are the same in every run
+        super().__init__(FrozenClock(), session_id=session_id)
+        check_name_filter(names)
+        self._names = names
+        self.recording = True
+        self.recorded: list[JsonObject] = []
+
+    def emit(
+        self,
+        event: str,
+        data: dict[str, Any] | None = None,
+        *,
+        parent: str = "",
+        context: dict[str, Any] | None = None,
+    ) -> Event:
+        if self.recording and name_matches(event, self._names):
+            # id and timestamp differ between runs, so fixtures do not contain them
+            kept = {
+                "event": event_data(event, data or {}),
+                "context": {**self.current(), **(context or {})},
+            }
+            try:
+                self.recorded.append(msgspec.to_builtins(kept))
+            except TypeError as error:
+                raise RunError(
+                    f"JSON cannot represent the event {event!r}: {error}",
+                    hint="emit text, numbers, lists and dicts",
+                ) from error
+        return super().emit(event, data, parent=parent, context=context)
+
+
 class ScenarioPlayer:
     """A new component on its own hub, with a frozen clock, that runs one scenario."""
 
     def __init__(
         self, component_class: type[Component], session_id: str, scenario: str, rule: MatchRule
     ) -> None:
-        # timestamps and durations are the same in every run
-        self.hub = SessionHub(FrozenClock(), session_id=session_id)
+        self.hub = _RecordedHub(session_id, rule.filter)
         self.component = component_class(self.hub, scenario)
         self._rule = rule
-        self._events: list[Event] = []
-        self._unsubscribe = self.hub.subscribe(self._events.append, rule.filter)
         self._finished_steps = 0
         self._running_steps: list[str] = []
 
@@ -82,7 +119,7 @@ class ScenarioPlayer:
         self._running_steps.remove(method)
         self._finished_steps += 1
         if self._finished_steps == self._rule.unsubscribe_after_step:
-            self._unsubscribe()
+            self.hub.recording = False
 
     async def play(self, run_steps: Callable[[], Awaitable[object]]) -> Observation:
         """Open the component, run the steps, observe it, and close it in any case."""
@@ -97,15 +134,12 @@ class ScenarioPlayer:
             # asynchronous listeners may still emit, and an error of a listener fails the scenario
             await self.hub.idle()
             self.hub.raise_errors()
-            events: list[JsonObject] = []
-            for event in self._events:
-                envelope = event_envelope(event)
-                if not envelope["id"] or envelope["timestamp"].tzinfo is None:
-                    raise RunError(f"the envelope of {event.event} has no id or no timestamp")
-                # id and timestamp differ between runs, so fixtures do not contain them
-                data = {"event": envelope["event"], "context": envelope["context"]}
-                events.append(msgspec.to_builtins(data))
-            return Observation(events, self.component.observe())
+            # a copy, since close() may change it; it may contain objects that JSON cannot represent
+            state = msgspec.to_builtins(self.component.observe(), enc_hook=repr)
+            return Observation(
+                mask_volatile(self.hub.recorded, self._rule.volatile),
+                mask_volatile(state, self._rule.volatile),
+            )
         finally:
             await self.component.close()
             self.hub.close()
@@ -163,10 +197,33 @@ def diff_scenario(scenario: GoldenScenario, observation: Observation) -> list[st
             hint = did_you_mean(key, {*observation.state, "events"})
             differences.append(f"the component does not report {key!r}: {hint}")
         else:
-            # converted as in a recording
-            actual = msgspec.to_builtins(observation.state[key], enc_hook=repr)
+            actual = observation.state[key]
             differences += [f"{key}{difference}" for difference in diff_values(value, actual)]
     return differences
+
+
+JSON_TYPES = {
+    bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object",
+    type(None): "null",
+}  # fmt: skip
+VOLATILE_MARKS = {f"[{name}]" for name in JSON_TYPES.values()}
+
+
+def mask_volatile(value: Any, names: list[str], path: str = "") -> Any:
+    """Return a JSON value with the type of each volatile field in place of its value.
+
+    A field is named by the end of its path: `id`, or `order.id`.
+    """
+    if any(f".{path}".endswith(f".{name}") for name in names):
+        return f"[{JSON_TYPES[type(value)]}]"
+    if _is_object(value):
+        return {
+            key: mask_volatile(inner, names, f"{path}.{key}" if path else key)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [mask_volatile(inner, names, path) for inner in cast("list[Any]", value)]
+    return value
 
 
 def compare_events(

@@ -3,47 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections import Counter
 from datetime import UTC, datetime
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from offbook.cli_options import json_option, print_json
 from offbook.determinism.clock import SystemClock
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import write_atomic
 from offbook.goldens.fixture_store import read_scenarios
 from offbook.goldens.golden_recording import find_problems, promote, record
 from offbook.goldens.golden_replay import replay_all
-from offbook.goldens.project import Project, check_live, find_root
+from offbook.goldens.project import Project, check_live
+from offbook.goldens.pytest_settings import find_pytest_settings
 from offbook.goldens.spec_file import write_template
 from offbook.goldens.spec_validation import (
+    SpecResult,
     SpecResults,
     check_completeness,
     check_replay,
     check_static,
+    list_unchecked,
     render_table,
     tabulate,
 )
 
 if TYPE_CHECKING:
     from offbook.goldens.fixture_store import FixtureKind
+    from offbook.goldens.live_scripts import ScenarioDef
 
 KINDS: tuple[FixtureKind, ...] = ("golden", "scratch")
 
 GOLDEN_EXAMPLE = """\b
 Example:
-  offbook golden record hub subscribe-basic
-  offbook golden diff hub/subscribe-basic
-  offbook golden promote hub/subscribe-basic
+  offbook golden update hub/subscribe-basic
+  offbook golden update --all
   offbook golden check
 
 Goldens are the files fixtures/golden/COMPONENT/NAME.jsonl. Recordings are written to
 fixtures/scratch until they are promoted. Scenarios are functions in scripts/live/COMPONENT_live.py.
+"""
+
+UPDATE_EXAMPLE = """\b
+Example:
+  offbook golden update till/open-drawer
+  offbook golden update till
+  offbook golden update --all --yes
+
+\b
+Exit codes:
+  0  every golden is updated or unchanged
+  1  a golden is not: its scenario failed or was skipped, or the answer was no
+  2  wrong usage
 """
 
 LIVE_EXAMPLE = """\b
@@ -71,29 +89,122 @@ Specs are the files tests/specs/COMPONENT.test-spec.md.
 @click.option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="The project's folder; default: the one around the current folder.",
+    help="The project's folder; default: the root folder of pytest.",
 )
 @click.pass_context
 def golden(context: click.Context, root: Path | None) -> None:
     """Record, review and check golden fixtures and test specs."""
     # like git: commands work in every folder of the project
-    context.obj = Project((root or find_root(Path.cwd())).resolve())
+    settings = find_pytest_settings((root or Path.cwd()).resolve())
+    # a live script imports the project as its tests do
+    sys.path[:0] = map(str, settings.pythonpath)
+    context.obj = Project(root.resolve() if root else settings.root)
 
 
 @golden.command("record")
-@click.argument("component")
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True)
 @click.pass_obj
-def record_command(project: Project, component: str, name: str) -> None:
-    """Run a scenario for real and write its result to scratch."""
-    work = record(project.fixtures, project.registry, component, name, SystemClock())
-    recording = asyncio.run(work)
-    steps, events = len(recording.fixture.steps), len(recording.fixture.expect["events"])
-    click.echo(f"recorded {component}/{name}: {steps} steps, {events} events")
-    for path in recording.written:
-        click.echo(f"  {project.relative(path)}")
-    click.echo(f"review:  offbook golden show {component}/{name} --scratch")
-    click.echo(f"promote: offbook golden promote {component}/{name}")
+def record_command(project: Project, names: tuple[str, ...]) -> None:
+    """Run scenarios, COMPONENT/NAME, for real and write the results to scratch."""
+    for name in names:
+        component, slash, scenario = name.partition("/")
+        if not slash:
+            raise UsageError(
+                f"invalid fixture name {name!r}",
+                hint=f"write COMPONENT/NAME: offbook golden record {'/'.join(names[:2])}",
+            )
+        work = record(project.fixtures, project.registry, component, scenario, SystemClock())
+        recording = asyncio.run(work)
+        steps, events = len(recording.fixture.steps), len(recording.fixture.expect["events"])
+        click.echo(f"recorded {name}: {steps} steps, {events} events")
+        for path in recording.written:
+            click.echo(f"  {project.relative(path)}")
+        click.echo(f"review:  offbook golden show {name} --scratch")
+        click.echo(f"promote: offbook golden promote {name}")
+
+
+@golden.command("update", epilog=UPDATE_EXAMPLE)
+@click.argument("names", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Update all scenarios of all live scripts.")
+@click.option("--yes", is_flag=True, help="Promote without asking.")
+@click.pass_obj
+def update_command(project: Project, names: tuple[str, ...], *, every: bool, yes: bool) -> int:
+    """Record scenarios, show the changes, ask, and make the recordings golden.
+
+    NAMES are COMPONENT/NAME, or COMPONENT for all of its scenarios.
+    """
+    if every == bool(names):
+        raise UsageError("give names, or --all", hint="offbook golden update COMPONENT/NAME")
+    registry = project.registry
+    scenarios: list[tuple[str, ScenarioDef]] = []
+    for name in names or registry.script_names():
+        component, slash, scenario = name.partition("/")
+        found = registry.scenarios(component).values()
+        scenarios += [
+            (component, each)
+            for each in ([registry.scenario(component, scenario)] if slash else found)
+        ]
+    counts: Counter[str] = Counter()
+    for component, definition in scenarios:
+        name = f"{component}/{definition.name}"
+        try:
+            state = _update(project, component, definition, yes=yes)
+        except OffbookError as error:
+            state = "failed"
+            click.echo(f"{name}: {error}", err=True)
+        except Exception as error:  # noqa: BLE001 - the real component may raise anything
+            state = "failed"
+            click.echo(f"{name}: raised {type(error).__name__}: {error}", err=True)
+        counts[state] += 1
+    click.echo(", ".join(f"{count} {state}" for state, count in counts.items()) or "no scenarios")
+    return int(not counts or not {*counts} <= {"updated", "unchanged"})
+
+
+def _update(project: Project, component: str, definition: ScenarioDef, *, yes: bool) -> str:
+    """Record and promote one scenario, and return the state of its golden."""
+    store, registry = project.fixtures, project.registry
+    name = f"{component}/{definition.name}"
+    missing = definition.missing_variables(os.environ)
+    if missing:
+        click.echo(f"{name}: skipped, {', '.join(missing)} is not set")
+        return "skipped"
+    recording = asyncio.run(record(store, registry, component, definition.name, SystemClock()))
+    golden = store.fixture_path("golden", component, definition.name)
+    changes = _diff(project, golden, recording.written[0])
+    if not changes:
+        for path in recording.written:
+            path.unlink()
+        click.echo(f"{name}: unchanged")
+        return "unchanged"
+    click.echo("\n".join(changes))
+    try:
+        agreed = yes or click.confirm(f"make this the golden {name}?")
+    except click.Abort:  # no terminal to ask in
+        click.echo()
+        agreed = False
+    if not agreed:
+        click.echo(f"{name}: not updated; to do it: offbook golden promote {name} --replace")
+        return "not updated"
+    for path in asyncio.run(promote(store, name, registry.find, replace=True)):
+        click.echo(f"promoted: {project.relative(path)}")
+    return "updated"
+
+
+def _diff(project: Project, golden: Path, scratch: Path) -> list[str]:
+    """Return the differences between two fixtures, except for the time and hash of recordings."""
+
+    def lines(path: Path) -> list[str]:
+        lines: list[str] = []
+        for scenario in read_scenarios(path) if path.is_file() else ():
+            shown: dict[str, Any] = msgspec.to_builtins(scenario.fixture)
+            shown["description"] = shown.pop("metadata", {}).get("description", "")
+            shown |= {"rule": rule} if (rule := msgspec.to_builtins(scenario.rule)) else {}
+            text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
+            lines += text.splitlines()
+        return lines
+
+    old, new = project.relative(golden), project.relative(scratch)
+    return list(unified_diff(lines(golden), lines(scratch), old, new, lineterm=""))
 
 
 @golden.command("list")
@@ -143,10 +254,8 @@ def show_command(project: Project, name: str, *, scratch: bool) -> None:
 @click.pass_obj
 def diff_command(project: Project, name: str) -> int:
     """Compare a scratch fixture with the golden of the same name; exit 1 if they differ."""
-    paths = [project.fixtures.find(kind, name) for kind in KINDS]
-    before, after = (_indented(path).splitlines() for path in paths)
-    old, new = (project.relative(path) for path in paths)
-    lines = list(unified_diff(before, after, old, new, lineterm=""))
+    golden, scratch = (project.fixtures.find(kind, name) for kind in KINDS)
+    lines = _diff(project, golden, scratch)
     click.echo("\n".join(lines) if lines else f"{name}: no difference")
     return int(bool(lines))  # like diff(1)
 
@@ -207,8 +316,16 @@ def live_command(project: Project, components: tuple[str, ...]) -> int:
     results = [
         result for name in components or known for result in asyncio.run(check_live(project, name))
     ]
+    stored = SpecResults.read(project.root)
     for result in results:
         click.echo(result.render())
+        component, _, name = result.name.partition("/")
+        script = project.relative(project.registry.script_path(component))
+        stored.add(script, name, SpecResult(result.state))
+    try:
+        stored.write()
+    except OSError as error:
+        click.echo(f"the results are not stored: {error}", err=True)
     counts = Counter(result.state for result in results)
     click.echo(", ".join(f"{counts[state]} {state}" for state in ("passed", "failed", "skipped")))
     # skipped scenarios are not a success: without credentials the command would always pass
@@ -256,6 +373,8 @@ def check_specs_command(project: Project, *, ran: bool) -> int:
         problems += check_completeness(project, results)
     for problem in problems:
         click.echo(str(problem).replace(f"{project.root}/", ""))
+    for text in list_unchecked(project, results) if ran else ():
+        click.echo(f"not checked: {text}")
     requirements = len(tabulate(project, results))
     click.echo(f"{len(paths)} specs, {requirements} requirements, {len(problems)} problems")
     return int(bool(problems))

@@ -64,19 +64,22 @@ def scenario(
     match: MatchMode = "exact",
     filter: str | list[str] = "*",  # noqa: A002 - the key's name in sidecars
     unsubscribe_after_step: int | None = None,
+    volatile: Sequence[str] = (),
     needs: Sequence[str] = (),
     timeout: float = 30.0,
 ) -> Callable[[F], F]:
     """Make a function a scenario. Its default name is the function's, with `-` for `_`.
 
-    `needs` are the environment variables without which it cannot run.
+    `volatile` are the fields of events and of the state whose value changes with every run: only
+    their type is recorded and compared. `needs` are the environment variables without which it
+    cannot run.
     """
 
     def mark(function: F) -> F:
         definition = ScenarioDef(
             name or function.__name__.replace("_", "-"),
             function,
-            MatchRule(match, filter, unsubscribe_after_step),
+            MatchRule(match, filter, unsubscribe_after_step, volatile=list(volatile)),
             (function.__doc__ or "").partition("\n")[0],
             tuple(needs),
             timeout,
@@ -148,8 +151,9 @@ class ComponentRegistry:
     A name may also be an import path: `shop.testing:Till`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
         self._folder = folder
+        self._root = root
         self._modules: dict[str, ModuleType] = {}
 
     def script_names(self) -> list[str]:
@@ -218,6 +222,10 @@ class ComponentRegistry:
                 where=str(path),
                 hint=f"write it with @scenario; {did_you_mean(component, self.script_names())}",
             )
+        # the script can import the project, under pytest and in commands; last, so that it hides
+        # no installed package
+        if self._root is not None and str(self._root) not in sys.path:
+            sys.path.append(str(self._root))
         module = module_from_spec(spec)
         # annotations and pickles of the script are resolved through sys.modules
         sys.modules[module.__name__] = module

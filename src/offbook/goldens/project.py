@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from offbook.errors import CheckFailed, OffbookError
+from offbook.errors import CheckFailed, OffbookError, UsageError
 from offbook.goldens.fixture_store import FixtureStore, GoldenScenario, read_scenarios
 from offbook.goldens.golden_replay import (
     GoldenReplay,
     canonical_json,
     diff_scenario,
+    mask_volatile,
     replay_all,
 )
 from offbook.goldens.live_scripts import ComponentRegistry, ScenarioDef, play_scenario
@@ -21,6 +23,7 @@ from offbook.runs.sync_bridge import in_event_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 FIXTURES, SPECS, LIVE_SCRIPTS = "fixtures", "tests/specs", "scripts/live"
@@ -33,7 +36,7 @@ class Project:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.fixtures = FixtureStore(root / FIXTURES)
-        self.registry = ComponentRegistry(root / LIVE_SCRIPTS)
+        self.registry = ComponentRegistry(root / LIVE_SCRIPTS, root)
 
     def spec_paths(self) -> list[Path]:
         """Return the sorted test specs."""
@@ -51,30 +54,28 @@ class Project:
         )
 
 
-def find_root(start: Path) -> Path:
-    """Return the root of the project around a folder.
-
-    It is the nearest folder with fixtures, specs, a pyproject.toml or a .git, else `start`.
-    """
-    # the nearest folder wins: a package of a monorepo has its own fixtures
-    for folder in (start, *start.parents):
-        if (folder / FIXTURES).is_dir() or (folder / SPECS).is_dir():
-            return folder
-        if (folder / "pyproject.toml").is_file() or (folder / ".git").exists():
-            return folder
-    return start
-
-
 class Goldens:
     """The pytest fixture `goldens`: `goldens.replay("till/open-drawer")`."""
 
-    def __init__(self, project: Project, on_replay: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        project: Project,
+        on_replay: Callable[[str], None],
+        untimed: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._project = project
         self._on_replay = on_replay
+        self._untimed = untimed
+        # kept, because a test may catch them
+        self.failures: list[CheckFailed] = []
 
     def replay(self, name: str) -> list[GoldenReplay]:
         """Replay all scenarios of the golden `component/name`; raise CheckFailed if one differs."""
         scenarios = read_scenarios(self._project.fixtures.find("golden", name))
+        # the first import of a live script is not the time of the test
+        with self._untimed(), suppress(UsageError):
+            for scenario in scenarios:
+                self._project.registry.find(scenario.component)
 
         def run() -> list[GoldenReplay]:
             return asyncio.run(replay_all(scenarios, self._project.registry.find))
@@ -89,7 +90,9 @@ class Goldens:
         self._on_replay(name)
         differing = [replay.render() for replay in replays if not replay.ok]
         if differing:
-            raise CheckFailed("\n".join(differing), hint=f"offbook golden show {name}")
+            hint = f"offbook golden show {name}"
+            self.failures.append(CheckFailed("\n".join(differing), hint=hint))
+            raise self.failures[-1]
         return replays
 
 
@@ -142,7 +145,7 @@ async def _check_scenario(
     if missing:
         return LiveResult(name, "skipped", [f"{', '.join(missing)} is not set"])
     if golden is None:
-        command = f"offbook golden record {component} {definition.name}"
+        command = f"offbook golden update {name}"
         return LiveResult(name, "failed", [f"no golden to compare with; record it: {command}"])
     try:
         steps, observation = await play_scenario(project.registry.find(component), definition)
@@ -152,7 +155,9 @@ async def _check_scenario(
         return LiveResult(name, "failed", [f"raised {type(error).__name__}: {error}"])
     reasons = diff_scenario(golden, observation)
     # replays use the steps and the rule of the golden, so these must be those of the script
-    if canonical_json(steps) != canonical_json(golden.fixture.steps):
+    volatile = definition.rule.volatile
+    played, recorded = (mask_volatile(each, volatile) for each in (steps, golden.fixture.steps))
+    if canonical_json(played) != canonical_json(recorded):
         reasons.append(f"{golden.location}: the golden has other steps than the scenario")
     if definition.rule != golden.rule:
         reasons.append(f"{golden.location}: the golden has another match rule than the scenario")

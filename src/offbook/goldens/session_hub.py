@@ -181,7 +181,17 @@ def event_envelope(event: Event) -> dict[str, Any]:
         "id": event.id or f"event-{event.seq}",
         "timestamp": datetime.fromtimestamp(event.ts / 1000, UTC),
         "context": dict(event.context),
-        "event": {"type": event.event, **event.data},
+        "event": event_data(event.event, event.data),
+    }
+
+
+def event_data(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name and the data of an event as one object, as the hub's protocol has it.
+
+    `type` is the name. A key `type` of the data is called `data.type`.
+    """
+    return {"type": name} | {
+        ("data.type" if key == "type" else key): value for key, value in data.items()
     }
 
 

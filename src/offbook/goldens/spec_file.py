@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from offbook.errors import did_you_mean
+from offbook.errors import FormatError, did_you_mean
 from offbook.files import read_text
 from offbook.goldens.fixture_store import Problem
 
@@ -109,7 +109,11 @@ class Spec(msgspec.Struct):
 
 def read_spec(path: Path) -> Spec:
     """Parse a spec and check its form. Problems are collected, not raised."""
-    spec = _SpecParser(path).parse(read_text(path))
+    try:
+        text = read_text(path)
+    except FormatError as error:
+        return Spec(path, problems=[Problem(path, 1, error.what, error.hint)])
+    spec = _SpecParser(path).parse(text)
     spec.problems.extend(_check_form(spec))
     return spec
 
@@ -245,7 +249,7 @@ Describe {title} in two sentences.
 
 **Fixture Recording**:
 ```bash
-offbook golden record {component} first-behaviour
+offbook golden record {component}/first-behaviour
 ```
 
 ---

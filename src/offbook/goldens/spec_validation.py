@@ -92,6 +92,14 @@ class SpecResults:
             if name.partition("[")[0].rpartition("::")[2] == test
         }
 
+    def live_outcomes(self, script: str) -> list[str]:
+        """Return the outcomes of the scenarios of a live script that ran, if it did not change."""
+        results = self._files.get(script)
+        if results is None or results.digest != self._digest(script):
+            return []
+        outcomes = [result.outcome for result in results.tests.values()]
+        return [outcome for outcome in outcomes if outcome != "skipped"]
+
     def replayed_goldens(self) -> set[str]:
         """Return the goldens that a passing test replayed."""
         return {
@@ -145,6 +153,9 @@ def check_static(project: Project) -> Iterator[Problem]:
             yield from find_problems(project.fixtures, path)
         except OffbookError as error:  # the problems of other files are reported as well
             yield Problem(path, 1, str(error))
+    for path in project.fixtures.misplaced():
+        hint = "move it to fixtures/golden/COMPONENT/NAME.jsonl"
+        yield Problem(path, 1, "no test can replay this golden", hint)
     for path in project.fixtures.orphan_sidecars():
         yield Problem(path, 1, "the fixture of this sidecar does not exist")
     components = {path.parent.name for path in goldens} | set(project.registry.script_names())
@@ -167,6 +178,10 @@ def _check_requirement(project: Project, spec: Spec, requirement: Requirement) -
             known = [project.relative(path) for path in project.fixtures.paths()]
             hint = did_you_mean(fixture, known)
             yield Problem(spec.path, line, f"{requirement.id}: missing fixture {fixture}", hint)
+        component = (project.root / fixture).parent.name
+        if component != spec.component:
+            what = f"{requirement.id}: the fixture is one of the component {component!r}"
+            yield Problem(spec.path, line, what, f"record one of {spec.component!r}")
 
     file, test = requirement.value("Test File"), requirement.value("Test Name")
     if not file or not test:
@@ -179,13 +194,14 @@ def _check_requirement(project: Project, spec: Spec, requirement: Requirement) -
     line = requirement.line_of("Test Name")
     if path.suffix != ".py":
         # a test of another language: only a text search is possible
-        if test not in path.read_text("utf-8"):
+        if test not in path.read_text("utf-8", errors="replace"):
             yield Problem(spec.path, line, f"{requirement.id}: no test {test} in {file}")
         return
     try:
         tree = ast.parse(path.read_bytes(), str(path))
-    except SyntaxError as error:
-        yield Problem(path, error.lineno or 1, f"syntax error in the test file: {error.msg}")
+    except (SyntaxError, ValueError) as error:  # ValueError: a NUL byte
+        line = getattr(error, "lineno", None) or 1
+        yield Problem(path, line, f"syntax error in the test file: {error}")
         return
     names = {
         node.name
@@ -223,6 +239,10 @@ def check_completeness(project: Project, results: SpecResults) -> Iterator[Probl
 
     passed = {(row.spec.path, row.requirement.id) for row in rows if row.state == "passed"}
     for spec in map(read_spec, project.spec_paths()):
+        script = spec.live.get("Script")
+        if script is not None and "failed" in results.live_outcomes(script.value):
+            hint = f"offbook golden live {spec.component}"
+            yield Problem(spec.path, script.line, "the live test failed when it last ran", hint)
         required = {requirement.id for requirement in spec.requirements}
         for box in spec.checkboxes:
             name = box.text.partition(":")[0]
@@ -231,6 +251,23 @@ def check_completeness(project: Project, results: SpecResults) -> Iterator[Probl
             if not box.ticked and spec.status == "Complete":
                 what = f"the spec is Complete, but {name!r} is not ticked"
                 yield Problem(spec.path, box.line, what)
+
+
+def list_unchecked(project: Project, results: SpecResults) -> Iterator[str]:
+    """Return what the results of a complete test run do not show, each with the reason."""
+    for spec in map(read_spec, project.spec_paths()):
+        for requirement in spec.requirements:
+            if not requirement.value("Fixture"):
+                yield (
+                    f"what the test of {spec.component} {requirement.id} shows,"
+                    " because the requirement has no fixture"
+                )
+        script = spec.live["Script"].value if "Script" in spec.live else ""
+        if spec.status == "Complete" and script and not results.live_outcomes(script):
+            yield (
+                f"{spec.component} for real, because `offbook golden live {spec.component}`"
+                f" did not run here since {script} changed"
+            )
 
 
 def tabulate(project: Project, results: SpecResults) -> list[CoverageRow]:

@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from offbook.exchange.injected_text import strip_injected
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -135,6 +136,7 @@ class TraceTree:
         self._turn: Frame | None = None
         self._run_count = 0
         self._prompt: str | None = None
+        self._said = ""  # the last text of the model
         self._step: Node | None = None
         # Open calls by id; None once the node is drawn and can take no more children.
         self._calls: dict[str, Node | None] = {}
@@ -170,6 +172,8 @@ class TraceTree:
         if handler is not None:
             return handler(event.data)
         kind, _, name = event.event.partition(".")
+        if event.event == "session.command":
+            self._said = ""  # a command has no answer
         if kind == "ui":
             return self._attach(self._describe_ui(event.data))
         if kind == "hook" and name != "turn_end":
@@ -178,7 +182,8 @@ class TraceTree:
 
     def _finish(self) -> Iterator[StyledLine]:
         if self._run is not None:
-            end = Node(StyledText("the trace ends here, before the end of the run", "warning"))
+            why = "before the end of the run: it was killed, or still runs"
+            end = Node(StyledText(f"the trace ends here, {why}", "warning"))
             yield from self._close_run(end)
         yield from self._close_turn()
         yield from self._top.flush(last=True)
@@ -223,8 +228,10 @@ class TraceTree:
     def _on_run_start(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         yield from self._finish()
         self._run_count += 1
-        turns = data.get("turns", 0)
-        details = f" · {data.get('subject', '?')} · {turns} turn{'s' * (turns != 1)}"
+        self._said = ""
+        details = f" · {data.get('subject', '?')}"
+        if (turns := data.get("turns")) is not None:  # a command decides itself what it asks
+            details += f" · {turns} turn{'s' * (turns != 1)}"
         node = Node(StyledText(f"run {self._run_count}", "name"), StyledText(details))
         yield from node.draw("", last=True, root=True)
         self._run = Frame("")
@@ -232,10 +239,21 @@ class TraceTree:
     def _on_run_end(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         if data.get("ok"):
             end = Node(StyledText("passed", "ok"))
+            # Agents usually return what the model said last.
+            answer: Any = data.get("output", self._said)
+            if answer != self._said and (answer or self._said):
+                if answer is None:
+                    shown = "nothing"
+                elif isinstance(answer, str):
+                    shown = self._quote(answer)
+                else:
+                    shown = f"a value of type {_escape(answer['type'])}"
+                yield from self._close_turn()
+                yield from self._add(Node(StyledText(f"the agent returned {shown}")))
         else:
             error = _escape(str(data.get("error", "")))
             end = Node(StyledText("failed: ", "error"), StyledText(error))
-        return self._add(end) if self._run is None else self._close_run(end)
+        yield from self._add(end) if self._run is None else self._close_run(end)
 
     def _close_run(self, end: Node) -> Iterator[StyledLine]:
         yield from self._close_turn()
@@ -279,13 +297,17 @@ class TraceTree:
     def _on_request(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         """Render the user messages that are new in a request; the others are drawn already."""
         for message in data.get("new", ()):
-            text = _join_texts(message.get("blocks", ()))
-            if message.get("role") != "user" or text == self._prompt:
+            blocks = message.get("blocks", ())
+            if not self._full:
+                blocks = [_without_injected(block) for block in blocks]
+            text = _join_texts(blocks)
+            # A message without a text is one that the client wrote itself.
+            if message.get("role") != "user" or not text or text == self._prompt:
                 continue
             if self._calls:
-                # A request while a tool runs belongs to the conversation of a subagent.
+                # A subagent, or a program that asks something else before it sends the result.
                 quote = StyledText(self._quote(text), "text")
-                yield from self._add(Node(StyledText("asked by a tool ", "name"), quote))
+                yield from self._add(Node(StyledText("asks meanwhile ", "name"), quote))
             else:
                 yield from self._open_turn(text)
 
@@ -293,6 +315,7 @@ class TraceTree:
         blocks: list[dict[str, Any]] = data.get("blocks", [])
         calls = [block for block in blocks if block.get("type") == "tool_call"]
         text = _join_texts(blocks)
+        self._said = text or self._said
         number = f"{data['step']}. " if data.get("step") else ""
         role = f"{data['role']} " if data.get("role") else ""
         head = (StyledText(number, "faint"), StyledText(role, "warning"))
@@ -412,6 +435,12 @@ def _escape(text: str) -> str:
     return text.translate(CONTROL_SYMBOLS)
 
 
+def _without_injected(block: dict[str, Any]) -> dict[str, Any]:
+    if block.get("type") != "text":
+        return block
+    return {**block, "text": strip_injected(block.get("text", ""))}
+
+
 def _join_texts(blocks: Iterable[dict[str, Any]]) -> str:
     fields = {"text": "text", "image": "type", "foreign": "kind"}
     texts = (block.get(fields.get(block.get("type", ""), ""), "") for block in blocks)
@@ -419,8 +448,9 @@ def _join_texts(blocks: Iterable[dict[str, Any]]) -> str:
 
 
 def _describe_error(data: dict[str, Any]) -> str:
+    message = data.get("message") or data.get("error") or "no message"
     kind = f"{data.get('status', '')} {data.get('category', '')}".strip()
-    return _escape(f"{data.get('message', '')} ({kind})")
+    return _escape(f"{message} ({kind})" if kind else str(message))
 
 
 def render_line(line: StyledLine) -> str:

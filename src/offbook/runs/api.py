@@ -35,6 +35,8 @@ def session(  # noqa: PLR0913 - the options of a session
     auto_assert: bool = True,
     mock_extension_tools: bool = False,
     propagate_errors: bool = True,
+    allow_unused_mocks: bool = False,
+    has_ui: bool = True,
     source: ModelSource | None = None,
     trace: Path | str | None = None,
 ) -> Rehearsal:
@@ -49,6 +51,8 @@ def session(  # noqa: PLR0913 - the options of a session
     require_bools(
         mock_extension_tools=mock_extension_tools,
         propagate_errors=propagate_errors,
+        allow_unused_mocks=allow_unused_mocks,
+        has_ui=has_ui,
         auto_assert=auto_assert,
     )
     subject = AgentSession(
@@ -63,8 +67,16 @@ def session(  # noqa: PLR0913 - the options of a session
         settings=settings,
         mock_extension_tools=mock_extension_tools,
         propagate_errors=propagate_errors,
+        has_ui=has_ui,
     )
-    return Rehearsal(subject, source=source, cwd=cwd, trace=trace, auto_assert=auto_assert)
+    return Rehearsal(
+        subject,
+        source=source,
+        cwd=cwd,
+        trace=trace,
+        auto_assert=auto_assert,
+        allow_unused_mocks=allow_unused_mocks,
+    )
 
 
 @explain_call
@@ -76,10 +88,12 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     auto_assert: bool = True,
     trace: Path | str | None = None,
     mock_tools: Mapping[str, Any] | None = None,
+    allow_unused_mocks: bool = False,
     urls: Iterable[str] = (),
     allow: Iterable[str] = (),
     tool_aliases: Mapping[str, str | ToolAlias] | None = None,
     lenient: Iterable[str] = (),
+    serve: bool = False,
     **options: Any,
 ) -> Rehearsal:
     """Drive an agent with a scripted model: an agent of a framework, a function, or a `Subject`.
@@ -92,8 +106,10 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     `tool_aliases` maps tool names of the script to those of the agent: `{"shell": "run_command"}`,
     or `{"shell": ToolAlias("run_command", {"command": "line"})}` if parameters differ as well.
     `lenient` names rules of the providers that are not checked: `["missing_max_tokens"]`.
+    `serve` is for clients that open their own sockets: during the run, the variables for base URLs
+    and keys (`OPENAI_BASE_URL`, …) name a server on loopback.
     """
-    require_bools(auto_assert=auto_assert)
+    require_bools(auto_assert=auto_assert, allow_unused_mocks=allow_unused_mocks, serve=serve)
     if isinstance(subject, type) or not isinstance(subject, Subject):
         # Imported here: a session does not need the frameworks.
         from offbook.subjects.frameworks.framework import wrap_agent
@@ -128,10 +144,12 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         cwd=cwd,
         trace=trace,
         auto_assert=auto_assert,
+        allow_unused_mocks=allow_unused_mocks,
         urls=urls,
         allow=allow,
         tool_aliases=tool_aliases,
         lenient=lenient,
+        serve=serve,
     )
 
 

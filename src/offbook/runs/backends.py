@@ -12,6 +12,7 @@ real provider. So the trace contains every request, and API keys do not reach th
 from __future__ import annotations
 
 import asyncio
+import codecs
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, UsageError, did_you_mean
+from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
 from offbook.exchange.tool_aliases import AliasedSource, ToolAliases
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.subjects.clis.cli import CliAgent
     from offbook.subjects.subject import RunContext
+    from offbook.trace.agent_output import OutputScanner
     from offbook.trace.hub import Hub
 
 # Clients by the name of their backend; their modules are imported when they are used.
@@ -52,6 +54,7 @@ class BackendResult(msgspec.Struct, frozen=True):
     """The answer of an agent to one prompt.
 
     `emitted` names what the backend has already emitted to the hub itself: `output`, `cost`.
+    `scanned` has the events of the whole output, if `output` is only the beginning of it.
     """
 
     output: str
@@ -61,6 +64,7 @@ class BackendResult(msgspec.Struct, frozen=True):
     tokens: int = 0
     emitted: frozenset[str] = frozenset()
     timed_out: bool = False
+    scanned: OutputScanner | None = None
 
 
 class Backend(Protocol):
@@ -103,13 +107,28 @@ class CommandBackend:
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
         """Return the command's output."""
-        from offbook.subjects.process import run_process
+        from offbook.subjects.process import MAX_OUTPUT, run_process
+        from offbook.trace.agent_output import OutputScanner
 
         command = [word.replace("{prompt}", prompt) for word in self._command]
         stdin = b"" if command != self._command else prompt.encode()
         env = {**self._env, "OFFBOOK_HAT": hat}
+        # Only the beginning of a large output is kept, but all of it is searched for events.
+        scanner = OutputScanner(max_payload=MAX_OUTPUT)
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+        def watch(stream: str, data: bytes) -> None:
+            if stream == "stdout":
+                scanner.feed(decode(data))
+
         process = await run_process(
-            command, cwd=self._cwd, env=env, deadline=deadline, stdin=stdin, hub=self._hub
+            command,
+            cwd=self._cwd,
+            env=env,
+            deadline=deadline,
+            stdin=stdin,
+            hub=self._hub,
+            watch=watch,
         )
         return BackendResult(
             process.stdout,
@@ -117,6 +136,7 @@ class CommandBackend:
             process.stderr,
             emitted=frozenset({"output"}),
             timed_out=process.timed_out,
+            scanned=scanner if process.truncated else None,
         )
 
 
@@ -143,6 +163,13 @@ class _ClientBackend:
         process = cli.process_result
         if process is None:
             raise UsageError(f"{cli.name} was not run")
+        if process.truncated:
+            from offbook.subjects.process import MAX_OUTPUT
+
+            # Its JSON is parsed as a whole: without the end, the answer is unknown.
+            raise RunError(
+                f"{cli.name} wrote more than {MAX_OUTPUT >> 20} MiB, so its answer is unknown"
+            )
         emitted: set[str] = set()
         if type(cli).parse_output is CliAgent.parse_output:
             emitted.add("output")  # without a parser for JSON, the raw output is in the trace

@@ -14,6 +14,7 @@ from offbook.sources.live import Live
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
     from offbook.exchange.model import ModelSource
     from offbook.trace.redaction import RedactionRules
@@ -23,12 +24,16 @@ SUFFIX = ".yaml"
 
 
 class CassetteOptions(TypedDict, total=False):
-    """The options of a cassette; `live` replaces the provider while recording."""
+    """The options of a cassette.
+
+    `live` replaces the provider while recording; a recording older than `max_age` is refused.
+    """
 
     strict: bool
     redactions: RedactionRules | Mapping[str, Any] | None
     roots: Mapping[str, Path] | None
     live: ModelSource | None
+    max_age: timedelta | None
 
 
 class Cassettes:
@@ -91,6 +96,7 @@ class Cassettes:
             redactions=redactions,
             roots=roots,
             record_command=record_command,
+            max_age=options.get("max_age"),
         )
         self._replays[path] = replay
         return replay

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from offbook.errors import RunError, UsageError
+from offbook.errors import DeadlineExceeded, Interrupted, RunError, UsageError
 from offbook.exchange.providers import add_client_arguments
+from offbook.runs.run_endings import emit_failure
 from offbook.sources.server.server import Server
-from offbook.subjects.process import INTERRUPTED, run_foreground
-from offbook.trace.events import RUN_END, RUN_START
+from offbook.subjects.process import describe_exit, run_foreground
+from offbook.trace.events import RUN_END, RUN_START, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,12 +37,21 @@ MAX_OUTPUT = 64 * 1024
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """The end of a command: exit code, output, and the errors of its model."""
+    """The end of a command: exit code, output, and the errors of its model.
+
+    `interrupted_by` is the number of the signal that ended it because we received it, or 0.
+    """
 
     exit_code: int
     output: str = ""
     duration_ms: int = 0
     failures: tuple[BaseException, ...] = ()
+    interrupted_by: int = 0
+
+    def raise_interrupt(self) -> None:
+        """Raise Interrupted if a signal ended the command because we received it."""
+        if self.interrupted_by:
+            raise Interrupted(self.interrupted_by)
 
 
 def run_with_source(
@@ -62,12 +72,10 @@ def run_with_source(
         # Variables for all known clients; some clients need arguments as well.
         env = {**(os.environ if environment is None else environment), **endpoint.variables}
         words = add_client_arguments(command, endpoint.url)
-        exit_code, output = run_foreground(
-            words, env, deadline, keep=max_output, echo=echo, cwd=cwd
-        )
+        ended = run_foreground(words, env, deadline, keep=max_output, echo=echo, cwd=cwd)
         failures = () if endpoint.failure is None else (endpoint.failure,)
     duration = round((time.perf_counter() - started) * 1000)
-    return CommandResult(exit_code, output, duration, failures)
+    return CommandResult(ended.code, ended.stdout, duration, failures, ended.interrupted_by)
 
 
 def record_command(
@@ -77,7 +85,7 @@ def record_command(
     metadata: dict[str, Any] = {}
     try:
         result = run_with_source(recording, command, hub=hub, **options)
-        recording.interrupted = recording.interrupted or result.exit_code == INTERRUPTED
+        recording.interrupted = recording.interrupted or bool(result.interrupted_by)
         metadata["command"] = {
             "argv": list(command),
             "exit_code": result.exit_code,
@@ -85,7 +93,8 @@ def record_command(
             "duration_ms": result.duration_ms,
         }
         if not result.failures and not recording.interrupted:
-            _require_requests(recording.summary().interactions, recording.path)
+            summary = recording.summary()
+            _require_requests(summary.interactions + summary.replayed, recording.path)
     except UsageError:
         # No request was made: an existing cassette stays as it is.
         recording.discard()
@@ -165,13 +174,41 @@ class Service:
         return endpoint
 
     def run(self, command: Sequence[str], *, deadline: float) -> CommandResult:
-        """Run a command with this service as its model; the script must be used completely."""
+        """Run a command with this service as its model; the script must be used completely.
+
+        As in a rehearsal, an error of the model is the reason before the exit code, and the exit
+        code before an unused rest of the script.
+        """
         self._hub.emit(RUN_START, {"subject": command[0], "command": list(command)})
         words = add_client_arguments(command, self.endpoint.url)
-        exit_code, _ = run_foreground(words, {**os.environ, **self.endpoint.variables}, deadline)
-        failures = tuple(self.failures(strict=True))
-        self._hub.emit(RUN_END, {"ok": exit_code == 0 and not failures, "exit": exit_code})
-        return CommandResult(exit_code, failures=failures)
+        env = {**os.environ, **self.endpoint.variables}
+        try:
+            ended = run_foreground(words, env, deadline)
+            if ended.interrupted_by:
+                raise Interrupted(ended.interrupted_by)  # noqa: TRY301 - handled as a raised one
+        except BaseException as error:
+            failures = self.failures(strict=False)
+            if failures and isinstance(error, DeadlineExceeded):
+                # The command may have waited because of an error of its model.
+                emit_failure(self._hub, failures[0])
+                raise failures[0] from error
+            emit_failure(self._hub, error)
+            raise
+        failures = self.failures(strict=not ended.code)
+        if ended.code:
+            failed = RunError(f"the command {describe_exit(ended.code)}", where=command[0])
+            failures.append(failed)
+        if failures:
+            emit_failure(self._hub, failures[0], exit=ended.code)
+        else:
+            from offbook.sources.playbook import Playbook
+
+            for _, source in self._runs.values():
+                if isinstance(source, Playbook):
+                    verdict = Verdict("playbook consumed", "pass", actual=source.consumed)
+                    self._hub.emit_verdict(verdict)
+            self._hub.emit(RUN_END, {"ok": True, "exit": 0})
+        return CommandResult(ended.code, failures=tuple(failures))
 
     def failures(self, *, strict: bool) -> list[BaseException]:
         """Return the errors of all runs; with `strict`, an unused rest of a script is one."""

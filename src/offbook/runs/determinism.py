@@ -10,6 +10,7 @@ and in every trace that the target itself writes.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 from itertools import zip_longest
@@ -22,15 +23,17 @@ from offbook.determinism.clock import EPOCH, frozen_environment
 from offbook.errors import UsageError
 from offbook.runs.commands import DEADLINE, run_with_source
 from offbook.sources.cassette.journal import load_cassette
+from offbook.sources.cassette.mismatch import find_differences
 from offbook.sources.cassette.normalize import Normalizer, collapse_whitespace, merge_rules
 from offbook.sources.cassette.recording import Recording
+from offbook.sources.cassette.redaction_hints import TOKEN, suggest_redactions
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.mocks.mock_file import read_mocks
 from offbook.sources.mocks.mocks import Mocks
 from offbook.trace.events import ERROR, PROCESS_OUTPUT, REPLY, REQUEST
 from offbook.trace.reader import read_trace
 from offbook.trace.recorder import COLLECT_TRACES, record_trace
-from offbook.trace.redaction import RedactionRules
+from offbook.trace.redaction import Redaction, RedactionRules
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
@@ -45,6 +48,7 @@ OUTPUT_REDACTIONS: dict[str, str | bool] = {
 }
 MAX_SHOWN = 100
 CONTEXT_EVENTS = 2
+TIMES = {"timestamps", "dates", "times", "epochs"}  # descriptions of redactions
 MODEL_EVENTS = (REQUEST, REPLY, ERROR)
 # Events whose data is compared; of all others, only the name.
 COMPARED_EVENTS = (
@@ -79,6 +83,7 @@ class Divergence(msgspec.Struct, frozen=True):
     first: str
     other: str
     before: tuple[str, ...] = ()
+    cause: str = ""
 
     def __str__(self) -> str:
         position = f"at {self.what} {self.at}" if self.at else f"in its {self.what}"
@@ -86,6 +91,7 @@ class Divergence(msgspec.Struct, frozen=True):
         lines += [f"  before: {_truncate(event)}" for event in self.before]
         lines.append(f"  pass 1: {_truncate(self.first)}")
         lines.append(f"  pass {self.run}: {_truncate(self.other)}")
+        lines += [f"  cause: {self.cause}"] if self.cause else []
         return "\n".join(lines)
 
 
@@ -197,6 +203,7 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
     # A recording is written when it is closed; the next pass replays it.
     if isinstance(source, (Recording, Cassette)):
         source.close()
+    result.raise_interrupt()
     # Other failures are part of the comparison: a target may be expected to fail.
     if result.failures and isinstance(result.failures[0], UsageError):
         raise result.failures[0]
@@ -233,11 +240,51 @@ def _compare(first: PassResult, other: PassResult) -> Divergence | None:
         for number, (one, two) in enumerate(zip_longest(expected, actual), 1):
             if one != two:
                 before = expected[max(0, number - 1 - CONTEXT_EVENTS) : number - 1]
-                return Divergence(other.number, what, number, *_cut_common(one, two), before)
+                pair = _first_difference(one, two) if what == "event" else (one, two)
+                shown = _cut_common(*pair)
+                return Divergence(other.number, what, number, *shown, before, _likely_cause(*pair))
     if first.exit_code != other.exit_code:
         codes = str(first.exit_code), str(other.exit_code)
         return Divergence(other.number, "exit code", 0, *codes)
     return None
+
+
+def _first_difference(one: str | None, two: str | None) -> tuple[str | None, str | None]:
+    """Return the path and the text that differ in two events of one name, in place of all data."""
+    if one is None or two is None:
+        return one, two
+    (name, _, data), (other_name, _, other_data) = one.partition(" "), two.partition(" ")
+    if name != other_name or not data or not other_data:
+        return one, two
+    try:
+        values = msgspec.json.decode(data), msgspec.json.decode(other_data)
+    except msgspec.DecodeError:  # a redaction has changed the JSON
+        return one, two
+    difference = next(find_differences(*values), None)
+    if difference is None:
+        return one, two
+    texts = (
+        "nothing" if text is None else text for text in (difference.recorded, difference.current)
+    )
+    first, second = (f"{name} {difference.path}: {text}" for text in texts)
+    return first, second
+
+
+def _likely_cause(one: str | None, two: str | None) -> str:
+    """Return why two texts may differ, and what to do about it; empty if that is not known."""
+    if one is None or two is None:
+        return ""
+    if sorted(TOKEN.findall(one)) == sorted(TOKEN.findall(two)):
+        return "the same words in another order, as of a set: sort them"
+    for hint in suggest_redactions([("$", one, two)]):
+        redaction = Redaction(hint.rules, environment={})
+        if redaction.text(one) == redaction.text(two):
+            rules = msgspec.json.encode(hint.rules).decode()
+            clock = " stop the clock with --freeze-clock, or" if hint.description in TIMES else ""
+            return (
+                f"{hint.description} differ:{clock} ignore them with --redact {shlex.quote(rules)}"
+            )
+    return ""
 
 
 def _cut_common(one: str | None, two: str | None) -> tuple[str, str]:

@@ -268,7 +268,7 @@ def test_{test}_answers(offbook):
             say("Hello, how can I help?"),  # script a tool call before it: call("tool", {{…}})
         ]),
     )
-    assert run.text == "Hello, how can I help?"
+    assert run.output == "Hello, how can I help?"
 '''
 
 CONFTEST = '''\

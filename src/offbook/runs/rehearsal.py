@@ -2,7 +2,7 @@
 
     with Rehearsal(subject) as rehearsal:
         run = rehearsal.run(when("Hello", [say("Hi!")]))
-        assert run.text == "Hi!"
+        assert run.output == "Hi!"
 
 All code inside is asynchronous. In a plain function, each call runs to its end in the event loop
 of the rehearsal; in an `async def`, the caller awaits:
@@ -13,28 +13,36 @@ of the rehearsal; in an `async def`, the caller awaits:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.errors import PlaybookError, ScriptError, UsageError
+from offbook.errors import CheckFailed, OffbookWarning, PlaybookError, RunError, UsageError
 from offbook.exchange.model import ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.runs.run_endings import emit_failure, record_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.sources.playbook import Playbook, Role, Turn, list_called_tools, validate
-from offbook.subjects.subject import Subject
-from offbook.trace.events import RUN_END, RUN_START, Event, Verdict
+from offbook.subjects.subject import SendsPrompts, Subject
+from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
+from offbook.trace.instrument import rebuild_requests
 from offbook.trace.query import Events
-from offbook.trace.reader import Trace
-from offbook.trace.recorder import Recorder
+from offbook.trace.recorder import KeptEvents, Recorder
 
 if TYPE_CHECKING:
+    from types import FrameType
+
+    from offbook.errors import ConnectionBlocked
+    from offbook.exchange.model import Request
     from offbook.subjects.session.session import AgentSession
-    from offbook.trace.query import ToolCallRecord, ToolResultRecord
+    from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
 
 Script = Turn | Role | str
 
@@ -43,57 +51,117 @@ class Run:
     """One run of a script. In an `async def`, await it; elsewhere it is complete."""
 
     def __init__(
-        self, work: Coroutine[Any, Any, tuple[int, int]], all_events: Callable[[], Events]
+        self, work: Coroutine[Any, Any, tuple[int, int, object]], all_events: Events
     ) -> None:
         self._work = work
         self._all_events = all_events
-        self._span: tuple[int, int] | None = None
+        self._ended: tuple[int, int, object] | None = None
         self._events: Events | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._task_frame: FrameType | None = None
         self.awaited = False
+        self.error: BaseException | None = None
 
     def __await__(self) -> Generator[Any, None, Run]:
         return self.complete().__await__()
 
     async def complete(self) -> Run:
-        """Execute the run; a second call has no effect."""
-        if not self.awaited:
-            self.awaited = True
-            self._span = await self._work
+        """Execute the run; a second call only raises the error of the first."""
+        if self.awaited:
+            if self.error is not None:
+                raise self.error
+            return self
+        self.awaited = True
+        self._task = asyncio.current_task()
+        work: Any = None if self._task is None else self._task.get_coro()
+        self._task_frame = getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None)
+        try:
+            self._ended = await self._work
+        except BaseException as error:
+            self.error = error
+            raise
         return self
+
+    @property
+    def finished(self) -> bool:
+        """True if the run has ended, with or without an error."""
+        return self._ended is not None or self.error is not None
+
+    @property
+    def lost_error(self) -> BaseException | None:
+        """The error that ended the task of this run and was never raised again by an `await`.
+
+        So it is with a task that is never awaited, or with `gather(…, return_exceptions=True)`.
+        """
+        task = self._task
+        if self.error is None or task is None or not task.done() or task.cancelled():
+            return None
+        # An `await` of the task would have added the frame of the caller to the traceback.
+        trace = self.error.__traceback__
+        raised_again = trace is None or trace.tb_frame is not self._task_frame
+        return None if raised_again or task.exception() is not self.error else self.error
 
     def discard(self) -> bool:
         """Close a run that was never awaited; return True if it was one."""
-        self._work.close()
+        if not self.awaited:
+            self._work.close()
         return not self.awaited
+
+    def _end(self) -> tuple[int, int, object]:
+        """Return the range of the run's events, and the agent's answer."""
+        if self._ended is None:
+            raise UsageError("this run has not finished", hint="write `run = await ….run(…)`")
+        return self._ended
+
+    @property
+    def output(self) -> Any:
+        """The agent's answer to the last prompt; None if it returned nothing.
+
+        It is the output of a framework's result, the return value of a function, the final text of
+        a session or of a command.
+        """
+        return self._end()[2]
+
+    @property
+    def executed(self) -> list[ExecutedTool]:
+        """The tools that ran, in order, each with its name, input and result.
+
+        A tool ran if the session or the framework ran it. Of a command or a function only its
+        requests can be seen: there a tool ran if its result was sent to the model.
+        """
+        return self.events.executed
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools that ran, in order."""
+        return [tool.name for tool in self.executed]
+
+    def results(self, tool: str) -> list[ToolResultRecord]:
+        """Return the results of this tool, also of calls that were refused."""
+        return self.events.tool_results_for(tool)
+
+    @property
+    def scripted(self) -> ModelOutput:
+        """The replies of the model, as the script or the recording has them: calls and text."""
+        return self.events.model_output
+
+    @property
+    def requests(self) -> list[Request]:
+        """The requests of the agent: the system prompt, the tools and all messages of each."""
+        first, last, _ = self._end()
+        # A request can continue a conversation of an earlier run.
+        events = [event for event in self._all_events.all if event.seq <= last]
+        numbers = [event.seq for event in events if event.event == REQUEST]
+        requests = zip(numbers, rebuild_requests(events), strict=True)
+        return [request for number, request in requests if number > first]
 
     @property
     def events(self) -> Events:
         """The events of this run alone."""
-        if self._span is None:
-            raise UsageError("this run has not finished", hint="write `run = await ….run(…)`")
+        first, last, _ = self._end()
         if self._events is None:
-            first, last = self._span
-            self._events = Events([e for e in self._all_events().all if first < e.seq <= last])
+            self._events = Events([e for e in self._all_events.all if first < e.seq <= last])
         return self._events
-
-    @property
-    def tools(self) -> list[str]:
-        """The names of the called tools, in order."""
-        return self.events.tool_sequence()
-
-    def calls(self, tool: str) -> list[ToolCallRecord]:
-        """Return the calls of this tool."""
-        return self.events.tool_calls_for(tool)
-
-    def results(self, tool: str) -> list[ToolResultRecord]:
-        """Return the results of this tool."""
-        return self.events.tool_results_for(tool)
-
-    @property
-    def text(self) -> str:
-        """The last text of the model."""
-        replies = (m.text for m in reversed(self.events.messages) if m.role == "assistant")
-        return next(replies, "")
 
 
 class Rehearsal:
@@ -111,11 +179,13 @@ class Rehearsal:
         cwd: Path | str | None = None,
         trace: Path | str | None = None,
         auto_assert: bool = True,
+        allow_unused_mocks: bool = False,
         clock: Clock | None = None,
         urls: Iterable[str] = (),
         allow: Iterable[str] = (),
         tool_aliases: Mapping[str, str | ToolAlias] | None = None,
         lenient: Iterable[str] = (),
+        serve: bool = False,
     ) -> None:
         self.subject = subject
         if source is not None and (
@@ -129,6 +199,7 @@ class Rehearsal:
         self.playbook = source if isinstance(source, Playbook) else Playbook(strict=auto_assert)
         self._source = self.playbook if source is None else source
         self._auto_assert = auto_assert
+        self._allow_unused_mocks = allow_unused_mocks
         self._clock = clock or SystemClock()
         self._folder: Path | None = None
         self._cwd = None if cwd is None else _to_path(cwd, "cwd").resolve()
@@ -137,7 +208,8 @@ class Rehearsal:
         self._trace = None if trace is None else _to_path(trace, "trace")
         self._recorder: Recorder | None = None
         self._hub = Hub(self._clock)
-        self._events: Events | None = None
+        self._kept = KeptEvents()
+        self._events = Events(self._kept)
         self._bridge = SyncBridge()
         self._wiring = Wiring(
             subject,
@@ -147,10 +219,13 @@ class Rehearsal:
             allow=allow,
             tool_aliases=tool_aliases,
             lenient=lenient,
+            serve=serve,
         )
         self._runs: list[Run] = []
         self._opened = False
         self._failed = False
+        self._ever_failed = False
+        self._ever_run = False
         self._disposed = False
         self._last_seq = 0
         # In a plain function, errors of the subject are raised here, at the call. In an event
@@ -182,8 +257,6 @@ class Rehearsal:
     @property
     def events(self) -> Events:
         """The events of all runs so far."""
-        if self._events is None:
-            self._events = Events(Trace(self.trace))
         return self._events
 
     @property
@@ -201,17 +274,27 @@ class Rehearsal:
         return self.subject
 
     def run(self, *script: Script) -> Run:
-        """Run these turns (with another source than a playbook: these prompts)."""
+        """Run these turns and roles (with another source than a playbook: these prompts).
+
+        The agent is prompted with the text of each turn. A turn whose text the agent sends itself
+        is not prompted again.
+        """
         self._raise_if_disposed()
-        run = Run(self._run(script), lambda: self.events)
-        # Runs that were awaited need no reminder at the end.
-        self._runs = [*(other for other in self._runs if not other.awaited), run]
+        self._ever_run = True
+        run = Run(self._run(script), self.events)
+        # Runs that passed need no reminder at the end.
+        others = (r for r in self._runs if not r.finished or r.error is not None)
+        self._runs = [*others, run]
         if not in_event_loop():
             self._bridge.run(run.complete())
         return run
 
-    def dispose(self) -> Awaitable[object]:
-        """Close the subject and remove temporary files. In an `async def`, await it."""
+    def dispose(self, *, failed: bool = False) -> Awaitable[object]:
+        """Close the subject and remove temporary files. In an `async def`, await it.
+
+        It fails if nothing was run or if a mock was never used, unless the test has `failed`.
+        """
+        self._ever_failed |= failed
         work = self._dispose()
         if in_event_loop():
             return work
@@ -231,15 +314,15 @@ class Rehearsal:
             )
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.dispose()
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self.dispose(failed=error is not None)
 
     async def __aenter__(self) -> Self:
         await self._open()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._dispose()
+    async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
+        await self.dispose(failed=error is not None)
 
     # --- Opening
 
@@ -249,7 +332,7 @@ class Rehearsal:
         self._raise_if_disposed()
         try:
             self._recorder = Recorder(
-                self.trace, ts=self._clock.millis(), subject=self.subject.name
+                self.trace, ts=self._clock.millis(), kept=self._kept, subject=self.subject.name
             )
             self._hub.subscribe(self._recorder.record)
             self._hub.subscribe(self._remember_seq)
@@ -275,8 +358,8 @@ class Rehearsal:
 
     # --- Running
 
-    async def _run(self, script: tuple[Script, ...]) -> tuple[int, int]:
-        """Run a script; return the range of its events."""
+    async def _run(self, script: tuple[Script, ...]) -> tuple[int, int, object]:
+        """Run a script; return the range of its events, and the agent's last answer."""
         await self._open()
         if self._failed:
             # The rest of a failed script does not belong to this run.
@@ -284,31 +367,30 @@ class Rehearsal:
             self._failed = False
         prompts = self._load(script)
         first = self._last_seq
+        output: object = None
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": len(prompts)})
         try:
             for prompt in prompts:
                 if isinstance(prompt, str):
-                    await self._prompt(prompt)
-                    continue
-                self.playbook.open(prompt)
-                await self._prompt(prompt.text)
-                # A turn that is not finished fails here, not after all the others.
-                if self.playbook.pending and self._auto_assert:
-                    self._raise_if_failed()
+                    output = await self._prompt(prompt)
+                # The agent may have prompted itself with the text of this turn.
+                elif self.playbook.next_turn is prompt:
+                    self.playbook.open(prompt)
+                    output = await self._prompt(prompt.text)
+                    # A turn that is not finished fails here, not after all the others.
+                    if self.playbook.pending and self._auto_assert:
+                        self._raise_if_failed()
             await self._hub.idle()
             self._raise_if_failed()
         except BaseException as error:
-            self._failed = True
-            message = f"{type(error).__name__}: {error}"
-            if isinstance(error, ScriptError):
-                verdict = Verdict("playbook consumed", "fail", str(error))
-            else:
-                verdict = Verdict("run finished", "error", message)
-            self._hub.emit_verdict(verdict)
-            self._hub.emit(RUN_END, {"ok": False, "error": message})
+            self._failed = self._ever_failed = True
+            emit_failure(self._hub, error)
             raise
-        self._hub.emit(RUN_END, {"ok": True})
-        return first, self._last_seq
+        # A value that is no text may have an address in its `repr`: its type is enough.
+        known = output is None or isinstance(output, str)
+        shown = output if known else {"type": type(output).__name__}
+        self._hub.emit(RUN_END, {"ok": True, "output": shown})
+        return first, self._last_seq, output
 
     def _load(self, script: tuple[Script, ...]) -> list[Turn | str]:
         """Validate a script before anything runs; return its prompts."""
@@ -321,35 +403,45 @@ class Rehearsal:
                     hint='write run(when("…", [call(…), say(…)]), …)',
                 )
         if not playbook:
+            if not script:
+                raise PlaybookError("run() needs a prompt", hint='write run("…")')
             return [item for item in script if isinstance(item, str)]
         items = [item for item in script if not isinstance(item, str)]
         turns = [item for item in items if isinstance(item, Turn)]
-        if not turns:
-            raise PlaybookError("the script has no turn", hint='write run(when("…", […]))')
+        takes_prompt = not isinstance(self.subject, SendsPrompts) or self.subject.takes_prompt
+        if not turns and (takes_prompt or not items):
+            raise PlaybookError(
+                f"the script has no turn, and {self.subject.name} needs a prompt",
+                hint='add when("the prompt", []) if the roles answer all requests',
+            )
         tools = self.subject.tools()
         if (aliased := self._wiring.aliased) is not None:
             aliased.activate(list_called_tools(items))
             tools = None if tools is None else {*tools, *aliased.aliases}
         validate(items, tools=tools, commands=self.subject.commands())
         self.playbook.load(*items)
-        return [*turns]
+        # Without a parameter for the prompt the program runs once, and its own prompts open turns.
+        return [*turns] if takes_prompt else [""]
 
-    async def _prompt(self, text: str) -> None:
+    async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
         try:
-            with self._wiring.guard():
-                await self.subject.prompt(text)
+            with record_termination(self._hub), self._wiring.guard():
+                output = await self.subject.prompt(text)
         except Exception as error:
             failure = self._failure
-            if failure is None and self._wiring.refused:
-                # The agent failed because its connection was blocked: that is the cause.
-                raise self._wiring.refused[0]  # noqa: B904 - it is in the chain of the agent's error
+            if failure is None and (refused := self._wiring.refused):
+                # The connection whose refusal ended the agent; it may have survived others.
+                if (fatal := _find_in_chain(error, refused)) is not None:
+                    raise fatal  # noqa: B904 - it is in the chain of the agent's error
+                error.add_note(f"before, a connection was refused: {refused[-1]}")
             if failure is None or failure is error:
                 raise
             raise failure from error
         # The agent may have swallowed the error of the source.
         if self._failure is not None:
             raise self._failure
+        return output
 
     @property
     def _failure(self) -> BaseException | None:
@@ -360,7 +452,7 @@ class Rehearsal:
         self._raise_listener_errors()
         if refused := self._wiring.refused:
             message = f"a connection was refused and the agent continued: {refused[0]}"
-            self._hub.emit_verdict(Verdict("nothing leaves the machine", "warn", message))
+            self._warn(Verdict("nothing leaves the machine", "warn", message))
         if self._source is not self.playbook:
             return
         unfinished = self.playbook.unfinished()
@@ -369,6 +461,13 @@ class Rehearsal:
             self._hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
         elif self._auto_assert:
             raise unfinished
+
+    def _warn(self, verdict: Verdict) -> None:
+        """Emit a warning, and show it in the summary of pytest."""
+        import warnings
+
+        self._hub.emit_verdict(verdict)
+        warnings.warn(verdict.message, OffbookWarning, stacklevel=2)
 
     def _raise_listener_errors(self) -> None:
         try:
@@ -384,38 +483,95 @@ class Rehearsal:
         if self._disposed:
             return
         self._disposed = True
-        not_awaited = [run for run in self._runs if run.discard()]
+        unfinished = [run for run in self._runs if not run.finished]
+        not_awaited = [run for run in unfinished if run.discard()]
+        failed_verdicts: list[Verdict] = []
         try:
             if self._opened:
                 try:
                     await self.subject.close()
                 finally:
-                    for verdict in self.subject.verdicts():
-                        self._hub.emit_verdict(verdict)
+                    failed_verdicts = self._emit_last_verdicts()
                 await self._hub.idle()
         finally:
             self._hub.close()
             self._release()
         self._raise_listener_errors()
+        if self._recorder is not None and self._recorder.changed:
+            raise RunError(
+                "the trace was changed while the agent ran, so it proves nothing",
+                where=str(self.trace),
+                hint="fix: the agent must not write to this file or remove it",
+            )
         if not_awaited:
             raise UsageError(
                 "a run was never awaited, so nothing was tested",
                 hint="in an `async def`, write `await ….run(…)`",
             )
+        for run in self._runs:
+            if run.lost_error is not None:
+                run.lost_error.add_note("the error of a run whose task was not awaited")
+                raise run.lost_error
+        if self._ever_failed or not self._auto_assert:
+            return
+        if unfinished:
+            raise UsageError(
+                "the rehearsal was closed while a run was in progress", hint="await its task first"
+            )
+        if not self._ever_run:
+            raise UsageError(
+                f"nothing was tested: {self.subject.name} was opened and never run",
+                hint="call run(when(…)), or pass auto_assert=False",
+            )
+        for verdict in failed_verdicts:
+            raise CheckFailed(
+                verdict.message, hint="remove what is not used, or pass allow_unused_mocks=True"
+            )
+
+    def _emit_last_verdicts(self) -> list[Verdict]:
+        """Emit the verdicts of the subject about all runs; return those that fail."""
+        # After a failed run an unused mock means nothing.
+        if self._ever_failed or not self._ever_run:
+            return []
+        failed: list[Verdict] = []
+        for verdict in self.subject.verdicts():
+            if verdict.holds:
+                self._hub.emit_verdict(verdict)
+            elif self._allow_unused_mocks:
+                self._hub.emit_verdict(msgspec.structs.replace(verdict, status="warn"))
+            elif not self._auto_assert:
+                self._warn(msgspec.structs.replace(verdict, status="warn"))
+            else:
+                self._hub.emit_verdict(verdict)
+                failed.append(verdict)
+        return failed
 
     def _release(self) -> None:
         self._wiring.close()
         if self._recorder is not None:
             self._recorder.close()
         if self._folder is not None:
-            # Read before the file is removed: tests look at events after the `with` block.
-            self.events.keep()
             remove_temp_folder(self._folder)
 
     def _temp_folder(self) -> Path:
         if self._folder is None:
             self._folder = make_temp_folder()
         return self._folder
+
+
+def _find_in_chain(
+    error: BaseException, refused: Iterable[ConnectionBlocked]
+) -> ConnectionBlocked | None:
+    """Return the refusal that an error is the consequence of."""
+    by_id = {id(refusal): refusal for refusal in refused}
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        if id(cause) in by_id:
+            return by_id[id(cause)]
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def _to_path(value: object, option: str) -> Path:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from pathlib import Path
 
-    from offbook.errors import IsolationError
+    from offbook.errors import ConnectionBlocked
     from offbook.exchange.model import ModelSource
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.server import Server
@@ -40,7 +40,8 @@ class Wiring:
 
     `urls` are base URLs where the subject's clients expect a model, in addition to the
     providers' own; `allow` are addresses that it may reach. `refused` are the connections that
-    were blocked.
+    were blocked. With `serve`, clients of this process get the address of a server in their
+    environment during the run, instead of being intercepted.
     """
 
     def __init__(
@@ -53,7 +54,14 @@ class Wiring:
         allow: Iterable[str],
         tool_aliases: Mapping[str, str | ToolAlias] | None,
         lenient: Iterable[str],
+        serve: bool,
     ) -> None:
+        if serve and subject.model_access != "transport":
+            raise UsageError(
+                f"serve has no effect on {subject.name}: its model is not answered in this process",
+                hint="remove serve=",
+            )
+        self._serve = serve
         self._subject = subject
         self._source = source
         self._hub = hub
@@ -72,7 +80,7 @@ class Wiring:
         self._aliases = parse_tool_aliases(tool_aliases, self._own_aliases)
         self._endpoint: Endpoint | None = None
         self.aliased: AliasedSource | None = None
-        self.refused: list[IsolationError] = []
+        self.refused: list[ConnectionBlocked] = []
 
     def connect(self, cwd: Path) -> RunContext:
         """Return the context in which the subject is opened."""
@@ -91,17 +99,19 @@ class Wiring:
         return RunContext(aliased, self._hub, cwd, url, aliased.original_call)
 
     def _create_endpoint(self, *, tools: bool) -> Endpoint:
-        if self._subject.model_access == "endpoint":
-            return serve_source(self._source, self._hub, tools=tools, lenient=self._lenient)
-        from offbook.exchange.dialects.validation import rules_except
-        from offbook.exchange.providers import dialect_detector
-        from offbook.sources.server.endpoint import Endpoint
-
         # Mocked tools by the agent's names and by the script's.
         subject = self._subject
         mocked = set(subject.mocked if isinstance(subject, HasMockedTools) else ())
         aliases = {**self._own_aliases, **self._aliases}
         mocked |= {name for name, alias in aliases.items() if alias.tool in mocked}
+        if self._serve or subject.model_access == "endpoint":
+            return serve_source(
+                self._source, self._hub, tools=tools, lenient=self._lenient, mocked=mocked
+            )
+        from offbook.exchange.dialects.validation import rules_except
+        from offbook.exchange.providers import dialect_detector
+        from offbook.sources.server.endpoint import Endpoint
+
         # The same endpoint as the server has, without an address: clients are answered in place.
         return Endpoint(
             self._source,
@@ -125,10 +135,15 @@ class Wiring:
             return
         from offbook.determinism.network_guard import block_network
         from offbook.sources.inprocess.patching import intercept
+        from offbook.sources.inprocess.telemetry import disable_telemetry, set_environment
 
         endpoint = self._endpoint
-        with block_network(allow=self._allow) as blocked:
+        with disable_telemetry(), block_network(allow=self._allow) as blocked:
             try:
+                if self._serve:
+                    with set_environment(endpoint.variables):
+                        yield
+                    return
                 with intercept(endpoint.answer, urls=self._urls, relay=endpoint.relays):
                     yield
             finally:
@@ -143,10 +158,16 @@ class Wiring:
 
 
 def serve_source(
-    source: ModelSource, hub: Hub, *, tools: bool, lenient: Iterable[str] = ()
+    source: ModelSource,
+    hub: Hub,
+    *,
+    tools: bool,
+    lenient: Iterable[str] = (),
+    mocked: Iterable[str] = (),
 ) -> Endpoint:
     """Return an endpoint for this source on the server that all runs of this process share."""
-    return _shared_server(os.getpid()).mount(source, hub=hub, tools=tools, lenient=lenient)
+    server = _shared_server(os.getpid())
+    return server.mount(source, hub=hub, tools=tools, lenient=lenient, mocked=mocked)
 
 
 @cache

@@ -1,10 +1,14 @@
-"""Secrets: found by their format, by the name in front of them, and by known values.
+"""Secrets: known values, the formats of keys, and values after the name of a secret.
 
     hide_secrets("Authorization: Bearer abc123def456ghi")   # "Authorization: [API_KEY]"
 
-No secret may reach a disk. In doubt a value is hidden: a text that only looks like a key, too. But
-program code that deals with secrets (`password: str`) stays, since agents write programs, and
-these must come out of a cassette unchanged.
+1. Known values, of the environment and of headers, are hidden always and in every encoding.
+2. Keys are hidden wherever their format is certain: a prefix that a provider publishes, between
+   word borders, and a digit (`secret_shapes`).
+3. Other values are hidden by name, where the format separates the name from the value
+   (`named_values`).
+
+Everything else stays: agents write programs, and these must come out of a cassette unchanged.
 
 Speed: every rule has a word that its matches contain. One pass finds all these words, so a text
 without any costs next to nothing.
@@ -20,18 +24,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
-from offbook.secrets.secret_shapes import (
-    LONG_VALUE_NAMES,
-    LOOKBEHIND,
-    PLAIN_TOKENS,
-    QUERY_NAMES,
-    SECRET_FLAGS,
-    SECRET_NAMES,
-    SHAPES,
-    WHOLE_VALUE_NAMES,
+from offbook.secrets.named_values import (
+    MAX_NAME_LENGTH,
+    has_digit,
+    is_secret_name,
+    is_secret_value,
+    looks_random,
+    named_patterns,
 )
+from offbook.secrets.secret_shapes import EDGE, END, KEYS, LOOKBEHIND, PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -45,69 +48,29 @@ SHELL_FOLDERS = {"PWD", "OLDPWD"}  # variables of the shell that look like passw
 
 
 class _Rule(NamedTuple):
-    """A pattern whose last group, or whole match, is a secret.
+    """A pattern whose last group, or whole match, is a secret if `judge` says so.
 
-    It is matched at each occurrence of `word`, or up to `lookbehind` bytes before it. A pattern
-    with `ignore_case` reads the text in lower case. One that is `by_name` finds a value by the
-    name in front of it, so the value may be program code.
+    It is matched at each occurrence of `word`, or up to `lookbehind` bytes before it, if the text
+    before it ends with a match of `start`. A pattern with `ignore_case` reads lower case.
     """
 
     word: bytes
     pattern: re.Pattern[bytes]
-    ignore_case: bool = True
+    judge: Callable[[bytes], bool]
     lookbehind: int = 0
-    by_name: bool = False
-
-
-# Between a name and its value, and the value itself, in JSON, YAML, code, XML and command lines.
-_ASSIGN = r"\s*(?::=|=>|[:=])\s*(?:\[\s*)?"
-_QUOTED = (
-    rf"[\"']?{_ASSIGN}\"((?:[^\"\\]|\\.)+)",
-    rf"[\"']?{_ASSIGN}'([^'\n]+)",
-    # JSON in JSON, however deep: ends at a quote with as many backslashes as the first one
-    rf"(?:\\*[\"'])?{_ASSIGN}(\\+)\"((?:[^\"\\]|\\+[^\"\\]|\1\\+\")+)",
-    r"%22(?:%20)*(?:%3a|:)(?:%20)*%22((?:[^%\"&\s]|%(?!22)[0-9a-f]{2})+)",  # JSON in a URL
-)
-_BARE = r"(?:\s*=\s*|:[ \t]+)([^\s\"'\\&,;}\])]{3,})"
-# a block of YAML, also escaped in JSON
-_BLOCK = r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)"
-_ELEMENT = r">([^<\s]{3,})</"
-_OPTION = r"(?:[ \t]+|\\*\",[ \t]*\\*\")([^\s\"'\\,]{3,})"
+    ignore_case: bool = False
+    start: re.Pattern[bytes] | None = None
 
 
 def _rules() -> Iterator[_Rule]:
-    for word, shape in SHAPES.items():
-        pattern = re.compile(shape.encode(), re.DOTALL)
-        yield _Rule(word.encode(), pattern, ignore_case=False, lookbehind=LOOKBEHIND.get(word, 0))
-    for name in SECRET_NAMES:
-        word = name.encode()
-        # a `next_token` is the position in a list
-        exceptions = PLAIN_TOKENS if name == "_token" else ()
-        unless = b"".join(rb"(?<!%b)" % prefix.encode() for prefix in exceptions)
-        for spelling in dict.fromkeys((word, word.replace(b"_", b"-"))):
-            for value in (*_QUOTED, _BARE, _BLOCK, _ELEMENT):
-                pattern = re.compile(unless + spelling + value.encode(), re.DOTALL)
-                yield _Rule(spelling, pattern, by_name=True)
-        option = b"--" + word.strip(b"_").replace(b"_", b"-")
-        yield _Rule(option, re.compile(option + _OPTION.encode()), by_name=True)
-    for name in WHOLE_VALUE_NAMES:
-        word = name.encode()
-        for value in (*_QUOTED, r":[ \t]+([^\r\n\"'\\]+)"):
-            yield _Rule(word, re.compile(word + value.encode()), by_name=True)
-    for name in QUERY_NAMES:
-        word = f"{name}=".encode()
-        # `code=` is also a word of ordinary URLs: there the value must have a digit
-        digit = rb"(?=[^&\s]*[0-9])" if name == "code" else b""
-        value = digit + rb"([^&\s\"'\\<>#;]{6,})"
-        yield _Rule(word, re.compile(rb"[?&;]" + word + value), lookbehind=1, by_name=True)
-    for name in LONG_VALUE_NAMES:
-        word = f'"{name}'.encode()
-        long_value = rb"\\*\"\s*[:=]\s*\\*\"([A-Za-z0-9._~+/=-]{16,})"
-        yield _Rule(word, re.compile(word + long_value))
-    token = rb"token:[ \t]+(?=[A-Za-z._-]*[0-9])([A-Za-z0-9._~+/=-]{20,})"
-    yield _Rule(b"token: ", re.compile(token))
-    for option in (f"--{name}".encode() for name in SECRET_FLAGS):
-        yield _Rule(option, re.compile(option + _OPTION.encode()), by_name=True)
+    for word, shape in KEYS.items():
+        pattern = re.compile(f"{EDGE}(?:{shape}){END}".encode())
+        yield _Rule(word.encode(), pattern, has_digit, LOOKBEHIND.get(word, 0))
+    for word, place in PLACES.items():
+        pattern = re.compile(place.encode(), re.DOTALL)
+        yield _Rule(word.encode(), pattern, is_secret_value, LOOKBEHIND.get(word, 0))
+    for word, pattern, form, judge in named_patterns():
+        yield _Rule(word, pattern, judge, 0, not form.upper, form.start)
 
 
 @lru_cache(maxsize=1)
@@ -131,21 +94,23 @@ def word_finder(words: Iterable[bytes]) -> WordFinder:
 
 def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     """Return the bytes without known secrets and without anything that looks like one."""
-    for value in known:
+    for value in (*known, *_header_secrets):
         if value in raw:
             raw = raw.replace(value, _MASK)
     lower = raw.lower()
     find_words, rules = _rules_by_word()
     spans: list[tuple[int, int]] = []
-    for word, start, _ in find_words(lower):
+    for word, position, _ in find_words(lower):
         for rule in rules[word]:
-            match = _match(rule, lower if rule.ignore_case else raw, start)
+            match = _match(rule, lower if rule.ignore_case else raw, position)
             if match is None:
                 continue
             first, last = match.span(rule.pattern.groups)
-            if is_placeholder(raw[first:last]):
-                continue
-            if not (rule.by_name and _is_code(raw, first, last)):
+            if rule.start is not None:
+                begin = max(0, position - MAX_NAME_LENGTH)
+                if rule.start.search(raw, begin, position) is None:
+                    continue
+            if rule.judge(raw[first:last]):
                 spans.append((first, last))
     if not spans:
         return raw  # the same object: callers notice that nothing was hidden
@@ -195,96 +160,6 @@ def safe_split_index(raw: bytes) -> int:
     return end
 
 
-# --- Names
-
-_SECRET_NAME = re.compile(
-    "(?:"
-    + "|".join(
-        name.replace("_", "[-_]")
-        for name in (*SECRET_NAMES, *WHOLE_VALUE_NAMES)
-        if name != "_token"
-    )
-    + f"|(?:^|{''.join(f'(?<!{prefix})' for prefix in PLAIN_TOKENS)}[-_])token|^bearer|^jwt)$"
-    + r"|(?:^|[-_])(?:secret|password|api[-_]?key)(?:$|[-_])",
-    re.IGNORECASE,
-)
-
-
-@lru_cache(maxsize=4096)
-def is_secret_name(field: str) -> bool:
-    """Return whether the value of a field with this name is a secret, whatever it looks like."""
-    return _SECRET_NAME.search(field) is not None
-
-
-# --- Program code: values that follow the name of a secret without being one
-
-# words after such a name in code, in schemas and in prose
-_CODE_WORDS = frozenset(
-    b"str string bytes int integer float number bool boolean any object none null nil true false "
-    b"undefined unknown void never optional union list dict tuple set callable awaitable secretstr "
-    b"annotated literal field text char varchar self cls this pass required default value values "
-    b"must should cannot can is was not may will incorrect invalid wrong missing empty "
-    b"expired".split()
-)
-_SECRET_WORDS = frozenset((b"password", b"passwd", b"secret", b"token", b"key"))
-_PLACEHOLDER = re.compile(
-    rb"`?(?:[A-Za-z]+ )?(?:\$\{.*|\$\(.*|\$[A-Z_][A-Z0-9_]*|\{\{.*|\{[A-Za-z_][\w.]*\}?|"
-    rb"<[\w .-]+>|%\(\w+\)?s?|%s|[*x.]{3,}|\[[A-Z_]+\].*)`?",
-    re.DOTALL,
-)
-_TYPE = re.compile(rb"[A-Za-z]+(?=[\[(<:.]|\Z)")  # str, list[str], Optional(…)
-_CALL = re.compile(rb"[A-Za-z_][\w.]*[\[(<].*", re.DOTALL)
-_PATH = re.compile(rb"[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40})+")
-_WORD = re.compile(rb"[A-Za-z_]+")
-_CONSTANT = re.compile(rb"[A-Z]+(?:_[A-Z]+)+")
-_NAME = re.compile(rb"(?:\\[nrt])?(\w+)[ :=]*\Z")
-MAX_NAME_LENGTH = 60
-
-
-def _is_code(raw: bytes, first: int, last: int) -> bool:
-    """Return whether the value after a name is code: a type, a variable, a call, a placeholder."""
-    value = raw[first:last]
-    words = [word.strip(b"`,;") for word in value.split(b" ", 2)[:2]]
-    kind = _TYPE.match(words[0])
-    if kind and kind[0].lower() in _CODE_WORDS:  # password: str
-        return True
-    if is_placeholder(b" ".join(words)):
-        return True
-    if value.lower() in _SECRET_WORDS:  # {"password": "password"}
-        return True
-    if raw[first - 1 : first] in {b'"', b"'"}:  # any other quoted text is a secret
-        return False
-    if value[0] in b"=>[" or _PATH.fullmatch(value) or _CONSTANT.fullmatch(value):
-        return True  # password == x, password = config.password, password = DB_PASSWORD
-    if _WORD.fullmatch(value):
-        return _is_variable(raw, first, last)
-    # a call: os.getenv("X"), also if it is cut at its bracket
-    ended = value[-1:] in b"[(<>" or raw[last : last + 1] in {b")", b"]", b'"', b"'", b","}
-    return ended and _CALL.fullmatch(value) is not None
-
-
-def _is_variable(raw: bytes, first: int, last: int) -> bool:
-    """Return whether a word of letters is a variable, judged by the text around it."""
-    before, after = raw[max(0, first - MAX_NAME_LENGTH) : first], raw[last : last + 2]
-    if before.endswith(b" = ") or after[:1] == b")" or after in {b", ", b",\n", b",\\"}:
-        return True  # an assignment in code, or an argument
-    if before.endswith(b": ") and after[:1] == b" " and after != b" #":
-        return True  # an annotation, or prose
-    # the value repeats the name, as in connect(password=password)
-    value = raw[first:last].replace(b"_", b"").lower()
-    match = _NAME.search(before)
-    name = match[1].lower() if match else b""
-    return value == name.replace(b"_", b"") or (
-        b"_" in name.strip(b"_") and name.replace(b"_", b"") in value
-    )
-
-
-def is_placeholder(value: bytes | str) -> bool:
-    """Return whether the value is a placeholder: `${TOKEN}`, `<your key>`, `{{ key }}`, `***`."""
-    raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-    return _PLACEHOLDER.fullmatch(raw) is not None
-
-
 # --- Known values
 
 _EXTRA: ContextVar[Mapping[str, str]] = ContextVar("offbook_given", default={})  # noqa: B039 - never changed
@@ -300,6 +175,37 @@ def known_secrets(environment: Mapping[str, str] | None = None) -> tuple[str, ..
     names = [name for name in variables if is_secret_name(name) and name not in SHELL_FOLDERS]
     values = (variables[name] for name in names if len(variables[name]) >= MIN_SECRET_LENGTH)
     return _spellings(frozenset(values))
+
+
+CREDENTIAL_HEADERS = (
+    "authorization",
+    "proxy-authorization",
+    "x-api-key",
+    "api-key",
+    "x-goog-api-key",
+)
+_headers_seen: set[str] = set()
+_header_secrets: tuple[bytes, ...] = ()
+
+
+def remember_credentials(headers: Mapping[str, str]) -> None:
+    """Treat the keys in the headers of a request, with names in lower case, as known from now on.
+
+    Keys that are words ("not-needed") are none.
+    """
+    global _header_secrets  # noqa: PLW0603 - what a process has seen, it knows
+    for name in CREDENTIAL_HEADERS:
+        value = headers.get(name)
+        if value is None or value in _headers_seen:
+            continue
+        _headers_seen.add(value)
+        key = value.rpartition(" ")[2]
+        raw = key.encode("utf-8", "surrogateescape")
+        if len(raw) >= MIN_SECRET_LENGTH and looks_random(raw):
+            spellings = [
+                text.encode("utf-8", "surrogateescape") for text in _spellings(frozenset({key}))
+            ]
+            _header_secrets = (*_header_secrets, *spellings)
 
 
 @contextmanager
@@ -319,7 +225,14 @@ def _spellings(values: frozenset[str]) -> tuple[str, ...]:
         raw = value.encode("utf-8", "surrogateescape")
         once = json.dumps(value, ensure_ascii=False)[1:-1]
         twice = json.dumps(once, ensure_ascii=False)[1:-1]  # JSON in JSON
-        spellings |= {value, once, twice, quote(value, errors="surrogateescape"), raw.hex()}
+        spellings |= {value, once, twice, raw.hex(), raw.hex().upper()}
+        for encoded in (
+            quote(value, errors="surrogateescape"),
+            quote(raw, safe=""),
+            quote_plus(raw),
+        ):
+            lower = re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), encoded)
+            spellings |= {encoded, lower}
         spellings |= {_base64_part(raw, offset) for offset in range(3)}
     return tuple(sorted(spellings, key=len, reverse=True))  # the longest first: others are in it
 

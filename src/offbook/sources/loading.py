@@ -45,7 +45,7 @@ def open_source(path: Path) -> Callable[[], ModelSource]:
     script = read_script(path)
 
     def make_playbook() -> Playbook:
-        playbook = Playbook(follow_prompts=True)
+        playbook = Playbook()
         playbook.load(*script)
         return playbook
 

@@ -1,8 +1,8 @@
 """The process supervisor: every process that Offbook starts is started here.
 
-Each process leads its own process group and has a deadline. When it exits, for whatever reason,
-its whole tree is killed: the group first, then the descendants that left the group. Those are
-found by a mark in their environment and reported as leaked.
+Each process leads its own session and has a deadline. It runs below a small process of its own,
+`process_tree.py`, which kills the whole tree when the command exits, or when we do, for whatever
+reason. Descendants that had left the process group are reported as leaked.
 
 - `run_process` runs a subject: isolated environment, output collected and emitted to the trace.
 - `run_shell` runs a shell command for the built-in tool `bash`.
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
+import socket
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import PIPE, STDOUT
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, UsageError, did_you_mean
+from offbook.errors import DeadlineExceeded, UsageError, did_you_mean, signal_name
 from offbook.secrets import safe_split_index
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
 
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
 
     from offbook.trace.hub import Hub
 
-PROCESS_MARK = "OFFBOOK_PROCESS"
+TREE = str(Path(__file__).with_name("process_tree.py"))
 # Bounded, because an agent in an endless loop would fill our memory.
 MAX_OUTPUT = 8 * 1024 * 1024
 GRACE = 2.0  # seconds between a polite signal and SIGKILL
 DRAIN = 0.5  # seconds to read what is left in the pipes of a tree that was killed
-KILL_ATTEMPTS = 500  # 10 ms apart: a process in uninterruptible sleep may take seconds
-INTERRUPTED = 130
+INTERRUPT_GRACE = 1.0  # the same after a signal to us: whoever sent it waits
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Everything else of our environment is left out: keys, tokens, and settings of the user's own
 # clients, which would make a test depend on the machine.
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "SYSTEMROOT", "SSL_CERT_FILE")
@@ -51,7 +52,8 @@ class ProcessResult(msgspec.Struct, frozen=True):
     """The end of a process and its output.
 
     `code` is negative if a signal ended the process. `leaked` are the ids of descendants that had
-    left its process group and were killed.
+    left its process group and were killed. `interrupted_by` is the number of the signal that
+    ended the run because we received it, or 0.
     """
 
     code: int
@@ -60,6 +62,7 @@ class ProcessResult(msgspec.Struct, frozen=True):
     timed_out: bool = False
     truncated: bool = False
     leaked: tuple[int, ...] = ()
+    interrupted_by: int = 0
 
     def event_data(self) -> dict[str, Any]:
         """Return the data of the event `process.exit`."""
@@ -80,7 +83,8 @@ class OutputCollector(asyncio.SubprocessProtocol):
     """Collects the output of a process, and records its exit.
 
     Only the first `limit` bytes are kept; `dropped` counts the others. With a hub, output is also
-    emitted as events; with `echo`, it is also written to our standard output.
+    emitted as events; with `echo`, it is also written to our standard output. `watch` receives all
+    of it with the name of its stream, also what is not kept.
     """
 
     def __init__(
@@ -91,8 +95,10 @@ class OutputCollector(asyncio.SubprocessProtocol):
         limit: int | None = None,
         streams: Sequence[int] = (1, 2),
         echo: bool = False,
+        watch: Callable[[str, bytes], None] | None = None,
     ) -> None:
         self._hub = hub
+        self._watch = watch
         self._command = command
         self._echo = echo
         self._chunks: dict[int, list[bytes]] = {1: [], 2: []}
@@ -100,25 +106,24 @@ class OutputCollector(asyncio.SubprocessProtocol):
         self._open = set(streams)
         self._room = MAX_OUTPUT if limit is None else limit
         self.dropped = 0
-        self.pid = 0
+        self.send_signal: Callable[[int], None] | None = None  # while the command runs
         self.exited = asyncio.Event()
         self.closed = asyncio.Event()
         if not streams:
             self.closed.set()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: ARG002 - asyncio's signature
         """Emit the start event here: asyncio delivers output only after this call."""
-        if isinstance(transport, asyncio.SubprocessTransport):
-            self.pid = transport.get_pid()
-            if self._hub is not None:
-                data = {"command": list(self._command), "pid": self.pid}
-                self._hub.emit(PROCESS_START, data)
+        if self._hub is not None:
+            self._hub.emit(PROCESS_START, {"command": list(self._command)})
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Keep and emit a chunk of output."""
         if self._echo:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
+        if self._watch is not None:
+            self._watch(STREAMS[fd], data)
         kept = data[: self._room]
         self._room -= len(kept)
         self.dropped += len(data) - len(kept)
@@ -166,9 +171,10 @@ async def run_process(
     deadline: float,
     stdin: bytes = b"",
     hub: Hub | None = None,
+    watch: Callable[[str, bytes], None] | None = None,
 ) -> ProcessResult:
     """Run a command until it exits or its deadline has passed, and kill its whole tree."""
-    output = OutputCollector(hub, command)
+    output = OutputCollector(hub, command, watch=watch)
     result = await _supervise(
         command, output, cwd=cwd, env=env, deadline=deadline, stdin=stdin, grace=GRACE
     )
@@ -181,8 +187,7 @@ async def run_process(
 async def run_shell(command: str, *, cwd: Path, deadline: float) -> tuple[ProcessResult, int]:
     """Run a shell command, its two streams merged; also return the number of dropped bytes.
 
-    The environment is ours, without a mark: a test that runs `env` must see the same variables
-    each time. So only the process group is killed. Background processes are killed at once.
+    The environment is ours. Background processes are killed at once.
     """
     output = OutputCollector(streams=(1,))
     shell = ["/bin/sh", "-c", command]
@@ -198,15 +203,14 @@ def run_foreground(
     keep: int = 0,
     echo: bool = True,
     cwd: Path | None = None,
-) -> tuple[int, str]:
-    """Run a command in the terminal; return its exit code and the first `keep` bytes of output.
+) -> ProcessResult:
+    """Run a command in the terminal; its result has the first `keep` bytes of its output.
 
-    Ctrl-C and SIGTERM are forwarded to the command as SIGINT, because it is not in our process
-    group; the exit code is then 130.
+    Ctrl-C, SIGTERM and SIGHUP are forwarded to the command, because it is not in our process
+    group. The result then has `interrupted_by`.
     """
     output = OutputCollector(limit=keep, streams=(1,) if keep else (), echo=echo)
-    stdout = PIPE if keep else None
-    interrupted = False
+    interrupted_by = 0
 
     async def run() -> ProcessResult:
         supervision = asyncio.ensure_future(
@@ -217,28 +221,28 @@ def run_foreground(
                 env=env,
                 deadline=deadline,
                 stdin=None,
-                stdout=stdout,
+                stdout=PIPE if keep else None,
                 stderr=None,
             )
         )
 
-        def interrupt() -> None:
-            nonlocal interrupted
-            interrupted = True
+        def interrupt(number: int) -> None:
+            nonlocal interrupted_by
+            interrupted_by = interrupted_by or number
             loop = asyncio.get_running_loop()
-            if not output.pid:  # it is still being started
-                loop.call_later(0.01, interrupt)
+            if output.send_signal is None:  # it is being started, or has ended
+                loop.call_later(0.01, interrupt, number)
                 return
-            _signal_group(output.pid, signal.SIGINT)
-            loop.call_later(GRACE, supervision.cancel)
+            output.send_signal(number)
+            loop.call_later(INTERRUPT_GRACE, supervision.cancel)
 
         with _handle_signals(interrupt):
             return await supervision
 
     try:
         result = asyncio.run(run())
-    except asyncio.CancelledError:  # it did not exit after SIGINT
-        result = ProcessResult(INTERRUPTED, output.text(1), "")
+    except asyncio.CancelledError:  # it did not exit after the signal
+        result = ProcessResult(-signal.SIGKILL, output.text(1), "")
     if result.timed_out:
         raise DeadlineExceeded(
             f"the command was still running after {deadline:g} s", where=command[0]
@@ -246,28 +250,35 @@ def run_foreground(
     text = result.stdout
     if output.dropped and keep:
         text += f"\n… {output.dropped:,} more bytes\n"
-    return INTERRUPTED if interrupted else result.code, text
+    return msgspec.structs.replace(result, stdout=text, interrupted_by=interrupted_by)
 
 
 @contextlib.contextmanager
-def _handle_signals(handler: Callable[[], None]) -> Generator[None]:
-    """Call `handler` in the running loop on SIGINT and SIGTERM."""
+def _handle_signals(handler: Callable[[int], None]) -> Generator[None]:
+    """Call `handler` in the running loop on SIGINT, SIGTERM and SIGHUP."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
 
     # Not `loop.add_signal_handler`: that one does not restore the handlers of our caller.
-    def forward(_number: int, _frame: object) -> None:
-        loop.call_soon_threadsafe(handler)
+    def forward(number: int, _frame: object) -> None:
+        loop.call_soon_threadsafe(handler, number)
 
+    # Below nohup, SIGHUP is ignored and stays so.
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    numbers = [number for number in INTERRUPTS if number != signal.SIGHUP or not ignored]
     before = [signal.signal(number, forward) for number in numbers]
     try:
         yield
     finally:
         for number, previous in zip(numbers, before, strict=True):
             signal.signal(number, previous)
+
+
+def describe_exit(code: int) -> str:
+    """Return `failed with exit code 3` or `was killed by SIGKILL`."""
+    return f"was killed by {signal_name(-code)}" if code < 0 else f"failed with exit code {code}"
 
 
 async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
@@ -285,74 +296,91 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     """Start a process, wait for its exit or its deadline, and kill its tree.
 
     For `grace` seconds after the exit, children that still hold the pipes may finish their
-    output. Without `env` the process inherits ours and gets no mark; a stream that is None is
-    inherited, too.
+    output. Without `env` the process inherits ours; a stream that is None is inherited, too.
     """
-    mark = "" if env is None else uuid.uuid4().hex
-    starting = asyncio.ensure_future(
-        asyncio.get_running_loop().subprocess_exec(
-            lambda: output,
-            *command,
-            cwd=cwd,
-            env=None if env is None else {**env, PROCESS_MARK: mark},
-            start_new_session=True,
-            stdin=None if stdin is None else PIPE,
-            stdout=stdout,
-            stderr=stderr,
+    lc_ctype = (os.environ if env is None else env).get("LC_CTYPE", "")
+    ours, theirs = socket.socketpair()
+    with theirs:
+        tree = [sys.executable, "-I", "-S", TREE, str(os.getpid()), str(theirs.fileno()), lc_ctype]
+        starting = asyncio.ensure_future(
+            asyncio.get_running_loop().subprocess_exec(
+                lambda: output,
+                *tree,
+                *command,
+                cwd=cwd,
+                env=env,
+                start_new_session=True,
+                pass_fds=[theirs.fileno()],
+                stdin=None if stdin is None else PIPE,
+                stdout=stdout,
+                stderr=stderr,
+            )
         )
-    )
-    try:
-        transport, _ = await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        # A process that is being started cannot be killed yet: wait for it, it takes milliseconds.
-        with contextlib.suppress(OSError):
-            transport, _ = await starting
-            await _kill_tree(transport.get_pid(), mark)
-            await output.exited.wait()
-            transport.close()
-        raise
-    except FileNotFoundError as error:
-        raise _not_found(command[0], env or os.environ) from error
-    except OSError as error:
-        raise UsageError(
-            f"cannot run {command[0]!r}: {error.strerror}",
-            hint=f"chmod +x {command[0]}" if isinstance(error, PermissionError) else "",
-        ) from error
-    leader = transport.get_pid()
-    # Standard input is closed after the prompt, because many clients read it to the end.
-    writer = transport.get_pipe_transport(0)
-    if isinstance(writer, asyncio.WriteTransport):
-        if stdin:
-            writer.write(stdin)
-        writer.write_eof() if writer.can_write_eof() else writer.close()
-    leaked: tuple[int, ...] = ()
+        try:
+            transport, _ = await asyncio.shield(starting)
+        except BaseException as error:
+            ours.close()  # this kills the tree, if there is one
+            if isinstance(error, asyncio.CancelledError):
+                with contextlib.suppress(OSError):
+                    transport, _ = await starting
+                    await output.exited.wait()
+                    transport.close()
+            if isinstance(error, OSError):
+                raise UsageError(f"cannot run {command[0]!r} in {cwd}: {error.strerror}") from error
+            raise
+    reports, control = await asyncio.open_connection(sock=ours)
+    lines: list[bytes] = []
     timed_out = False
     try:
-        await asyncio.wait_for(output.exited.wait(), deadline)
+        lines.append(await reports.readline())
+        if not lines[0].startswith(b"error"):
+            output.send_signal = lambda number: control.write(bytes([number]))
+            # Standard input is closed after the prompt, because many clients read it to the end.
+            writer = transport.get_pipe_transport(0)
+            if isinstance(writer, asyncio.WriteTransport):
+                if stdin:
+                    writer.write(stdin)
+                writer.write_eof() if writer.can_write_eof() else writer.close()
+            lines.append(await asyncio.wait_for(reports.readline(), deadline))
         if grace:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(output.closed.wait(), grace)
     except TimeoutError:
         # SIGTERM first: a client may have to write its session file, or stop its own children.
         timed_out = True
-        _signal_group(leader, signal.SIGTERM)
+        control.write(bytes([signal.SIGTERM]))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(output.exited.wait(), GRACE)
+            lines.append(await asyncio.wait_for(reports.readline(), GRACE))
     finally:
-        leaked = await _kill_tree(leader, mark)
+        output.send_signal = None
+        control.write_eof()  # this kills the tree
+        with contextlib.suppress(ConnectionError):
+            lines += (await reports.read()).splitlines()
+        control.close()
         await output.exited.wait()
         # All writers are dead, so the pipes end when they are read to the end; only a process
-        # that escaped without a mark keeps them open.
+        # that escaped keeps them open.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(output.closed.wait(), DRAIN)
         transport.close()
-    code = transport.get_returncode() or 0
+    report = {name: values for name, *values in (line.decode().split() for line in lines if line)}
+    if "error" in report:
+        raise _cannot_start(command[0], int(report["error"][0]), env or os.environ)
+    if "exit" not in report:
+        # Somebody has killed the process above the tree, and with it the command.
+        with contextlib.suppress(ProcessLookupError, PermissionError, KeyError):
+            os.killpg(int(report["start"][0]), signal.SIGKILL)
+    code = int(report["exit"][0]) if "exit" in report else -signal.SIGKILL
+    leaked = tuple(map(int, report.get("leaked", ())))
     truncated = bool(output.dropped)
     return ProcessResult(code, output.text(1), output.text(2), timed_out, truncated, leaked)
 
 
-def _not_found(program: str, env: Mapping[str, str]) -> UsageError:
-    """Return the error for a missing program, with the most similar name on the PATH."""
+def _cannot_start(program: str, number: int, env: Mapping[str, str]) -> UsageError:
+    """Return the error for a program that did not start; for a missing one, with a similar name."""
+    if number != errno.ENOENT:
+        hint = f"chmod +x {program}" if number == errno.EACCES else ""
+        return UsageError(f"cannot run {program!r}: {os.strerror(number)}", hint=hint)
     names: set[str] = set()
     for folder in env.get("PATH", "").split(os.pathsep):
         with contextlib.suppress(OSError):
@@ -361,50 +389,3 @@ def _not_found(program: str, env: Mapping[str, str]) -> UsageError:
     if not hint.startswith("did you mean"):
         hint = "install it, or give its full path"
     return UsageError(f"command not found: {program!r}", hint=hint)
-
-
-async def _kill_tree(leader: int, mark: str) -> tuple[int, ...]:
-    """Kill a process group and all processes with the mark; return those outside of the group."""
-    marked = _find_marked(mark)
-    for _ in range(KILL_ATTEMPTS):
-        # Repeat until none is left: a process may fork while we kill the others.
-        _signal_group(leader, signal.SIGKILL)
-        remaining = _find_marked(mark)
-        for pid, _group in remaining:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        # A dying process loses its environment, and with it the mark, before it is gone.
-        if not remaining and not any(_is_running(pid) for pid, _group in marked):
-            break
-        await asyncio.sleep(0.01)
-    return tuple(pid for pid, group in marked if group != leader)
-
-
-def _signal_group(leader: int, number: int) -> None:
-    if leader > 0:  # 0 would be our own group
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(leader, number)
-
-
-def _find_marked(mark: str) -> list[tuple[int, int]]:
-    """Return the running processes with this mark in their environment, each with its group."""
-    if not mark or not Path("/proc").is_dir():  # only Linux shows the environment of a process
-        return []
-    wanted = f"{PROCESS_MARK}={mark}".encode()
-    marked: list[tuple[int, int]] = []
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            if wanted in Path(entry.path, "environ").read_bytes() and _is_running(int(entry.name)):
-                marked.append((int(entry.name), os.getpgid(int(entry.name))))
-    return marked
-
-
-def _is_running(pid: int) -> bool:
-    """Return False for a process that does not exist or is a zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
-    except OSError:
-        return False
-    return state not in {"Z", "X"}

@@ -11,8 +11,9 @@ every framework adapter and every command-line client implement it; so can your 
         async def open(self, context: RunContext, /) -> None:
             self._source = context.source
 
-        async def prompt(self, text: str, /) -> None:
-            await self._source.reply(Request(History([user(text)])))
+        async def prompt(self, text: str, /) -> str:
+            reply = await self._source.reply(Request(History([user(text)])))
+            return reply.text
 
         async def close(self) -> None: ...
         def tools(self) -> None: ...
@@ -94,8 +95,11 @@ class Subject(Protocol):
         """Prepare for the first prompt."""
         ...
 
-    async def prompt(self, text: str, /) -> None:
-        """Send a prompt to the agent and return when the agent has finished."""
+    async def prompt(self, text: str, /) -> object:
+        """Send a prompt to the agent, wait until it has finished, and return its answer.
+
+        The answer is what a caller of the agent gets, None if it gets nothing.
+        """
         ...
 
     async def close(self) -> None:
@@ -137,4 +141,14 @@ class HasMockedTools(Protocol):
     @property
     def mocked(self) -> Collection[str]:
         """The names of the mocked tools."""
+        ...
+
+
+@runtime_checkable
+class SendsPrompts(Protocol):
+    """A subject that may send all prompts itself, such as a `main` function."""
+
+    @property
+    def takes_prompt(self) -> bool:
+        """False if it ignores the text of `prompt`, and runs once for the whole script."""
         ...

@@ -17,14 +17,24 @@ from offbook.runs.sync_bridge import in_event_loop
 from offbook.trace.reader import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from offbook.exchange.model import ModelSource
     from offbook.runs.cassettes import CassetteOptions, Cassettes
+    from offbook.runs.rehearsal import Run
+    from offbook.runs.request_goldens import RequestGoldens
+    from offbook.trace.redaction import RedactionRules
 
 P = ParamSpec("P")
 MAX_NAME_LENGTH = 120
 SHOWN_LINES = 40
+
+
+def redact_text(text: str) -> str:
+    """Return a text of a report without the secrets in it."""
+    from offbook.secrets import hide_secrets, known_secrets
+
+    return hide_secrets(text, known_secrets())
 
 
 class _OpenRehearsal(NamedTuple):
@@ -35,7 +45,7 @@ class _OpenRehearsal(NamedTuple):
 
 
 class Offbook:
-    """`offbook.session` and `offbook.drive` for one test, and its cassettes.
+    """`offbook.session` and `offbook.drive` for one test, its cassettes and its goldens.
 
     Rehearsals are closed when the test ends, in the event loop in which they were opened.
     """
@@ -47,12 +57,15 @@ class Offbook:
         test_folder: Path | None = None,
         test: str = "",
         recorded: set[Path] | None = None,
+        update: bool = False,
     ) -> None:
         self._folder = folder
         self._test_folder = test_folder or Path()
         self._test = test
         self._recorded = recorded
+        self._update = update
         self._cassettes: Cassettes | None = None
+        self._goldens: RequestGoldens | None = None
         self._open: list[_OpenRehearsal] = []
         self._traces: list[Path] = []
         self.session = self._tracked(session)
@@ -87,10 +100,33 @@ class Offbook:
             )
         return self._cassettes.open(name, **options)
 
-    async def close_in_loop(self) -> list[Exception]:
+    def check_requests(
+        self,
+        run: Run,
+        name: str = "",
+        *,
+        redactions: RedactionRules | Mapping[str, Any] | None = None,
+    ) -> None:
+        """Compare the requests of a run with their golden in the folder `requests`.
+
+        A changed system prompt, tool, parameter or message fails the test. `--offbook-update`
+        writes the golden; without a name it is the golden of the test. Ids and times are masked,
+        and the values that `redactions` select.
+        """
+        if self._goldens is None:
+            from offbook.runs.request_goldens import RequestGoldens
+
+            self._goldens = RequestGoldens(
+                self._test_folder, _file_name(self._test), update=self._update
+            )
+        folders = [opened.rehearsal.cwd for opened in self._open]
+        roots = {f"CWD{number or ''}": folder for number, folder in enumerate(folders)}
+        self._goldens.check(run.requests, name, redactions=redactions, roots=roots)
+
+    async def close_in_loop(self, *, failed: bool = False) -> list[Exception]:
         """Close the rehearsals of the running event loop, and return their errors."""
         loop = asyncio.get_running_loop()
-        return await _close_all(self._pop_open(lambda opened: opened is loop))
+        return await _close_all(self._pop_open(lambda opened: opened is loop), failed=failed)
 
     def close(self, *, failed: bool = False) -> list[Exception]:
         """Close everything that is still open, and return the errors."""
@@ -98,10 +134,10 @@ class Offbook:
         for opened in self._pop_open(lambda _: True):
             loop = opened.loop
             if loop is not None and not loop.is_closed():
-                errors += loop.run_until_complete(_close_all([opened]))
+                errors += loop.run_until_complete(_close_all([opened], failed=failed))
                 continue
             try:
-                opened.rehearsal.dispose()
+                opened.rehearsal.dispose(failed=failed)
             except Exception as error:  # noqa: BLE001 - the others must be closed too
                 errors.append(error)
         if self._cassettes is not None:
@@ -148,11 +184,11 @@ class Offbook:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-async def _close_all(due: Iterable[_OpenRehearsal]) -> list[Exception]:
+async def _close_all(due: Iterable[_OpenRehearsal], *, failed: bool) -> list[Exception]:
     errors: list[Exception] = []
     for opened in due:
         try:
-            await opened.rehearsal.dispose()
+            await opened.rehearsal.dispose(failed=failed)
         except Exception as error:  # noqa: BLE001 - the others must be closed too
             errors.append(error)
     return errors

@@ -54,16 +54,21 @@ class SubjectConformance:
         expect(isinstance(emits, bool), "emits_tool_calls must be a bool", emits)
 
     def test_a_prompt_reaches_the_model(self) -> None:
-        with Rehearsal(self.subject()) as rehearsal:
+        with Rehearsal(self.subject(), allow_unused_mocks=True) as rehearsal:
             rehearsal.run(when(FIRST_PROMPT, [say("Hello.")]))
             messages = rehearsal.events.messages
             texts = [message.text for message in messages if message.role == "user"]
         reached = any(FIRST_PROMPT in text for text in texts)
         expect(reached, "the request must contain the prompt", texts)
 
+    def test_a_prompt_returns_the_answer_of_the_agent(self) -> None:
+        with Rehearsal(self.subject()) as rehearsal:
+            run = rehearsal.run(when(FIRST_PROMPT, [say("Hello.")]))
+        expect(run.output is not None, "prompt() must return the agent's answer", run.output)
+
     def test_a_tool_call_is_recorded_with_its_result(self) -> None:
         tool, params = self.call()
-        with Rehearsal(self.subject()) as rehearsal:
+        with Rehearsal(self.subject(), allow_unused_mocks=True) as rehearsal:
             rehearsal.run(when(FIRST_PROMPT, [call(tool, params), say("Done.")]))
             events = [e for e in rehearsal.events.all if e.event in {TOOL_CALL, TOOL_RESULT}]
         names = [event.event for event in events]
@@ -79,7 +84,7 @@ class SubjectConformance:
     def test_a_tool_result_is_sent_to_the_model(self) -> None:
         tool, params = self.call()
         sent: list[ToolResult] = []
-        with Rehearsal(self.subject()) as rehearsal:
+        with Rehearsal(self.subject(), allow_unused_mocks=True) as rehearsal:
             steps = [call(tool, params).then(sent.append), say("Done.")]
             rehearsal.run(when(FIRST_PROMPT, steps))
             recorded = [result.text for result in rehearsal.events.tool_results_for(tool)]
@@ -92,7 +97,7 @@ class SubjectConformance:
         tool, params = self.call()
         answered: list[str] = []
         calls = [call(tool, params).then(lambda r: answered.append(r.call_id)) for _ in range(3)]
-        with Rehearsal(self.subject()) as rehearsal:
+        with Rehearsal(self.subject(), allow_unused_mocks=True) as rehearsal:
             rehearsal.run(when(FIRST_PROMPT, [calls, say("Done.")]))
             made = [record.tool_call_id for record in rehearsal.events.tool_calls]
             messages = rehearsal.events.messages
@@ -105,7 +110,7 @@ class SubjectConformance:
     def test_the_second_prompt_continues_the_conversation(self) -> None:
         if not self.remembers:
             skip("this subject keeps no conversation")
-        with Rehearsal(self.subject()) as rehearsal:
+        with Rehearsal(self.subject(), allow_unused_mocks=True) as rehearsal:
             rehearsal.run(when(FIRST_PROMPT, [say("Hello.")]))
             run = rehearsal.run(when(SECOND_PROMPT, [say("Still here.")]))
             counts = [event.data["count"] for event in run.events.named(REQUEST)]
@@ -114,14 +119,14 @@ class SubjectConformance:
 
     def test_a_provider_error_is_recorded(self) -> None:
         # Without automatic assertions: an agent may retry, or stop.
-        with Rehearsal(self.subject(), auto_assert=False) as rehearsal:
+        with Rehearsal(self.subject(), auto_assert=False, allow_unused_mocks=True) as rehearsal:
             with suppress(OffbookError):  # an agent may raise it
                 rehearsal.run(when(FIRST_PROMPT, [fail("not today", status=400)]))
             expect(rehearsal.events.named(ERROR), "the error must be in the trace")
 
     def test_tools_commands_and_verdicts_are_valid(self) -> None:
         tool, _ = self.call()
-        with Rehearsal(self.subject()) as rehearsal:
+        with Rehearsal(self.subject(), auto_assert=False, allow_unused_mocks=True) as rehearsal:
             subject = rehearsal.subject
             tools, commands = subject.tools(), subject.commands()
             expect(tools is None or _are_names(tools), "tools() must return names or None", tools)
@@ -149,7 +154,10 @@ class SubjectConformance:
 
     def test_two_subjects_are_independent(self) -> None:
         async def run_both() -> list[list[str]]:
-            async with Rehearsal(self.subject()) as first, Rehearsal(self.subject()) as second:
+            async with (
+                Rehearsal(self.subject(), allow_unused_mocks=True) as first,
+                Rehearsal(self.subject(), allow_unused_mocks=True) as second,
+            ):
                 await asyncio.gather(
                     first.run(when(FIRST_PROMPT, [say("Hello.")])),
                     second.run(when(SECOND_PROMPT, [say("Hello.")])),
@@ -169,7 +177,7 @@ class SubjectConformance:
 
         async def rehearse() -> None:
             with no_task_leaks():
-                async with Rehearsal(self.subject()) as rehearsal:
+                async with Rehearsal(self.subject(), allow_unused_mocks=True) as rehearsal:
                     await rehearsal.run(when(FIRST_PROMPT, [call(tool, params), say("Done.")]))
 
         with no_leftovers():

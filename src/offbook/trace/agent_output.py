@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import re
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from offbook.trace.events import Event
 
 _OPENING = re.compile(r"<event ([^>]*)>")
+_PARTIAL_OPENING = re.compile(r"<(?:e(?:v(?:e(?:n(?:t(?: [^>]*)?)?)?)?)?)?\Z")
 _CLOSING = "</event>"
 _TOPIC = re.compile(r'topic="([^"]*)"')
 _TARGET = re.compile(r'target="([^"]*)"')
+MAX_LINE = 64 * 1024
 
 
 class EventTag(NamedTuple):
@@ -33,45 +36,87 @@ class EventTag(NamedTuple):
     target: str | None = None
 
 
-def parse_event_tags(text: str) -> list[EventTag]:
-    """Return the events in an agent's output; they are never nested."""
-    return [tag for tag, _, _ in _scan(text)]
+class OutputScanner:
+    """Finds the events in an agent's output, and its last line, while the output arrives.
 
-
-def has_completion_promise(text: str, promise: str) -> bool:
-    """Return whether the last line, events removed, is the promise.
-
-    An event that mentions the promise does not complete the loop, and neither does the output
-    around it: agents quote the promise when they plan.
+    Of an output of any size it keeps the events, each with at most `max_payload` characters, and
+    one line.
     """
-    expected = promise.strip()
-    if not expected:
-        return False
-    tags = _scan(text)
-    if any(expected in tag.payload for tag, _, _ in tags):
-        return False
-    for _, start, end in reversed(tags):
-        text = text[:start] + text[end:]
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
-    return bool(lines) and lines[-1] == expected
+
+    def __init__(self, max_payload: int = sys.maxsize) -> None:
+        self._max_payload = max_payload
+        self.tags: list[EventTag] = []
+        self._pending = ""  # the end of the text, in which a tag may begin
+        self._line = ""  # the current line outside of events
+        self._last = ""  # the last line before it that is not blank
+        # Of the open event: its topic and target, its payload so far, and the lines before it.
+        self._open: tuple[str, str | None] | None = None
+        self._payload = ""
+        self._before = ("", "")
+
+    def feed(self, text: str) -> None:
+        """Add the next part of the output."""
+        text = self._pending + text
+        position = 0
+        while True:
+            if self._open is None:
+                match = _OPENING.search(text, position)
+                if match is None:
+                    partial = _PARTIAL_OPENING.search(text, position)
+                    end = partial.start() if partial else len(text)
+                    break
+                self._add_lines(text[position : match.start()])
+                if topic := _TOPIC.search(match[1]):
+                    target = _TARGET.search(match[1])
+                    self._open = topic[1], target[1] if target else None
+                    self._before = self._last, self._line
+                # A tag that is never closed is no event: its text then belongs to the lines.
+                self._add_lines(match[0])
+                position = match.end()
+            else:
+                close = text.find(_CLOSING, position)
+                if close < 0:
+                    end = max(position, len(text) - len(_CLOSING) + 1)
+                    self._add_payload(text[position:end])
+                    break
+                self._add_payload(text[position:close])
+                self.tags.append(EventTag(self._open[0], self._payload.strip(), self._open[1]))
+                self._last, self._line = self._before
+                self._open, self._payload = None, ""
+                position = close + len(_CLOSING)
+        if self._open is None:
+            self._add_lines(text[position:end])
+        self._pending = text[end:]
+
+    def ends_with(self, promise: str) -> bool:
+        """Return whether the last line, events removed, is the promise.
+
+        An event that mentions the promise does not complete the loop, and neither does the output
+        around it: agents quote the promise when they plan.
+        """
+        expected = promise.strip()
+        if not expected or any(expected in tag.payload for tag in self.tags):
+            return False
+        *lines, line = (self._line + self._pending).split("\n")
+        lines = [self._last, *(other.strip() for other in lines), line.strip()]
+        return next((line for line in reversed(lines) if line), "") == expected
+
+    def _add_payload(self, text: str) -> None:
+        self._payload += text[: max(0, self._max_payload - len(self._payload))]
+        self._add_lines(text)
+
+    def _add_lines(self, text: str) -> None:
+        *lines, line = (self._line + text).split("\n")
+        self._last = next((other.strip() for other in reversed(lines) if other.strip()), self._last)
+        # A promise is short: of a longer line the beginning is enough to tell that it is none.
+        self._line = line[:MAX_LINE]
 
 
-def _scan(text: str) -> list[tuple[EventTag, int, int]]:
-    """Return the tags with their positions in the text."""
-    tags: list[tuple[EventTag, int, int]] = []
-    position = 0
-    while match := _OPENING.search(text, position):
-        topic = _TOPIC.search(match[1])
-        close = text.find(_CLOSING, match.end())
-        if topic is None or close < 0:
-            position = match.end()
-            continue
-        target = _TARGET.search(match[1])
-        payload = text[match.end() : close].strip()
-        position = close + len(_CLOSING)
-        tag = EventTag(topic[1], payload, target[1] if target else None)
-        tags.append((tag, match.start(), position))
-    return tags
+def scan_output(text: str) -> OutputScanner:
+    """Return the events and the last line of a whole output."""
+    scanner = OutputScanner()
+    scanner.feed(text)
+    return scanner
 
 
 def output_text(event: Event) -> tuple[str, str] | None:

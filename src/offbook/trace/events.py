@@ -29,7 +29,7 @@ VERSION = 1
 
 HEADER = "_meta.trace"  # The first line: the format and its version.
 RUN_START = "_meta.run_start"  # A run starts: the subject, and the turns of its script.
-RUN_END = "_meta.run_end"  # A run ends: whether it passed, and its error.
+RUN_END = "_meta.run_end"  # A run ends: whether it passed, the agent's answer, or the error.
 LOOP_START = "_meta.loop_start"  # A hat loop starts: its task and its limits.
 ITERATION = "_meta.iteration"  # An iteration of the loop: its number, its hat and its cost.
 TERMINATION = "_meta.termination"  # The loop ends: the reason and the exit code.
@@ -39,6 +39,7 @@ ERROR = "model.error"  # The model answered with an error: status, category and 
 ASIDE = "model.aside"  # A side request, such as a token count, answered without the model.
 TOOL_CALL = "tool.call"  # The agent calls a tool: its name, arguments and call id.
 TOOL_RESULT = "tool.result"  # The result of a tool call, and whether it is an error.
+HOOK_TOOL_CALL = "hook.tool_call"  # A hook changed the input of a tool call.
 TOOL_BLOCKED = "tool.blocked"  # A hook blocked a tool call: the reason.
 AGENT_START = "agent.start"  # The agent starts to work on a prompt.
 AGENT_END = "agent.end"  # The agent has finished a prompt.

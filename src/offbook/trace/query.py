@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.exchange.messages import Content, Message, join_text
+from offbook.exchange.messages import Content, Message, ToolCall, join_text
 from offbook.trace.events import (
+    HOOK_TOOL_CALL,
     REPLY,
     REQUEST,
     TOOL_BLOCKED,
@@ -54,6 +55,21 @@ class ToolResultRecord(msgspec.Struct, frozen=True):
         return join_text(self.content)
 
 
+class ExecutedTool(msgspec.Struct, frozen=True):
+    """A tool that ran: its name, the input that it received, and its result."""
+
+    name: str
+    input: dict[str, Any]
+    result: ToolResultRecord
+
+
+class ModelOutput(msgspec.Struct, frozen=True):
+    """What the model replied: its tool calls in order, and its last text."""
+
+    calls: list[ToolCall]
+    text: str
+
+
 class UICallRecord(msgspec.Struct, frozen=True):
     """A call of the user interface, and its answer."""
 
@@ -79,10 +95,6 @@ class Events:
             return list(self._source)
         self._read.extend(self._source)
         return list(self._read)
-
-    def keep(self) -> None:
-        """Read the rest now: the file of the trace is about to be deleted."""
-        self._source = self.all
 
     def named(self, *names: str) -> list[Event]:
         """Return the events with one of these names."""
@@ -126,22 +138,34 @@ class Events:
     @property
     def tool_results(self) -> list[ToolResultRecord]:
         """All tool results, real or mocked."""
-        return [
-            ToolResultRecord(
-                data["tool"],
-                data["call_id"],
-                msgspec.convert(data["content"], tuple[Content, ...]),
-                data["is_error"],
-                data["details"],
-                data["mocked"],
-                data["step"],
-            )
-            for data in (event.data for event in self.named(TOOL_RESULT))
-        ]
+        return [_tool_result(event.data) for event in self.named(TOOL_RESULT)]
 
     def tool_results_for(self, name: str) -> list[ToolResultRecord]:
         """Return the results of this tool."""
         return [record for record in self.tool_results if record.tool_name == name]
+
+    @property
+    def executed(self) -> list[ExecutedTool]:
+        """The tools that ran. A call that was blocked or had wrong parameters is not one."""
+        inputs: dict[str, dict[str, Any]] = {}
+        executed: list[ExecutedTool] = []
+        for event in self.named(TOOL_CALL, HOOK_TOOL_CALL, TOOL_RESULT):
+            data = event.data
+            if event.event != TOOL_RESULT:  # a hook may change the input
+                inputs[data["call_id"]] = data["input"]
+            elif data.get("executed", True):
+                result = _tool_result(data)
+                executed.append(
+                    ExecutedTool(result.tool_name, inputs.pop(result.tool_call_id, {}), result)
+                )
+        return executed
+
+    @property
+    def model_output(self) -> ModelOutput:
+        """The tool calls of the model, and its last text."""
+        replies = [message for message in self.messages if message.role == "assistant"]
+        calls = [call for message in replies for call in message.calls]
+        return ModelOutput(calls, next((m.text for m in reversed(replies) if m.text), ""))
 
     @property
     def messages(self) -> list[Message]:
@@ -171,3 +195,15 @@ class Events:
     def verdicts(self) -> list[Verdict]:
         """The verdicts of the checks."""
         return list(read_verdicts(self.all))
+
+
+def _tool_result(data: dict[str, Any]) -> ToolResultRecord:
+    return ToolResultRecord(
+        data["tool"],
+        data["call_id"],
+        msgspec.convert(data["content"], tuple[Content, ...]),
+        data["is_error"],
+        data["details"],
+        data["mocked"],
+        data["step"],
+    )

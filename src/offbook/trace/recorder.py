@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections import deque
 from collections.abc import Mapping
 from contextlib import contextmanager
+from hashlib import blake2b, file_digest
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -12,40 +15,76 @@ import msgspec
 from offbook.determinism.clock import SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.secrets import hide_bytes, known_secrets
-from offbook.trace.events import Event, trace_header
+from offbook.trace.events import HEADER, Event, trace_header
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from offbook.trace.hub import Hub
 
+_decode = msgspec.json.Decoder(Event).decode
 COLLECT_TRACES = "OFFBOOK_COLLECT_TRACES"
 """The folder that gets a copy of every trace of a process, to compare two runs of it."""
+
+
+PRIVATE_MODE = 0o600  # a trace holds prompts and answers: only its owner may read it
+
+
+class KeptEvents:
+    """The events of a run in memory; each is read once, as it was when it was emitted.
+
+    Encoded, because the data of an event may change afterwards; in memory, because the file has
+    masks instead of secrets, and an agent can change it.
+    """
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque()
+        self.append = self._lines.append
+
+    def __iter__(self) -> Iterator[Event]:
+        while self._lines:
+            yield _decode(self._lines.popleft())
 
 
 class Recorder:
     """Writes one trace file, each line with a single call: a killed process loses no event.
 
-    With `append=True` it continues the file; otherwise it overwrites it. `fields` go into the
-    header.
+    With `append=True` it continues the file; otherwise it overwrites it. `kept` gets the events as
+    they were, without masks. `fields` go into the header. After `close`, `changed` is true if the
+    file was replaced, or written by another process: an agent could edit the evidence of its own
+    run.
     """
 
-    def __init__(self, path: Path, *, ts: int, append: bool = False, **fields: Any) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        ts: int,
+        append: bool = False,
+        kept: KeptEvents | None = None,
+        **fields: Any,
+    ) -> None:
         self.path = path
+        self._kept = kept
         self._encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         flags |= 0 if append else os.O_TRUNC
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: int | None = os.open(path, flags, 0o644)
+            self._file: int | None = os.open(path, flags, PRIVATE_MODE)
             self._copy = _open_copy()
         except OSError as error:
             reason = error.strerror or str(error)
             raise UsageError(
                 f"cannot write the trace: {reason}", where=str(path), hint="give another trace=…"
             ) from error
+        self.changed = False
+        opened = os.fstat(self._file)
+        # Several processes may append, and a pipe has no content: both are not checked.
+        checked = not append and stat.S_ISREG(opened.st_mode)
+        self._written = blake2b() if checked else None
         header = trace_header(ts, **fields)
         if not append:
             self.record(header)
@@ -56,9 +95,14 @@ class Recorder:
         """Append one event; after `close`, do nothing."""
         if self._file is None:
             return
-        line = hide_bytes(self._encode(event), self._known) + b"\n"
+        encoded = self._encode(event)
+        if self._kept is not None and event.event != HEADER:
+            self._kept.append(encoded)
+        line = hide_bytes(encoded, self._known) + b"\n"
         try:
             write_line(self._file, line)
+            if self._written is not None:
+                self._written.update(line)
             if self._copy is not None:
                 write_line(self._copy, line)
         except OSError as error:
@@ -80,6 +124,19 @@ class Recorder:
     def close(self) -> None:
         """Close the file. Idempotent."""
         if self._file is not None:
+            if self._written is not None:
+                opened = os.fstat(self._file)
+                try:
+                    found = os.lstat(self.path)
+                    # Compared before it is opened: a fifo in its place would block.
+                    same = (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+                    if same:
+                        with self.path.open("rb") as file:
+                            content = file_digest(file, blake2b).digest()
+                        same = content == self._written.digest()
+                except OSError:
+                    same = False
+                self.changed = not same
             os.close(self._file)
             self._file = None
             if self._copy is not None:
@@ -105,7 +162,7 @@ def _open_copy() -> int | None:
         number += 1
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            return os.open(os.path.join(folder, f"{number:04}.jsonl"), flags, 0o600)  # noqa: PTH118 - faster than a Path
+            return os.open(os.path.join(folder, f"{number:04}.jsonl"), flags, PRIVATE_MODE)  # noqa: PTH118 - faster than a Path
         except FileExistsError:  # of this process or of another one
             continue
     return None

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import UsageError, did_you_mean
-from offbook.secrets import MASK, hide_secrets, is_placeholder, is_secret_name, known_secrets
+from offbook.secrets import MASK, hide_secrets, is_secret_name, known_secrets
+from offbook.secrets.named_values import is_secret_field
 from offbook.trace.text_patterns import (
     LiteralPattern,
     TrustedPattern,
@@ -153,7 +154,7 @@ class Redaction:
             return self._redact(value)
         if isinstance(value, (list, tuple)):  # a header with several values
             return [self._redact_field(name, item) for item in cast("Sequence[Any]", value)]
-        is_secret = isinstance(value, str) and value and not is_placeholder(value)
+        is_secret = isinstance(value, str) and is_secret_field(name, value)
         return MASK if is_secret else self._redact(value)
 
 
@@ -271,7 +272,8 @@ def _compile_path(source: str) -> jsonpath_rfc9535.JSONPathQuery:
 
 def _replace_at(value: Any, location: tuple[str | int, ...]) -> Any:
     """Return a copy of the value with a mark at this location."""
-    if not location:
+    # A path such as `$..*` also matches inside of a value that is redacted already.
+    if not location or value == REDACTED:
         return REDACTED
     first, rest = location[0], location[1:]
     copied: Any = copy(value)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.checks.snapshot import list_files, read_small_text
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.files import write_atomic
 from offbook.runs.backends import BACKENDS, Backend, BackendConfig, BackendFactory, BackendResult
 from offbook.sources.cassette.format import RecordedResponse
@@ -74,6 +74,8 @@ class RecordingBackend:
         except asyncio.CancelledError:
             self._recording.interrupted = True
             raise
+        if result.scanned is not None:
+            raise RunError("the agent wrote too much output to be recorded", hint="print less")
         after = _read_files(self._folder)
         changed: dict[str, str | None] = {
             name: after.get(name)

@@ -109,6 +109,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     )
     with ExitStack() as stack:
         stack.enter_context(extra_secrets(env))
+        stack.enter_context(workspace.lock(shared=True))
         hub = stack.enter_context(record_trace(workspace.recorded_session, append=True))
         built = config.build(workspace.path / CASSETTES)
         if record:
@@ -133,7 +134,7 @@ async def evaluate_with_source(
 ) -> EvaluateResult:
     """Let any ModelSource judge the last run."""
     workspace = Workspaces().find(workspace_id)
-    with record_trace(workspace.recorded_session, append=True) as hub:
+    with workspace.lock(shared=True), record_trace(workspace.recorded_session, append=True) as hub:
         judge = Judge(source, judge_model)
         return await evaluate_all(judge, workspace, evaluations, hub, tested_model, force=force)
 
@@ -217,8 +218,11 @@ def read_target(workspace: Workspace, target: str) -> str:
         text = join_output(Trace(workspace.recorded_session), "stdout")
     elif target == "scratchpad" or (kind == "file" and path):
         path = path or ".agent/scratchpad.md"
+        file = workspace.resolve(path)
+        if file.exists() and not file.is_file():  # to read a pipe could take forever
+            raise UsageError(f"{path} cannot be judged: not a regular file", where=workspace.id)
         try:
-            text = workspace.resolve(path).read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{path} cannot be judged: {error}", where=workspace.id) from error
     else:

@@ -23,7 +23,7 @@ import msgspec
 from offbook.errors import OffbookError
 from offbook.files import convert, parse_json
 from offbook.runs.backends import Backend, BackendResult, SourceBackend
-from offbook.trace.agent_output import has_completion_promise, parse_event_tags, payload_text
+from offbook.trace.agent_output import payload_text, scan_output
 from offbook.trace.events import (
     EXIT_CODES,
     ITERATION,
@@ -275,6 +275,7 @@ class _LoopRun:
         self._cost = 0.0
         self._completed = False
         self._cancelled = False
+        self._timed_out = False
         # Lines of an earlier run in the same folder are not events of this one.
         self._read_bytes = {
             name: (self._cwd / name).stat().st_size
@@ -314,6 +315,8 @@ class _LoopRun:
         conditions = (
             (self._completed, "CompletionPromise"),
             (self._cancelled, "Cancelled"),
+            # Before the iterations: the last allowed one may be the one that hangs.
+            (self._timed_out, "MaxRuntime"),
             (iterations >= limits.max_iterations, "MaxIterations"),
             (seconds >= limits.max_runtime_seconds, "MaxRuntime"),
             (limits.max_cost_usd is not None and self._cost >= limits.max_cost_usd, "MaxCost"),
@@ -351,23 +354,23 @@ class _LoopRun:
             async with asyncio.timeout(remaining + GRACE_SECONDS):
                 result = await self._backend.run_turn(hat, prompt, remaining)
         except TimeoutError:
+            self._timed_out = True
             return
 
         # 4. Output and cost go to the trace, unless the backend has emitted them itself.
         self._emit_result(result, hat)
         self._failures = self._failures + 1 if result.exit_code else 0
         if result.timed_out:
+            self._timed_out = True
             return  # truncated output: neither its events nor its promise count
 
         # 5. Events come from tags in the output and from the event files. Each is published after
         #    two checks: may this hat publish the topic, and does it have the evidence for it.
-        events = [
-            BusEvent(tag.topic, tag.payload, hat, tag.target)
-            for tag in parse_event_tags(result.output)
-        ]
+        scanned = result.scanned or scan_output(result.output)
+        events = [BusEvent(tag.topic, tag.payload, hat, tag.target) for tag in scanned.tags]
         events += self._read_event_files(hat)
         promise = self._limits.completion_promise
-        promised = has_completion_promise(result.output, promise)
+        promised = scanned.ends_with(promise)
         for position, event in enumerate(events, 1):
             # The promise may also be a topic, but only of the last event.
             promised = promised or (event.topic == promise and position == len(events))

@@ -1,13 +1,14 @@
 """One run of an agent loop in a workspace, as `run`, `record` and `replay` need it.
 
-The loop is the subject of a rehearsal. Its trace stays in the workspace as `session.jsonl`, and
-the result is read from there.
+The loop is the subject of a rehearsal. Its trace is the `session.jsonl` of the workspace, outside
+of the agent's folder, and the result is read from there.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -17,7 +18,7 @@ from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import AwaitableResult
 from offbook.secrets import hide_secrets, known_secrets
 from offbook.trace.agent_output import output_text
-from offbook.trace.events import ITERATION, TERMINATION, Verdict
+from offbook.trace.events import ITERATION, PROCESS_EXIT, TERMINATION, Verdict
 from offbook.trace.reader import Trace
 from offbook.workflows.hat_loop import EVENT_FILES, HatLoop
 from offbook.workflows.presets import read_preset
@@ -101,46 +102,67 @@ async def run_subject(
 
     `verdict` is called after the run: a playbook or cassette may have an unused rest.
     """
-    warnings = archive_session(workspace)
-    start = time.monotonic()
-    error = ""
-    rehearsal = Rehearsal(
-        subject, source=source or NullSource(), cwd=workspace.path, trace=workspace.session
-    )
-    if progress is not None:
+    with workspace.lock():
+        if not workspace.path.is_dir():
+            raise UsageError(
+                f"the files of the workspace {workspace.id!r} were removed",
+                hint=f"fix: offbook workspace cleanup {workspace.id}, and set it up again",
+            )
+        warnings = archive_session(workspace)
+        start = time.monotonic()
+        error = ""
+        rehearsal = Rehearsal(
+            subject, source=source or NullSource(), cwd=workspace.path, trace=workspace.session
+        )
+        if progress is not None:
 
-        def on_event(event: Event) -> None:
-            if event.event == ITERATION:
-                number = event.data["n"]
-                progress(number, limits.iterations, f"iteration {number}: {event.data['hat']}")
+            def on_event(event: Event) -> None:
+                if event.event == ITERATION:
+                    number = event.data["n"]
+                    progress(number, limits.iterations, f"iteration {number}: {event.data['hat']}")
 
-        rehearsal.hub.subscribe(on_event)
-    try:
-        await rehearsal.run(task)
-        final = verdict()
-        if final is not None:
-            rehearsal.hub.emit_verdict(final)
-            error = "" if final.holds else final.message
-    except OffbookError as problem:
-        # A failed run is a result: the tools return it, and assertions can still be checked.
-        error = hide_secrets(str(problem), known_secrets())
-    finally:
-        await rehearsal.dispose()
-    if not workspace.session.is_file():
-        raise RunError("the workspace was removed during the run", where=workspace.id)
-    elapsed = time.monotonic() - start
-    # Read from the trace, not from the loop: an external one has no other result.
-    reason, exit_code = "Stopped", 1
-    iterations = events = 0
-    output: dict[str, list[str]] = {"stdout": [], "stderr": []}
-    for event in Trace(workspace.session):
-        events += 1
-        iterations += event.event == ITERATION
-        if event.event == TERMINATION:
-            reason, exit_code = event.data["reason"], event.data["exit_code"]
-        if (chunk := output_text(event)) is not None:
-            stream, text = chunk
-            output[stream].append(text)
+            rehearsal.hub.subscribe(on_event)
+        try:
+            await rehearsal.run(task)
+            final = verdict()
+            if final is not None:
+                rehearsal.hub.emit_verdict(final)
+                error = "" if final.holds else final.message
+        except OffbookError as problem:
+            # A failed run is a result: the tools return it, and assertions can still be checked.
+            error = hide_secrets(str(problem), known_secrets())
+        finally:
+            try:
+                await rehearsal.dispose()
+            except RunError:
+                # The agent changed its session: it is no evidence, and no assertion may read it.
+                if workspace.session.exists():
+                    workspace.session.rename(_next_session(workspace))
+                raise
+        if not workspace.path.is_dir():
+            error = error or "the agent removed the folder of the workspace"
+        elapsed = time.monotonic() - start
+        # Read from the trace, not from the loop: an external one has no other result.
+        reason, exit_code = "Stopped", 1
+        iterations = events = 0
+        output: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        for event in Trace(workspace.session):
+            events += 1
+            iterations += event.event == ITERATION
+            if event.event == TERMINATION:
+                reason, exit_code = event.data["reason"], event.data["exit_code"]
+            if event.event == PROCESS_EXIT and (leaked := event.data.get("leaked")):
+                pids = ", ".join(map(str, leaked))
+                text = (
+                    f"the agent left processes running in iteration {iterations}: {pids} (killed)"
+                )
+                warnings = (*warnings, text)
+            if (chunk := output_text(event)) is not None:
+                stream, text = chunk
+                output[stream].append(text)
+    if reason == "MaxRuntime":
+        limit = f"the time limit of {limits.seconds:g} s was reached in iteration {iterations}"
+        warnings = (*warnings, limit)
     return LoopResult(
         exit_code,
         reason,
@@ -159,13 +181,19 @@ def archive_session(workspace: Workspace) -> tuple[str, ...]:
     """Rename an earlier session and its event files, so that two runs never mix."""
     if not workspace.session.exists():
         return ()
-    number = 1
-    while (archived := workspace.path / f"session-{number}.jsonl").exists():
-        number += 1
+    archived = _next_session(workspace)
     workspace.session.rename(archived)
     # Their old lines would count as events of the next run.
     for name in EVENT_FILES:
-        log = workspace.path / name
+        log = workspace.resolve(name)
         if log.is_file():
-            log.rename(log.with_name(f"{log.stem}-{number}{log.suffix}"))
+            suffix = archived.stem.removeprefix("session")
+            log.rename(log.with_name(f"{log.stem}{suffix}{log.suffix}"))
     return (f"the workspace was used before: its session is kept as {archived.name}",)
+
+
+def _next_session(workspace: Workspace) -> Path:
+    number = 1
+    while (path := workspace.folder / f"session-{number}.jsonl").exists():
+        number += 1
+    return path

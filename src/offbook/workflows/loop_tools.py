@@ -61,6 +61,10 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
 
     The agent is scripted (mock_responses), recorded (cassette), a command or a client. With an
     orchestrator, the loop of another program runs, and mock_responses are its model.
+
+    The loop ends with exit code 0 when the last line of an answer is LOOP_COMPLETE, or the
+    completion_promise of the configuration. An answer publishes events as
+    `<event topic="build.done">text</event>`; the hat whose triggers match the topic is next.
     """
     workspace = Workspaces().find(workspace_id)
     limits = RunLimits(max_iterations, max_runtime_secs)

@@ -10,16 +10,18 @@ A preset is a YAML or JSON file, or a dict. Those of the orchestrator Ralph can 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import msgspec
 
-from offbook.files import convert, parse_json, read_text
+from offbook.errors import FormatError
+from offbook.files import convert, find_line, parse_json, read_text
 from offbook.yaml_files import parse_yaml
 
 COMPLETION_PROMISE = "LOOP_COMPLETE"
+MIN_PREFIX = 6  # characters of a shortened key, such as `max_iter`
 RALPH = "ralph"  # the hat of an iteration without pending events
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
@@ -30,13 +32,27 @@ class Hat(msgspec.Struct, frozen=True):
 
     name: str = ""
     description: str = ""
-    triggers: tuple[str, ...] = ()
-    subscribes_to: tuple[str, ...] = ()
-    publishes: tuple[str, ...] = ()
-    default_publishes: str = ""
-    instructions: str = ""
-    extra_instructions: tuple[str, ...] = ()
-    max_activations: Count | None = None
+    triggers: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(description="Topics that select this hat; `*` is one part: `build.*`."),
+    ] = ()
+    subscribes_to: Annotated[
+        tuple[str, ...], msgspec.Meta(description="Another name of `triggers`.")
+    ] = ()
+    publishes: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(description="Topics that this hat may publish, with `enforce_hat_scope`."),
+    ] = ()
+    default_publishes: Annotated[
+        str, msgspec.Meta(description="Topic to publish if an answer publishes none.")
+    ] = ""
+    instructions: Annotated[str, msgspec.Meta(description="A part of the prompt.")] = ""
+    extra_instructions: Annotated[
+        tuple[str, ...], msgspec.Meta(description="More parts of the prompt.")
+    ] = ()
+    max_activations: Annotated[
+        Count | None, msgspec.Meta(description="Iterations of this hat; then `HAT.exhausted`.")
+    ] = None
 
     @property
     def prompt(self) -> str:
@@ -105,21 +121,64 @@ DEFAULT_HATS = {
 }
 
 
-def read_preset(source: Path | str | Mapping[str, Any] | Preset | None) -> Preset:
-    """Return a preset from a file or a dict; without hats, those of a planner and a builder."""
+def read_preset(
+    source: Path | str | Mapping[str, Any] | Preset | None,
+    *,
+    path: Path | str = "config",
+    text: str = "",
+    at: str = "$",
+) -> Preset:
+    """Return a preset from a file or a dict; without hats, those of a planner and a builder.
+
+    A dict may come from a document: `path`, `text` and its location `at` are for errors.
+    """
     if source is None:
         return Preset(hats=DEFAULT_HATS)
     if isinstance(source, Preset):
         return source
-    path, text = "config", ""
     value: Any = source
     if not isinstance(source, Mapping):
         path, text = Path(source), read_text(Path(source))
         value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
-    # The text gives errors their line; a dict has none.
-    preset = convert(_normalize(value), Preset, path=path, text=text)
+    for location, fields, known in _list_keys(value):
+        for key in fields:
+            # Ralph and its plugins have more keys than the loop: only a likely typo is an error.
+            if key not in known and (close := _find_intended(str(key), known)):
+                where = f"{at}{location}.{key}"
+                raise FormatError(
+                    f"unknown key {key!r} (at {where})",
+                    path=path,
+                    line=find_line(text, where) if text else None,
+                    hint=f"did you mean {close!r}?",
+                )
+    preset = convert(_normalize(value), Preset, path=path, text=text, at=at)
     hats = DEFAULT_HATS if preset.hats is None else preset.hats
     return msgspec.structs.replace(preset, hats=hats)
+
+
+def _list_keys(preset: Any) -> list[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
+    """Return the location, the fields and the known keys of each part of a preset."""
+    if not isinstance(preset, Mapping):
+        return []
+    root = cast("Mapping[str, Any]", preset)
+    hats = root.get("hats")
+    parts = [
+        ("", root, (*Preset.__struct_fields__, *FLAT_KEYS)),
+        (".event_loop", root.get("event_loop"), EventLoop.__struct_fields__),
+        (".memories", root.get("memories"), Memories.__struct_fields__),
+    ]
+    if isinstance(hats, Mapping):
+        named = cast("Mapping[str, Any]", hats).items()
+        parts += [(f".hats.{name}", hat, Hat.__struct_fields__) for name, hat in named]
+    return [(at, fields, known) for at, fields, known in parts if isinstance(fields, Mapping)]
+
+
+def _find_intended(key: str, known: Iterable[str]) -> str:
+    """Return the known key that a misspelled or shortened one stands for, or ""."""
+    from difflib import get_close_matches
+
+    shortened = [name for name in known if len(key) >= MIN_PREFIX and name.startswith(key)]
+    return next(iter([*get_close_matches(key, known, n=1, cutoff=0.8), *shortened]), "")
 
 
 def _normalize(preset: Any) -> Any:

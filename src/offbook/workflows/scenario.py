@@ -22,6 +22,7 @@ import msgspec
 from offbook.checks.registry import parse_assertion
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, find_line, parse_json, read_text
+from offbook.workflows.presets import read_preset
 from offbook.workflows.tools import ReportFormat
 from offbook.workflows.workspace import CASSETTES
 from offbook.yaml_files import parse_yaml
@@ -123,6 +124,7 @@ def read_scenario(path: Path) -> Scenario:
             line=find_line(text, "$.assert"),
             hint="a scenario without assertions cannot pass",
         )
+    read_preset(scenario.setup.config, path=path, text=text, at="$.setup.config")
     # Assertions are decoded here only to check them; the run decodes them again.
     for number, raw in enumerate(scenario.assertions):
         try:

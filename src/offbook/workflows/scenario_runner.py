@@ -25,7 +25,15 @@ from offbook.reports.report import Attempt, Case, Suite, collect_suite
 from offbook.trace.reader import Trace
 from offbook.workflows.loop_tools import record, run
 from offbook.workflows.scenario import FailureKind, RetryPolicy, Scenario, slug
-from offbook.workflows.tools import CheckResult, check, cleanup, find_report, report, setup
+from offbook.workflows.tools import (
+    CheckResult,
+    check,
+    cleanup,
+    find_report,
+    report,
+    report_suffix,
+    setup,
+)
 from offbook.workflows.workspace import CASSETTES, Workspace, Workspaces
 
 if TYPE_CHECKING:
@@ -222,8 +230,7 @@ async def _run_attempt(
                 history=history,
                 trace_path=attempt.session,
             )
-            suffix = f"{step.format}.{find_report(step.format).suffix}"
-            target = folder / f"{slug(scenario.name)}.{suffix}"
+            target = folder / f"{slug(scenario.name)}.{report_suffix(step.format)}"
             attempt.reports.append(str(copy_atomic(Path(written.report_path), target)))
         attempt.suite = collect_suite(
             Trace(session), scenario.name, trace=attempt.session, history=history
@@ -293,6 +300,7 @@ def find_failure(
     kind: FailureKind = "error" if outcome.error else "assertion_failure"
     if outcome.termination_reason == "MaxRuntime":
         kind = "timeout"
+        messages.insert(0, "the loop reached its time limit")
     elif "rate_limit" in outcome.error:
         kind = "rate_limit"
     elif "mock_exhausted" in outcome.error:

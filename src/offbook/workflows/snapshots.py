@@ -11,7 +11,6 @@ rejects it. In CI no pending snapshot is written and none can be accepted.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,11 @@ import msgspec
 from offbook.checks.file_assertions import SnapshotMatches
 from offbook.checks.registry import parse_assertion
 from offbook.checks.snapshot import (
-    SNAPSHOT_FOLDER,
     Snapshot,
     SnapshotDiff,
     capture_snapshot,
     compare_snapshots,
+    in_ci,
     redact_snapshot,
 )
 from offbook.errors import FormatError, UsageError, did_you_mean
@@ -36,7 +35,6 @@ from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
 INITIAL, CURRENT = "initial", "current"  # after the setup; now
 PENDING_SUFFIX = ".pending.json"
 ALL = "all"
-FALSE_WORDS = {"", "0", "false", "no"}
 IGNORED_FOLDERS = {".git", ".venv", "node_modules"}
 
 
@@ -98,7 +96,7 @@ def diff(
 
 
 def _snapshot_file(workspace: Workspace, name: str) -> Path:
-    return workspace.resolve(f"{SNAPSHOT_FOLDER}/{name}.json")
+    return workspace.snapshots / f"{name}.json"
 
 
 def store_snapshot(workspace: Workspace, name: str, content: Snapshot) -> None:
@@ -143,16 +141,11 @@ class ReviewResult(msgspec.Struct, frozen=True):
     left: list[str]
 
 
-def in_ci() -> bool:
-    """Return whether the environment variable CI is set."""
-    return os.environ.get("CI", "").lower() not in FALSE_WORDS
-
-
 def copy_approved(folder: Path, workspace: Workspace) -> None:
     """Copy the approved snapshots of a folder to the workspace."""
     for path in folder.glob("*.json"):
         if not path.name.endswith(PENDING_SUFFIX):
-            copy_atomic(path, workspace.resolve(f"{SNAPSHOT_FOLDER}/{path.name}"))
+            copy_atomic(path, workspace.snapshots / path.name)
 
 
 def copy_pending(assertions: Iterable[object], workspace: Workspace, folder: Path) -> None:
@@ -161,7 +154,7 @@ def copy_pending(assertions: Iterable[object], workspace: Workspace, folder: Pat
         if not isinstance(assertion, SnapshotMatches):
             continue
         name = f"{assertion.snapshot_id}{PENDING_SUFFIX}"
-        pending = workspace.resolve(f"{SNAPSHOT_FOLDER}/{name}")
+        pending = workspace.snapshots / name
         if pending.is_file():
             copy_atomic(pending, folder / name)
         else:
@@ -172,7 +165,7 @@ def propose_snapshot(
     workspace: Workspace, assertion: SnapshotMatches, *, holds: bool
 ) -> Path | None:
     """Store the actual files as a pending snapshot, or remove it if the assertion holds."""
-    path = workspace.resolve(f"{SNAPSHOT_FOLDER}/{assertion.snapshot_id}{PENDING_SUFFIX}")
+    path = workspace.snapshots / f"{assertion.snapshot_id}{PENDING_SUFFIX}"
     if in_ci():
         return None
     if holds:
@@ -194,7 +187,7 @@ def list_pending(locations: Sequence[str] = ()) -> list[PendingSnapshot]:
         folder = Path(location)
         if not folder.is_dir():
             try:
-                folder = Workspaces().find(location).path / SNAPSHOT_FOLDER
+                folder = Workspaces().find(location).snapshots
             except UsageError as error:
                 raise UsageError(
                     f"{location!r} is neither a folder nor a workspace",

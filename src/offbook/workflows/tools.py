@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from offbook.capability import load
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import convert, write_atomic
 from offbook.trace.reader import Trace, raise_if_corrupt
 from offbook.workflows.presets import read_preset
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 InspectFormat = Literal["json", "summary", "timeline"]
 INSPECT_FORMATS = ("json", "summary", "timeline")
-ReportFormat = Literal["junit", "tap", "ctrf", "json"]
+ReportFormat = Literal["junit", "tap", "tap13", "ctrf", "json"]
 REPORTS = {
     "junit": "offbook.reports.junit:JUnitReport",
     "tap": "offbook.reports.tap:TapReport",
+    "tap13": "offbook.reports.tap:Tap13Report",
     "ctrf": "offbook.reports.ctrf:CtrfReport",
     "json": "offbook.reports.json_report:JsonReport",
 }
@@ -108,20 +109,21 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
         raise UsageError("missing assertions", hint="a check without assertions is not a pass")
     workspace = Workspaces().find(workspace_id)
     session = workspace.recorded_session
-    context = CheckContext(Trace(session), workspace.path)
-    verdicts = evaluate_all(assertions, context)
-    # An unreadable line may be the event that an assertion is about.
-    raise_if_corrupt(context.faults, session)
-    location = approved or workspace.id
-    verdicts = [
-        _propose_snapshot(workspace, raw, verdict, location)
-        if verdict.check.startswith("snapshot_matches")
-        else verdict
-        for raw, verdict in zip(assertions, verdicts, strict=True)
-    ]
-    with record_trace(session, append=True) as hub:
-        for verdict in verdicts:
-            hub.emit_verdict(verdict)
+    with workspace.lock(shared=True):
+        context = CheckContext(Trace(session), workspace.path, workspace.snapshots)
+        verdicts = evaluate_all(assertions, context)
+        # An unreadable line may be the event that an assertion is about.
+        raise_if_corrupt(context.faults, session)
+        location = approved or workspace.id
+        verdicts = [
+            _propose_snapshot(workspace, raw, verdict, location)
+            if verdict.check.startswith("snapshot_matches")
+            else verdict
+            for raw, verdict in zip(assertions, verdicts, strict=True)
+        ]
+        with record_trace(session, append=True) as hub:
+            for verdict in verdicts:
+                hub.emit_verdict(verdict)
     results = [
         CheckedAssertion(
             verdict.check.partition(" ")[0],
@@ -150,11 +152,13 @@ def _propose_snapshot(
 
     try:
         assertion = parse_assertion(raw)
-    except UsageError:
+        if not isinstance(assertion, SnapshotMatches):
+            return verdict
+        if not NAME_PATTERN.match(assertion.snapshot_id):
+            return verdict
+        pending = propose_snapshot(workspace, assertion, holds=verdict.holds)
+    except (OffbookError, OSError):
         return verdict  # the verdict has the same error
-    if not isinstance(assertion, SnapshotMatches) or not NAME_PATTERN.match(assertion.snapshot_id):
-        return verdict
-    pending = propose_snapshot(workspace, assertion, holds=verdict.holds)
     if pending is None:
         return verdict
     message = f"{verdict.message}\nfix: offbook workspace review {location}"
@@ -207,6 +211,12 @@ def find_report(format: str) -> Report:  # noqa: A002 - the tool's parameter
     return load(REPORTS[format])()
 
 
+def report_suffix(format: str) -> str:  # noqa: A002 - the tool's parameter
+    """Return the end of the file name of a report: `junit.xml`, `ctrf.json`, `tap`, `json`."""
+    suffix = find_report(format).suffix
+    return suffix if suffix == format else f"{format}.{suffix}"
+
+
 class ReportResult(msgspec.Struct, frozen=True):
     """A report file, with its counts."""
 
@@ -240,7 +250,7 @@ def report(
     events = Trace(session)
     suite = collect_suite(events, test_name, trace=trace, history=history)
     raise_if_corrupt(events.faults, session)  # a lost line may be a failed verdict
-    path = workspace.resolve(output_path or f"reports/{format}.{renderer.suffix}")
+    path = workspace.resolve(output_path or f"reports/report.{report_suffix(format)}")
     write_atomic(path, renderer.render(suite))
     return ReportResult(
         str(path),

@@ -70,6 +70,7 @@ Exit codes:
 )
 @click.option("--junit", type=FILE_PATH, help="Write one JUnit report of all scenarios.")
 @click.option("--tap", type=FILE_PATH, help="Write one TAP report of all scenarios.")
+@click.option("--tap13", type=FILE_PATH, help="The same in TAP 13, for prove.")
 @click.option("--ctrf", type=FILE_PATH, help="Write one CTRF report of all scenarios.")
 @click.option("--record", is_flag=True, help="Run the real agents and record their cassettes.")
 @click.option("--fail-on-flaky", is_flag=True, help="Treat flaky scenarios as failures.")
@@ -167,8 +168,11 @@ def setup_workspace(
     as_json: bool,
 ) -> None:
     """Create a workspace with files, configuration and scratchpad."""
+    from offbook.workflows.presets import read_preset
     from offbook.workflows.tools import setup
 
+    if config and not config.lstrip().startswith(("{", "[", "-")):
+        read_preset(config)  # a file: an error has its line
     # --fixture wins over a file of the same path in --fixtures.
     files = (read_object(fixtures, "fixtures") or {}) | read_pairs(fixture, "fixture")
     result = setup(
@@ -502,7 +506,9 @@ Exit codes:
 """,
 )
 @click.argument("workspace_id", metavar="ID")
-@click.argument("format_", metavar="FORMAT", type=click.Choice(["junit", "tap", "ctrf", "json"]))
+@click.argument(
+    "format_", metavar="FORMAT", type=click.Choice(["junit", "tap", "tap13", "ctrf", "json"])
+)
 @click.option("--name", help="Name of the suite. Default: ID.")
 @click.option("--include-traces", is_flag=True, help="Include the path of the session file.")
 @click.option("--output", metavar="PATH", help="Path in the workspace. Default: reports/….")
@@ -518,7 +524,7 @@ def report_workspace(
     print_report: bool,
     as_json: bool,
 ) -> int:
-    """Write the verdicts for CI: junit, tap, ctrf or json."""
+    """Write the verdicts for CI: junit, tap, tap13 (for prove), ctrf or json."""
     from offbook.workflows.tools import report
 
     result = report(

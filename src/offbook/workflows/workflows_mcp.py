@@ -23,6 +23,7 @@ from offbook.workflows.evaluation import evaluate
 from offbook.workflows.loop_run import Progress
 from offbook.workflows.loop_tools import record, replay, run
 from offbook.workflows.mock_backend import MockResponse
+from offbook.workflows.presets import Preset
 from offbook.workflows.snapshots import diff, snapshot
 from offbook.workflows.tools import check, cleanup, inspect, report, setup
 
@@ -40,11 +41,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "test_cleanup": cleanup,
 }
 READ_ONLY = {"test_diff", "test_inspect"}
-DESTRUCTIVE = {"test_cleanup"}
+# These start a command or a client, which may do anything, and call its model if they are told to.
+STARTS_AGENTS = {"test_evaluate", "test_record", "test_replay", "test_run"}
+DESTRUCTIVE = {"test_cleanup", *STARTS_AGENTS}
 # The descriptions of parameters; those with the same name mean the same in all tools.
 PARAMETERS = {
     "allow_passthrough": "Pass unrecorded prompts to the real agent.",
-    "assertions": "Assertions about the run. All are evaluated, also after a failure.",
+    "assertions": "Conditions on the run, each an object with a `type`. All are evaluated, also "
+    "after a failure.",
     "backend": "The agent: mock (scripted answers), replay (a cassette), playbook (a model without "
     "an agent), command, or a client: claude, codex, gemini, kiro, pi.",
     "baseline": "A snapshot, or `initial` for the state after the setup.",
@@ -53,7 +57,9 @@ PARAMETERS = {
     "chain_of_thought": "Require the judge's reasoning before its score.",
     "command": "The command of the backend `command`; it reads the prompt from stdin.",
     "compare_to": "A snapshot, or `current` for the present state.",
-    "config": "Hats and limits of the loop, as in a preset file.",
+    "config": "Hats and limits of the loop. Default: a planner (triggers: task.*, build.done, "
+    "build.blocked; publishes: build.task) and a builder (triggers: build.task; publishes: "
+    "build.done, build.blocked).",
     "env": "Environment variables for the agent; it receives no others. A client without a "
     "playbook calls its real model and needs its API key here.",
     "evaluations": "Criteria and targets to judge.",
@@ -73,7 +79,9 @@ PARAMETERS = {
     "limit": "The maximum number of records.",
     "max_iterations": "The maximum number of iterations.",
     "max_runtime_secs": "The maximum duration of the run in seconds.",
-    "mock_responses": "Scripted answers; each iteration uses the first unused one that matches.",
+    "mock_responses": "Scripted answers of the agent, one for each iteration: the first unused one "
+    'that matches. Publish an event with <event topic="build.task">text</event>: its topic '
+    "selects the next hat. End the loop with the line LOOP_COMPLETE as the last line of an output.",
     "orchestrator": "Run the loop of another program: `ralph`, if it is installed.",
     "output_path": "The path of the report in the workspace.",
     "playbook": "The model of the agent: the path of a playbook, mocks or a cassette.",
@@ -89,13 +97,42 @@ PARAMETERS = {
     "tested_model": "The name of the model under test; it may not judge itself.",
     "workspace_id": "The name of the workspace.",
 }
+# Values that work together: with them, the tools can be called one after another.
+EXAMPLES: dict[str, Any] = {
+    "workspace_id": "flow",
+    "fixtures": {"src/main.py": "print()\n"},
+    "config": {
+        "event_loop": {"starting_event": "task.start"},
+        "hats": {
+            "planner": {"triggers": ["task.start"], "publishes": ["build.task"]},
+            "builder": {"triggers": ["build.task"], "publishes": ["build.done"]},
+        },
+    },
+    "task": "Add error handling",
+    "mock_responses": [
+        {"hat": "planner", "output": '<event topic="build.task">Add try and except</event>'},
+        {"hat": "builder", "output": '<event topic="build.done">Added</event>\nLOOP_COMPLETE'},
+    ],
+    "assertions": [
+        {"type": "exit_code", "expected": 0},
+        {"type": "hat_sequence", "hats": ["planner", "builder"]},
+        {"type": "event_occurred", "topic": "build.done", "payload_pattern": "Added"},
+        {"type": "file_exists", "path": "src/main.py"},
+    ],
+    "filter": {"topics": ["build.*"]},
+    "test_name": "error handling",
+    "snapshot_id": "after-build",
+    "baseline": "initial",
+}
 # Types for the schema only: the tools parse these values themselves, with better errors.
 SCHEMA_TYPES: dict[str, Any] = {
+    "config": Preset,
+    "fixtures": dict[str, str],
     "assertions": list[Union[tuple(map(assertion_class, ASSERTIONS))]],  # type: ignore[misc] # noqa: UP007 - made at run time
     "evaluations": list[Evaluation],
-    "filter": EventFilter | None,
-    "mock_responses": list[MockResponse] | None,
-    "redactions": RedactionRules | None,
+    "filter": EventFilter,
+    "mock_responses": list[MockResponse],
+    "redactions": RedactionRules,
 }
 INTERNAL_PARAMETERS = {"approved", "history", "progress", "trace_path"}
 
@@ -121,7 +158,7 @@ class McpTool:
             "annotations": {
                 "readOnlyHint": self.name in READ_ONLY,
                 "destructiveHint": self.name in DESTRUCTIVE,
-                "openWorldHint": False,  # no request leaves the machine unasked
+                "openWorldHint": self.name in STARTS_AGENTS,
             },
         }
         # `test_inspect` returns a dict of three formats and has no schema.
@@ -172,8 +209,15 @@ def _json_schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
     schema: dict[str, Any] = dict(definitions.pop(root["$ref"].rpartition("/")[2]))
     schema.pop("title", None)
     for name, property_ in schema["properties"].items():
+        # Optional means that it can be left out. Forms would turn "a list or null" into a text.
+        if [*property_.get("anyOf", ())][1:] == [{"type": "null"}]:
+            property_.update(property_.pop("anyOf")[0])
+        if property_.get("default", ...) is None:
+            del property_["default"]
         if name in PARAMETERS:
-            schema["properties"][name] = {"description": PARAMETERS[name], **property_}
+            property_["description"] = PARAMETERS[name]
+        if name in EXAMPLES:
+            property_["examples"] = [EXAMPLES[name]]
     return schema | ({"$defs": definitions} if definitions else {})
 
 

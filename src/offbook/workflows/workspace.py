@@ -4,7 +4,13 @@
     workspace.resolve("src/main.py")        # a path inside; "../x" and links that lead out raise
     Workspaces().remove("flow")
 
-A workspace belongs to the user, not to a process: any process finds it by its name.
+A workspace belongs to the user, not to a process: any process finds it by its name. The agent
+works in a subfolder; the evidence of its runs is outside of it:
+
+    flow/files/           the folder of the agent
+    flow/session.jsonl    the trace of the last run; of earlier runs: session-1.jsonl, …
+    flow/snapshots/       the approved snapshots
+    flow/workspace.json   the configuration
 """
 
 from __future__ import annotations
@@ -15,7 +21,8 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any, cast
@@ -26,10 +33,15 @@ from offbook.errors import UsageError, did_you_mean
 from offbook.files import check_relative_path, resolve_within
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
-MARKER = ".offbook-workspace.json"
+MARKER = "workspace.json"
+FILES = "files"
+LOCK = "lock"
 SESSION = "session.jsonl"
+SNAPSHOTS = "snapshots"
+SNAPSHOT_FIXTURES = ".offbook/snapshots/"  # fixtures below it are approved snapshots
 CASSETTES = "cassettes"
 _SESSION_FILE = re.compile(r"session(-\d+)?\.jsonl\Z")
+MAKING, REMOVING = ".making-", ".removing-"  # prefixes of folders that are not complete
 STALE_SECONDS = 24 * 3600
 
 
@@ -43,10 +55,12 @@ class WorkspaceInfo(msgspec.Struct, frozen=True):
 
 
 class Workspace:
-    """One workspace."""
+    """One workspace: `path` is the folder of the agent, `folder` contains it and the evidence."""
 
-    def __init__(self, path: Path, info: WorkspaceInfo) -> None:
-        self.path = path
+    def __init__(self, folder: Path, info: WorkspaceInfo) -> None:
+        self.folder = folder
+        self.path = folder / FILES
+        self.snapshots = folder / SNAPSHOTS
         self.info = info
 
     @property
@@ -57,12 +71,13 @@ class Workspace:
     @property
     def session(self) -> Path:
         """The path of the last run's trace, existing or not."""
-        return self.path / SESSION
+        return self.folder / SESSION
 
     @property
     def recorded_session(self) -> Path:
         """The path of the last run's trace, or a UsageError before the first run."""
-        if not self.session.is_file():
+        # Verdicts are appended to it: through a link they would be written elsewhere.
+        if self.session.is_symlink() or not self.session.is_file():
             raise UsageError(
                 f"the workspace {self.id!r} has no session yet",
                 hint=f"fix: offbook workspace run {self.id} …",
@@ -70,8 +85,30 @@ class Workspace:
         return self.session
 
     def resolve(self, relative: str) -> Path:
-        """Return a path inside the workspace; one that leads out, also by a link, raises."""
+        """Return a path inside the agent's folder; one that leads out, also by a link, raises."""
         return resolve_within(self.path, relative, self.id)
+
+    @contextmanager
+    def lock(self, *, shared: bool = False) -> Generator[None]:
+        """Hold the workspace: alone for a run, shared with other readers for a check.
+
+        The lock ends with this process, also if it is killed.
+        """
+        import fcntl  # not on Windows
+
+        try:
+            file = (self.folder / LOCK).open("a")
+        except FileNotFoundError as error:
+            raise UsageError(f"the workspace {self.id!r} was removed") from error
+        with file:
+            try:
+                fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UsageError(
+                    f"the workspace {self.id!r} is in use by another run",
+                    hint="fix: wait until it has ended, or set up another workspace for each run",
+                ) from error
+            yield
 
 
 @lru_cache(maxsize=8)
@@ -121,12 +158,14 @@ class Workspaces:
         if workspace_id.lower() in used or (path.exists() and not _has_only_sessions(path)):
             raise exists
         info = WorkspaceInfo(workspace_id, os.getpid(), time.time(), dict(config or {}))
-        hidden = Path(tempfile.mkdtemp(prefix=".making-", dir=self.root))
+        hidden = Path(tempfile.mkdtemp(prefix=MAKING, dir=self.root))
         try:
-            (hidden / ".agent").mkdir()
             workspace = Workspace(hidden, info)
+            (workspace.path / ".agent").mkdir(parents=True)
             for name, text in files.items():
-                file = workspace.resolve(name)
+                snapshot = name.removeprefix(SNAPSHOT_FIXTURES)
+                folder = workspace.path if snapshot == name else workspace.snapshots
+                file = folder / snapshot
                 file.parent.mkdir(parents=True, exist_ok=True)
                 # newline="" keeps the line endings of the fixture.
                 file.write_text(text, encoding="utf-8", newline="")
@@ -162,29 +201,51 @@ class Workspaces:
 
     def remove(self, workspace_id: str, *, preserve_session: bool = False) -> list[str]:
         """Remove a workspace and return the names of the files that were kept."""
-        workspace = self.find(workspace_id)
-        if not preserve_session or not workspace.session.is_file():
-            remove_tree(workspace.path)
-            return []
-        for entry in workspace.path.iterdir():
-            if entry.name == SESSION:
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                remove_tree(entry)
-            else:
-                entry.unlink()
+        _validate_id(workspace_id)
+        path = self.root / workspace_id
+        if path.is_dir() and not path.is_symlink() and not (path / MARKER).exists():
+            # The rest of a workspace: `create` refuses its name, so there is a way to remove it.
+            workspace = Workspace(path, WorkspaceInfo(workspace_id, 0, 0.0))
+        else:
+            workspace = self.find(workspace_id)
+        keep = preserve_session and workspace.session.is_file()
+        with workspace.lock():
+            if not keep:
+                self._discard(path)
+                return []
+            # The marker last: until then an interrupted removal can be repeated.
+            for entry in sorted(path.iterdir(), key=lambda entry: entry.name == MARKER):
+                if entry.name != SESSION:
+                    self._discard(entry)
         return [SESSION]
+
+    def _discard(self, path: Path) -> None:
+        """Remove a file or folder; a process that is killed meanwhile leaves no part of it."""
+        hidden = Path(tempfile.mkdtemp(prefix=REMOVING, dir=self.root))
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o700)  # an agent may have locked it
+        path.rename(hidden / path.name)
+        remove_tree(hidden)
 
     def remove_stale(self) -> list[str]:
         """Remove workspaces that are a day old and whose process has ended."""
+        for rest in [*self.root.glob(f"{REMOVING}*"), *self.root.glob(f"{MAKING}*")]:
+            # Its process may still be at work on it.
+            with suppress(OSError):
+                if _is_old(rest.stat().st_mtime):
+                    remove_tree(rest)
         removed: list[str] = []
         for name in self.ids():
             workspace = self.find(name)
-            old = time.time() - workspace.info.created > STALE_SECONDS
-            if old and not _is_alive(workspace.info.pid):
-                remove_tree(workspace.path)
-                removed.append(name)
+            if _is_old(workspace.info.created) and not _is_alive(workspace.info.pid):
+                with suppress(UsageError):  # it is in use
+                    self.remove(name)
+                    removed.append(name)
         return removed
+
+
+def _is_old(seconds: float) -> bool:
+    return time.time() - seconds > STALE_SECONDS
 
 
 def _has_only_sessions(path: Path) -> bool:
@@ -230,7 +291,7 @@ def _validate_fixtures(fixtures: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(text, str):
             raise UsageError("fixtures must map paths to texts", hint='{"src/main.py": "…"}')
         check_relative_path(name, "fixtures")
-        if name == MARKER or name.endswith(("/", "\\")) or PurePath(name) == PurePath():
+        if name.endswith(("/", "\\")) or PurePath(name) == PurePath():
             raise UsageError(f"the path {name!r} is not a file", where="fixtures")
         files[name] = text
     # "a" and "a/b": one path would have to be a file and a folder.

@@ -128,7 +128,7 @@ def test_amazons_client_completes_a_tool_call_in_process(agent: Any):
             when("Find 7", [call("find_order", {"number": 7}), think("Hm."), say("One lamp.")])
         )
         assert run.results("find_order")[0].text == "order 7"
-        assert run.text == "One lamp."
+        assert run.output == "One lamp."
         assert cast("FrameworkSubject", rehearsal.subject).result == "One lamp."
 
 

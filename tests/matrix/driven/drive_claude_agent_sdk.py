@@ -34,7 +34,7 @@ with drive(
     assert run.results("find_order")[0].text == "order 7: one lamp"
     assert run.events.named("model.request")[-1].data["count"] > 5  # includes the first turn
     assert (rehearsal.cwd / "note.txt").read_text() == "noted\n"
-    assert rehearsal.subject.result.result == run.text == "Noted."
+    assert rehearsal.subject.result.result == run.output == "Noted."
     home = Path(rehearsal.subject.adapter._options.env["HOME"])
     assert home.is_dir()
     assert str(home) != os.environ.get("HOME")

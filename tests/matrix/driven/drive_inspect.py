@@ -41,7 +41,7 @@ for model in ("openai/gpt-4o", "anthropic/claude-sonnet-4-5", "google/gemini-2.5
         assert run.events.named("model.request")[-1].data["count"] > 4, (
             model
         )  # includes the first turn
-        assert run.text == "You are welcome.", model
+        assert run.output == "You are welcome.", model
         assert rehearsal.subject.result.samples[0].output.completion == "You are welcome."
 assert [sample.input for sample in task.dataset] == ["Something else"]
 assert not list(Path().iterdir()), "the logs are removed"

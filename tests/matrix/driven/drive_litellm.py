@@ -54,6 +54,6 @@ for model in ("openai/gpt-4o", "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5
                     when("Find order 7", [call("find_order", {"number": 7}), say("One lamp.")])
                 )
                 assert run.results("find_order")[0].text == "order 7: one lamp", model
-                assert rehearsal.subject.result == run.text == "One lamp.", model
+                assert rehearsal.subject.result == run.output == "One lamp.", model
                 assert not rehearsal.events.named("isolation.refused"), model
 print("driven")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from offbook.errors import OffbookError, ReplayMismatch
 from offbook.exchange.dialects.conversations import ConversationStore
@@ -16,6 +18,7 @@ from offbook.exchange.messages import History, Message, Text, user
 from offbook.exchange.model import Request, Tool
 from offbook.exchange.providers import detect_dialect
 from offbook.sources.cassette.replay import Cassette
+from offbook.surfaces.cli import offbook
 from tests.sources.cassette.conversations import ask, looking_up, record, record_prompts, replay
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -120,11 +123,11 @@ async def test_the_suggested_redaction_makes_the_replay_pass(recorded: str, curr
     await record(path, [ask(f"Do it {recorded} now")], roots={})
     with pytest.raises(ReplayMismatch) as raised:
         await replay(path, [ask(f"Do it {current} now")], roots={})
-    hint = re.search(r"^Hint: Add redaction for .+?: (\{.*\})$", str(raised.value), re.MULTILINE)
-    assert hint is not None, str(raised.value)
-    rules = msgspec.json.decode(hint[1])
-    outputs = await replay(path, [ask(f"Do it {current} now")], roots={}, redactions=rules)
-    assert outputs == ["answer 1"]
+    command = re.search(r"^Hint: Add redaction for .*\n  (.*)$", str(raised.value), re.MULTILINE)
+    assert command is not None, str(raised.value)
+    result = CliRunner().invoke(offbook, shlex.split(command[1])[1:], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert await replay(path, [ask(f"Do it {current} now")], roots={}) == ["answer 1"]
 
 
 @pytest.mark.parametrize(
@@ -150,8 +153,8 @@ async def test_a_different_tool_result_is_a_mismatch_of_the_next_request():
 FIND = Tool("find", "Find an order.", {"type": "object"})
 REFUND = Tool("refund", "Refund an order.", {"type": "object"})
 REPLY = Message("assistant", (Text("ok"),))
-AGAIN = "Fix, if the change is intended: offbook record one.yaml --replace -- COMMAND"
-ONLY = "Fix, if the change is intended: offbook record one.yaml --only 1 -- COMMAND"
+AGAIN = "Fix, if the change is intended: Recording(Live(), 'one.yaml', replace=True)"
+MORE = "Fix, if the change is intended: Recording(Live(), 'one.yaml', append=True)"
 
 
 def request(
@@ -166,7 +169,7 @@ def request(
         (
             request(user("hi"), tools=(FIND,)),
             request(user("hi"), tools=(FIND, REFUND)),
-            ["Differs at: $.tools[1] (new)", "+ refund: Refund an order.", ONLY],
+            ["Differs at: $.tools[1] (new)", "+ refund: Refund an order.", AGAIN],
         ),
         (
             request(user("hi"), tools=(FIND, REFUND)),
@@ -210,13 +213,17 @@ async def test_differences_are_shown_as_people_describe_them(
         assert line in str(error.value)
 
 
-@pytest.mark.parametrize("prompts", [["two"], ["one", "two", "one"]], ids=["order", "exhausted"])
-async def test_a_changed_order_or_length_suggests_a_new_recording(prompts: list[str]):
+@pytest.mark.parametrize(
+    "prompts, fix",
+    [(["two"], AGAIN), (["one", "two", "one"], AGAIN), (["one", "two", "three"], MORE)],
+    ids=["order", "a known request again", "a new request"],
+)
+async def test_a_changed_order_or_length_suggests_a_new_recording(prompts: list[str], fix: str):
     path = Path("one.yaml")
     await record(path, [ask("one"), ask("two")])
     with pytest.raises(OffbookError) as error:
         await replay(path, [ask(text) for text in prompts])
-    assert AGAIN in str(error.value)
+    assert fix in str(error.value)
 
 
 async def test_an_unknown_hat_suggests_the_nearest():

@@ -1,12 +1,15 @@
-"""Forty secrets, in every field that can contain one: none of them reaches the disk."""
+"""Eighty secrets, in every field that can contain one: none of them reaches the disk."""
 
 from __future__ import annotations
 
 import base64
+import random
+import string
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from openai import AsyncOpenAI
 
 from offbook.errors import ModelError, ReplayMismatch
 from offbook.exchange.messages import History, Message, Text, Thinking, ToolCall, ToolResult, user
@@ -15,29 +18,44 @@ from offbook.sources.cassette.format import RecordedResponse
 from offbook.sources.cassette.journal import journal_path
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette
+from offbook.sources.server.server import Server
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import TracedSource
 from offbook.trace.recorder import Recorder
 from tests.sources.cassette.conversations import Counting, ask
 
-BODY = "{0:02}aB3dE5gH7jK9mN1pQ3sT5vW7yZ{0:02}"
 SHAPES = (
     *("sk-proj-{}", "sk-ant-api03-{}", "AIza{}12345", "ya29.{}", "GOCSPX-{}", "ghp_{}", "ghs_{}"),
     *("github_pat_{}", "glpat-{}", "xoxb-{}", "sk_live_{}", "rk_test_{}", "whsec_{}", "hf_{}"),
     *("gsk_{}", "xai-{}", "r8_{}", "pplx-{}", "nvapi-{}", "npm_{}", "pypi-{}", "dckr_pat_{}"),
-    *("lsv2_pt_{}", "eyJhbGciOiJI.eyJzdWIiOiIx.{}"),
+    *("lsv2_pt_{}", "eyJhbGciOiJI.eyJzdWIiOiIx.{}", "tvly-{}", "e2b_{}", "ntn_{}", "lin_api_{}"),
+    *("sbp_{}", "glsa_{}", "hvs.{}", "shpat_{}", "csk-{}", "dp.st.dev.{}", "tskey-auth-{}"),
 )
 NAMED = (
     *("Authorization: Bearer {}", "Cookie: sid={}", "password={}", "client_secret: {}"),
     *("postgres://user:{}@host/db", "https://host/v1?api_key={}", "tool --api-key {}"),
     *('{{"accessJwt": "{}"}}', "export AWS_SECRET_ACCESS_KEY={}", "--token {}"),
+    *("token = '{}'", "TOKEN={}", "pass: {}", "The password is {}", "secret_key_base: {}"),
+    *("PW={}", "aws_secret_access_key = {}aB1", "X-Api-Key: {}", "DB_PASS={}", 'passwd = "{}"'),
+    *("authorization: Basic {}==", "machine host login me password {}", "curl -u 'ada:{}' host"),
+    *("sshpass -p {} ssh host", "<password>{}</password>", "password: |\n  {}", "api key is {}"),
+    *("Server=db;Password={};Encrypt=1", "//registry/:_authToken={}", "'password' => '{}'"),
+    *(
+        "https://hooks.slack.com/services/T0/B0/{}",
+        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
+    ),
 )
-ENVIRONMENT = ("SHOP_PASSWORD", "SHOP_API_KEY", "DB_SECRET", "MY_TOKEN", "SERVICE_CREDENTIALS")
+ENVIRONMENT = (
+    *("SHOP_PASSWORD", "SHOP_API_KEY", "DB_SECRET", "MY_TOKEN", "SERVICE_CREDENTIALS"),
+    *("SHOP_PW", "DB_PASS", "DATABASE_PASSWD", "SIGNING_KEY", "CLIENT_SECRET", "AUTH_JWT"),
+    "SESSION_COOKIE",
+)
+ALPHABET = string.ascii_letters + string.digits
 
 
 def secrets() -> tuple[list[str], list[str]]:
-    """Return the bodies of forty secrets, and texts with those that need a context."""
-    bodies = [BODY.format(number) for number in range(40)]
+    """Return the bodies of eighty secrets, and texts with those that need a context."""
+    bodies = ["".join(random.choices(ALPHABET, k=26)) + f"{number:02}aB" for number in range(80)]  # noqa: S311 - a test
     texts = [shape.format(body) for shape, body in zip(SHAPES + NAMED, bodies, strict=False)]
     return bodies, texts
 
@@ -49,8 +67,8 @@ def all_files(folder: Path) -> list[Path]:
 
 def test_there_are_enough_secrets():
     bodies, texts = secrets()
-    assert len(set(bodies)) == 40
-    assert len(texts) + len(ENVIRONMENT) + 1 == 40
+    assert len(set(bodies)) == 80
+    assert len(texts) + len(ENVIRONMENT) + 1 == 80
 
 
 async def test_no_secret_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -150,3 +168,39 @@ async def test_source_code_about_secrets_is_replayed_unchanged(tmp_path: Path):
         await recording.reply(ask("Write it"))
     replayed = await Cassette(path).reply(ask("Write it"))
     assert replayed.blocks == recorded.blocks
+
+
+async def test_a_mismatch_does_not_show_what_the_recording_hides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "one.yaml"
+    monkeypatch.setenv("SHOP_PASSWORD", "correct horse battery")
+    with Recording(Counting(), path) as recording:
+        await recording.reply(ask("Log in with correct horse battery, then list the orders"))
+    monkeypatch.delenv("SHOP_PASSWORD")
+    with pytest.raises(ReplayMismatch) as failed:
+        await Cassette(path).reply(ask("Log in with correct horse battery, then list the orders"))
+    assert "correct horse battery" not in str(failed.value)
+    assert "[API_KEY] was a secret in the recording" in str(failed.value)
+
+
+async def test_a_key_that_a_client_sends_is_hidden_in_everything_it_asks(tmp_path: Path):
+    trace = tmp_path / "trace.jsonl"
+    key = "plain-looking-4711-key"
+    hub = Hub()
+    recorder = Recorder(trace, ts=0)
+    hub.subscribe(recorder.record)
+    with Server() as server:
+        url = server.mount(Counting(), hub=hub).openai
+        async with AsyncOpenAI(base_url=url, api_key=key) as client:
+            await client.responses.create(model="gpt-5", input=f"Is {key} my key?")
+    recorder.close()
+    assert "Is [API_KEY] my key?" in trace.read_text()
+
+
+def test_traces_and_cassettes_are_readable_by_their_owner_only(tmp_path: Path):
+    Recorder(tmp_path / "trace.jsonl", ts=0).close()
+    with Recording(Counting(), tmp_path / "one.yaml"):
+        pass
+    modes = {path.name: path.stat().st_mode & 0o777 for path in all_files(tmp_path)}
+    assert modes == {"trace.jsonl": 0o600, "one.yaml": 0o600}

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis.strategies import binary
 
 from offbook.determinism.network_guard import block_network
-from offbook.errors import IsolationError
+from offbook.errors import ConnectionBlocked
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.sources.inprocess.patching import intercept
 from tests.sources.inprocess.clients import (
@@ -150,7 +150,7 @@ def test_a_response_equals_one_that_the_library_has_read(library: Any, body: byt
 def test_outside_of_a_block_the_network_guard_refuses_requests(client: Client):
     with block_network(), pytest.raises(Exception) as caught:  # noqa: PT011 - each client wraps it in another type
         client(OPENAI)
-    assert IsolationError in causes(caught.value)
+    assert ConnectionBlocked in causes(caught.value)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -233,7 +233,7 @@ def test_the_addresses_of_providers_are_known(url: str, model: Model):
     "url", ["https://api.openai.com.example/v1", "https://openai.azure.com.example/v1"]
 )
 def test_an_address_that_only_resembles_a_provider_is_not_intercepted(url: str, model: Model):
-    with block_network(), intercept(model.answer), pytest.raises(IsolationError):
+    with block_network(), intercept(model.answer), pytest.raises(httpx2.ConnectError):
         by_httpx2(url)
 
 
@@ -326,7 +326,7 @@ async def test_a_task_outside_of_the_block_is_not_intercepted(model: Model):
 
     async def outsider() -> None:
         await inside.wait()
-        with block_network(), pytest.raises(IsolationError):
+        with block_network(), pytest.raises(httpx2.ConnectError):
             await by_httpx2_async(OPENAI)
         tried.set()
 

@@ -10,12 +10,13 @@ import openai
 import pytest
 
 from offbook.determinism.network_guard import block_network
-from offbook.errors import IsolationError, ModelError, ScriptExhausted
+from offbook.errors import ConnectionBlocked, ModelError, ScriptExhausted
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Reply, Request
 from offbook.exchange.providers import detect_dialect
 from offbook.sources.inprocess.patching import intercept
 from offbook.sources.server.endpoint import Endpoint
+from tests.sources.inprocess.test_patching import causes
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hi"}]
 TEXT = "Hello, this is the model."
@@ -134,7 +135,7 @@ def test_outside_of_a_block_the_network_guard_refuses_requests(
 ):
     with block_network() as guard, pytest.raises(Exception) as caught:  # noqa: PT011 - one of them wraps it
         ask()
-    assert IsolationError in {type(caught.value), type(caught.value.__cause__)}
+    assert ConnectionBlocked in causes(caught.value)
     assert {error.where.rpartition(" ")[2] for error in guard.refused} == {ask.__name__}
 
 

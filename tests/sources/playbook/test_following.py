@@ -1,5 +1,7 @@
 """A playbook that follows prompts: the requests alone select the turn."""
 
+from typing import Any
+
 import pytest
 
 from offbook.errors import ModelError, ScriptExhausted, ScriptMismatch
@@ -9,7 +11,7 @@ from offbook.sources.playbook import Playbook, call, fail, role, say, when
 
 
 def following(*script: object) -> Playbook:
-    playbook = Playbook(follow_prompts=True)
+    playbook = Playbook()
     playbook.load(*script)  # pyright: ignore[reportArgumentType] - turns and roles
     return playbook
 
@@ -20,11 +22,14 @@ class Conversation:
     def __init__(self, playbook: Playbook, **options: str) -> None:
         self.playbook = playbook
         self.messages: list[Message] = []
-        self.options = options
+        self.options: dict[str, Any] = {
+            "tools": tuple(map(Tool, sorted(playbook.called_tools))),
+            **options,
+        }
 
     async def ask(self) -> Reply:
         """Return the reply to the conversation so far."""
-        return await self.playbook.reply(Request(History(self.messages), **self.options))  # pyright: ignore[reportArgumentType] - options are strings
+        return await self.playbook.reply(Request(History(self.messages), **self.options))
 
     async def prompt(self, text: str) -> Reply:
         """Add a prompt, and return the reply."""

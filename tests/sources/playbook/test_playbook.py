@@ -22,12 +22,17 @@ from offbook.exchange.model import Reply, Request, Tool
 from offbook.sources.playbook import Action, Call, Role, Say, Turn, validate
 
 
+def offer(playbook: Playbook) -> tuple[Tool, ...]:
+    """Return the tools that a script calls."""
+    return tuple(map(Tool, sorted(playbook.called_tools)))
+
+
 class Agent:
     """A minimal agent: it requests a reply and answers each tool call with a text."""
 
     def __init__(self, playbook: Playbook, **head: Any) -> None:
         self._playbook = playbook
-        self._head = head
+        self._head: dict[str, Any] = {"tools": offer(playbook), **head}
         self._history = History()
 
     def prompt(self, text: str) -> None:
@@ -188,7 +193,7 @@ async def test_callbacks_run_in_the_order_of_the_calls_not_of_the_results():
     playbook.load(turn)
     playbook.open(turn)
     history = History([user("Go")])
-    reply = await playbook.reply(Request(history))
+    reply = await playbook.reply(Request(history, tools=(Tool("t"),)))
     results = [ToolResult(c.id, (Text(str(n)),)) for n, c in enumerate(reply.calls)]
     late = [Message("tool", (result,)) for result in reversed(results)]
     await playbook.reply(Request(history.plus(reply.message, *late)))
@@ -257,10 +262,32 @@ async def test_an_exception_in_late_bound_parameters_fails_the_run_and_names_the
 async def test_a_call_of_a_tool_that_is_not_offered_suggests_the_nearest_name():
     offered = (Tool("plan_propose"), Tool("bash"))
     _, agent = opened(when("x", [call("plan_propse"), say("c")]), tools=offered)
-    with pytest.raises(ScriptMismatch, match="does not offer: 'plan_propse'") as caught:
+    with pytest.raises(ScriptMismatch, match="does not offer 'plan_propse'") as caught:
         await agent.ask()
     assert "did you mean 'plan_propose'?" in str(caught.value)
     assert "step 1." in str(caught.value)
+
+
+async def test_a_call_of_a_tool_is_refused_if_the_request_offers_none():
+    playbook, agent = opened(when("x", [call("no_such_tool"), say("c")]), tools=())
+    with pytest.raises(ScriptMismatch, match="does not offer 'no_such_tool'") as caught:
+        await agent.ask()
+    assert "it offers no tools" in str(caught.value)
+    assert playbook.failure is caught.value
+
+
+@pytest.mark.parametrize("tools", [(), (Tool("bash"),)])
+async def test_a_hallucinated_tool_can_be_scripted_on_purpose(tools: tuple[Tool, ...]):
+    script = when("x", [call("imagined", {"n": 1}, unknown=True), say("c")])
+    _, agent = opened(script, tools=tools)
+    assert (await agent.ask()).calls[0].name == "imagined"
+    validate([script], tools=["bash"])
+
+
+async def test_a_tool_that_the_agent_offers_is_not_unknown():
+    _, agent = opened(when("x", [call("bash", unknown=True), say("c")]), tools=(Tool("bash"),))
+    with pytest.raises(ScriptMismatch, match="offers 'bash', which is scripted as unknown"):
+        await agent.ask()
 
 
 async def test_the_exhausted_error_shows_step_expected_got_remaining_and_fix():
@@ -275,7 +302,7 @@ async def test_the_exhausted_error_shows_step_expected_got_remaining_and_fix():
             'after step 1. call("bash", {"command":"ls"})'
         ),
         "  expected: nothing more in when('first')",
-        '  got: a result of bash: "a.txt"',
+        '  got: a result of bash: "a.txt", after the prompt "first"',
         "  remaining:",
         *(f'    {n + 2}. say("text {n}")' for n in range(5)),
         "    ... +2 more",
@@ -480,6 +507,7 @@ async def nothing(_: int) -> dict[str, Any]:
         (lambda: raw.call("a", [1]), "takes a dict or a function, not list"),
         (lambda: raw.call("a", {1: 2}), "must be strings, got 1"),
         (lambda: raw.call("a", nothing), "must not take arguments"),
+        (lambda: raw.call("a", {}, unknown="no"), "unknown='no'"),
         (lambda: raw.call("a").then(5), ".then() takes a function of the result"),
         (lambda: raw.call("a").then(lambda: None), ".then() takes a function of the result"),
         (lambda: raw.say(5), "say() takes a string"),
@@ -541,10 +569,8 @@ def test_an_unknown_argument_is_rejected_with_the_known_ones(
 @pytest.mark.parametrize(
     "turn, message, hint",
     [
-        (when("x", []), "a turn with no actions", "end it with say(…)"),
+        (when("x", []), "a turn with no actions", "add say(…), or a role(…)"),
         (when("/palns", []), "a turn with no actions", "did you mean 'plans'?"),
-        (when("x", [say("a"), call("bash")]), 'call("bash", {}) comes after say("a")', "before"),
-        (when("x", [[say("a")], [say("b")]]), 'say("b") comes after say("a")', "before"),
         (when("x", [call("bsh"), say("a")]), "no tool 'bsh'", "did you mean 'bash'?"),
         (when("x", [[call("read"), call("bsh")], say("a")]), "no tool 'bsh'", "did you mean"),
     ],
@@ -562,9 +588,11 @@ def test_a_script_that_could_run_is_accepted():
         when("/plans all", []),
         when("x", [[say("I look"), call("bash")], call("read"), say("b")]),
         when("y", [fail(), say("c")]),
+        when("several answers", [say("a"), call("bash"), say("b"), say("c")]),
     ]
     validate(turns, tools=["bash", "read"], commands=["plans"])
     validate([when("z", [call("whatever"), say("d")])])
+    validate([role("all", [say("a")], system="x"), when("roles answer", [])])
 
 
 def test_turns_are_opened_in_order():

@@ -82,8 +82,8 @@ def test_a_python_file_may_import_its_neighbours(tmp_path: Path):
         ("a.py", "playbook = [3]", ["not int"]),
         ("a.yaml", "- when: hi\n  do: []", ["no actions"]),
         ("a.yaml", "- when: hi\n  does: []", ["does", "did you mean 'do'"]),
-        ("a.yaml", "- when: hi\n  do: [{say: a}, {say: b}]", ["comes after"]),
         ("a.yaml", "- when: hi\n  do: [{say: a, call: b}]", ["not one of call, say"]),
+        ("a.yaml", "- when: hi\n  do: [{say: a, unknown: true}]", ["not one of call, say"]),
         ("a.yaml", "- when: hi\n  role: x\n  do: [{say: a}]", ["neither a turn nor a role"]),
         ("a.yaml", "- role: x\n  do: [{say: a}]", ["no condition to match requests by"]),
         ("a.yaml", "", ["a playbook must be a list", "got an empty file", "write - {when"]),
@@ -100,3 +100,8 @@ def test_an_invalid_file_is_rejected_with_its_path_and_a_fix(
         read_script(path)
     assert str(path) in str(caught.value)
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_a_file_can_script_a_hallucinated_tool(tmp_path: Path):
+    path = write(tmp_path, "a.yaml", "- when: hi\n  do: [{call: imagined, unknown: true}]")
+    assert read_script(path) == (when("hi", [call("imagined", unknown=True)]),)

@@ -27,7 +27,7 @@ class Run:
     """A served playbook, and the events of its endpoint."""
 
     def __init__(self, server: Server, *script: Any) -> None:
-        self.playbook = Playbook(follow_prompts=True)
+        self.playbook = Playbook()
         self.playbook.load(*script)
         self.events: list[Event] = []
         hub = Hub()

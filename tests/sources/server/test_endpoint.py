@@ -33,8 +33,8 @@ class Scripted:
         return Reply((Text(line),))
 
 
-def ask_reply(url: str, *messages: Message) -> Reply:
-    status, _, text = ask(f"{url}/v1/plain", body(*messages))
+def ask_reply(url: str, *messages: Message, tools: list[str] | None = None) -> Reply:
+    status, _, text = ask(f"{url}/v1/plain", body(*messages, tools=tools))
     assert status == 200, text
     return msgspec.json.decode(text, type=Reply)
 
@@ -168,7 +168,7 @@ def rendered(text: str) -> bytes:
 
 
 def test_a_retry_after_a_scripted_error_takes_the_next_step(server: Server):
-    playbook = Playbook(follow_prompts=True)
+    playbook = Playbook()
     playbook.load(when("hi", [fail(status=529), say("now")]))
     url, sent = f"{server.mount(playbook).openai}/plain", body(user("hi"))
     assert ask(url, sent)[0] == 529
@@ -179,7 +179,7 @@ def test_a_retry_after_a_scripted_error_takes_the_next_step(server: Server):
 
 def test_then_and_late_binding_work_over_the_wire(server: Server):
     found: dict[str, str] = {}
-    playbook = Playbook(follow_prompts=True)
+    playbook = Playbook()
     playbook.load(
         when(
             "Refund order 7",
@@ -195,7 +195,7 @@ def test_then_and_late_binding_work_over_the_wire(server: Server):
     url = server.mount(playbook, hub=hub).url
     messages = [user("Please: Refund order 7")]
     for answer in ("Ada", "refunded"):
-        reply = ask_reply(url, *messages)
+        reply = ask_reply(url, *messages, tools=["find", "refund"])
         result = ToolResult(reply.calls[0].id, (Text(answer),))
         messages += [reply.message, Message("tool", (result,))]
     assert ask_reply(url, *messages).text == "Done."
@@ -210,10 +210,10 @@ def test_an_exception_in_a_callback_keeps_its_traceback(server: Server):
     def check(result: ToolResult) -> None:
         assert result.text == "42"
 
-    playbook = Playbook(follow_prompts=True)
+    playbook = Playbook()
     playbook.load(when("go", [call("look").then(check), say("Done.")]))
     endpoint = server.mount(playbook)
-    reply = ask_reply(endpoint.url, user("go"))
+    reply = ask_reply(endpoint.url, user("go"), tools=["look"])
     wrong = Message("tool", (ToolResult(reply.calls[0].id, (Text("41"),)),))
     status, headers, _ = ask(f"{endpoint.openai}/plain", body(user("go"), reply.message, wrong))
     assert (status, headers["x-should-retry"]) == (400, "false")

@@ -56,7 +56,7 @@ def test_the_clients_own_tool_runs(shell: Shell):
         )
         assert (rehearsal.cwd / "made.txt").read_text() == "it is real\n"
         assert first.tools == [shell.tool]
-        assert first.calls(shell.tool)[0].input == params
+        assert first.executed[0].input == params
         assert "it is real" in results[0].text
         assert not results[0].is_error
         assert first.text == final_text(rehearsal.subject) == "Made."
@@ -121,7 +121,7 @@ def test_a_permanent_provider_error_fails_the_run(shell: Shell):
 def test_codex_retries_when_configured():
     with drive(Codex(retries=1)) as rehearsal:
         run = rehearsal.run(when("Try", [fail("busy", status=503), say("Got through.")]))
-        assert final_text(rehearsal.subject) == run.text == "Got through."
+        assert final_text(rehearsal.subject) == run.output == "Got through."
 
 
 @pytest.mark.parametrize("shell", ALL)

@@ -21,10 +21,11 @@ prompt = sys.argv[1] if len(sys.argv) > 1 else sys.stdin.read()
 kept = pathlib.Path(os.environ["HOME"]) / "history.json"
 history = json.loads(kept.read_text()) if kept.exists() else []
 history.append({"role": "user", "content": prompt})
+tools = [{"type": "function", "function": {"name": "shell", "parameters": {"type": "object"}}}]
 while True:
     request = urllib.request.Request(
         os.environ["OPENAI_BASE_URL"] + "/chat/completions",
-        json.dumps({"model": "m", "messages": history}).encode(),
+        json.dumps({"model": "m", "messages": history, "tools": tools}).encode(),
         {"content-type": "application/json"},
     )
     try:

@@ -68,7 +68,10 @@ def test_the_report_shows_a_wrong_exit_code(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     workspace = Path(setup("api").workspace_path)
     run_ralph(
-        "I will say LOOP_COMPLETE when all is built", 3, workspace / "session.jsonl", workspace
+        "I will say LOOP_COMPLETE when all is built",
+        3,
+        workspace.parent / "session.jsonl",
+        workspace,
     )
     checked = check(
         "api",

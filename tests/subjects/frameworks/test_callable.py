@@ -1,15 +1,19 @@
 """Functions as subjects, and their isolation from the network."""
 
 import asyncio
+import json
+import os
 import socket
 from contextlib import suppress
 from typing import Any, cast
+from urllib.parse import urlsplit
 
+import httpx
 import openai
 import pytest
 
-from offbook import call, drive, say, when
-from offbook.errors import IsolationError, UsageError
+from offbook import Command, call, drive, say, when
+from offbook.errors import IsolationError, OffbookWarning, UsageError
 from offbook.sources.mocks.mocks import Mocks
 from offbook.subjects.frameworks.framework import FrameworkSubject
 
@@ -52,19 +56,19 @@ class Agent:
 @pytest.mark.parametrize("function", [ask, ask_async, ask_in_new_loop, return_coroutine, Agent()])
 def test_kinds_of_functions(function: object):
     with drive(function) as rehearsal:
-        assert rehearsal.run(SCRIPT).text == "Hello."
+        assert rehearsal.run(SCRIPT).output == "Hello."
 
 
 @pytest.mark.parametrize("function", [ask, ask_async, ask_in_new_loop])
 async def test_functions_in_a_running_event_loop(function: object):
     async with drive(function) as rehearsal:
-        assert (await rehearsal.run(SCRIPT)).text == "Hello."
+        assert (await rehearsal.run(SCRIPT)).output == "Hello."
 
 
 async def test_concurrent_runs_have_separate_models():
     async def run(word: str) -> str:
         async with drive(ask) as rehearsal:
-            return (await rehearsal.run(when("Hi", [say(word)]))).text
+            return (await rehearsal.run(when("Hi", [say(word)]))).output
 
     words = [f"word {number}" for number in range(8)]
     assert await asyncio.gather(*map(run, words)) == words
@@ -93,7 +97,7 @@ def test_tool_calls_of_a_hand_written_loop_are_in_the_trace():
 
 def test_mocks_as_source():
     with drive(ask, source=Mocks([{"match": "*Hi*", "text": "Hello."}])) as rehearsal:
-        assert rehearsal.run("Hi").text == "Hello."
+        assert rehearsal.run("Hi").output == "Hello."
 
 
 def connect(_: str) -> None:
@@ -112,9 +116,58 @@ def test_a_network_connection_fails_the_run_with_its_location():
     assert refusal.value.where.endswith("in connect")
 
 
-def test_a_refused_connection_that_is_ignored_is_a_warning():
-    with drive(connect_and_ignore_errors) as rehearsal:
+def test_the_refusal_that_ended_the_agent_is_reported_and_not_one_that_it_swallowed():
+    def agent(prompt: str) -> None:
+        connect_and_ignore_errors(prompt)
+        httpx.get("http://fatal.invalid/")
+
+    with drive(agent) as rehearsal, pytest.raises(IsolationError, match=r"fatal\.invalid"):
         rehearsal.run(SCRIPT)
+
+
+def test_an_agent_that_fails_after_a_refusal_is_reported_with_its_own_error():
+    def agent(prompt: str) -> None:
+        connect_and_ignore_errors(prompt)
+        raise ValueError("bug")
+
+    with drive(agent) as rehearsal, pytest.raises(ValueError, match="bug") as failure:
+        rehearsal.run(SCRIPT)
+    assert "offbook.invalid" in failure.value.__notes__[0]
+
+
+def ask_with_a_socket(prompt: str) -> str:
+    """Ask a model as a client does that is written on sockets."""
+    url = urlsplit(os.environ.get("OPENAI_BASE_URL", "http://api.openai.com/v1"))
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": prompt}]})
+    head = f"POST {url.path}/chat/completions HTTP/1.1\r\nHost: {url.netloc}\r\n"
+    head += f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((url.hostname or "", url.port or 80)) as connection:
+        connection.sendall((head + body).encode())
+        response = b"".join(iter(lambda: connection.recv(4096), b""))
+    return json.loads(response.partition(b"\r\n\r\n")[2])["choices"][0]["message"]["content"]
+
+
+def test_serve_answers_a_client_that_opens_its_own_sockets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.example/v1")
+    with drive(ask_with_a_socket, serve=True) as rehearsal:
+        assert rehearsal.run(when("Hi", [say("Hello.")])).output == "Hello."
+    assert os.environ["OPENAI_BASE_URL"] == "http://gateway.example/v1"
+
+
+def test_a_client_that_opens_its_own_sockets_is_refused_with_a_hint_to_serve():
+    with drive(ask_with_a_socket) as rehearsal, pytest.raises(IsolationError, match="serve=True"):
+        rehearsal.run(when("Hi", [say("Hello.")]))
+
+
+def test_serve_is_refused_for_an_agent_that_is_not_answered_in_process():
+    with pytest.raises(UsageError, match="serve has no effect on sh"):
+        drive(Command("sh agent.sh"), serve=True)
+
+
+def test_a_refused_connection_that_is_ignored_is_a_python_warning():
+    with drive(connect_and_ignore_errors) as rehearsal:
+        with pytest.warns(OffbookWarning, match=r"offbook\.invalid:443"):
+            rehearsal.run(SCRIPT)
         [event] = rehearsal.events.named("isolation.refused")
         warned = [verdict for verdict in rehearsal.events.verdicts if verdict.status == "warn"]
     assert "offbook.invalid:443" in event.data["error"]

@@ -16,6 +16,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from offbook import call, drive, fail, say, when
 from offbook.errors import (
+    CheckFailed,
     IsolationError,
     ScriptExhausted,
     ScriptMismatch,
@@ -165,9 +166,9 @@ def test_the_model_is_scripted_and_the_tool_is_real(make: Make):
     with drive(make(numbers)) as rehearsal:
         run = rehearsal.run(when("Find order 7", script))
         assert run.tools == ["find_order"]
-        assert run.calls("find_order")[0].input == {"number": 7}
+        assert run.executed[0].input == {"number": 7}
         assert [result.text for result in run.results("find_order")] == ["order 7"]
-        assert run.text == "Done."
+        assert run.output == "Done."
     assert (numbers, received) == ([7], ["order 7"])
 
 
@@ -231,7 +232,7 @@ def test_a_mocked_result_is_marked_under_its_alias():
         assert run.results("look")[0].mocked
 
 
-def test_mocks_can_be_async_constant_or_unused(make: Make):
+def test_mocks_can_be_async_or_constant(make: Make):
     async def answer(params: dict[str, Any]) -> str:
         return f"late {params['number']}"
 
@@ -240,12 +241,54 @@ def test_mocks_can_be_async_constant_or_unused(make: Make):
         assert rehearsal.run(script).results("find_order")[0].text == "late 7"
     with drive(make([]), mock_tools={"find_order": "plain"}) as rehearsal:
         assert rehearsal.run(script).results("find_order")[0].text == "plain"
-    with drive(make([]), mock_tools={"find_order": "plain"}) as rehearsal:
+
+
+def test_an_unused_mock_fails_the_test(make: Make):
+    with (
+        pytest.raises(CheckFailed, match="never used: mock_tools find_order"),
+        drive(make([]), mock_tools={"find_order": "plain"}) as rehearsal,
+    ):
         rehearsal.run(when("Hi", [say("Hi.")]))
-    warnings = [
-        verdict.message for verdict in rehearsal.events.verdicts if verdict.status == "warn"
-    ]
-    assert warnings == ["never used: mock_tools find_order"]
+
+
+FIND_IT = when("Find it", [call("find_order", {"number": 7}), say("Done.")])
+
+
+def test_a_mock_that_raises_breaks_the_test_with_its_own_error(make: Make):
+    def check(params: dict[str, Any]) -> str:
+        assert params == {"number": 8}
+        return "never"
+
+    with (
+        drive(make([]), mock_tools={"find_order": check}) as rehearsal,
+        pytest.raises(AssertionError, match="'number': 7") as caught,
+    ):
+        rehearsal.run(FIND_IT)
+    assert "in mock_tools['find_order']" in caught.value.__notes__
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("pydantic-ai, messages", "out of stock"),
+        ("openai-agents, chat", "An error occurred while running the tool"),
+        ("anthropic", "out of stock"),
+    ],
+)
+def test_an_exception_as_a_mocked_result_is_a_tool_that_fails(name: str, text: str):
+    mocks = {"find_order": pydantic_ai.ModelRetry("out of stock")}
+    with drive(AGENTS[name]([]), mock_tools=mocks) as rehearsal:
+        assert text in rehearsal.run(FIND_IT).results("find_order")[0].text
+
+
+def test_an_exception_as_a_mocked_result_ends_an_agent_that_does_not_handle_it():
+    mocks = {"find_order": ConnectionError("out of reach")}
+    agent = AGENTS["pydantic-ai, messages"]([])
+    with (
+        drive(agent, mock_tools=mocks) as rehearsal,
+        pytest.raises(ConnectionError, match="out of reach"),
+    ):
+        rehearsal.run(FIND_IT)
 
 
 def test_a_mock_of_an_unknown_tool_suggests_the_nearest(make: Make):
@@ -358,6 +401,6 @@ def test_a_custom_base_url_is_intercepted_with_urls():
     agent = pydantic_ai.Agent(OpenAIChatModel("m", provider=provider))
     script = when("Hi", [say("Hello.")])
     with drive(agent, urls=["https://gateway.example/llm/v1"]) as rehearsal:
-        assert rehearsal.run(script).text == "Hello."
+        assert rehearsal.run(script).output == "Hello."
     with drive(agent) as rehearsal, pytest.raises(IsolationError, match=r"gateway\.example"):
         rehearsal.run(script)

@@ -103,7 +103,7 @@ def test_a_mock_receives_no_injected_parameters(response_format: Any):
 
 def test_a_mocked_tool_is_restored():
     before = dict(vars(find_order))
-    with drive(agent(), mock_tools={"find_order": "mocked"}):
+    with drive(agent(), mock_tools={"find_order": "mocked"}, auto_assert=False):
         assert vars(find_order) != before
         assert find_order.invoke({"number": 7}) == "mocked"
     after = vars(find_order)  # what LangChain found out about it when it was called may stay

@@ -40,7 +40,6 @@ def test_a_real_tool_that_raises_fails_the_run_with_the_step():
         assert "ZeroDivisionError: it broke" in message
         assert "propagate_errors=False" in message
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
-        assert isinstance(caught.value, AssertionError)
         (error,) = t.events.named("session.error")
         assert error.data["step"] == 2
 
@@ -85,7 +84,7 @@ def test_an_inactive_tool_fails_with_the_offered_names():
 
     with session(extensions=[chooser]) as t, pytest.raises(ScriptMismatch) as caught:
         t.run(when("x", [call("write", {"path": "a", "content": "b"}), say("ok")]))
-    assert "does not offer: 'write'" in str(caught.value)
+    assert "does not offer 'write'" in str(caught.value)
     assert "'read'" in str(caught.value)
 
 
@@ -148,11 +147,51 @@ def test_then_receives_a_blocked_call_as_an_error_result():
     assert received == [("no", True)]
 
 
-def test_a_mock_that_raises_is_an_error_result():
-    def bash(params: JSON) -> str:
-        raise TimeoutError("no shell")
+def broken_assertion(params: JSON) -> str:
+    assert params["command"] == "pwd"
+    return "ok"
 
-    with session(mock_tools={"bash": bash}) as t:
+
+def broken_code(_params: JSON) -> str:
+    raise LookupError("a bug in the test")
+
+
+async def broken_later(_params: JSON) -> str:
+    raise LookupError("a bug in the test")
+
+
+def failing_outright(_params: JSON) -> str:
+    pytest.fail("must not be called")
+
+
+@pytest.mark.parametrize(
+    "mock, error",
+    [
+        (broken_assertion, AssertionError),
+        (broken_code, LookupError),
+        (broken_later, LookupError),
+        (failing_outright, pytest.fail.Exception),
+    ],
+)
+@pytest.mark.parametrize("propagate", [True, False])
+@pytest.mark.parametrize("parallel", [True, False])
+def test_a_mock_that_raises_breaks_the_test_with_its_own_error(
+    mock: Any, error: type[BaseException], *, propagate: bool, parallel: bool
+):
+    one = call("bash", {"command": "ls"})
+    with (
+        session(mock_tools={"bash": mock}, propagate_errors=propagate) as t,
+        pytest.raises(error) as caught,
+    ):
+        t.run(when("x", [[one, one] if parallel else one, say("ok")]))
+    assert type(caught.value) is error
+    assert "in mock_tools['bash']" in caught.value.__notes__
+    assert any(f.filename == __file__ for f in traceback.extract_tb(caught.value.__traceback__)[1:])
+
+
+@pytest.mark.parametrize("mock", [TimeoutError("no shell"), lambda: TimeoutError("no shell")])
+def test_an_exception_as_a_mocked_result_is_a_tool_that_fails(mock: Any):
+    with session(mock_tools={"bash": mock}) as t:
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
         (result,) = t.events.tool_results
         assert (result.text, result.is_error, result.mocked) == (
@@ -231,7 +270,7 @@ def test_a_run_after_a_failed_run_starts_clean():
         assert t.playbook.remaining == 2
         run = t.run(when("z", [call("count", {"n": 1}), say("ok")]))
         assert run.tools == ["count"]
-        assert run.text == "ok"
+        assert run.output == "ok"
         assert t.playbook.remaining == 0
 
 
@@ -240,7 +279,7 @@ def test_auto_assert_off_lets_an_exhausted_and_an_unfinished_playbook_pass():
 
     with session(mock_tools={"bash": "ok"}, auto_assert=False) as t:
         run = t.run(when("x", [call("bash", {"command": "ls"})]))
-        assert "PLAYBOOK EXHAUSTED" in run.text
+        assert "PLAYBOOK EXHAUSTED" in run.output
         t.run(when("y", [fail("no", status=400), say("never")]))
         assert t.playbook.remaining == 1
         assert [v.status for v in t.events.verdicts] == ["pass"]

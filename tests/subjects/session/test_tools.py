@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from offbook import call, say, session, when
+from offbook.errors import CheckFailed, OffbookWarning, UsageError
 from offbook.exchange.messages import Image
 from offbook.subjects.session.extensions import Api
 from offbook.subjects.session.hooks import Context
@@ -85,18 +86,17 @@ def test_a_mock_can_return_an_image():
         ({1: 2}, "unknown key '1'"),
     ],
 )
-def test_an_invalid_return_value_of_a_mock_is_an_error_result_with_its_location(
-    answer: Any, expected: str
-):
+def test_a_mock_that_returns_no_tool_result_breaks_the_test(answer: Any, expected: str):
     def bash() -> Any:
         return answer
 
-    with session(mock_tools={"bash": bash}) as t:
+    with (
+        session(mock_tools={"bash": bash}, propagate_errors=False) as t,
+        pytest.raises(UsageError) as caught,
+    ):
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
-        (result,) = t.events.tool_results
-        assert result.is_error
-        assert expected in result.text
-        assert "mock_tools['bash']" in result.text
+    assert expected in str(caught.value)
+    assert "mock_tools['bash']" in str(caught.value)
 
 
 def own_bash(api: Api) -> None:
@@ -106,15 +106,15 @@ def own_bash(api: Api) -> None:
 
 
 def test_a_tool_of_an_extension_wins_over_a_mock_and_the_mock_is_reported():
-    with session(extensions=[own_bash], mock_tools={"bash": "the mock's"}) as t:
-        t.run(when("x", [call("bash"), say("ok")]))
-        (result,) = t.events.tool_results
-        assert (result.text, result.mocked) == ("the extension's", False)
-    (warning,) = [v for v in t.events.verdicts if v.status == "warn"]
-    assert warning.check == "mocks used"
-    assert warning.actual == ["bash"]
-    assert "own_bash" in warning.message
-    assert "mock_extension_tools=True" in warning.message
+    t = session(extensions=[own_bash], mock_tools={"bash": "the mock's"})
+    t.run(when("x", [call("bash"), say("ok")]))
+    (result,) = t.events.tool_results
+    assert (result.text, result.mocked) == ("the extension's", False)
+    with pytest.raises(CheckFailed, match=r"bash \(the tool of own_bash ran instead") as caught:
+        t.dispose()
+    assert "mock_extension_tools=True" in str(caught.value)
+    (failed,) = [v for v in t.events.verdicts if v.status == "fail"]
+    assert (failed.check, failed.actual) == ("mocks used", ["bash"])
 
 
 def test_a_mock_replaces_an_extension_tool_with_mock_extension_tools():
@@ -126,12 +126,48 @@ def test_a_mock_replaces_an_extension_tool_with_mock_extension_tools():
     assert [v.status for v in t.events.verdicts] == ["pass"]
 
 
-def test_an_unused_mock_is_a_warning():
-    with session(mock_tools={"bash": "ok", "read": "ok"}) as t:
+def test_an_unused_mock_fails_the_test():
+    with (
+        pytest.raises(CheckFailed, match="never used: mock_tools read"),
+        session(mock_tools={"bash": "ok", "read": "ok"}) as t,
+    ):
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
-    (warning,) = [v for v in t.events.verdicts if v.status == "warn"]
-    assert warning.holds
-    assert warning.message == "never used: mock_tools read"
+
+
+def test_an_unused_mock_can_be_allowed():
+    with session(mock_tools={"read": "ok"}, allow_unused_mocks=True) as t:
+        t.run(when("x", [say("ok")]))
+    assert [v.status for v in t.events.verdicts] == ["pass", "warn"]
+
+
+def test_an_unused_mock_is_a_python_warning_without_automatic_assertions():
+    with (
+        pytest.warns(OffbookWarning, match="never used: mock_tools read"),
+        session(mock_tools={"read": "ok"}, auto_assert=False) as t,
+    ):
+        t.run(when("x", [say("ok")]))
+    assert [v.status for v in t.events.verdicts] == ["pass", "warn"]
+
+
+def test_an_unused_mock_does_not_hide_the_failure_of_the_test():
+    def fail_after_a_run() -> None:
+        with session(mock_tools={"read": "ok"}) as t:
+            t.run(when("x", [say("ok")]))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        fail_after_a_run()
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_mocked_tool_whose_call_was_blocked_counts_as_used():
+    def guard(api: Api) -> None:
+        @api.on("tool_call")
+        def block(_event: object, _ctx: Context) -> JSON:
+            return {"block": True}
+
+    with session(extensions=[guard], mock_tools={"bash": "ok"}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
 
 
 def test_a_mock_can_define_a_new_tool():

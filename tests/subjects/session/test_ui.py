@@ -1,11 +1,12 @@
 """The mocked user interface: answers, displays and their events."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from offbook import call, say, session, when
-from offbook.errors import ToolFailed, UsageError
+from offbook.errors import CheckFailed, ToolFailed, UsageError
 from offbook.subjects.session.extensions import Api
 from offbook.subjects.session.hooks import Context
 from offbook.trace.query import Events
@@ -64,12 +65,13 @@ QUESTIONS: list[tuple[JSON, str, list[Any], Any]] = [
     ({"confirm": False}, "confirm", ["Sure?", "Really?"], False),
     ({"confirm": is_safe}, "confirm", ["Sure?", "Delete all?"], False),
     ({"confirm": is_safe}, "confirm", ["Sure?", "Keep all?"], True),
-    ({"confirm": lambda: 0}, "confirm", ["Sure?"], False),
+    ({"confirm": lambda: False}, "confirm", ["Sure?"], False),
+    ({"confirm": [False]}, "confirm", ["Sure?"], False),
+    ({"confirm": [is_safe]}, "confirm", ["Sure?", "Keep all?"], True),
+    ({"select": ["Later"]}, "select", ["Pick", ITEMS], "Later"),
+    ({"select": lambda: 1}, "select", ["Pick", ITEMS], "Reject"),
     ({"select": 1}, "select", ["Pick", ITEMS], "Reject"),
-    ({"select": 9}, "select", ["Pick", ITEMS], None),
-    ({"select": -1}, "select", ["Pick", ITEMS], None),
     ({"select": "Later"}, "select", ["Pick", ITEMS], "Later"),
-    ({"select": "None of these"}, "select", ["Pick", ITEMS], "Approve"),
     ({"select": None}, "select", ["Pick", ITEMS], None),
     ({"select": last}, "select", ["Pick", ITEMS], "Later"),
     ({"select": lambda: None}, "select", ["Pick", ITEMS], None),
@@ -91,16 +93,6 @@ def test_a_question_gets_the_mocked_answer_and_is_recorded(
     assert question.args[: len(args)] == args
     assert question.return_value == answer
     assert type(question.return_value) is type(answer)
-
-
-@pytest.mark.parametrize(
-    "wanted, fallback",
-    [("None of these", True), ("Later", None), (2, None), (None, None)],
-)
-def test_an_unknown_item_is_recorded_as_a_fallback(wanted: Any, fallback: object):
-    _, events = ask({"select": wanted}, "select", "Pick", ITEMS)
-    (event,) = events.named("ui.select")
-    assert event.data.get("fallback") is fallback
 
 
 def test_displays_are_recorded_in_order():
@@ -134,35 +126,143 @@ def test_displays_can_call_a_function_of_the_test(key: str):
 @pytest.mark.parametrize(
     "mock_ui, method, expected",
     [
+        ({"select": "Aprove"}, "select", "did you mean 'Approve'"),
+        ({"select": ["Aprove"]}, "select", "did you mean 'Approve'"),
         ({"select": lambda: "Aprove"}, "select", "did you mean 'Approve'"),
-        ({"input": lambda: 5}, "input", "expected a string or None as answer, got int"),
-        ({"editor": lambda: ["a"]}, "editor", "expected a string or None as answer, got list"),
+        ({"select": 9}, "select", "answer 9 is not an item of 'Pick'"),
+        ({"select": -1}, "select", "answer -1 is not an item of 'Pick'"),
+        ({"confirm": lambda: None}, "confirm", "expected bool as answer to 'Pick', got NoneType"),
+        ({"input": lambda: 5}, "input", "expected str or None as answer to 'Pick', got int"),
+        ({"editor": lambda: ["a"]}, "editor", "expected str or None as answer to 'Pick', got list"),
+        ({"input": []}, "input", "no answer left for 'Pick': 0 given"),
     ],
 )
-def test_an_impossible_answer_fails_the_run(mock_ui: JSON, method: str, expected: str):
-    args = ["Pick", ITEMS] if method == "select" else ["Title"]
-    with pytest.raises(UsageError) as caught:
-        ask(mock_ui, method, *args)
+@pytest.mark.parametrize("caught_by_the_extension", [False, True])
+def test_an_answer_that_no_user_could_give_fails_the_run(
+    mock_ui: JSON, method: str, expected: str, *, caught_by_the_extension: bool
+):
+    def catching(api: Api) -> None:
+        @api.tool("ask")
+        async def ask(params: JSON, ctx: Context) -> str:
+            try:
+                return str(await getattr(ctx.ui, params["method"])(*params["args"]))
+            except Exception:
+                if not caught_by_the_extension:
+                    raise
+                return "declined"
+
+    args = ["Pick", ITEMS] if method == "select" else ["Pick"]
+    script = when("x", [call("ask", {"method": method, "args": args}), say("ok")])
+    with (
+        session(extensions=[catching], mock_ui=mock_ui) as t,
+        pytest.raises(UsageError) as caught,
+    ):
+        t.run(script)
     assert expected in str(caught.value)
     assert f"mock_ui['{method}']" in str(caught.value)
 
 
-def test_an_answer_that_raises_fails_the_run_with_the_step():
+def test_an_answer_that_raises_fails_the_run_with_its_own_error_and_the_step():
     def confirm(_title: str) -> bool:
         raise LookupError("no answer prepared")
 
-    with pytest.raises(ToolFailed, match=r"step 1.*LookupError: no answer prepared"):
+    with pytest.raises(LookupError, match="no answer prepared") as caught:
         ask({"confirm": confirm}, "confirm", "Sure?")
+    assert "at playbook step 1 (call 'ask')" in caught.value.__notes__[0]
 
 
-def test_a_mock_can_return_different_answers():
-    answers = iter([True, False])
+def twice(api: Api) -> None:
+    @api.tool("twice")
+    async def twice(params: JSON, ctx: Context) -> str:
+        return f"{await ctx.ui.confirm('1')} {await ctx.ui.confirm('2')}"
 
-    def twice(api: Api) -> None:
-        @api.tool("twice")
-        async def twice(params: JSON, ctx: Context) -> str:
-            return f"{await ctx.ui.confirm('1')} {await ctx.ui.confirm('2')}"
 
-    with session(extensions=[twice], mock_ui={"confirm": lambda: next(answers)}) as t:
-        t.run(when("x", [call("twice"), say("ok")]))
+TWICE = when("x", [call("twice"), say("ok")])
+
+
+def test_a_list_answers_one_question_after_the_other():
+    with session(extensions=[twice], mock_ui={"confirm": [True, False]}) as t:
+        t.run(TWICE)
         assert t.events.tool_results[0].text == "True False"
+
+
+def test_a_question_after_the_last_answer_of_a_list_fails_the_run():
+    with (
+        session(extensions=[twice], mock_ui={"confirm": [True]}) as t,
+        pytest.raises(UsageError, match="no answer left for '2': 1 given"),
+    ):
+        t.run(TWICE)
+
+
+def test_an_answer_of_a_list_that_is_never_used_fails_the_test():
+    with (
+        pytest.raises(CheckFailed, match=r"never used: 1 answer of mock_ui\['confirm'\]"),
+        session(extensions=[twice], mock_ui={"confirm": [True, True, False]}) as t,
+    ):
+        t.run(TWICE)
+
+
+def forgetful(api: Api) -> None:
+    @api.tool("delete")
+    async def delete(params: JSON, ctx: Context) -> str:
+        if ctx.ui.confirm("Delete everything?"):  # the forgotten await
+            return "deleted"
+        return "kept"
+
+    @api.command("delete")
+    async def delete_now(args: str, ctx: Context) -> None:
+        ctx.ui.confirm("Delete everything?")  # pyright: ignore[reportUnusedCoroutine] - on purpose
+
+
+@pytest.mark.parametrize("propagate", [True, False])
+@pytest.mark.parametrize(
+    "script", [when("x", [call("delete"), say("ok")]), when("/delete", [])], ids=["used", "dropped"]
+)
+def test_a_question_that_is_not_awaited_fails_the_run(script: Any, *, propagate: bool):
+    expected = r"ctx\.ui\.confirm\('Delete everything\?'\) was not awaited"
+    with (
+        session(
+            extensions=[forgetful], mock_ui={"confirm": False}, propagate_errors=propagate
+        ) as t,
+        pytest.raises(ToolFailed, match=expected),
+    ):
+        t.run(script)
+
+
+def test_a_question_can_be_awaited_in_a_task():
+    def patient(api: Api) -> None:
+        @api.tool("ask")
+        async def ask(params: JSON, ctx: Context) -> str:
+            task = asyncio.create_task(ctx.ui.confirm("Sure?"))
+            return str(await asyncio.wait_for(task, 10))
+
+    with session(extensions=[patient]) as t:
+        t.run(when("x", [call("ask"), say("ok")]))
+        assert t.events.tool_results[0].text == "True"
+
+
+@pytest.mark.parametrize(
+    "method, args, answer",
+    [
+        ("confirm", ["Sure?"], False),
+        ("select", ["Pick", ITEMS], None),
+        ("input", ["Name:"], None),
+        ("editor", ["Text:"], None),
+    ],
+)
+def test_without_a_user_interface_every_question_is_declined(
+    method: str, args: list[Any], answer: Any
+):
+    def asking(api: Api) -> None:
+        @api.tool("ask")
+        async def ask(params: JSON, ctx: Context) -> str:
+            return repr((ctx.has_ui, await getattr(ctx.ui, method)(*args)))
+
+    with session(extensions=[asking], has_ui=False) as t:
+        t.run(when("x", [call("ask"), say("ok")]))
+        assert t.events.tool_results[0].text == repr((False, answer))
+
+
+def test_an_answer_without_a_user_interface_is_refused():
+    with pytest.raises(UsageError, match=r"mock_ui\['confirm'\] has no effect"):
+        session(has_ui=False, mock_ui={"confirm": True, "notify": "collect"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -50,6 +51,7 @@ _INTERACTIONS_KEY = re.compile(rb"^interactions:[ \t]*(?:#[^\n]*)?\n", re.MULTIL
 _FIRST_DASH = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*( *)- ")
 _TOP_LEVEL_KEY = re.compile(rb"^[^\s#]", re.MULTILINE)
 _BLANK = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(?:#[^\n]*)?")
+_RECORDED = re.compile(rb"^# recorded: (\S+)", re.MULTILINE)
 _REDACTION_FIELD = re.compile(r"redactions\.?(patterns|paths|presets)?(?:\['(.*)'\])?")
 _FIX = "compare it with docs/guides/record-replay.md, or record it again"
 
@@ -304,6 +306,24 @@ class CassetteFile:
         """Return the entry with this id."""
         return self.entries[self._numbers[identity] - 1]
 
+    @property
+    def recorded(self) -> datetime | None:
+        """When it was recorded, by the comment at its top; None if it does not say so."""
+        match = _RECORDED.search(self.raw)
+        try:
+            time = datetime.fromisoformat(match[1].decode()) if match else None
+        except ValueError:
+            return None
+        return time.replace(tzinfo=time.tzinfo or UTC) if time else None
+
+    def continuations(self, entry: Entry) -> list[int]:
+        """Return the numbers of the interactions that continue the conversation of this one."""
+        following = {entry.id}
+        for later in self.entries:
+            if {later.after, later.again} & following:
+                following.add(later.id)
+        return [e.number for e in self.entries if e.id in following and e.id != entry.id]
+
     def read(self, entry: Entry) -> Interaction:
         """Return a whole interaction."""
         if self._values is not None:
@@ -424,15 +444,16 @@ def find_items(raw: bytes) -> ItemsSpan | None:
         blank = _BLANK.fullmatch(raw, key.end(), end)
         return ItemsSpan(key.end(), end, INDENT) if blank else None
     indent = len(first[1])
-    after = rb"^[^\s#-]" if indent == 0 else rb"^[^\s#]"
-    following = re.compile(after, re.MULTILINE).search(raw, key.end())
-    return ItemsSpan(key.end(), following.start() if following else len(raw), indent)
+    # "\n" and not "^": a literal character is found ten times as fast.
+    after = rb"\n(?=[^\s#-])" if indent == 0 else rb"\n(?=[^\s#])"
+    following = re.compile(after).search(raw, key.end() - 1)
+    return ItemsSpan(key.end(), following.end() if following else len(raw), indent)
 
 
 def split_items(raw: bytes, span: ItemsSpan) -> list[tuple[int, int]]:
     """Return the start and end of each interaction."""
-    dash = re.compile(rb"^ {%d}- " % span.indent, re.MULTILINE)
-    starts = [match.start() for match in dash.finditer(raw, span.start, span.end)]
+    dash = re.compile(rb"\n {%d}- " % span.indent)
+    starts = [match.start() + 1 for match in dash.finditer(raw, span.start - 1, span.end)]
     return list(zip(starts, [*starts[1:], *([span.end] if starts else [])], strict=True))
 
 

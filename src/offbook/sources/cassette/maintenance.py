@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +13,15 @@ from offbook.errors import FormatError, ModelError, UsageError
 from offbook.exchange.messages import History, ToolCall
 from offbook.exchange.model import Request
 from offbook.files import write_atomic
-from offbook.sources.cassette.cassette_file import PRIVATE_MODE, CassetteFile, write_cassette_bytes
+from offbook.sources.cassette.cassette_file import (
+    INDENT,
+    PRIVATE_MODE,
+    CassetteFile,
+    find_items,
+    read_cassette_bytes,
+    split_items,
+    write_cassette_bytes,
+)
 from offbook.sources.cassette.editing import (
     as_block_sequence,
     remove_interactions,
@@ -26,11 +35,12 @@ from offbook.sources.cassette.format import (
     Interaction,
     reply_from_response,
 )
-from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.cassette.normalize import Normalizer, number_call_ids
+from offbook.sources.cassette.journal import journal_path, load_cassette
+from offbook.sources.cassette.normalize import Normalizer, merge_rules, number_call_ids
+from offbook.trace.redaction import Redaction, parse_redaction_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from offbook.exchange.messages import AnyBlock, Message
     from offbook.exchange.model import ModelSource
@@ -72,6 +82,23 @@ def cassette_stats(path: Path) -> CassetteStats:
         round(sum(costs), 8) if costs else None,
         len(file.raw),
         tuple(stale_interactions(file)),
+    )
+
+
+def count_hats(path: Path) -> Counter[str]:
+    """Return how many interactions each hat has, without parsing them: lists must be fast."""
+    if journal_path(path).exists():
+        load_cassette(path)  # merge what a killed recorder has left
+    raw = read_cassette_bytes(path)
+    span = find_items(raw)
+    if span is None:
+        return Counter(entry.hat for entry in load_cassette(path).entries)
+    # A key of the request is indented twice more than its dash; no text of a value is.
+    hat = re.compile(rb"\n {%d}hat: *[\"']?([^\n\"']+)" % (span.indent + 2 * INDENT))
+    items = split_items(raw, span)
+    found = (hat.search(raw, start, end) for start, end in items)
+    return Counter(
+        match[1].decode(errors="replace").strip() if match else MAIN_HAT for match in found
     )
 
 
@@ -142,6 +169,18 @@ def upgrade_cassette(path: Path) -> list[int]:
     CassetteFile(raw, path)
     write_cassette_bytes(path, raw)
     return sorted(changed)
+
+
+def add_redactions(path: Path, rules: Mapping[str, Any]) -> list[int]:
+    """Add redactions to those of a cassette, and return the interactions with new hashes."""
+    file = load_cassette(path)
+    merged = merge_rules(parse_redaction_rules(file.header.redactions), rules)
+    Redaction(merged, environment={})  # check them before they are written
+    stored = {name: rule for name, rule in msgspec.to_builtins(merged).items() if rule}
+    raw = update_header(file, {"redactions": stored})
+    CassetteFile(raw, path)
+    write_cassette_bytes(path, raw)
+    return upgrade_cassette(path)
 
 
 def rewrite_cassette(path: Path, text: str) -> list[int]:

@@ -1,8 +1,8 @@
 """The message of a replay that received a request which was not recorded.
 
-It is the message that people meet most. It states the expected and the actual request, the
-nearest recorded request and how similar it is, the paths and words that differ, a redaction that
-would make the two equal (tested before it is suggested), and the command that records again.
+It is the message that people meet most. First comes what differs, from the nearest recorded
+request, then a redaction that would make the two equal (tested before it is suggested) and the
+command that records again. Every command works when pasted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import ReplayMismatch, did_you_mean
+from offbook.secrets import MASK
 from offbook.sources.cassette.normalize import Normalizer, merge_rules, request_as_json
 from offbook.sources.cassette.redaction_hints import TOKEN, RedactionHint, suggest_redactions
 
@@ -28,6 +29,7 @@ LINE_WIDTH = 72
 MAX_CANDIDATES = 40  # recorded requests that are compared with the new one
 COMPARED_LENGTH = 2000
 MAX_DIFFERENCES = 3
+SHORT_HASH = len("sha256:") + 12
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -59,19 +61,15 @@ def explain_mismatch(
     """Return the error for a request that does not match the recording.
 
     `expected` is the next interaction of this hat, if there is one. `record_command` records
-    again; {number} in it is replaced by the number of the interaction.
+    again; `--only {number}` in it is replaced by the option that is needed.
     """
-    # 1. The fact: another request, an unknown hat, or one request too many. The labels are those
-    #    of the specification.
+    # 1. The fact: another request, an unknown hat, or one request too many.
     lines: list[str] = []
     hats = {entry.hat for entry in file.entries}
     if expected is not None:
         lines.append(f"Replay mismatch at interaction {expected.number} (hat: {request.hat})")
-        lines.append(f"Expected hash: {hashes[expected.number - 1]}")
-        lines.append(f"Actual hash:   {request.hash}")
     elif request.hat not in hats:
         lines.append(f"Replay mismatch: nothing was recorded for the hat {request.hat!r}")
-        lines.append(f"Actual hash:   {request.hash}")
         lines.append(f"Hats: {did_you_mean(request.hat, hats)}")
     else:
         count = sum(entry.hat == request.hat for entry in file.entries)
@@ -79,19 +77,24 @@ def explain_mismatch(
             f"Replay exhausted: all {count} interactions of the hat {request.hat!r} were "
             "replayed, and the agent sent another request"
         )
-        lines.append(f"Actual hash:   {request.hash}")
 
     # 2. The nearest recorded request: the same one elsewhere, or a similar one and the difference.
     nearest, similarity = _find_nearest(file, hashes, normalizer, request, expected)
     moved = nearest is not None and hashes[nearest.number - 1] == request.hash
+    outdated: list[int] = []
     if nearest is not None:
         name = f"interaction {nearest.number} (hat: {nearest.hat})"
-        lines.append("")
         if not moved:
+            recorded = recorded_body(file, nearest, normalizer)
             which = "the expected one" if nearest is expected else name
-            percent = min(99.9, similarity * 100)  # 100.0 would read as equal
-            lines.append(f"Nearest recorded request: {which}, {percent:.1f} % similar")
-            lines += _compare(file, normalizer, request, nearest)
+            alike = f"{min(99.9, similarity * 100):.1f} % similar"  # 100.0 would read as equal
+            if recorded.get("messages", 0) == request.body.get("messages"):
+                alike = "with the same messages"
+            lines.append(f"Nearest recorded request: {which}, {alike}")
+            differences = list(find_differences(recorded, request.body))
+            lines += _compare(file, normalizer, request, nearest, differences)
+            if nearest is expected:
+                outdated = _outdated(file, nearest, differences)
         elif nearest.hat != request.hat:
             lines.append(f"The same request is {name}, recorded under another hat.")
         elif nearest.number in used:
@@ -99,15 +102,61 @@ def explain_mismatch(
         else:
             lines.append(f"The same request is {name}: the order has changed since the recording.")
 
-    # 3. The command that records again.
-    path = shlex.quote(str(file.path))
-    command = record_command or f"offbook record {path} --only {{number}} -- COMMAND"
-    if expected is not None and not moved and "{number}" in command:
-        command = command.replace("{number}", str(expected.number), 1)
-    else:  # more than one interaction has to change
-        command = command.replace("--only {number}", "--replace", 1)
+    # 3. The command that records again: the one interaction, what is missing, or everything.
+    if expected is None and request.hat in hats and not moved:
+        option = "--append"
+    elif expected is None or moved or outdated:
+        option = "--replace"
+    else:
+        option = f"--only {expected.number}"
+    command = record_again(file, option, record_command)
+    if outdated:
+        numbers = format_numbers(outdated, separator=", ")
+        lines.append(f"Recorded with the old request, and outdated, too: {numbers}")
     lines.append(f"Fix, if the change is intended: {command}")
+
+    # 4. The hashes, for those who look for them in the file.
+    if expected is not None:
+        lines.append(f"Expected hash: {_short_hash(hashes[expected.number - 1])}")
+    lines.append(f"Actual hash:   {_short_hash(request.hash)}")
     return ReplayMismatch("\n".join(lines))
+
+
+def _short_hash(hash_: str) -> str:
+    return hash_ if len(hash_) <= SHORT_HASH else f"{hash_[:SHORT_HASH]}..."
+
+
+def record_again(file: CassetteFile, option: str, record_command: str = "") -> str:
+    """Return what records a cassette again: the given or the recorded command, or Python."""
+    if record_command:
+        return record_command.replace("--only {number}", option, 1)
+    command = file.header.metadata.get("command")
+    argv: Any = cast("dict[str, Any]", command).get("argv") if isinstance(command, dict) else None
+    if argv:
+        path = shlex.quote(str(file.path))
+        return f"offbook record {path} {option} -- {shlex.join(map(str, argv))}"
+    argument = "append" if option == "--append" else "replace"
+    return f"Recording(Live(), {str(file.path)!r}, {argument}=True)"
+
+
+def _outdated(file: CassetteFile, changed: Entry, differences: list[Difference]) -> list[int]:
+    """Return the other interactions whose replies answer the old version of a request.
+
+    These are all of them if the model, the system prompt, the tools or the options have changed,
+    otherwise the rest of the conversation.
+    """
+    if any(not d.path.startswith(("$.messages", "$.prompt")) for d in differences):
+        return [entry.number for entry in file.entries if entry.number != changed.number]
+    return file.continuations(changed)
+
+
+def format_numbers(numbers: list[int], separator: str = " ") -> str:
+    """Return interaction numbers as `cassette trim` reads them: 1 4-6."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        start = ranges.pop()[0] if ranges and ranges[-1][1] == number - 1 else number
+        ranges.append((start, number))
+    return separator.join(f"{a}-{b}" if a < b else f"{a}" for a, b in ranges)
 
 
 def _find_nearest(
@@ -154,15 +203,21 @@ def recorded_body(file: CassetteFile, entry: Entry, normalizer: Normalizer) -> d
 
 
 def _compare(
-    file: CassetteFile, normalizer: Normalizer, request: UnmatchedRequest, nearest: Entry
+    file: CassetteFile,
+    normalizer: Normalizer,
+    request: UnmatchedRequest,
+    nearest: Entry,
+    differences: list[Difference],
 ) -> Iterator[str]:
     """Yield the lines about the differences to the nearest recorded request."""
-    recorded = recorded_body(file, nearest, normalizer)
-    differences = list(find_differences(recorded, request.body))
+    path = shlex.quote(str(file.path))
     if not differences:
         yield "The two are equal: the cassette was edited, or hashed by other rules."
-        yield f"Fix: offbook cassette upgrade {shlex.quote(str(file.path))}"
+        yield f"Fix: offbook cassette upgrade {path}"
         return
+    hidden = list(_values_hidden_by_recording(differences))
+    if hidden:
+        differences = [_hide_values(difference, hidden) for difference in differences]
     shown = differences[:MAX_DIFFERENCES]
     paths = [
         f"{d.path}{' (gone)' if d.current is None else ' (new)' if d.recorded is None else ''}"
@@ -173,11 +228,37 @@ def _compare(
     yield ""
     yield f"Prompt diff (first {DIFF_LENGTH} chars):"
     yield from _diff_lines(shown, titled=len(differences) > 1)
+    if hidden:
+        yield f"{MASK} was a secret in the recording: set the variable that holds it, as then."
     hint = _find_redaction(file, normalizer, request, nearest, differences)
     if hint is not None:
         rules = msgspec.json.format(msgspec.json.encode(hint.rules), indent=0).decode()
-        yield f"Hint: Add redaction for {hint.description}: {rules}"
-        yield "      (tested: with it, this request matches the recorded one)"
+        yield f"Hint: Add redaction for {hint.description} (tested: with it, the two match):"
+        yield f"  offbook cassette redact {path} {shlex.quote(rules)}"
+
+
+def _values_hidden_by_recording(differences: list[Difference]) -> Iterator[str]:
+    """Yield the texts of the request where the recording has a mask.
+
+    A value is known as a secret as long as its environment variable is set, which may have been
+    at the time of the recording only.
+    """
+    mark = "\ue000"  # one token, unlike the mask
+    for difference in differences:
+        if MASK not in (difference.recorded or "") or difference.current is None:
+            continue
+        old = TOKEN.findall((difference.recorded or "").replace(MASK, mark))
+        new = TOKEN.findall(difference.current)
+        for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            if kind == "replace" and mark in "".join(old[a:b]):
+                yield "".join(new[c:d])
+
+
+def _hide_values(difference: Difference, values: list[str]) -> Difference:
+    current = difference.current
+    for value in values:
+        current = current and current.replace(value, MASK)
+    return msgspec.structs.replace(difference, current=current)
 
 
 def _find_redaction(

@@ -10,6 +10,7 @@ finished exchange is in the journal of the cassette at once.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,14 +66,16 @@ class RecordingSummary(msgspec.Struct, frozen=True):
     cost_dollars: float | None
     duration_secs: float
     interrupted: bool = False
+    replayed: int = 0
 
 
 class Recording:
     """A source that stores its exchanges in a cassette.
 
     An existing cassette is refused, unless the recording is to `append` to it or to `replace`
-    it. `redactions` are stored in the cassette; `roots` are folders that have another path in
-    every run, and are stored as placeholders. `price` returns the cost of a reply, if known.
+    it. Appending extends it: requests that it has are answered from it, new ones are recorded.
+    `redactions` are stored in the cassette; `roots` are folders that have another path in every
+    run, and are stored as placeholders. `price` returns the cost of a reply, if known.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a recording
@@ -97,6 +100,7 @@ class Recording:
         self._task = task
         self._clock = clock or SystemClock()
         self._started_ms = self._clock.millis()
+        self._offset_ms = 0
         existing = load_cassette(self.path) if self.path.exists() and not replace else None
         if existing is not None and len(existing) and not append:
             raise UsageError(
@@ -124,7 +128,12 @@ class Recording:
         self._settings_ids: dict[bytes, int] = {}
         self._last_id = 0
         self._responses: list[RecordedResponse] = []
-        if existing is not None:
+        self._known: Cassette | None = None
+        if existing is not None and len(existing):
+            self._known = Cassette(existing, redactions=redactions, roots=roots, passthrough=source)
+            # New interactions come after the known ones: they did not overlap in time.
+            ends = ((entry.started_ms or 0) + entry.duration_ms for entry in existing.entries)
+            self._offset_ms = math.ceil(max(ends)) + 1
             digests = existing.conversation_digests(self._normalizer)
             for identity, (before_reply, after_reply) in digests.items():
                 self._conversations[before_reply.digest] = ("again", identity)
@@ -139,13 +148,15 @@ class Recording:
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the source, and store it; the errors of a provider are stored too."""
+        if self._known is not None and (entry := self._known.take(request)) is not None:
+            return self._known.replay(entry)
         if (prewarmed := answer_prewarm(request)) is not None:
             return prewarmed
         if self._journal.failure is not None:  # do not pay for a reply that cannot be stored
             raise self._journal.failure
         self._last_id += 1
         identity, start = self._last_id, time.perf_counter()
-        started_ms = self._clock.millis() - self._started_ms
+        started_ms = self._clock.millis() - self._started_ms + self._offset_ms
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
@@ -172,7 +183,8 @@ class Recording:
             request = RecordedRequest(
                 hat=hat, prompt_hash=hash_, prompt_preview=preview(text), prompt=text
             )
-        self._store(self._last_id, self._clock.millis() - self._started_ms, request, response)
+        started_ms = self._clock.millis() - self._started_ms + self._offset_ms
+        self._store(self._last_id, started_ms, request, response)
 
     def _record(
         self, identity: int, started_ms: int, request: Request, response: RecordedResponse
@@ -211,7 +223,9 @@ class Recording:
         recorded = RecordedRequest(
             hat=request_hat(request),
             prompt_hash=self._normalizer.combine(digest, conversation),
-            prompt_preview=preview(self._normalizer.clean_text(request.prompt)),
+            prompt_preview=preview(
+                self._normalizer.clean_text(request.latest_prompt or request.prompt)
+            ),
             dialect=str(request.metadata.get("dialect", "")),
             stream=request.stream,
             messages=messages,
@@ -269,7 +283,13 @@ class Recording:
             round(sum(costs), 8) if costs else None,
             round((self._clock.millis() - self._started_ms) / 1000, 3),
             self.interrupted,
+            self._known.summary().interactions_replayed if self._known is not None else 0,
         )
+
+    @property
+    def unused(self) -> list[int]:
+        """The numbers of the interactions that an extended cassette has, but no request used."""
+        return [entry.number for entry in self._known.unused] if self._known is not None else []
 
     def __enter__(self) -> Self:
         return self
@@ -319,11 +339,21 @@ class Rerecording:
         self._replay = Cassette(file, strict=False)
         self._temporary = cassette.with_name(f".{cassette.name}.rerecorded")
         self.recorded = False
+        self.outdated = file.continuations(file.entries[number - 1])
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the recorded reply, or for the chosen interaction a new one."""
         if self._replay.next_number(request) != self._number:
             return await self._replay.reply(request)
+        # Its answer alone would stand among answers that were given with the old settings.
+        changed = self._replay.changed_settings(request, self._number)
+        if changed and len(self._replay.file) > 1:
+            raise UsageError(
+                f"{', '.join(changed)} changed since the recording, so that all "
+                f"{len(self._replay.file)} interactions are outdated, not only {self._number}",
+                where=str(self._path),
+                hint="record all of them again: use --replace in place of --only",
+            )
         self._replay.take(request)
         self.recorded = True
         rules = self._replay.file.header.redactions

@@ -14,6 +14,7 @@ import os
 import shlex
 from collections import deque
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,7 +36,13 @@ from offbook.sources.cassette.format import (
     shift_chunks,
 )
 from offbook.sources.cassette.journal import load_cassette, locked
-from offbook.sources.cassette.mismatch import UnmatchedRequest, explain_mismatch
+from offbook.sources.cassette.mismatch import (
+    UnmatchedRequest,
+    explain_mismatch,
+    format_numbers,
+    record_again,
+    recorded_body,
+)
 from offbook.sources.cassette.normalize import (
     Normalizer,
     merge_rules,
@@ -49,6 +56,7 @@ from offbook.trace.redaction import RedactionRules, parse_redaction_rules
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
+    from datetime import timedelta
 
     from offbook.exchange.model import ModelSource, Reply
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
@@ -88,7 +96,8 @@ class Cassette:
     started more than once in a run. `redactions` are added to those of the cassette; `roots` are
     folders that have another path in every run. `record_command` is shown after a mismatch;
     {number} in it is replaced by the number of the interaction. A `timed` replay streams chunks
-    with the recorded delays when it is served over a wire.
+    with the recorded delays when it is served over a wire. A recording that is older than
+    `max_age` is refused.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a replay
@@ -103,6 +112,7 @@ class Cassette:
         hub: Hub | None = None,
         record_command: str = "",
         timed: bool = False,
+        max_age: timedelta | None = None,
     ) -> None:
         is_path = isinstance(cassette, (str, Path))
         self.file = load_cassette(Path(cassette)) if is_path else cassette
@@ -131,6 +141,8 @@ class Cassette:
         self._needs_prompt_hash = any(entry.prompt_only for entry in self.file.entries)
         self._conversation_times = self._find_conversation_times()
         self._replayed = 0
+        if max_age is not None:
+            self._check_age(max_age)
         if not self.file.entries:
             raise FormatError(
                 "nothing to replay: the cassette has no interactions",
@@ -153,6 +165,10 @@ class Cassette:
         if entry is None:
             assert self._passthrough is not None  # noqa: S101 - otherwise take() has raised
             return await self._passthrough.reply(request)
+        return self.replay(entry)
+
+    def replay(self, entry: Entry) -> Reply:
+        """Return the reply of an interaction, or raise the error that was recorded."""
         role = "" if entry.hat == MAIN_HAT else entry.hat
         return reply_from_response(self._response(entry), number=entry.number, role=role)
 
@@ -171,6 +187,16 @@ class Cassette:
         with self._cursor.turn() as used:
             queue = self._remaining(request_hat(request), used)
             return queue[0].number if queue else 0
+
+    def changed_settings(self, request: Request, number: int) -> list[str]:
+        """Return the settings (`model`, `tools`, …) that differ from a recorded request."""
+        entry = self.file.entries[number - 1]
+        if not entry.has_request or entry.prompt_only:
+            return []
+        recorded = recorded_body(self.file, entry, self._normalizer)
+        current = request_as_json(self._normalizer.settings(request), ())
+        names = [name for name in {**recorded, **current} if name != "messages"]
+        return [name for name in names if recorded.get(name) != current.get(name)]
 
     def _hash(self, request: Request) -> RequestHashes:
         try:
@@ -335,13 +361,7 @@ class Cassette:
             lines.append(f"    {entry.number}. (hat: {entry.hat}) {title}".rstrip())
         if len(unused) > MAX_LISTED:
             lines.append(f"    ... +{len(unused) - MAX_LISTED} more")
-        ranges: list[tuple[int, int]] = []
-        for entry in unused:
-            start = (
-                ranges.pop()[0] if ranges and ranges[-1][1] == entry.number - 1 else entry.number
-            )
-            ranges.append((start, entry.number))
-        numbers = " ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in ranges)
+        numbers = format_numbers([entry.number for entry in unused])
         lines.append(
             "  fix: find out why the agent sent fewer requests, or remove the unused ones: "
             f"offbook cassette trim {shlex.quote(str(self.file.path))} {numbers}"
@@ -351,6 +371,23 @@ class Cassette:
             where=str(self.file.path),
             hint="\n".join(lines),
         )
+
+    def _check_age(self, limit: timedelta) -> None:
+        recorded = self.file.recorded
+        command = record_again(self.file, "--replace", self._record_command)
+        if recorded is None:
+            raise UsageError(
+                "the age of the recording is unknown: it has no line `# recorded: DATE`",
+                where=str(self.file.path),
+                hint=f"record it again: {command}",
+            )
+        age = datetime.now(UTC) - recorded
+        if age > limit:
+            raise UsageError(
+                f"the recording is {age.days} days old, the limit is {limit}",
+                where=str(self.file.path),
+                hint=f"record it again: {command}",
+            )
 
     def check_task(self, task: str) -> None:
         """Refuse to replay the recording of another task."""

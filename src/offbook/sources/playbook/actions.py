@@ -36,6 +36,7 @@ class Call(msgspec.Struct, frozen=True):
     tool: str
     params: Params | LateParams
     callbacks: tuple[Callback, ...] = ()
+    unknown: bool = False
 
     def then(self, callback: Callback) -> Call:
         """Pass the tool's result to `callback` when it arrives; an exception fails the run.
@@ -51,7 +52,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Say(msgspec.Struct, frozen=True):
-    """The model says a text. A message without a tool call ends the turn."""
+    """The model says a text. Most agents stop at a message without a tool call."""
 
     text: str
     stop: StopReason = "stop"
@@ -145,7 +146,8 @@ def list_called_tools(script: Iterable[Turn | Role]) -> set[str]:
 def when(text: str, actions: Actions) -> Turn:
     """Script the model's answer to a prompt: these actions, one message each.
 
-    A list inside the list is one message: `[call("a"), call("b")]` calls two tools at once.
+    A list inside the list is one message: `[call("a"), call("b")]` calls two tools at once. The
+    list may be empty if roles answer the requests.
     """
     if not isinstance(text, str):
         raise PlaybookError(
@@ -156,25 +158,32 @@ def when(text: str, actions: Actions) -> Turn:
 
 
 @explain_call
-def call(tool: str, params: Params | LateParams | None = None) -> Call:
-    """Let the model call `tool`. A function as `params` is called when the step is reached."""
+def call(tool: str, params: Params | LateParams | None = None, *, unknown: bool = False) -> Call:
+    """Let the model call `tool`. A function as `params` is called when the step is reached.
+
+    With `unknown=True` the model calls a tool that the agent does not offer.
+    """
     if not isinstance(tool, str) or not tool:
         raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
+    if not isinstance(unknown, bool):
+        raise PlaybookError(
+            f"expected a bool: call({tool!r}, unknown={unknown!r})", hint="write unknown=True"
+        )
     if params is None:
-        return Call(tool, {})
+        return Call(tool, {}, unknown=unknown)
     if callable(params):
         if not _accepts(params, 0):
             raise PlaybookError(
                 f"the function in call({tool!r}, …) must not take arguments",
                 hint=f"write call({tool!r}, lambda: {{…}}); it can read variables set in .then()",
             )
-        return Call(tool, params)
+        return Call(tool, params, unknown=unknown)
     if not isinstance(params, Mapping):
         raise PlaybookError(
             f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
             hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
         )
-    return Call(tool, check_params(params, tool))
+    return Call(tool, check_params(params, tool), unknown=unknown)
 
 
 def check_params(params: Mapping[Any, Any], tool: str) -> Params:
@@ -208,7 +217,7 @@ def _accepts(function: Callable[..., object], count: int) -> bool:
 
 @explain_call
 def say(text: str, *, stop: StopReason = "stop") -> Say:
-    """Let the model say `text` and end the turn."""
+    """Let the model say `text`; most agents stop at a text without a tool call."""
     if not isinstance(text, str):
         raise PlaybookError(f"say() takes a string, not {type(text).__name__}", hint='say("Done.")')
     if stop not in get_args(StopReason):  # a playbook is often written without a type checker
@@ -273,7 +282,8 @@ def role(
 
     A string matches if the text contains it, a pattern if it is found in the text, `tools` if the
     request offers all of them. A `say` ends one conversation of the role; the next conversation
-    continues with the action after it.
+    continues with the action after it. When all actions are used, matching requests belong to the
+    next role that matches, or to the turn if they are of its conversation.
     """
     where = f"role({name!r}, …)"
     if not isinstance(name, str) or not name:

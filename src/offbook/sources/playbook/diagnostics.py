@@ -17,6 +17,7 @@ from offbook.errors import (
     ScriptUnfinished,
     did_you_mean,
 )
+from offbook.exchange.injected_text import written_text
 from offbook.exchange.messages import to_json
 from offbook.sources.playbook.actions import (
     Action,
@@ -48,6 +49,13 @@ class Step(msgspec.Struct, frozen=True):
     number: int
     actions: tuple[Action, ...]
     location: str
+
+    @property
+    def is_answer(self) -> bool:
+        """True for a text without a tool call."""
+        return any(isinstance(action, Say) for action in self.actions) and not any(
+            isinstance(action, Call) for action in self.actions
+        )
 
     def __str__(self) -> str:
         return f"{self.number}. {' + '.join(map(describe, self.actions))}"
@@ -91,39 +99,30 @@ def validate(
     """
     known_tools = None if tools is None else set(tools)
     known_commands = set(commands)
-    for turn in script:
+    entries = list(script)
+    has_roles = any(isinstance(entry, Role) for entry in entries)
+    for turn in entries:
         if not isinstance(turn, Turn):
             continue
         location = turn_location(turn)
-        # A slash command may be answered by the agent itself, so such a turn may be empty.
+        # Roles may answer all requests of a turn, and the agent itself a slash command.
         is_slash = turn.text.startswith("/")
-        if not turn.actions and not (
-            is_slash and turn.text[1:].partition(" ")[0] in known_commands
-        ):
-            hint = "end it with say(…)"
+        is_command = is_slash and turn.text[1:].partition(" ")[0] in known_commands
+        if not turn.actions and not has_roles and not is_command:
+            hint = "add say(…), or a role(…) that answers its requests"
             if is_slash:
                 hint = f"unknown command: {did_you_mean(turn.text[1:], known_commands)}"
             raise PlaybookError("a turn with no actions", where=location, hint=hint)
         for number, message in enumerate(turn.actions, 1):
-            group = group_actions(message)
-            calls = [action for action in group if isinstance(action, Call)]
-            for call_ in calls:
-                if known_tools is not None and call_.tool not in known_tools:
+            for action in group_actions(message):
+                if known_tools is None or not isinstance(action, Call):
+                    continue
+                if action.tool not in known_tools and not action.unknown:
                     raise PlaybookError(
-                        f"the agent has no tool {call_.tool!r}",
+                        f"the agent has no tool {action.tool!r}",
                         where=f"{location}, action {number}",
-                        hint=did_you_mean(call_.tool, known_tools),
+                        hint=did_you_mean(action.tool, known_tools),
                     )
-            # An agent stops after a text without tool calls: it never requests what follows.
-            ends_turn = not calls and any(isinstance(action, Say) for action in group)
-            if ends_turn and number < len(turn.actions):
-                following = group_actions(turn.actions[number])
-                raise PlaybookError(
-                    f"{' + '.join(map(describe, following))} comes after "
-                    f"{' + '.join(map(describe, group))}, which ends the turn",
-                    where=f"{location}, action {number + 1}",
-                    hint="put it before the say(…), into one list with it, or into its own when(…)",
-                )
 
 
 def no_matching_role_error(roles: list[Role], request: Request) -> ScriptMismatch:
@@ -194,11 +193,26 @@ def exhausted_error(
     )
 
 
+def unknown_tool_error(step: Step, action: Call, request: Request) -> ScriptMismatch:
+    """Return the error for a call whose tool is not offered, or is offered with `unknown=True`."""
+    tool = action.tool
+    if action.unknown:
+        fact, hint = f"offers {tool!r}, which is scripted as unknown", "remove unknown=True"
+    else:
+        fact = f"does not offer {tool!r}"
+        nearest = did_you_mean(tool, request.tool_names) if request.tools else "it offers no tools"
+        hint = f"{nearest}; to script a tool that does not exist, add unknown=True to the call"
+    return ScriptMismatch(f"the agent {fact}: step {step}", where=step.location, hint=hint)
+
+
 def unfinished_error(
     remaining: Sequence[Step], consumed: int, last: Step | None
 ) -> ScriptUnfinished:
     """Return the error for steps that the agent never requested."""
     number = len(remaining)
+    fix = "remove the steps that are never reached, or find out why the agent stopped"
+    if last is not None and last.location == remaining[0].location and last.is_answer:
+        fix = "most agents stop at a text: put the rest before the say(…), or into its own when(…)"
     return ScriptUnfinished(
         f"playbook not fully consumed: {number} action{'s' * (number != 1)} remaining",
         where=remaining[0].location,
@@ -209,7 +223,7 @@ def unfinished_error(
                 "  got: the agent stopped "
                 + (f"after step {last}" if last else "before the first step"),
                 *_list_steps(remaining),
-                "  fix: remove the steps that are never reached, or find out why the agent stopped",
+                f"  fix: {fix}",
             )
         ),
     )
@@ -233,12 +247,18 @@ def _list_steps(steps: Sequence[Step]) -> list[str]:
 
 
 def describe_request(request: Request) -> str:
-    """Render the newest message of a request in one line."""
-    if not request.new_messages:  # the model spoke last, as in a request to continue its message
-        return "a request with nothing new in it"
-    message = request.new_messages[-1]
+    """Render the newest message of a request in one line, with the prompt if it is another one."""
+    prompt = cut_text(request.latest_prompt)
+    # Claude Code adds system messages after the prompt.
+    new = [message for message in request.new_messages if message.role != "system"]
+    if not new:  # the model spoke last, as in a request to continue its message
+        return f'a request with nothing new in it, after the prompt "{prompt}"'
+    message = new[-1]
     if message.results:
         result = message.results[-1]
         kind = "an error" if result.is_error else "a result"
-        return f'{kind} of {result.name or "a tool"}: "{cut_text(result.text)}"'
-    return f'a {message.role} message: "{cut_text(message.text)}"'
+        name = result.name or "a tool"
+        return f'{kind} of {name}: "{cut_text(result.text)}", after the prompt "{prompt}"'
+    if not (text := written_text(message)):
+        return f'a message of the client alone, after the prompt "{prompt}"'
+    return f'a user message: "{cut_text(text)}"'

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, cast
 
-from offbook.errors import ModelError, PlaybookError, ScriptMismatch, ScriptUnfinished, did_you_mean
+from offbook.errors import ModelError, PlaybookError, ScriptUnfinished
+from offbook.exchange.injected_text import written_text
 from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, to_json
 from offbook.exchange.model import Reply, StopReason, Usage
 from offbook.secrets import hide_secrets
@@ -34,6 +35,7 @@ from offbook.sources.playbook.diagnostics import (
     turn_location,
     unexpected_prompt_error,
     unfinished_error,
+    unknown_tool_error,
 )
 from offbook.sources.side_requests import answer_side_request
 
@@ -75,23 +77,23 @@ class Playbook:
     A request after the last step raises `ScriptExhausted`; with `strict=False` it is answered
     with "[PLAYBOOK EXHAUSTED]" instead.
 
-    A rehearsal calls `open` with each turn before it prompts the agent. A server cannot know when
-    its client sends a prompt: with `follow_prompts=True` a new user message opens the next turn if
-    it contains the turn's text.
+    Turns follow the prompts: a new user message that contains the text of the next turn opens it.
+    A rehearsal also opens each turn that it prompts the agent with, by `open`. A server needs no
+    `open`: its client sends the prompts.
     """
 
-    def __init__(self, *, strict: bool = True, follow_prompts: bool = False) -> None:
+    def __init__(self, *, strict: bool = True) -> None:
         self.consumed = 0
         self.failure: BaseException | None = None
         self._strict = strict
-        self._follow_prompts = follow_prompts
         self._roles: list[tuple[Role, _ScriptQueue]] = []
         self._turns: deque[tuple[Turn, _ScriptQueue]] = deque()
         self._turn: Turn | None = None
         self._queue = _ScriptQueue(MAIN)  # of the open turn
+        self._prompted = False  # the open turn was opened by `open`
         # Turns that a later prompt ended early: their steps are still reported as remaining.
         self._abandoned: list[_ScriptQueue] = []
-        # Only with `follow_prompts`: the queue that made each tool call.
+        # The queue that made each tool call.
         self._call_queues: dict[str, _ScriptQueue] = {}
         self._awaited_results: dict[str, tuple[Step, Call]] = {}
         self._main_system: str | None = None
@@ -133,16 +135,23 @@ class Playbook:
             )
         return steps
 
+    @property
+    def next_turn(self) -> Turn | None:
+        """The first turn that is not open yet."""
+        return self._turns[0][0] if self._turns else None
+
     def open(self, turn: Turn) -> None:
         """Open the next turn, which must be this one."""
-        if not self._turns or self._turns[0][0] is not turn:
+        if self.next_turn is not turn:
             raise PlaybookError(f"when({turn.text!r}) is not the next turn")
         self._open_next()
+        self._prompted = True
 
     def _open_next(self) -> _ScriptQueue:
         if self._queue.steps:
             self._abandoned.append(self._queue)
         self._turn, self._queue = self._turns.popleft()
+        self._prompted = False
         return self._queue
 
     def discard(self) -> None:
@@ -203,6 +212,8 @@ class Playbook:
                 if self._strict:
                     raise error  # noqa: TRY301 - recorded as the failure of the run below
                 return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
+            if queue.last is None:
+                queue.opening = request.messages.digest()
             queue.last = queue.steps.popleft()
             self.consumed += 1
             return await self._perform(queue.last, queue, request)
@@ -215,71 +226,84 @@ class Playbook:
 
     def _choose_queue(self, request: Request) -> _ScriptQueue | Reply:
         """Choose the turn or role that answers a request; a side request is answered at once."""
-        # 1. A role that matches, the first with steps left. One without is chosen only if all of
-        #    them are used up, and then reports that it is exhausted.
+        # 1. The first matching role that has steps left. A used-up role leaves its requests to the
+        #    turns.
         matching = [queue for role, queue in self._roles if role.matches(request)]
-        if matching:
-            return next((queue for queue in matching if queue.steps), matching[0])
+        if (with_steps := next((queue for queue in matching if queue.steps), None)) is not None:
+            return with_steps
 
         # 2. A title, probe or prewarm of a known client takes no step.
         if (side_reply := answer_side_request(request)) is not None:
             return side_reply
 
-        # 3. The turn that was opened by `open`. With roles in the script, a request with another
-        #    system prompt is a subagent that lacks a role, unless it carries the turn's prompt.
-        turn, queue = self._turn, self._queue
-        if not self._follow_prompts:
-            is_main = (
-                not self._roles
-                or self._main_system in {None, request.system}
-                or (
-                    turn is not None
-                    and any(turn.text in m.text for m in request.messages if m.role == "user")
-                )
-            )
-            if turn is None or not is_main:
-                raise no_matching_role_error([role for role, _ in self._roles], request)
-            if self._main_system is None:
-                self._main_system = request.system
-            return queue
-
-        # 4. Following prompts: a tool result belongs to the conversation that made the call, so
-        #    that conversations in parallel get their own steps.
+        # 3. A tool result belongs to the turn that made the call, so that conversations in parallel
+        #    get their own steps.
         new_messages = request.new_messages
         for message in new_messages:
             for result in message.results:
                 owner = self._call_queues.pop(result.call_id, None)
-                if owner is not None:
+                if owner is not None and owner.name == MAIN:
                     return owner
 
-        # 5. The open turn has steps left. A flattened tool result or a reminder is a user message
-        #    too, so only the exact prompt of the next turn ends it early. Not after an error, as
-        #    clients then repeat the same prompt, nor in the conversation that opened the turn.
-        prompt = "\n".join(message.text for message in new_messages if message.role == "user")
-        next_turn = self._turns[0][0] if self._turns else None
-        if queue.steps:
-            starts_next = (
-                next_turn is not None
-                and prompt.strip() == next_turn.text.strip()
+        # 4. The prompt opens the next turn, if the open one is used up. While it has steps left,
+        #    only the exact prompt of the next turn ends it early: a flattened tool result or a
+        #    reminder is a user message too. Not after an error, as clients then repeat the same
+        #    prompt, nor in the conversation that opened the turn.
+        turn, queue = self._turn, self._queue
+        written = (written_text(message) for message in new_messages if message.role == "user")
+        prompt = "\n".join(filter(None, written))
+        upcoming = self._find_upcoming(prompt)
+        if upcoming is not None and (
+            not queue.steps
+            or (
+                prompt.strip() == upcoming.text.strip()
                 and not queue.failed
                 and queue.opening != request.messages.digest()
             )
-            if not starts_next:
-                return queue
+        ):
+            while self._turn is not upcoming:
+                self._open_next()
+            if self._main_system is None:
+                self._main_system = request.system
+            return self._queue
 
-        # 6. The prompt opens the next turn.
-        if next_turn is not None and next_turn.text in prompt:
-            queue = self._open_next()
-            queue.opening = request.messages.digest()
+        # 5. The open turn. With roles in the script, a request with another system prompt is a
+        #    subagent that lacks a role, unless it carries the turn's prompt.
+        if turn is not None and self._is_main(turn, request, matched=bool(matching)):
+            # Clients send the prompts, and this one belongs to no turn.
+            if prompt and self._turns and not queue.steps and not self._prompted:
+                raise unexpected_prompt_error(prompt, [entry for entry, _ in self._turns], request)
+            if self._main_system is None:
+                self._main_system = request.system
             return queue
 
-        # 7. An unexpected prompt. Without a prompt or without a next turn, the request belongs to
-        #    the used-up turn, which reports that it is exhausted.
-        if next_turn is None and turn is None:
-            raise no_matching_role_error([role for role, _ in self._roles], request)
-        if next_turn is not None and (prompt or turn is None):
+        # 6. Nothing answers it. Used-up roles that match report that they are exhausted.
+        if matching:
+            return matching[0]
+        if turn is None and self._turns:
             raise unexpected_prompt_error(prompt, [entry for entry, _ in self._turns], request)
-        return queue
+        raise no_matching_role_error([role for role, _ in self._roles], request)
+
+    def _find_upcoming(self, prompt: str) -> Turn | None:
+        """Return the turn that this prompt opens, or None."""
+        for turn, queue in self._turns:
+            if turn.text in prompt:
+                # The test sends the prompts: what repeats the open one does not open another turn.
+                repeats = self._prompted and self._turn is not None and turn.text in self._turn.text
+                return None if repeats else turn
+            # A turn without actions leaves all requests to roles, so its prompt may not be seen. If
+            # the test sends the prompts, it sends this one before those of the turns that follow.
+            if queue.steps or self._prompted:
+                return None
+        return None
+
+    def _is_main(self, turn: Turn, request: Request, *, matched: bool) -> bool:
+        """Return whether a request is one of the conversation of the open turn."""
+        if not self._roles or self._main_system == request.system:
+            return True
+        if self._main_system is None and not matched:
+            return True
+        return any(turn.text in written_text(m) for m in request.messages if m.role == "user")
 
     async def _run_callbacks(self, request: Request) -> None:
         """Pass the tool results in a request to the `.then()` callbacks that wait for them."""
@@ -313,18 +337,13 @@ class Playbook:
                 case Call(tool, params):
                     if callable(params):
                         params = await self._late_params(step, action)
-                    if request.tools and tool not in request.tool_names:
-                        raise ScriptMismatch(
-                            f"step {step} calls a tool that the agent does not offer: {tool!r}",
-                            where=step.location,
-                            hint=did_you_mean(tool, request.tool_names),
-                        )
+                    if (tool in request.tool_names) == action.unknown:
+                        raise unknown_tool_error(step, action, request)
                     self._call_count += 1
                     call = ToolCall(f"playbook-tc-{self._call_count}", tool, dict(params))
                     if action.callbacks:
                         self._awaited_results[call.id] = (step, action)
-                    if self._follow_prompts:
-                        self._call_queues[call.id] = queue
+                    self._call_queues[call.id] = queue
                     blocks.append(call)
                     stop = "tool_use"
                 case Say(text, reason):

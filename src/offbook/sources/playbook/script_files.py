@@ -40,6 +40,7 @@ class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     think: str | None = None
     fail: str | None = None
     params: dict[str, Any] | None = msgspec.field(name="with", default=None)
+    unknown: bool | None = None
     status: int | None = None
     retry_after: float | None = None
 
@@ -136,20 +137,22 @@ def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
         case _ActionEntry(
             call=str(tool), say=None, think=None, fail=None, status=None, retry_after=None
         ):
-            return call(tool, entry.params)
-        case _ActionEntry(call=None, params=None, say=None, think=None, fail=str(message)):
+            return call(tool, entry.params, unknown=entry.unknown or False)
+        case _ActionEntry(
+            call=None, params=None, unknown=None, say=None, think=None, fail=str(message)
+        ):
             return fail(message, status=entry.status or 529, retry_after=entry.retry_after)
         case _ActionEntry(
-            call=None, params=None, think=None, fail=None, status=None, say=str(text)
+            call=None, params=None, unknown=None, think=None, fail=None, status=None, say=str(text)
         ):
             return say(text)
         case _ActionEntry(
-            call=None, params=None, say=None, fail=None, status=None, think=str(text)
+            call=None, params=None, unknown=None, say=None, fail=None, status=None, think=str(text)
         ):
             return think(text)
         case _:
             raise FormatError(
                 f"an action of entry {number} is not one of call, say, think, fail",
                 path=path,
-                hint="call: goes with with:, fail: with status: and retry_after:",
+                hint="call: goes with with: and unknown:, fail: with status: and retry_after:",
             )

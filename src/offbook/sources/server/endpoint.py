@@ -19,6 +19,7 @@ from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.model import Relay, can_relay
 from offbook.exchange.providers import client_env
+from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
 from offbook.trace.events import ASIDE, ERROR
 from offbook.trace.instrument import TracedSource, error_data
@@ -161,6 +162,7 @@ class Endpoint:
             return self._emit_side(http_request, error_response(400, str(error)), "failure")
 
         request: Request | None = None
+        remember_credentials(http_request.headers)
         try:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)

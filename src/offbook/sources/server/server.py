@@ -170,11 +170,13 @@ class Server:
         tools: bool = True,
         pacing: Pacing | None = None,
         lenient: Iterable[str] = (),
+        mocked: Iterable[str] = (),
     ) -> Endpoint:
         """Serve a source under `/s/<run>`, or under `/` if the name is empty.
 
         With a hub, every request and reply is emitted to it; with `tools`, the tool calls and
-        results in them too. `lenient` names validation rules that this run does not enforce.
+        results in them too. `lenient` names validation rules that this run does not enforce,
+        `mocked` the tools whose results are mocked.
         """
         name = self._ids.next("run") if run is None else run
         if name in self._endpoints:
@@ -187,6 +189,7 @@ class Server:
             hub=hub,
             tools=tools,
             pacing=pacing,
+            mocked=set(mocked),
             on_close=lambda: self._endpoints.pop(name, None),
         )
         self._endpoints[name] = endpoint

@@ -21,7 +21,7 @@ import msgspec
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.providers import client_env
-from offbook.subjects.process import ProcessResult, isolated_env, run_process
+from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
 
 if TYPE_CHECKING:
@@ -177,8 +177,8 @@ class CliAgent(ABC):
         env = {**self.environment(context.endpoint), **self._extra_env}
         self._env = isolated_env(self.home, env)
 
-    async def prompt(self, text: str) -> None:
-        """Run the command for this prompt until it exits."""
+    async def prompt(self, text: str) -> str | None:
+        """Run the command for this prompt until it exits; return its final text."""
         context = self.context
         command = self.command(text, self.output.session)
         # No hub for the process: between the requests, the order of its output would be random.
@@ -201,12 +201,16 @@ class CliAgent(ABC):
         program = Path(command[0]).name
         if result.code not in self._codes:
             raise RunError(
-                f"{self.name} failed with exit code {result.code}",
+                f"{self.name} {describe_exit(result.code)}",
                 where=program,
-                hint=_last_lines(result) or f"no output; allowed codes: {sorted(self._codes)}",
+                # The client's own words, where it prints them in its format.
+                hint=self.output.error
+                or _last_lines(result)
+                or f"no output; allowed codes: {sorted(self._codes)}",
             )
         if self.output.error:
             raise RunError(f"{self.name} failed: {self.output.error}", where=program)
+        return self.output.text or None
 
     def emit_result(self, context: RunContext, result: ProcessResult) -> None:
         """Emit the output and the exit of the process, and parse the output."""

@@ -10,6 +10,8 @@ import msgspec
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
 from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 
+FAILED = "turn.failed"
+
 
 class Codex(CliAgent):
     """Codex as a subject: `offbook.drive(Codex())`.
@@ -82,7 +84,13 @@ class Codex(CliAgent):
         items = [event["item"] for event in events if event.get("type") == "item.completed"]
         texts = [item.get("text", "") for item in items if item.get("type") == "agent_message"]
         threads = [event["thread_id"] for event in events if "thread_id" in event]
-        return AgentOutput(texts[-1] if texts else "", threads[0] if threads else "")
+        # An `error` may be a retry; only a failed turn is the end.
+        failed = [event["error"]["message"] for event in events if event.get("type") == FAILED]
+        return AgentOutput(
+            texts[-1] if texts else "",
+            threads[0] if threads else "",
+            failed[-1] if failed else "",
+        )
 
 
 def _toml(value: str | int | list[str]) -> str:

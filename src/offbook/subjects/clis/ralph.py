@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from offbook.exchange.messages import join_text
 from offbook.subjects.clis.cli import CliAgent, ClientPackage, CliOptions
-from offbook.trace.agent_output import has_completion_promise, parse_event_tags
+from offbook.trace.agent_output import scan_output
 from offbook.trace.events import (
     ERROR,
     EXIT_CODES,
@@ -99,14 +99,14 @@ class Ralph(CliAgent):
         """Return our agent, and a configuration that disables all others."""
         return {"agent": f"#!{sys.executable} -IS\n{AGENT}", "ralph.yml": CONFIG}
 
-    async def prompt(self, text: str) -> None:
-        """Run the loop for this task."""
+    async def prompt(self, text: str) -> str | None:
+        """Run the loop for this task; return its output."""
         self._started = time.monotonic()
         self._replies = []
         data = {"prompt_file": "", "max_iterations": self._max_iterations, "ux_mode": "cli"}
         self.context.hub.emit(LOOP_START, data)
         self.context.hub.emit(PUBLISH, {"topic": "task.start", "payload": text})
-        await super().prompt(text)
+        return await super().prompt(text)
 
     def _on_model_event(self, event: Event) -> None:
         """Emit a request as an iteration, and the event tags of a reply as published events."""
@@ -117,7 +117,7 @@ class Ralph(CliAgent):
             self.context.hub.emit(ITERATION, data)
         elif event.event == REPLY and self._replies:
             text = self._replies[-1] = join_text(event.data["blocks"])
-            for tag in parse_event_tags(text):
+            for tag in scan_output(text).tags:
                 data = {"topic": tag.topic, "payload": tag.payload, "source": HAT}
                 target = {"target": tag.target} if tag.target else {}
                 self.context.hub.emit(PUBLISH, data | target)
@@ -145,7 +145,7 @@ class Ralph(CliAgent):
         # The order matters: the last allowed iteration may also have kept the promise.
         if result.timed_out:
             return "MaxRuntime"
-        if last is not None and has_completion_promise(last, self._promise):
+        if last is not None and scan_output(last).ends_with(self._promise):
             return "CompletionPromise"
         if len(self._replies) >= self._max_iterations:
             return "MaxIterations"

@@ -58,6 +58,10 @@ class AnthropicRunner:
         self._history = list(runner._params["messages"])
         return result
 
+    def output(self, result: Any, /) -> object:
+        """Return the text of the last message."""
+        return "\n".join(block.text for block in result.content if block.type == "text")
+
     def tools(self) -> Mapping[str, Any]:
         """Return the functions that the runner calls."""
         return self._runner._runnable_tools()

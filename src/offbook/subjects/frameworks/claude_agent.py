@@ -65,3 +65,7 @@ class ClaudeAgent(NoToolAccess):
             raise RunError(f"claude-agent-sdk failed: {reason}")
         self._session = result.session_id  # the next prompt resumes it
         return result
+
+    def output(self, result: Any, /) -> object:
+        """Return the final text."""
+        return result.result

@@ -60,6 +60,10 @@ class FrameworkAdapter(Protocol):
         """Continue the conversation with this prompt; return the framework's own result."""
         ...
 
+    def output(self, result: Any, /) -> object:
+        """Return the agent's answer in the framework's result."""
+        ...
+
     def tools(self) -> Mapping[str, Any] | None:
         """Return the tools that can be replaced, by name; None if none can."""
         ...
@@ -116,13 +120,19 @@ class FrameworkSubject:
             self.tool_aliases = self._endpoint.tool_aliases
         self.result: object = None
         self.error: Exception | None = None
-        self._mocks = {name: _Mock(value) for name, value in (mock_tools or {}).items()}
+        self._mocks = {name: _Mock(name, value) for name, value in (mock_tools or {}).items()}
         self._undo: list[Callable[[], None]] = []
 
     @property
     def name(self) -> str:
         """Name in the trace."""
         return self.adapter.name
+
+    @property
+    def takes_prompt(self) -> bool:
+        """False for a function without parameters, which sends its own prompts."""
+        # An optional attribute: every agent of a framework takes a prompt.
+        return getattr(self.adapter, "takes_prompt", True)
 
     @property
     def mocked(self) -> Collection[str]:
@@ -151,15 +161,17 @@ class FrameworkSubject:
             await self.close()
             raise
 
-    async def prompt(self, text: str, /) -> None:
-        """Send a prompt to the agent and wait for its result."""
+    async def prompt(self, text: str, /) -> object:
+        """Send a prompt to the agent and return its answer; None after a scripted error."""
         model_events: list[str] = []
         unsubscribe = self._hub.subscribe(lambda event: model_events.append(event.event), "model.*")
         self.result, self.error = None, None
         self._hub.emit(AGENT_START, {"prompt": text})
         try:
             self.result = await self.adapter.prompt(text, self._hub)
+            self._raise_mock_error()
         except Exception as error:
+            self._raise_mock_error()
             # Only an agent whose last request failed may raise: the script made it fail.
             if ERROR not in model_events[-1:]:
                 raise
@@ -168,6 +180,14 @@ class FrameworkSubject:
         finally:
             unsubscribe()
         self._hub.emit(AGENT_END, {"stop": "stop" if self.error is None else "error"})
+        return None if self.error is not None else self.adapter.output(self.result)
+
+    def _raise_mock_error(self) -> None:
+        """Raise the exception of a mock function: some frameworks turn it into a tool result."""
+        for mock in self._mocks.values():
+            if (error := mock.error) is not None:
+                mock.error = None
+                raise error
 
     async def close(self) -> None:
         """Restore the tools."""
@@ -184,24 +204,41 @@ class FrameworkSubject:
         return ()
 
     def verdicts(self) -> Iterable[Verdict]:
-        """Return a warning if some mocks were never used."""
+        """Return a failed verdict if some mocks were never used."""
         unused = [name for name, mock in self._mocks.items() if not mock.calls]
         if unused:
             message = f"never used: mock_tools {', '.join(unused)}"
-            yield Verdict("mocks used", "warn", message, actual=unused)
+            yield Verdict("mocks used", "fail", message, actual=unused)
 
 
 class _Mock:
-    """The replacement of a tool: a constant, or a function of the parameters."""
+    """The replacement of a tool: a value, or a function of the parameters.
 
-    def __init__(self, value: Any) -> None:
+    An exception as the value is a tool that fails with it. An exception that the function raises
+    is an error in the test, and is kept in `error`.
+    """
+
+    def __init__(self, name: str, value: Any) -> None:
+        self._where = f"mock_tools[{name!r}]"
         self._value = value
         self.calls = 0
+        self.error: BaseException | None = None
 
     async def run(self, params: dict[str, Any]) -> Any:
         self.calls += 1
-        answer = self._value(params) if callable(self._value) else self._value
-        return await answer if isawaitable(answer) else answer
+        try:
+            answer = self._value(params) if callable(self._value) else self._value
+            if isawaitable(answer):
+                answer = await answer
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            error.add_note(f"in {self._where}")
+            self.error = self.error or error
+            raise
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def wrap_agent(

@@ -39,6 +39,10 @@ class GoogleGenAI:
             return await send(text, **self._options)
         return await asyncio.to_thread(send, text, **self._options)
 
+    def output(self, result: Any, /) -> object:
+        """Return the text of the response."""
+        return result.text
+
     def tools(self) -> Mapping[str, Any]:
         """Return the functions among its tools; the provider runs the others itself."""
         return {tool.__name__: tool for tool in self._tool_list() if callable(tool)}

@@ -53,3 +53,7 @@ class InspectAI(NoToolAccess):
             raise RunError(f"the evaluation failed: {reason}")
         self._history = log.samples[0].messages
         return log
+
+    def output(self, result: Any, /) -> object:
+        """Return the completion of the sample."""
+        return result.samples[0].output.completion

@@ -68,6 +68,11 @@ class LangGraph:
             self._history = state["messages"]
         return state
 
+    def output(self, result: Any, /) -> object:
+        """Return the structured response of the final state, or the text of its last message."""
+        structured = result.get("structured_response")
+        return result["messages"][-1].text if structured is None else structured
+
     def tools(self) -> Mapping[str, Any]:
         """Return the tools of all tool nodes, including those of subgraphs."""
         subgraphs = [graph for _, graph in self._graph.get_subgraphs(recurse=True)]

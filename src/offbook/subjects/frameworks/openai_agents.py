@@ -52,6 +52,10 @@ class OpenAIAgents:
         self._agent = result.last_agent  # after a handoff, the other agent goes on
         return result
 
+    def output(self, result: Any, /) -> object:
+        """Return the final output of the run."""
+        return result.final_output
+
     def tools(self) -> Mapping[str, Any]:
         """Return the functions of the agent and of all agents it can hand over to."""
         tools: dict[str, Any] = {}
@@ -72,10 +76,15 @@ class OpenAIAgents:
 
     def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
         """Replace the invocation, which receives its arguments as JSON."""
+        from agents import default_tool_error_function
+
         original = tool.on_invoke_tool
 
-        async def invoke(_context: Any, arguments: str) -> Any:
-            return await mock(json.loads(arguments or "{}"))
+        async def invoke(context: Any, arguments: str) -> Any:
+            try:
+                return await mock(json.loads(arguments or "{}"))
+            except Exception as error:  # noqa: BLE001 - what the SDK does with any tool
+                return default_tool_error_function(context, error)
 
         tool.on_invoke_tool = invoke
         return lambda: setattr(tool, "on_invoke_tool", original)

@@ -34,6 +34,10 @@ class PydanticAI:
         self._history = result.all_messages()
         return result
 
+    def output(self, result: Any, /) -> object:
+        """Return the output of the run."""
+        return result.output
+
     def tools(self) -> Mapping[str, Any]:
         """Return the functions of all toolsets."""
         tools: dict[str, Any] = {}

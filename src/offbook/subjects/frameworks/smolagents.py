@@ -37,6 +37,10 @@ class SmolAgents:
         reset, self._started = not self._started, True
         return await asyncio.to_thread(self._agent.run, text, reset=reset, **self._options)
 
+    def output(self, result: Any, /) -> object:
+        """Return the result: `run` returns the final answer itself."""
+        return result
+
     def tools(self) -> Mapping[str, Any]:
         """Return its tools and those of the agents that it manages."""
         return {

@@ -39,11 +39,12 @@ from offbook.subjects.session.tools import (
     error_outcome,
     to_tool_outcome,
 )
-from offbook.subjects.session.ui import UI, validate_mock_ui
+from offbook.subjects.session.ui import DEFAULTS, UI, validate_mock_ui
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
     AGENT_START,
+    HOOK_TOOL_CALL,
     TOOL_BLOCKED,
     TOOL_CALL,
     TOOL_RESULT,
@@ -97,7 +98,7 @@ class AgentSession:
     emits_tool_calls = True
     tool_aliases: ClassVar[ToolAliases] = {"shell": ToolAlias("bash")}
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of session()
         self,
         *,
         extensions: Iterable[object] = (),
@@ -108,10 +109,17 @@ class AgentSession:
         settings: Mapping[str, Any] | None = None,
         mock_extension_tools: bool = False,
         propagate_errors: bool = True,
+        has_ui: bool = True,
     ) -> None:
         # Options are validated here, so that a mistake is reported before anything runs.
         self._extension_specs = require_list(extensions, "extensions")
         self._mock_ui = validate_mock_ui(require_mapping(mock_ui, "mock_ui"))
+        self._has_ui = has_ui
+        if answered := [] if has_ui else [m for m in self._mock_ui if m in DEFAULTS]:
+            raise UsageError(
+                f"mock_ui[{answered[0]!r}] has no effect: has_ui=False declines every question",
+                hint="remove one of the two",
+            )
         mocks = require_mapping(mock_tools, "mock_tools")
         self._tools = ToolRegistry(mocks, mock_extensions=mock_extension_tools)
         self._hooks = Hooks()
@@ -123,6 +131,8 @@ class AgentSession:
         self._history = History()
         self._factories: list[ExtensionFactory] = []
         self._started = False
+        self._task: asyncio.Task[Any] | None = None
+        self._aborted = False
         self.extensions: list[str] = []
 
     @property
@@ -139,26 +149,31 @@ class AgentSession:
         return set(self._commands)
 
     def verdicts(self) -> list[Verdict]:
-        """Return a warning if some mocks were never used."""
+        """Return a failed verdict if the tools of some mocks were never called."""
         unused = self._tools.unused_mocks()
-        if not unused:
-            return []
-        names = ", ".join(
+        left = self._context.ui.unused_answers()
+        names = [
             f"{name} (the tool of {owner} ran instead; mock_extension_tools=True mocks it)"
             if owner
             else name
             for name, owner in unused.items()
-        )
-        message = f"never used: mock_tools {names}"
-        return [Verdict("mocks used", "warn", message, actual=list(unused))]
+        ]
+        problems = [f"mock_tools {', '.join(names)}"] if names else []
+        problems += [f"{n} answer{'s' * (n > 1)} of mock_ui[{m!r}]" for m, n in left.items()]
+        if not problems:
+            return []
+        message = f"never used: {'; '.join(problems)}"
+        return [Verdict("mocks used", "fail", message, actual=[*unused, *left])]
 
     async def open(self, context: RunContext, /) -> None:
         """Load the extensions and start the session."""
         self._source = context.source
         self._to_script_call = context.to_script_call
         self._hub = context.hub
-        ui = UI(self._mock_ui, context.hub)
-        self._context = Context(context.cwd, ui, self._all_settings, context.source)
+        ui = UI(self._mock_ui, context.hub, has_ui=self._has_ui)
+        self._context = Context(
+            context.cwd, ui, self._all_settings, context.source, has_ui=self._has_ui
+        )
         install_builtin_tools(self._tools)
         for spec in self._extension_specs:
             name, factory = await install_extension(spec, self._tools, self._hooks, self._commands)
@@ -168,54 +183,95 @@ class AgentSession:
         # From here on, `close` calls the shutdown hooks, even if a start hook fails.
         self._started = True
         await self._notify(HookEvent("session_start"))
+        ui.raise_errors()
 
     async def close(self) -> None:
         """Call the shutdown hooks and unload the extensions."""
         try:
             if self._started:
                 await self._notify(HookEvent("session_shutdown"))
+                self._context.ui.raise_errors()
         finally:
             for factory in self._factories:
                 unload_extension(factory)
             self._factories.clear()
 
-    async def prompt(self, text: str, /) -> None:
-        """Send a prompt or a command to the agent, and return when the agent is done."""
-        # A prompt such as "/plans all" runs a command of an extension, without the model.
-        command, _, args = text.removeprefix("/").partition(" ")
-        if text.startswith("/") and command in self._commands:
-            self._hub.emit("session.command", {"command": command, "args": args})
-            try:
-                answer = self._commands[command](args, self._context)
-                if isawaitable(answer):
-                    await answer
-            except Exception as error:  # noqa: BLE001 - any exception of an extension
-                self._report_error(f"command /{command} failed", error)
-            return
+    async def prompt(self, text: str, /) -> str | None:
+        """Send a prompt to the agent and return its final text; None for a command."""
+        self._task, self._aborted = asyncio.current_task(), False
+        try:
+            # A prompt such as "/plans all" runs a command of an extension, without the model.
+            command, _, args = text.removeprefix("/").partition(" ")
+            if text.startswith("/") and command in self._commands:
+                self._hub.emit("session.command", {"command": command, "args": args})
+                await self._run_command(command, args)
+                return None
+            self._history = self._history.plus(user(text))
+            self._hub.emit(AGENT_START, {"prompt": text})
+            stop, answer = await self._run_turns(text)
+            await self._notify(HookEvent("agent_end"))
+            self._hub.emit(AGENT_END, {"stop": stop})
+            return answer
+        finally:
+            self._task = None
+            # An extension may have caught the error of an answer, or forgotten an `await`.
+            self._context.ui.raise_errors()
 
-        self._history = self._history.plus(user(text))
-        self._hub.emit(AGENT_START, {"prompt": text})
-        await self._notify(HookEvent("agent_start", prompt=text))
-        while True:
-            await self._notify(HookEvent("turn_start"))
-            reply = await self._request_reply()
-            if reply is None:
-                # The provider refused, and went on refusing: the agent gives up, as a real one
-                # would. The run goes on, because a test may script exactly that.
-                stop = "error"
-                break
-            self._history = self._history.plus(reply.message)
-            calls = reply.calls
-            if calls:
-                # The next request carries the results, one message each, in the order of the calls.
-                results = await self._run_calls(calls, reply.step)
-                self._history = self._history.plus(*(Message("tool", (r,)) for r in results))
-            await self._notify(HookEvent("turn_end"))
-            if not calls:
-                stop = reply.stop
-                break
-        await self._notify(HookEvent("agent_end"))
-        self._hub.emit(AGENT_END, {"stop": stop})
+    def abort(self) -> None:
+        """Stop the running prompt, as a user does with Escape.
+
+        Running tools are cancelled, and the model gets no further request for this prompt.
+        """
+        if self._task is None:
+            raise UsageError("abort(): no prompt is running", hint="call it during a run")
+        self._aborted = True
+        # Called by a tool or a hook of this task, it takes effect when that returns.
+        if asyncio.current_task() is not self._task:
+            self._task.cancel()
+
+    async def _run_command(self, command: str, args: str) -> None:
+        try:
+            answer = self._commands[command](args, self._context)
+            if isawaitable(answer):
+                await answer
+        except Exception as error:  # noqa: BLE001 - any exception of an extension
+            self._report_error(f"command /{command} failed", error)
+
+    async def _run_turns(self, prompt: str) -> tuple[str, str | None]:
+        """Ask the model and run its calls until it makes none.
+
+        Return why the agent stopped, and its final text if it has one.
+        """
+        unanswered: tuple[ToolCall, ...] = ()
+        try:
+            await self._notify(HookEvent("agent_start", prompt=prompt))
+            while not self._aborted:
+                await self._notify(HookEvent("turn_start"))
+                reply = await self._request_reply()
+                if reply is None:
+                    # The provider refused, and went on refusing: the agent gives up, as a real
+                    # one would. The run goes on, because a test may script exactly that.
+                    return "error", None
+                self._history = self._history.plus(reply.message)
+                unanswered = reply.calls
+                if unanswered:
+                    # The next request carries the results, one message each, in the order of the
+                    # calls.
+                    results = await self._run_calls(unanswered, reply.step)
+                    self._history = self._history.plus(*(Message("tool", (r,)) for r in results))
+                    unanswered = ()
+                await self._notify(HookEvent("turn_end"))
+                if not reply.calls:
+                    return reply.stop, reply.text
+        except asyncio.CancelledError:
+            if not self._aborted or self._task is None:
+                raise
+            self._task.uncancel()
+            # A provider rejects a conversation in which a call has no result.
+            aborted = error_outcome("Operation aborted").content
+            results = [ToolResult(c.id, aborted, is_error=True, name=c.name) for c in unanswered]
+            self._history = self._history.plus(*(Message("tool", (r,)) for r in results))
+        return "aborted", None
 
     async def _request_reply(self) -> Reply | None:
         """Return the model's reply, or None if the provider failed after all retries."""
@@ -263,8 +319,8 @@ class AgentSession:
             raise failures[0]
         return results
 
-    async def _run_call(self, call: ToolCall, step: int) -> tuple[ToolOutcome, bool]:
-        """Run one tool call; return its outcome, and True if a mock produced it."""
+    async def _run_call(self, call: ToolCall, step: int) -> tuple[ToolOutcome, bool | None]:
+        """Run one tool call; return its outcome, and whether a mock ran: None if nothing ran."""
         script_call = self._to_script_call(call)  # the trace uses the names of the script
         call_data: JSON = {"call_id": call.id, "tool": script_call.name}
         data = {**call_data, "input": script_call.arguments, "step": step}
@@ -275,10 +331,10 @@ class AgentSession:
         tool = self._tools.find(call.name)
         if tool is None:
             hint = did_you_mean(call.name, self._tools.names())
-            return error_outcome(f"Tool {call.name} not found: {hint}"), False
+            return error_outcome(f"Tool {call.name} not found: {hint}"), None
         problem = tool.validator(call.arguments)
         if problem:
-            return _validation_error(call, problem), tool.mocked
+            return _validation_error(call, problem), None
         params = _copy_json(call.arguments)  # hooks and tools may change their parameters
 
         if "tool_call" in self._hooks:
@@ -289,24 +345,26 @@ class AgentSession:
                 # A guard that fails must not let the call through.
                 self._report_error("tool_call hook failed", error, step, call)
                 message = f"tool_call hook failed: {describe_exception(error)}"
-                return error_outcome(message), False
+                return error_outcome(message), None
             if reason is not None:
                 self._hub.emit(TOOL_BLOCKED, {**call_data, "reason": reason, "step": step})
-                return error_outcome(reason), False
+                return error_outcome(reason), None
             params = event.input
             if params != call.arguments:
                 # A hook changed the parameters: they are validated again.
-                self._hub.emit("hook.tool_call", {**call_data, "input": params, "step": step})
+                self._hub.emit(HOOK_TOOL_CALL, {**call_data, "input": params, "step": step})
                 problem = tool.validator(params)
                 if problem:
-                    return _validation_error(call, problem), tool.mocked
+                    return _validation_error(call, problem), None
 
         try:
             answer = tool.execute(params, self._context)
             if isawaitable(answer):
                 answer = await answer
             outcome = to_tool_outcome(answer, f"tool {call.name!r}")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception of an extension
+        except (Exception, SystemExit) as error:
+            if tool.mocked:  # the test itself is broken: not a result for the model
+                raise
             self._report_error("Error during tool execution", error, step, call)
             outcome = error_outcome(describe_exception(error))
 
@@ -322,11 +380,13 @@ class AgentSession:
         return outcome, tool.mocked
 
     def _emit_result(
-        self, call: ToolCall, outcome: ToolOutcome, step: int, *, mocked: bool
+        self, call: ToolCall, outcome: ToolOutcome, step: int, *, mocked: bool | None
     ) -> ToolResult:
         result = ToolResult(call.id, outcome.content, outcome.is_error, call.name, outcome.details)
         name = self._to_script_call(call).name
-        data = tool_result_data(result, tool=name, step=step, mocked=mocked)
+        data = tool_result_data(result, tool=name, step=step, mocked=bool(mocked))
+        if mocked is None:  # blocked or invalid: the result says why
+            data["executed"] = False
         self._hub.emit(TOOL_RESULT, data)
         return result
 
@@ -347,6 +407,9 @@ class AgentSession:
         position = "" if call is None else f" at playbook step {step} (call {call.name!r})"
         what = f"{label}{position}: {describe_exception(error)}"
         self._hub.emit("session.error", {"error": what, "step": step} if step else {"error": what})
+        if error is self._context.ui.error:  # an answer of the test, not the extension
+            error.add_note(what)
+            raise error
         if not self._propagate_errors:
             return
         if isinstance(error, (RunError, UsageError)):  # our own errors explain themselves

@@ -186,6 +186,7 @@ class ToolRegistry:
         self._tools: dict[str, RegisteredTool] = {}
         self._active: set[str] | None = None
         self._mocks = {name: MockTool(name, handler) for name, handler in mocks.items()}
+        self._unused = set(self._mocks)
         self._mock_extensions = mock_extensions
         self._offered: tuple[Tool, ...] | None = None
 
@@ -203,7 +204,14 @@ class ToolRegistry:
         self._offered = None
 
     def find(self, name: str) -> RegisteredTool | None:
-        """Return the tool or its mock, or None if it is unknown or inactive."""
+        """Return the tool to run or its mock, or None if it is unknown or inactive."""
+        registered = self._resolve(name)
+        if registered is not None and registered.mocked:
+            # Used even if a hook blocks the call: such a mock protects the machine.
+            self._unused.discard(name)
+        return registered
+
+    def _resolve(self, name: str) -> RegisteredTool | None:
         if self._active is not None and name not in self._active:
             return None
         real = self._tools.get(name)
@@ -236,38 +244,45 @@ class ToolRegistry:
         """Return the tools that the next request offers to the model."""
         # The tuple is kept until a tool changes: requests that share it share its hash, too.
         if self._offered is None:
-            active = (self.find(name) for name in sorted(self.names()))
+            active = (self._resolve(name) for name in sorted(self.names()))
             self._offered = tuple(registered.tool for registered in active if registered)
         return self._offered
 
     def unused_mocks(self) -> dict[str, str]:
-        """Return the mocks that were never called, each with the owner of the real tool."""
+        """Return the mocks of tools that were never called, with the owner of the real tool."""
         return {
             name: self._tools[name].owner if name in self._tools else ""
-            for name, mock in self._mocks.items()
-            if not mock.calls
+            for name in self._mocks
+            if name in self._unused
         }
 
 
 class MockTool:
-    """The replacement of a tool: a constant result, or a function of the parameters."""
+    """The replacement of a tool: a constant result, or a function of the parameters.
+
+    An exception as the result is a tool that fails: `{"bash": TimeoutError("no shell")}`.
+    """
 
     def __init__(self, name: str, handler: object) -> None:
         self._where = f"mock_tools[{name!r}]"
         self._handler = fit_arity(handler) if callable(handler) else None
         # A wrong constant is reported before the run, a wrong return value when it is returned.
-        self._constant = None if callable(handler) else to_tool_outcome(handler, self._where)
-        self.calls = 0
+        self._constant = ToolOutcome() if callable(handler) else self._to_outcome(handler)
 
     async def run(self, params: dict[str, Any], _context: object) -> ToolOutcome:
-        """Return the mocked result. An exception becomes an error result."""
-        self.calls += 1
+        """Return the mocked result. An exception of the test's function is raised as it is."""
         if self._handler is None:
-            return self._constant or ToolOutcome()
+            return self._constant
         try:
             answer = self._handler(params)
             if isawaitable(answer):
                 answer = await answer
-            return to_tool_outcome(answer, self._where)
-        except Exception as error:  # noqa: BLE001 - any exception of the test's function
-            return error_outcome(describe_exception(error), {})
+        except BaseException as error:
+            error.add_note(f"in {self._where}")
+            raise
+        return self._to_outcome(answer)
+
+    def _to_outcome(self, answer: object) -> ToolOutcome:
+        if isinstance(answer, Exception):
+            return error_outcome(describe_exception(answer), {})
+        return to_tool_outcome(answer, self._where)

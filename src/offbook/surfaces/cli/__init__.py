@@ -1,19 +1,30 @@
 """The command line. Each command is a module of this folder, imported when it is asked for.
 
 Exit codes: 0 all is well, 1 something was tested and failed, 2 wrong usage or broken input,
-130 interrupted.
+130 interrupted; after SIGTERM 143, after SIGHUP 129.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import signal
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from offbook.capability import CommandEntry, load
-from offbook.errors import ModelError, OffbookError, RunError, did_you_mean
+from offbook.errors import (
+    Interrupted,
+    ModelError,
+    OffbookError,
+    RunError,
+    did_you_mean,
+    signal_name,
+)
 from offbook.surfaces.capabilities import load_capabilities
 
 if TYPE_CHECKING:
@@ -52,7 +63,7 @@ COMMANDS = {
         "mcp": CommandEntry("Serve the test tools to agents.", "serve:mcp"),
     },
 }
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+FAILED, MISUSED, SIGNALLED = 1, 2, 128
 
 
 def all_commands() -> dict[str, dict[str, CommandEntry]]:
@@ -94,15 +105,33 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        def interrupt(number: int, _frame: object) -> None:
+            raise Interrupted(number)
+
+        # As after Ctrl-C, the command can write its evidence and end its agents.
+        handled = [
+            number
+            for number in (signal.SIGTERM, signal.SIGHUP)
+            if threading.current_thread() is threading.main_thread()
+            and signal.getsignal(number) is signal.SIG_DFL
+        ]
+        for number in handled:
+            signal.signal(number, interrupt)
         try:
             answer = super().invoke(ctx)
             sys.stdout.flush()
-        except KeyboardInterrupt:
-            click.echo("offbook: interrupted", err=True)
-            return INTERRUPTED
+        except KeyboardInterrupt as error:
+            number = error.number if isinstance(error, Interrupted) else signal.SIGINT
+            named = "" if number == signal.SIGINT else f" by {signal_name(number)}"
+            with contextlib.suppress(OSError):  # the terminal may be closed
+                click.echo(f"offbook: interrupted{named}", err=True)
+            return SIGNALLED + number
         except BrokenPipeError:  # whoever read has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        finally:
+            for number in handled:
+                signal.signal(number, signal.SIG_DFL)
         return answer
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
@@ -149,5 +178,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:  # a disk that is full, a folder that may not be written
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"offbook: {where}{error.strerror or error}", err=True)
+        if error.errno == errno.ENOSPC:
+            click.echo("free some disk space, then run the command again", err=True)
         code = FAILED
     sys.exit(code)

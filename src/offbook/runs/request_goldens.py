@@ -1,0 +1,120 @@
+"""The requests of a test as a golden file, so that a changed prompt or tool fails the test.
+
+The file has one entry for each request: the model, the system prompt, the tools, the parameters and
+the messages. What is the same as in the request before is left out, so that each change shows once.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.checks.snapshot import diff_texts, in_ci
+from offbook.errors import CheckFailed, UsageError
+from offbook.exchange.messages import Message, Text
+from offbook.files import read_text, write_atomic
+from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules
+from offbook.yaml_files import dump_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from offbook.exchange.model import Request
+
+FOLDER = "requests"
+SUFFIX = ".yaml"
+UPDATE = "--offbook-update"
+# Ids and times differ in every run.
+VOLATILE: dict[str, str | bool] = {"$UUID": True, "$TIMESTAMP": True}
+
+
+class RequestGoldens:
+    """The goldens of one test, in the folder `requests` next to its file."""
+
+    def __init__(self, folder: Path, test: str, *, update: bool = False) -> None:
+        self._folder = folder / FOLDER
+        self._test = test
+        self._update = update
+        self._checked: set[Path] = set()
+
+    def check(
+        self,
+        requests: Iterable[Request],
+        name: str = "",
+        *,
+        redactions: RedactionRules | Mapping[str, Any] | None = None,
+        roots: Mapping[str, Path] | None = None,
+    ) -> None:
+        """Compare requests with the golden of this name, or write it if it is to be updated."""
+        path = self._folder / f"{name or self._test}{SUFFIX}"
+        if not path.resolve().is_relative_to(self._folder.resolve()):
+            raise UsageError(
+                f"the golden {name!r} is outside of its folder", where=str(path.parent)
+            )
+        if path in self._checked:
+            raise UsageError(
+                "this golden was compared already",
+                where=str(path),
+                hint='give the second one a name: check_requests(run, "second")',
+            )
+        self._checked.add(path)
+        rules = parse_redaction_rules(redactions)
+        rules = msgspec.structs.replace(rules, patterns={**VOLATILE, **rules.patterns})
+        entries = Redaction(rules, roots=roots).value(describe_requests(requests))
+        if not entries:
+            raise CheckFailed("the run made no request, so there is nothing to compare")
+        actual = dump_yaml({"requests": entries})
+        golden = read_text(path) if path.is_file() else None
+        if actual == golden:
+            return
+        if self._update:
+            if in_ci():
+                raise UsageError("goldens are not updated in CI", hint=f"remove {UPDATE}")
+            write_atomic(path, actual.encode())
+            return
+        # pytest sets this variable to the id of the test, for a command that works when pasted.
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+        command = shlex.join(["pytest", UPDATE, *filter(None, [test])])
+        if golden is None:
+            raise CheckFailed(
+                "this test has no golden of its requests yet",
+                where=str(path),
+                hint=f"write it, then review and commit it: {command}",
+            )
+        hunks = diff_texts(golden, actual).hunks
+        raise CheckFailed(
+            "the requests of the agent differ from the golden",
+            where=f"{path}:{hunks[0].start}",
+            hint="\n".join([*(hunk.content for hunk in hunks), f"if this is intended: {command}"]),
+        )
+
+
+def describe_requests(requests: Iterable[Request]) -> list[dict[str, Any]]:
+    """Return each request as JSON values, without what the request before it has as well."""
+    entries: list[dict[str, Any]] = []
+    before: dict[str, Any] = {"model": "", "system": "", "tools": [], "parameters": {}}
+    messages: list[Any] = []
+    for request in requests:
+        head = {
+            "model": request.model,
+            "system": request.system,
+            "tools": msgspec.to_builtins(request.tools, enc_hook=repr),
+            "parameters": msgspec.to_builtins(request.parameters, enc_hook=repr),
+        }
+        sent = [_describe_message(message) for message in request.messages]
+        continues = bool(messages) and sent[: len(messages)] == messages
+        entry = {name: value for name, value in head.items() if value != before[name]}
+        entry["more" if continues else "messages"] = sent[len(messages) :] if continues else sent
+        entries.append(entry)
+        before, messages = head, sent
+    return entries
+
+
+def _describe_message(message: Message) -> dict[str, Any]:
+    if all(isinstance(block, Text) for block in message.blocks):
+        return {message.role: message.text}
+    return {message.role: msgspec.to_builtins(message.blocks, enc_hook=repr)}

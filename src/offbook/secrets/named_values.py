@@ -1,0 +1,252 @@
+"""Secrets by the name in front of them: `"password": "…"`, `API_KEY=…`, `--token …`.
+
+A name is evidence only where the format separates it from its value: JSON, quoted assignments,
+headers, lines of environment and YAML files, queries, options, XML. And a value may still be
+something else: a type, a variable, a placeholder (`your-api-key`), the name of a variable.
+`is_plain` and `looks_random` tell these apart, so that programs come out of a cassette unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from offbook.secrets.secret_shapes import PLAIN_TOKENS, QUERY_NAMES, SECRET_NAMES, VAGUE_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Judge = Callable[[bytes], bool]
+
+
+class Format(NamedTuple):
+    """How a name and its value are written.
+
+    `value` matches what follows the name; its last group is the value. With `start`, the text
+    before the name must end with a match of it. A value that is `strict` must look random even
+    after an unmistakable name, because the format is also that of code or prose. `upper` reads
+    names in capitals only. A `key` must have capitals, too, as no variable has.
+    """
+
+    value: str
+    start: re.Pattern[bytes] | None = None
+    strict: bool = False
+    upper: bool = False
+    key: bool = False
+
+
+MAX_NAME_LENGTH = 60  # how far `start` looks back
+SHORT_NAME = 5  # `pass` and `token` are also parts of other words
+MIN_VALUE_LENGTH = 4
+MIN_RANDOM_LENGTH = 6
+# The beginning of a line, also of one that is escaped in JSON, or of a quoted text.
+_LINE = re.compile(
+    rb"(?:\A|\n|\\n|[\"'`])[ \t]*(?:- |> |export |set |-[a-z] )?[\w./:@-]*\Z", re.IGNORECASE
+)
+_PARAMETER = re.compile(rb"(?:\A|\n|\\n|[\"'`?&;]|--|//)[\w./:@-]*\Z")
+_WORD_START = re.compile(rb"(?:\A|\n|\\[nt]|[\s\"'`;&(=])[A-Z0-9_]*\Z")
+_BARE = r"([^\s\"'\\&|;`()<>{},]{4,})"
+_LINE_END = r"(?=[ \t]*(?:\Z|[\r\n\"'`]|\\|[ \t]#))"
+FORMATS = (
+    # JSON, and JSON in JSON, however deep: a text ends at a quote with as many backslashes as the
+    # first one, at the latest at the end of its line
+    Format(r"\"\s*(?::|=>|=)\s*(?:\[\s*)?\"((?:[^\"\\\n]|\\.)+)(?=\"|\Z)"),
+    Format(
+        r"(\\+)\"\s*(?::|=>|=)\s*(?:\[\s*)?\1\""
+        r"((?:[^\"\\\n]|(?!\1[nr])\\+[^\"\\]|\1\\+\")+)(?=\1\"|\Z)"
+    ),
+    # an assignment of a quoted text in code; after the quote that really closes it comes no word
+    Format(
+        r"(?:\\*[\"'])?[ \t]*(?::[ \t]*str[ \t]*)?(?::=|=>|[:=])[ \t]*(?:\[[ \t]*)?"
+        r"[bru]?(\\*[\"'])(?![),\]};:+ \t])([^\"'\\\n]{4,})\1(?!\w)"
+    ),
+    Format(r"%22(?:%20)*(?:%3a|:)(?:%20)*%22((?:[^%\"&\s]|%(?!22)[0-9a-f]{2})+)"),  # in a URL
+    Format(rf"={_BARE}", _WORD_START, upper=True),  # env files and command lines
+    Format(rf"={_BARE}(?=[\s;&\"'\\]|\Z)", _PARAMETER, strict=True),  # queries, ini files
+    # YAML and headers; a line of code ends with a comma
+    Format(rf":[ \t]+([^\s\"'\\`]{{3,}}[^\s\"'\\`,;]){_LINE_END}", _LINE, strict=True),
+    # anywhere, if it cannot be a variable
+    Format(
+        r"[ \t]*[:=][ \t]*([A-Za-z0-9+/=~.-]{12,})(?![\w(]|\[(?!api_key\]))", strict=True, key=True
+    ),
+    # a block of YAML
+    Format(r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)", _LINE),
+    Format(r">([^<\s]{4,})</"),  # XML
+    Format(r"\\*[\"'],[ \t]*\\*[\"']([^\s\"'\\,]{4,})", re.compile(rb"--[\w-]*\Z")),
+    Format(r"[ \t]+([^\s\"'\\,`]{4,})", re.compile(rb"--[\w-]*\Z"), strict=True),
+    Format(r" (?:is|was):? \\*[\"'`]?([^\s\"'\\,;`]{6,})", strict=True),  # prose
+)
+
+
+def named_patterns() -> Iterator[tuple[bytes, re.Pattern[bytes], Format, Judge]]:
+    """Yield the patterns of all names and formats: word, pattern, format, judge of the value."""
+    for name in (*SECRET_NAMES, *VAGUE_NAMES):
+        vague = name in VAGUE_NAMES
+        edge = r"(?:(?<![a-z0-9])|(?<=\\[nrt]))" if vague and len(name) <= SHORT_NAME else ""
+        if name == "token":
+            edge += "".join(f"(?<!{word}_)(?<!{word}-)" for word in PLAIN_TOKENS)
+        for spelling in dict.fromkeys((name, name.replace("_", "-"), name.replace("_", " "))):
+            for form in FORMATS:
+                text = spelling.upper() if form.upper else spelling
+                edges = edge.replace("[a-z", "[A-Z") if form.upper else edge
+                pattern = re.compile(f"{edges}{text}{form.value}".encode(), re.DOTALL)
+                judge = looks_random if vague or form.strict else is_secret_value
+                yield spelling.encode(), pattern, form, _is_key if form.key else judge
+    header = r"\\*[\"']?[ \t]*[:=][ \t]*\\*[\"']?((?:[a-z0-9-]+[ \t]+)?[^\s\"'\\,`]{6,})"
+    for name in ("authorization", "x-api-key", "x-auth-token"):
+        form = Format(header)
+        yield name.encode(), re.compile(f"{name}{header}".encode()), form, _is_credential
+    cookie = (
+        r"\\*[\"']?:[ \t]*(?:\[[ \t]*)?\\*[\"']?([\w!#$%&*+.^|~-]+=[^\s;\"'\\]{6,}[^\r\n\"'\\]*)"
+    )
+    form = Format(cookie, _LINE)
+    yield b"cookie", re.compile(f"cookie{cookie}".encode()), form, has_digit
+    for name in QUERY_NAMES:
+        # `code=` is also a word of ordinary URLs
+        form = Format(r"([^&\s\"'\\<>#;]{6,})", re.compile(rb"[?&;]\Z"))
+        word = f"{name}=".encode()
+        yield word, re.compile(word + form.value.encode()), form, looks_random
+
+
+_SECRET_NAME = re.compile(
+    "(?:"
+    + "|".join(name.replace("_", "[-_]?") for name in SECRET_NAMES)
+    + "|(?:"
+    + "|".join(name.replace("_", "[-_]") for name in VAGUE_NAMES if len(name) > SHORT_NAME)
+    + ")|cookie"
+    + "|(?:^|[-_])(?:auth|jwt|pass|pwd|pw)|^bearer"
+    + f"|(?:^|{''.join(f'(?<!{word})' for word in PLAIN_TOKENS)}[-_])token)$"
+    + r"|(?:^|[-_])(?:secret|password|api[-_]?key)(?:$|[-_])",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(field: str) -> bool:
+    """Return whether a field or an environment variable with this name may have a secret."""
+    return _SECRET_NAME.search(field) is not None
+
+
+@lru_cache(maxsize=4096)
+def _is_vague(field: str) -> bool:
+    lower = field.lower().replace("-", "_")
+    return not any(name in lower for name in SECRET_NAMES)
+
+
+def is_secret_field(name: str, value: str) -> bool:
+    """Return whether the value of a JSON field is a secret, judged by its name and its form."""
+    if not value or not is_secret_name(name):
+        return False
+    if any(known in name.lower().replace("-", "_") for known in SECRET_NAMES):
+        return not is_placeholder(value)
+    raw = value.encode("utf-8", "surrogatepass")
+    return looks_random(raw) or _is_credential(raw)
+
+
+# --- Values
+
+# The words of placeholders and of names of variables: `your-api-key`, `OPENAI_API_KEY`.
+_NOUNS = frozenset(
+    b"key keys apikey token tokens secret secrets password passwords passwd passphrase pwd auth "
+    b"authorization credential credentials bearer jwt cookie header".split()
+)
+_SUFFIXES = (b"password", b"secret", b"token", b"apikey")  # mypassword
+_FILLERS = frozenset(
+    b"a an the my your some test tests testing fake dummy example sample placeholder changeme foo "
+    b"bar baz api app user name client server access refresh private public not set none null here "
+    b"value string xxx xxxx todo demo default github pat real new old env id".split()
+)
+# What follows such a name in code, in schemas and in prose.
+_CODE_WORDS = frozenset(
+    b"str string bytes int integer float number bool boolean any object none null nil true false "
+    b"undefined unknown void never optional union list dict tuple set callable awaitable secretstr "
+    b"annotated literal field text char varchar self cls this pass required default value values "
+    b"must should cannot can is was not may will incorrect invalid wrong missing empty hidden "
+    b"expired".split()
+)
+_PLACEHOLDER = re.compile(
+    rb"`?(?:[A-Za-z]+ )?(?:\$\{.*|\$\(.*|\$[A-Za-z_][A-Za-z0-9_]*|\{\{.*|\{[^}]*\}?|"
+    rb"<[^<>]*>?|%\(\w+\)?s?|%[sr].{0,2}|(?:[a-z]+[-_])?[*xX.\xe2\x80\xa6]{3,}|\[[A-Z_ ]+\].*)`?",
+    re.DOTALL,
+)
+_WORDS = re.compile(rb"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+")
+_IDENTIFIER = re.compile(rb"[A-Za-z0-9_ .:/<>\[\]()-]+")
+_EXPRESSION = re.compile(
+    rb"[A-Za-z_][\w.]*[\[(<].*|[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40})+", re.DOTALL
+)
+_ELIDED = re.compile(rb"(?:\.\.\.|\xe2\x80\xa6)\Z|<[A-Za-z][\w .-]*>|\$\{")
+_MIXED = re.compile(rb"(?=.*[a-z])(?=.*[A-Z])(?:.*[0-9].*[a-zA-Z].*[0-9]|(?=.*[0-9]).{32})")
+_SHORT_WORD = re.compile(rb"[A-Za-z]{,4}")
+_DIGIT = re.compile(rb"[0-9]")
+_NO_DIGIT = re.compile(rb"[^0-9]")
+
+
+def has_digit(value: bytes) -> bool:
+    """Return whether there is a digit: there is one in nearly every key, and in hardly a word."""
+    return _DIGIT.search(value) is not None
+
+
+def is_placeholder(value: bytes | str) -> bool:
+    """Return whether the value is a placeholder: `${TOKEN}`, `<your key>`, `{{ key }}`, `***`."""
+    raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    return _PLACEHOLDER.fullmatch(raw) is not None
+
+
+def is_plain(value: bytes) -> bool:
+    """Return whether people see that a value is no secret: a placeholder, a name, a type."""
+    if (
+        is_placeholder(value)
+        or _SHORT_WORD.fullmatch(value)
+        or len(value.decode(errors="replace")) < MIN_VALUE_LENGTH
+    ):
+        return True
+    if _EXPRESSION.fullmatch(value) or _ELIDED.search(value):
+        return True
+    if not _IDENTIFIER.fullmatch(value):
+        return False
+    words = [word.lower() for word in _WORDS.findall(value)]
+    if not words or (words[0] in _CODE_WORDS and len(words) == 1):
+        return True
+    if not has_digit(value) and any(word in _NOUNS or word.endswith(_SUFFIXES) for word in words):
+        return True
+    return all(word in _NOUNS or word in _FILLERS or word.isdigit() for word in words)
+
+
+def is_secret_value(value: bytes) -> bool:
+    """Return whether the value after the name of a secret is one: anything that is not plain."""
+    return not is_plain(value)
+
+
+def looks_random(value: bytes) -> bool:
+    """Return whether a value looks like a key or a good password, whatever its name."""
+    return (
+        len(value) >= MIN_RANDOM_LENGTH
+        and has_digit(value)
+        and _NO_DIGIT.search(value) is not None
+        and not value.startswith((b"/", b"~/", b"./", b"../", b"=", b"[", b"#"))
+        and b"://" not in value
+        and not _is_name_with_digits(value)
+        and not is_plain(value)
+    )
+
+
+def _is_key(value: bytes) -> bool:
+    """Return whether a value mixes small letters, capitals and digits as no variable does."""
+    return _MIXED.match(value) is not None and looks_random(value)
+
+
+def _is_name_with_digits(value: bytes) -> bool:
+    """Return whether a value is a variable or a type that has a digit: `s3_credentials`."""
+    words = _WORDS.findall(value)
+    return re.fullmatch(rb"[A-Za-z_][\w.]*", value) is not None and any(
+        word.lower() in _NOUNS or word.lower() + b"s" in _NOUNS for word in words
+    )
+
+
+def _is_credential(value: bytes) -> bool:
+    """Return whether the value of a header is one: `Bearer …`, or a key alone."""
+    key = value.rpartition(b" ")[2]
+    # base64 has no digit by chance
+    mixed = key.lower() != key and key.upper() != key and len(key) >= 2 * MIN_VALUE_LENGTH
+    return not is_plain(key) and (looks_random(key) or mixed)

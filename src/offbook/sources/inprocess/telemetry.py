@@ -1,0 +1,70 @@
+"""Environment variables and tracing of the SDKs in this process, for the time of a run.
+
+Their tracing is switched off, as for commands: their threads would send it after the run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack, contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from offbook.determinism.patch import apply_patch
+from offbook.exchange.providers import QUIET_ENV
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+_lock = Lock()
+# Each variable that was changed: its value before, and those of the open blocks. Blocks of
+# concurrent runs may end in any order.
+_changes: dict[str, list[str | None]] = {}
+
+
+@contextmanager
+def disable_telemetry() -> Generator[None]:
+    """Switch off tracing and telemetry in this block."""
+    with ExitStack() as stack:
+        # OpenAI Agents reads its variable once, perhaps before this block.
+        if (agents := sys.modules.get("agents.tracing.provider")) is not None:
+            for name in ("create_trace", "create_span"):
+                stack.callback(apply_patch(agents.DefaultTraceProvider, name, _create_disabled))
+        stack.enter_context(set_environment(QUIET_ENV))
+        yield
+
+
+@contextmanager
+def set_environment(variables: Mapping[str, str]) -> Generator[None]:
+    """Set environment variables in this block."""
+    with _lock:
+        for name, value in variables.items():
+            _changes.setdefault(name, [os.environ.get(name)]).append(value)
+            os.environ[name] = value
+    _forget_variables()
+    try:
+        yield
+    finally:
+        with _lock:
+            for name, value in variables.items():
+                values = _changes[name]
+                del values[
+                    len(values) - 1 - values[::-1].index(value)
+                ]  # not the first: it was before
+                if len(values) == 1:
+                    del _changes[name]
+                if values[-1] is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = values[-1]
+        _forget_variables()
+
+
+def _forget_variables() -> None:
+    if (langsmith := sys.modules.get("langsmith.utils")) is not None:
+        langsmith.get_env_var.cache_clear()  # it remembers what it has read
+
+
+def _create_disabled(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    return original(*args, **{**named, "disabled": True})

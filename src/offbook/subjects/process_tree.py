@@ -1,0 +1,173 @@
+"""Runs one command, and ends its whole process tree. `process.py` starts it for each command.
+
+It is a process of its own because it has to outlive the process that started it: when that one
+ends, also by SIGKILL, the tree is killed. On Linux it is the subreaper of the tree: a descendant
+whose parent ends becomes its child. So a daemon is found, whatever it did to its environment, its
+group or its session. Elsewhere only the process group of the command is killed.
+
+    python -I -S process_tree.py PARENT CHANNEL LC_CTYPE COMMAND…
+
+PARENT is the id of the process that started it. CHANNEL is a socket, on which it reports a line
+each: `start PID` or `error ERRNO`, `exit CODE`, and at the end `leaked PID…`, the descendants that
+had left the process group. Each byte that it receives is a signal for the group. The end of the
+socket kills the tree.
+"""
+
+# ruff: noqa: PTH123, PTH208, SIM105 - each command waits for the imports of this file
+from __future__ import annotations
+
+import os
+import select
+import sys
+from time import monotonic
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+else:
+    import _signal as signal  # `signal` itself takes 8 ms, for its enums
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SIGKILL = 9
+NO_CHILD = -1
+PARENT_CHECK = 0.1  # seconds between two looks at the parent
+KILL_PAUSE = 0.01
+KILL_TIME = 5.0  # a process in uninterruptible sleep may take seconds
+
+
+def main(parent: int, channel: int, lc_ctype: str, command: list[str]) -> None:
+    """Run the command, and return when nothing of its tree is left."""
+    os.set_inheritable(channel, False)
+    if not lc_ctype:  # Python sets it in the C locale, and the command would inherit it
+        os.environ.pop("LC_CTYPE", None)
+    if sys.platform == "linux":
+        from ctypes import CDLL
+
+        prctl = CDLL(None).prctl
+        subreaper = prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    else:
+        prctl, subreaper = None, False
+    leader = start(command, channel, prctl)
+
+    wake, woken = os.pipe()
+    for end in (wake, woken):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # it only wakes us
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+
+    exited = ending = False
+    leaked: set[int] = set()
+    give_up = 0.0
+    while not ending or monotonic() < give_up:
+        ended = reap()
+        if leader in ended:
+            exited = True
+            report(channel, f"exit {ended[leader]}")
+        # Without a subreaper, processes that are not our children may still write output.
+        if NO_CHILD in ended and (subreaper or ending):
+            break
+        if ending:
+            send(os.killpg, leader, SIGKILL)
+            for pid, group in descendants() if subreaper else ():
+                if group != leader:
+                    leaked.add(pid)
+                send(os.kill, pid, SIGKILL)
+            select.select([wake], [], [], KILL_PAUSE)
+            continue
+        ready, _, _ = select.select([channel, wake], [], [], PARENT_CHECK)
+        if wake in ready:
+            os.read(wake, 4096)
+        if channel in ready:
+            numbers = os.read(channel, 64)
+            ending = not numbers
+            for number in numbers if not exited else b"":
+                send(os.killpg, leader, number)
+        ending = ending or os.getppid() != parent
+        give_up = monotonic() + KILL_TIME
+    if not subreaper:
+        send(os.killpg, leader, SIGKILL)
+    report(channel, " ".join(["leaked", *map(str, sorted(leaked))]))
+
+
+def reap() -> dict[int, int]:
+    """Return the children that have ended, each with its exit code; NO_CHILD if none is left."""
+    ended: dict[int, int] = {}
+    while NO_CHILD not in ended:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            pid, status = NO_CHILD, 0
+        if not pid:
+            break
+        ended[pid] = os.waitstatus_to_exitcode(status)
+    return ended
+
+
+def start(command: list[str], channel: int, prctl: Callable[..., int] | None) -> int:
+    """Start the command in its own session and return its id, or report why it did not start."""
+    failure, failed = os.pipe()  # closed by a successful exec
+    leader = os.fork()
+    if not leader:
+        try:
+            os.setsid()
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
+                signal.signal(number, signal.SIG_DFL)
+            if prctl is not None:  # should somebody kill us
+                prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+            os.execvp(command[0], command)  # noqa: S606 - the user's command
+        except OSError as error:
+            os.write(failed, str(error.errno).encode())
+        finally:
+            os._exit(127)
+    os.close(failed)
+    error = os.read(failure, 16).decode()
+    report(channel, f"error {error}" if error else f"start {leader}")
+    if error:
+        sys.exit()
+    # The pipes of the command end when the command and its children have closed them.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    # We end with our parent. A signal for everyone must not end us before.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    return leader
+
+
+def descendants() -> list[tuple[int, int]]:
+    """Return the descendants of this process, each with its process group."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # the name of the program, in brackets, may contain anything
+                    parent, group = map(int, file.read().rpartition(b") ")[2].split()[1:3])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append((int(name), group))
+    found = list(children.get(os.getpid(), ()))
+    for pid, _ in found:
+        found += children.get(pid, ())
+    return found
+
+
+def send(kill: Callable[[int, int], None], target: int, number: int) -> None:
+    """Send a signal to a process or a group that may be gone."""
+    try:
+        kill(target, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def report(channel: int, line: str) -> None:
+    """Write a line to the process that started us, if it still exists."""
+    try:
+        os.write(channel, f"{line}\n".encode())
+    except OSError:  # nobody is left to read it
+        pass
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

@@ -1,0 +1,120 @@
+"""Whichever is ended, offbook or pytest: the agent and its daemons end, and the trace says why."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from offbook.trace.events import RUN_END, RUN_START
+from offbook.trace.reader import read_trace
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc"),
+]
+
+POINTS = 3  # for each of the runners and signals
+SECONDS = 2.0
+
+# It starts a daemon without environment, session and parent of its own, again and again.
+AGENT = """
+import os, sys, time
+while True:
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve("/bin/sleep", [sys.argv[1], "300"], {})
+        os._exit(0)
+    os.wait()
+    time.sleep(0.05)
+"""
+TEST = """
+import sys
+from offbook import Command, say, when
+
+def test_agent(offbook):
+    agent = Command([sys.executable, {agent!r}, {tag!r}])
+    offbook.drive(agent, trace={trace!r}).run(when("Hello", [say("Hi.")]))
+"""
+
+
+def command_of(runner: str, folder: Path) -> list[str]:
+    """Return a command that runs the agent; each of its processes has the folder in its name."""
+    agent, trace = folder / "agent.py", folder / "trace.jsonl"
+    agent.write_text(AGENT)
+    if runner == "pytest":
+        test = folder / "test_agent.py"
+        test.write_text(TEST.format(agent=str(agent), tag=str(folder), trace=str(trace)))
+        return [sys.executable, "-m", "pytest", "-p", "pytest_offbook.plugin", str(test)]
+    playbook = folder / "playbook.yaml"
+    playbook.write_text("- when: Hello\n  do:\n    - say: Hi.\n")
+    options = ["--playbook", str(playbook), "--trace", str(trace)]
+    words = [sys.executable, str(agent), str(folder)]
+    return [sys.executable, "-m", "offbook", "run", *options, "--", *words]
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the command lines with this folder in them."""
+    lines: list[str] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            lines.append(line.replace("\0", " "))
+    return lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("runner", ["offbook", "pytest"])
+@pytest.mark.parametrize("point", range(POINTS))
+def test_no_process_is_left_two_seconds_after_a_signal_and_the_trace_has_the_reason(
+    runner: str, number: signal.Signals, point: int, tmp_path: Path
+):
+    tmp_path = tmp_path.resolve()
+    runs = subprocess.Popen(
+        command_of(runner, tmp_path),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        # Other plugins take seconds to end.
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )
+    trace = tmp_path / "trace.jsonl"
+    # One point is anywhere in the start of Python; the others while the agent starts its daemons.
+    while point and not (trace.exists() and RUN_START in trace.read_text()):
+        assert runs.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        runs.wait(random.uniform(0.01, 0.8))  # noqa: S311 - no secret
+    runs.send_signal(number)
+    sent = time.monotonic()
+    printed, _ = runs.communicate(timeout=30)
+    while (left := processes_of(tmp_path)) and time.monotonic() - sent < SECONDS:
+        pass
+    assert left == [], printed.decode()
+    assert time.monotonic() - sent < SECONDS + 1, printed.decode()
+
+    # Before we have started, the signal ends Python; a shell shows that as 128 plus its number.
+    codes = {-number, 128 + number, *([2] if (runner, number) == ("pytest", signal.SIGINT) else [])}
+    assert runs.returncode in codes, printed.decode()
+    if not (trace.exists() and RUN_START in trace.read_text()):
+        return  # the run had not begun
+    events, faults = read_trace(trace)
+    assert all(fault.torn for fault in faults)
+    if number == signal.SIGKILL:
+        shown = subprocess.run(
+            [sys.executable, "-m", "offbook", "show", trace], capture_output=True, check=True
+        )
+        assert b"before the end of the run: it was killed" in shown.stdout
+        return
+    assert events[-1].event == RUN_END
+    reason = (
+        "interrupted: Ctrl-C" if number == signal.SIGINT and runner == "pytest" else number.name
+    )
+    assert reason in events[-1].data["error"]
