@@ -130,12 +130,13 @@ def _run_pytest(tests: list[Path], name_filter: str) -> tuple[int, list[str]]:
 def _run_step_files(paths: Iterable[Path]) -> int:
     from offbook.patterns.steps import run_steps_file
 
-    failed = 0
+    failed = False
     for path in paths:
         result = run_steps_file(path)
-        for _step in result.results:
-            pass
-        failed |= not result.passed
+        for step in result.results:
+            detail = f": {step.message}" if step.message else ""
+            sys.stdout.write(f"{path}: {step.name} {step.status.upper()}{detail}\n")
+        failed = failed or not result.passed
     return int(failed)
 
 
