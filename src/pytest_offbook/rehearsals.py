@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from functools import wraps
 from inspect import iscoroutinefunction
 from pathlib import Path
+from sysconfig import get_path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,8 +22,13 @@ PLUGIN_NAME = "offbook-rehearsals"
 TRACES_FOLDER = Path(".offbook") / "traces"
 OFFBOOK_KEY = pytest.StashKey[Offbook]()
 ERRORS_MODULE = "offbook.errors"
-# Frames of these folders are removed from the tracebacks of Offbook's errors.
-INTERNAL_FOLDERS = (str(Path(fixtures.__file__).parents[1]), str(Path(asyncio.__file__).parent))
+OFFBOOK_FOLDER = str(Path(fixtures.__file__).parents[1])
+# Frames of these folders are removed from the tracebacks of runs.
+INTERNAL_FOLDERS = (
+    OFFBOOK_FOLDER,
+    *(get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    "<frozen",
+)
 
 
 def open_offbook(request: pytest.FixtureRequest) -> Offbook:
@@ -172,14 +177,28 @@ def _title(error: BaseException) -> str:
 
 
 def _hide_internal_frames(error: BaseException) -> None:
-    """End the traceback of an Offbook error in the code that called Offbook."""
-    if type(error).__module__ != ERRORS_MODULE:
-        return
-    last_outside: TracebackType | None = None
-    frame = error.__traceback__
-    while frame is not None:
-        if not frame.tb_frame.f_code.co_filename.startswith(INTERNAL_FOLDERS):
-            last_outside = frame
-        frame = frame.tb_next
-    if last_outside is not None:
-        last_outside.tb_next = None
+    """Remove the frames of Offbook and of installed packages from an error of a run.
+
+    What is left are the lines of the test, of the agent's own code, and the last one.
+    """
+    frames: list[TracebackType] = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    files = [frame.tb_frame.f_code.co_filename for frame in frames]
+    own = type(error).__module__ == ERRORS_MODULE
+    # An error that did not pass through a run is not ours to shorten.
+    if own or any(file.startswith(OFFBOOK_FOLDER) for file in files):
+        outside = zip(frames, files, strict=True)
+        kept = [frame for frame, file in outside if not file.startswith(INTERNAL_FOLDERS)]
+        # The last frame is the place where a library raised; one of Offbook itself says nothing.
+        if frames[-1:] != kept[-1:] and not files[-1].startswith(OFFBOOK_FOLDER):
+            kept.append(frames[-1])
+        if kept:
+            for frame, following in zip(kept, [*kept[1:], None], strict=True):
+                frame.tb_next = following
+            error.__traceback__ = kept[0]
+    cause = error.__cause__ or error.__context__  # shown with it
+    if cause is not None:
+        _hide_internal_frames(cause)

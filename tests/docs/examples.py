@@ -9,7 +9,8 @@
   folder, for the blocks that follow.
 - ``<!-- not run: reason -->`` before a block skips it.
 - ``<!-- needs: client -->`` before a script runs it only if that client is available: an installed
-  command, or a home of tests/matrix. Otherwise the script is reported as skipped.
+  command, or a home of tests/matrix. Otherwise the script is reported as skipped. The name may also
+  be that of a Python package.
 """
 
 import os
@@ -18,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from offbook.subjects.clis.claude_code import ClaudeCode
@@ -65,8 +67,14 @@ class Block:
             return sys.executable
         if self.needs in COMMANDS:
             return sys.executable if COMMANDS[self.needs].find() else None
+        if self.needs not in HOMES:
+            return sys.executable if find_spec(self.needs) else None
         home = HOMES[self.needs]
         return home.python if home.ready else None
+
+    @property
+    def needs_client(self) -> bool:
+        return self.needs in COMMANDS or self.needs in HOMES
 
     @property
     def skip_reason(self) -> str | None:

@@ -26,7 +26,7 @@ def cases() -> Iterator[ParameterSet]:
         blocks = [*parse_blocks(page.read_text() if page.exists() else "")]
         all_skipped = bool(blocks) and all(block.skip_reason for block in blocks)
         if not all_skipped:
-            marks = [pytest.mark.clients] if any(block.needs for block in blocks) else []
+            marks = [pytest.mark.clients] if any(block.needs_client for block in blocks) else []
             yield pytest.param(page, id=name, marks=marks)
         for block in blocks:
             if block.skip_reason is not None:

@@ -44,7 +44,7 @@ def captured(folder: Path) -> Request:
     capture: dict[str, Any] = json.loads((folder / "01.json").read_text())
     body = json.dumps(capture["body"]).encode()
     http_request = HttpRequest(capture["method"], capture["path"], capture["headers"], body)
-    dialect = dialect_detector(())(http_request)
+    dialect = dialect_detector(frozenset())(http_request)
     assert dialect is not None
     return dialect.decode(http_request, ConversationStore())
 

@@ -121,6 +121,26 @@ def test_it(data):
     assert not (pytester.path / "left-behind.txt").exists()
 
 
+def test_violation_in_the_set_up_of_a_test_case_fails_it(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        test_it="""
+        import unittest
+        import pytest
+
+        @pytest.mark.unit
+        class TestIt(unittest.TestCase):
+            def setUp(self):
+                open("left-behind.txt", "w")
+
+            def test_it(self):
+                pass
+        """
+    )
+    result = pytester.runpytest_inprocess(*ON)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*in setUp: a test that only replays wrote the file*"])
+
+
 def test_fixture_of_a_wider_scope_has_no_limits_and_is_named(pytester: pytest.Pytester):
     pytester.makepyfile(
         test_it="""
@@ -207,7 +227,10 @@ def test_failing_hypothesis_test_shows_its_example(pytester: pytest.Pytester):
     assert "only replays" not in result.stdout.str()
 
 
-def test_thread_that_breaks_the_limits_after_its_test_fails_the_run(pytester: pytest.Pytester):
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_thread_that_breaks_the_limits_after_its_test_fails_the_run(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+):
     pytester.makepyfile(
         test_it="""
         import threading
@@ -231,7 +254,8 @@ def test_thread_that_breaks_the_limits_after_its_test_fails_the_run(pytester: py
             THREAD.join()
         """
     )
-    result = pytester.runpytest_inprocess(*ON)
+    run = pytester.runpytest_subprocess if workers else pytester.runpytest_inprocess
+    result = run(*ON, *workers)
     result.assert_outcomes(passed=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(

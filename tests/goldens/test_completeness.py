@@ -107,17 +107,26 @@ def test_run_of_a_part_of_the_tests_says_that_completeness_is_not_checked(
     )
 
 
-def test_failed_replay_that_the_test_swallows_fails_it(project: Path, pytester: pytest.Pytester):
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("till/open-drawer", "*events?0?.event.coins: expected 4, got 3*"),
+        ("till/open-draw", "*no golden fixture 'till/open-draw'*"),
+    ],
+)
+def test_failed_replay_that_the_test_swallows_fails_it(
+    project: Path, pytester: pytest.Pytester, name: str, message: str
+):
     golden = project / "fixtures" / "golden" / "till" / "open-drawer.jsonl"
     golden.write_text(golden.read_text().replace('"coins":3', '"coins":4'))
     (project / "tests" / "replay" / "test_till.py").write_text(
         "def test_the_drawer_opens(goldens):\n"
-        "    try: goldens.replay('till/open-drawer')\n"
+        f"    try: goldens.replay('{name}')\n"
         "    except BaseException: pass\n"
     )
     result = run(pytester)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*events?0?.event.coins: expected 4, got 3*"])
+    result.stdout.fnmatch_lines([message])
 
 
 def change(path: Path, before: str, after: str) -> None:
@@ -163,7 +172,7 @@ def test_requirement_without_fixture_is_not_checked(project: Path, pytester: pyt
     assert text in result.stdout.str()
 
 
-def test_project_without_categories_is_told_that_limits_are_not_checked(
+def test_limits_without_the_setting_are_named_as_not_checked(
     project: Path, pytester: pytest.Pytester
 ):
     text = "not checked: the limits of replay tests, because offbook_categories is not set"

@@ -273,6 +273,15 @@ def test_check_replays_and_finds_edits(project: Path, golden: RunGolden):
     assert "edited after it was recorded" in output
 
 
+def test_check_reports_a_golden_in_a_nested_folder(project: Path, golden: RunGolden):
+    nested = project / "fixtures" / "golden" / "till" / "more"
+    nested.mkdir()
+    (project / GOLDEN).rename(nested / "open-drawer.jsonl")
+    code, output = golden("check")
+    assert code == 1
+    assert "more/open-drawer.jsonl:1: no test can replay this golden" in output
+
+
 def test_check_without_goldens_exits_2(tmp_path: Path, golden: RunGolden):
     code, output = golden("--root", str(tmp_path), "check")
     assert code == 2

@@ -296,6 +296,63 @@ def test_it(offbook):
     run_tests(code, "--full-trace").stdout.fnmatch_lines(["*rehearsal.py*"])
 
 
+def test_a_failing_tool_of_a_framework_shows_the_line_of_the_user_and_no_internals(
+    run_tests: RunTests, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    result = run_tests(
+        """
+import pydantic_ai
+
+def test_it(offbook):
+    agent = pydantic_ai.Agent("openai-chat:m")
+
+    @agent.tool_plain
+    def divide(number: int) -> float:
+        return 1 / number
+
+    offbook.drive(agent).run(when("Go", [call("divide", {"number": 0}), say("Done.")]))
+"""
+    )
+    result.stdout.fnmatch_lines([">*1 / number", "E*ZeroDivisionError: division by zero"])
+    result.stdout.no_fnmatch_line("*site-packages*")
+    result.stdout.no_fnmatch_line("*offbook/runs*")
+    assert len(str(result.stdout).partition("offbook trace")[0].splitlines()) < 45
+    reasons = [line for line in result.outlines if "ZeroDivisionError: division by zero" in line]
+    assert len(reasons) == 3  # the error, the end of the trace, and pytest's summary
+
+
+def test_a_warning_of_a_green_test_is_in_the_summary_of_pytest(run_tests: RunTests):
+    code = """
+def test_it(offbook):
+    offbook.session(mock_tools={"bash": "ok"}, auto_assert=False).run(when("Hi", [say("Hi.")]))
+"""
+    result = run_tests(code, "-Wdefault")
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*OffbookWarning: never used: mock_tools bash"])
+
+
+def test_a_session_that_is_never_run_fails_its_test(run_tests: RunTests):
+    result = run_tests(
+        """
+def test_plain(offbook):
+    offbook.session()
+
+async def test_async(offbook):
+    offbook.session()
+
+def test_that_failed_before(offbook):
+    offbook.session()
+    assert 1 == 2
+""",
+        mode="auto",
+    )
+    result.assert_outcomes(failed=3)
+    # The two tests that passed so far; the third shows its own error.
+    title = "UsageError: nothing was tested: session was opened and never run"
+    assert result.outlines.count(title) == 2
+
+
 def test_an_error_in_a_callback_keeps_its_traceback(run_tests: RunTests):
     outcome = run_tests("""
 def check(result):

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from offbook.errors import ScriptExhausted, ScriptUnfinished, UsageError
+from offbook.errors import RunError, ScriptExhausted, ScriptUnfinished, UsageError
 from offbook.exchange.messages import ToolResult
 from offbook.runs.api import drive
 from offbook.sources.mocks.mocks import Mocks
@@ -166,8 +166,38 @@ def ask_with_an_orphan(_prompt: str) -> str | None:
 def test_a_rule_can_be_disabled_for_one_rehearsal():
     with drive(ask_with_an_orphan, lenient=["orphan_result"]) as rehearsal:
         assert rehearsal.run(when("Go", [say("Let through.")])).output == "Let through."
-    with drive(ask_with_an_orphan) as rehearsal, pytest.raises(ScriptUnfinished):
+
+
+def test_the_refusal_of_the_provider_is_the_headline():
+    with drive(ask_with_an_orphan) as rehearsal, pytest.raises(RunError) as caught:
         rehearsal.run(when("Go", [say("Never sent.")]))
+    headline = str(caught.value).splitlines()[0]
+    assert headline.startswith("the provider refused the request: ")
+    assert "(400 invalid_request)" in headline
+    assert "lenient=['orphan_result']" in caught.value.hint
+
+
+def test_a_refusal_that_the_agent_swallows_fails_the_run():
+    def careless(prompt: str) -> None:
+        with suppress(openai.BadRequestError):
+            ask_with_an_orphan(prompt)
+
+    with drive(careless) as rehearsal, pytest.raises(RunError, match="the provider refused"):
+        rehearsal.run(when("Go", [say("Never sent.")]))
+
+
+def test_an_agent_may_continue_with_a_valid_request_after_a_refusal():
+    def tries_again(prompt: str) -> str | None:
+        with suppress(openai.BadRequestError):
+            ask_with_an_orphan(prompt)
+        with openai.OpenAI(api_key="x") as client:
+            made = client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": prompt}]
+            )
+        return made.choices[0].message.content
+
+    with drive(tries_again) as rehearsal:
+        assert rehearsal.run(when("Go", [say("Done.")])).output == "Done."
 
 
 def test_an_unknown_rule_suggests_the_nearest():

@@ -150,6 +150,30 @@ def test_a_failed_command_has_the_verdict_and_the_reason_that_drive_gives(
     assert verdicts[0] == verdicts[1]
 
 
+CODEX = ["codex", "exec", "hi"]
+COMMANDS = {
+    "alone": CODEX,
+    "in a shell": ["sh", "-c", "true && codex exec hi"],
+    "below another command": ["env", *CODEX],
+    "as a path": ["./bin/codex", "exec", "hi"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_codex_finds_the_model_wherever_it_stands_in_the_command(
+    shop: Path, offbook_run: Run, monkeypatch: pytest.MonkeyPatch, command: list[str]
+):
+    program = shop.parent / "bin" / "codex"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.chdir(shop.parent)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    _, printed = offbook_run(*command)
+    [line] = [line for line in printed.splitlines() if line.endswith("exec hi")]
+    assert line.count('openai_base_url="http://127.0.0.1:') == 1
+
+
 def test_a_command_that_is_not_found_is_a_usage_error(offbook_run: Run):
     code, printed = offbook_run("no-such-command")
     assert code == 2
@@ -379,7 +403,9 @@ def test_a_served_playbook_answers_openai_clients_until_interrupted(
             with openai.OpenAI(base_url=url, api_key="x") as client:
                 try:
                     response = client.chat.completions.create(
-                        model="m", messages=[{"role": "user", "content": prompt}]
+                        model="m",
+                        messages=[{"role": "user", "content": prompt}],
+                        tools=[{"type": "function", "function": {"name": "find_order"}}],
                     )
                 except openai.BadRequestError:
                     assert code == 1

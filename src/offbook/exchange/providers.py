@@ -7,13 +7,12 @@ variables that make the clients of every provider send their requests to one ser
 from __future__ import annotations
 
 from functools import cache
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from offbook.exchange.dialects.validation import ALL_RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from offbook.exchange.dialects.dialect import Dialect, HttpRequest
 
@@ -120,7 +119,9 @@ def client_env(url: str) -> dict[str, str]:
     }
 
 
-def add_client_arguments(command: Sequence[str], url: str) -> list[str]:
-    """Return the command with the arguments that point it at this base URL, if it needs any."""
-    arguments = CLI_ARGUMENTS.get(PurePath(command[0]).stem, ()) if command else ()
-    return [*command[:1], *(argument.format(url=url) for argument in arguments), *command[1:]]
+def client_arguments(url: str) -> dict[str, list[str]]:
+    """Return the arguments that point a command at this base URL, by its name."""
+    return {
+        name: [argument.format(url=url) for argument in arguments]
+        for name, arguments in CLI_ARGUMENTS.items()
+    }

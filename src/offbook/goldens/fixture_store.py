@@ -262,11 +262,15 @@ class FixtureStore:
             if not path.with_name(f"{path.name.removesuffix(SIDECAR)}.jsonl").is_file()
         ]
 
-    def misplaced(self) -> list[Path]:
-        """Return the golden files that are not in the folder of a component, so never replayed."""
+    def misplaced(self) -> list[Problem]:
+        """Return the golden files that are not directly in the folder of a component."""
         folder = self.root / "golden"
-        files = sorted(folder.rglob("*.jsonl"))
-        return [path for path in files if path.parent.parent != folder]
+        hint = "move it to fixtures/golden/COMPONENT/NAME.jsonl"
+        return [
+            Problem(path, 1, "no test can replay this golden", hint)
+            for path in sorted(folder.rglob("*.jsonl"))
+            if path.parent.parent != folder
+        ]
 
     def digest(self) -> str:
         """Return a hash of all golden files, to detect a test run that changes one."""

@@ -288,11 +288,13 @@ def check_command(project: Project, names: tuple[str, ...], *, foreign: bool) ->
     """Replay goldens, all or the named ones, and check their origin."""
     store = project.fixtures
     paths = [store.find("golden", name) for name in names] or store.paths()
-    if not paths:
+    misplaced = [] if names else store.misplaced()
+    if not paths and not misplaced:
         raise UsageError("no goldens to check", where=str(store.root))
     scenarios = [scenario for path in paths for scenario in read_scenarios(path)]
     replays = asyncio.run(replay_all(scenarios, project.registry.find))
     problems = [replay.render() for replay in replays if not replay.ok]
+    problems += map(str, misplaced)
     if not foreign:
         problems += [str(problem) for path in paths for problem in find_problems(store, path)]
     for problem in problems:

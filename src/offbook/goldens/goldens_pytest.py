@@ -34,6 +34,7 @@ TIME_BUDGETS = {"unit": 0.1, "replay": 1.0}  # seconds
 # user properties of a test report: they also reach the controller of pytest-xdist
 GOLDEN_PROPERTY = "offbook-golden"
 UNCHECKED_PROPERTY = "offbook-not-checked"
+LATE_PROBLEMS = "offbook-late-problems"
 # options that leave tests out, so that missing results prove nothing
 SELECTIONS = {
     "keyword": "-k",
@@ -219,8 +220,17 @@ class Categories:
         for limits in self._outlived:
             for error in limits.new_violations():
                 self._problems.append(f"{limits.test}: after its end, in a thread of it: {error}")
+        output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+        if output is not None:  # in a worker of pytest-xdist
+            output[LATE_PROBLEMS] = self._problems
         if self._problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Collect the late violations of a worker of pytest-xdist."""
+        # a worker that crashed has no output
+        self._problems += getattr(node, "workeroutput", {}).get(LATE_PROBLEMS, [])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print late violations, and what was not checked."""

@@ -67,10 +67,17 @@ class Goldens:
         self._on_replay = on_replay
         self._untimed = untimed
         # kept, because a test may catch them
-        self.failures: list[CheckFailed] = []
+        self.failures: list[Exception] = []
 
     def replay(self, name: str) -> list[GoldenReplay]:
         """Replay all scenarios of the golden `component/name`; raise CheckFailed if one differs."""
+        try:
+            return self._replay(name)
+        except Exception as error:
+            self.failures.append(error)
+            raise
+
+    def _replay(self, name: str) -> list[GoldenReplay]:
         scenarios = read_scenarios(self._project.fixtures.find("golden", name))
         # the first import of a live script is not the time of the test
         with self._untimed(), suppress(UsageError):
@@ -90,9 +97,7 @@ class Goldens:
         self._on_replay(name)
         differing = [replay.render() for replay in replays if not replay.ok]
         if differing:
-            hint = f"offbook golden show {name}"
-            self.failures.append(CheckFailed("\n".join(differing), hint=hint))
-            raise self.failures[-1]
+            raise CheckFailed("\n".join(differing), hint=f"offbook golden show {name}")
         return replays
 
 

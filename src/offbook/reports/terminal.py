@@ -374,10 +374,11 @@ class TraceTree:
     def _on_verdict(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         mark, style = VERDICT_MARKS.get(data.get("status", ""), ("?", "warning"))
         message = _escape(str(data.get("message", "")))
-        if data.get("status") == "fail" and self._run is not None:
-            # The end of the run has the whole message.
-            message = message.partition("\n")[0]
         check = _escape(str(data.get("check", "")))
+        if data.get("status") in {"fail", "error"} and self._run is not None:
+            # The end of the run repeats the message of these two, whole.
+            ends_run = check in {"playbook consumed", "run finished"}
+            message = "" if ends_run else message.partition("\n")[0]
         yield from self._close_turn()
         text = f" {check}: {message}" if message else f" {check}"
         yield from self._add(Node(StyledText(mark, style), StyledText(text)))

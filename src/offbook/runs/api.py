@@ -118,11 +118,16 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         if not isinstance(subject, type):
             wrapped = wrap_agent(subject, mock_tools, options, DRIVE_OPTIONS)
         if wrapped is None:
+            from offbook.subjects.frameworks.callable import suggest_function
+
             kind = repr(subject) if isinstance(subject, type) else f"a {type(subject).__name__}"
-            raise UsageError(
-                f"cannot drive {kind}",
-                hint="pass an agent of a framework, a function of the prompt, or a Subject",
+            line = "" if isinstance(subject, type) else suggest_function(subject)
+            hint = (
+                f"write {line}"
+                if line
+                else ("pass an agent of a framework, a function of the prompt, or a Subject")
             )
+            raise UsageError(f"cannot drive {kind}", hint=hint)
         # A framework that accepts any option would fail on a misspelled one during the run.
         for option in options if wrapped.adapter.option_names() is None else ():
             if close := get_close_matches(option, DRIVE_OPTIONS, n=1, cutoff=0.8):

@@ -9,21 +9,25 @@ serve      a server for commands that are started elsewhere, or for one that we 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import time
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from offbook.errors import DeadlineExceeded, Interrupted, RunError, UsageError
-from offbook.exchange.providers import add_client_arguments
+from offbook.exchange.providers import client_arguments
+from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.run_endings import emit_failure
 from offbook.sources.server.server import Server
 from offbook.subjects.process import describe_exit, run_foreground
 from offbook.trace.events import RUN_END, RUN_START, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from offbook.exchange.model import ModelSource
     from offbook.sources.cassette.recording import Recording, RecordingSummary
@@ -69,13 +73,39 @@ def run_with_source(
     started = time.perf_counter()
     with Server() as server:
         endpoint = server.mount(source, run="", hub=hub)
-        # Variables for all known clients; some clients need arguments as well.
-        env = {**(os.environ if environment is None else environment), **endpoint.variables}
-        words = add_client_arguments(command, endpoint.url)
-        ended = run_foreground(words, env, deadline, keep=max_output, echo=echo, cwd=cwd)
+        with _connect_clients(command, endpoint, environment) as (words, env):
+            ended = run_foreground(words, env, deadline, keep=max_output, echo=echo, cwd=cwd)
         failures = () if endpoint.failure is None else (endpoint.failure,)
     duration = round((time.perf_counter() - started) * 1000)
     return CommandResult(ended.code, ended.stdout, duration, failures, ended.interrupted_by)
+
+
+@contextmanager
+def _connect_clients(
+    command: Sequence[str], endpoint: Endpoint, environment: Mapping[str, str] | None = None
+) -> Generator[tuple[list[str], dict[str, str]]]:
+    """Yield the command and the environment in which all known clients use this endpoint.
+
+    A client that needs arguments for this gets them wherever it occurs in the command, such as in
+    `sh -c '…'`: a script of its name is the first on the PATH.
+    """
+    env = {**(os.environ if environment is None else environment), **endpoint.variables}
+    needed = client_arguments(endpoint.url)
+    folder = make_temp_folder()
+    try:
+        for name, arguments in needed.items():
+            if program := shutil.which(name, path=env.get("PATH")):
+                words = shlex.join([str(Path(program).absolute()), *arguments])
+                script = folder / name
+                script.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+                script.chmod(0o755)
+                env["PATH"] = f"{folder}{os.pathsep}{env['PATH']}"
+        program, *words = command
+        # A path is not searched for on the PATH.
+        arguments = needed.get(Path(program).stem, []) if os.sep in program else []
+        yield [program, *arguments, *words], env
+    finally:
+        remove_temp_folder(folder)
 
 
 def record_command(
@@ -180,10 +210,9 @@ class Service:
         code before an unused rest of the script.
         """
         self._hub.emit(RUN_START, {"subject": command[0], "command": list(command)})
-        words = add_client_arguments(command, self.endpoint.url)
-        env = {**os.environ, **self.endpoint.variables}
         try:
-            ended = run_foreground(words, env, deadline)
+            with _connect_clients(command, self.endpoint) as (words, env):
+                ended = run_foreground(words, env, deadline)
             if ended.interrupted_by:
                 raise Interrupted(ended.interrupted_by)  # noqa: TRY301 - handled as a raised one
         except BaseException as error:
@@ -212,7 +241,8 @@ class Service:
 
     def failures(self, *, strict: bool) -> list[BaseException]:
         """Return the errors of all runs; with `strict`, an unused rest of a script is one."""
-        failures = [endpoint.failure for endpoint, _ in self._runs.values() if endpoint.failure]
+        errors = (endpoint.failure or endpoint.refusal for endpoint, _ in self._runs.values())
+        failures = [error for error in errors if error is not None]
         # After another error, an unused rest is its consequence.
         if strict and not failures:
             for _, source in self._runs.values():

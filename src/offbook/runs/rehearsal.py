@@ -431,9 +431,10 @@ class Rehearsal:
         except Exception as error:
             failure = self._failure
             if failure is None and (refused := self._wiring.refused):
-                # The connection whose refusal ended the agent; it may have survived others.
+                # The connection whose refusal ended the agent; it may have survived others. The
+                # refusal names the place, and the frames of the libraries would only hide it.
                 if (fatal := _find_in_chain(error, refused)) is not None:
-                    raise fatal  # noqa: B904 - it is in the chain of the agent's error
+                    raise fatal.with_traceback(None) from None
                 error.add_note(f"before, a connection was refused: {refused[-1]}")
             if failure is None or failure is error:
                 raise

@@ -124,8 +124,10 @@ class Wiring:
 
     @property
     def failure(self) -> BaseException | None:
-        """The first error at the endpoint."""
-        return None if self._endpoint is None else self._endpoint.failure
+        """The first error at the endpoint, or the refusal of the agent's last request."""
+        if self._endpoint is None:
+            return None
+        return self._endpoint.failure or self._endpoint.refusal
 
     @contextmanager
     def guard(self) -> Generator[None]:

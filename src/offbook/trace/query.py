@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 class ToolCallRecord(msgspec.Struct, frozen=True):
-    """A tool call, blocked or not."""
+    """A tool call, blocked or not.
+
+    `input` is what the model sent, `rewritten_input` what a hook made of it: None if none did.
+    """
 
     tool_name: str
     input: dict[str, Any]
@@ -36,6 +39,7 @@ class ToolCallRecord(msgspec.Struct, frozen=True):
     block_reason: str | None = None
     step: int = 0
     tool_call_id: str = ""
+    rewritten_input: dict[str, Any] | None = None
 
 
 class ToolResultRecord(msgspec.Struct, frozen=True):
@@ -103,12 +107,17 @@ class Events:
     @property
     def tool_calls(self) -> list[ToolCallRecord]:
         """All tool calls, blocked or not."""
-        events = self.named(TOOL_CALL, TOOL_BLOCKED)
+        events = self.named(TOOL_CALL, TOOL_BLOCKED, HOOK_TOOL_CALL)
         # a blocked call has two events: the call, and later the block with its reason
         reasons = {
             event.data["call_id"]: event.data["reason"]
             for event in events
             if event.event == TOOL_BLOCKED
+        }
+        rewritten = {
+            event.data["call_id"]: event.data["input"]
+            for event in events
+            if event.event == HOOK_TOOL_CALL
         }
         return [
             ToolCallRecord(
@@ -118,6 +127,7 @@ class Events:
                 reasons.get(event.data["call_id"]),
                 event.data["step"],
                 event.data["call_id"],
+                rewritten.get(event.data["call_id"]),
             )
             for event in events
             if event.event == TOOL_CALL

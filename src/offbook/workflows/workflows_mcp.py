@@ -154,7 +154,7 @@ class McpTool:
         description = {
             "name": self.name,
             "description": signatures.getdoc(self._function) or "",
-            "inputSchema": _json_schema(self._schema_struct),
+            "inputSchema": _input_schema(self._schema_struct),
             "annotations": {
                 "readOnlyHint": self.name in READ_ONLY,
                 "destructiveHint": self.name in DESTRUCTIVE,
@@ -208,17 +208,23 @@ def _json_schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
     (root,), definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
     schema: dict[str, Any] = dict(definitions.pop(root["$ref"].rpartition("/")[2]))
     schema.pop("title", None)
-    for name, property_ in schema["properties"].items():
-        # Optional means that it can be left out. Forms would turn "a list or null" into a text.
-        if [*property_.get("anyOf", ())][1:] == [{"type": "null"}]:
-            property_.update(property_.pop("anyOf")[0])
-        if property_.get("default", ...) is None:
-            del property_["default"]
-        if name in PARAMETERS:
-            property_["description"] = PARAMETERS[name]
-        if name in EXAMPLES:
-            property_["examples"] = [EXAMPLES[name]]
     return schema | ({"$defs": definitions} if definitions else {})
+
+
+def _input_schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the schema of the parameters, with their descriptions and examples."""
+    schema = _json_schema(struct)
+    for name, parameter in schema["properties"].items():
+        # Optional means that it can be left out. Forms would turn "a list or null" into a text.
+        if [*parameter.get("anyOf", ())][1:] == [{"type": "null"}]:
+            parameter.update(parameter.pop("anyOf")[0])
+        if parameter.get("default", ...) is None:
+            del parameter["default"]
+        if name in PARAMETERS:
+            parameter["description"] = PARAMETERS[name]
+        if name in EXAMPLES:
+            parameter["examples"] = [EXAMPLES[name]]
+    return schema
 
 
 def _text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:

@@ -56,7 +56,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def with_settings(text: str, **settings: Any) -> Request:
-    return Request(History([user(text)]), **{"model": "gpt-5", **settings})
+    fields: dict[str, Any] = {"model": "gpt-5", **settings}
+    return Request(History([user(text)]), **fields)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -13,7 +13,7 @@ from offbook.errors import FormatError, ModelError, ReplayMismatch, UsageError
 from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.importers.conversion import read_trace, write_cassette, write_mocks
-from offbook.sources.importers.importer import MAIN_HAT
+from offbook.sources.importers.importer import MAIN_HAT, ImportedExchange, Skipped
 from offbook.trace.reader import Trace
 from tests.sources.cassette.conversations import ask
 
@@ -383,3 +383,118 @@ def test_without_iterations_each_output_is_one_reply(tmp_path: Path):
 
     path = lines(tmp_path / "s.jsonl", write("one", nested=False), write("two", nested=True))
     assert [exchange.reply.text for exchange in read_trace(path)] == ["one", "two"]
+
+
+def item(kind: str, identity: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "item": {"id": identity, "type": "command_execution", **more}}
+
+
+def called(exchanges: list[ImportedExchange]) -> list[list[str]]:
+    """Return the first argument of each call, by reply."""
+    return [
+        [
+            str(next(iter(block.arguments.values())))
+            for block in e.reply.blocks
+            if isinstance(block, ToolCall)
+        ]
+        for e in exchanges
+    ]
+
+
+def response_item(kind: str, call_id: str, **more: Any) -> dict[str, Any]:
+    return {"type": "response_item", "payload": {"type": kind, "call_id": call_id, **more}}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [
+            {"type": "session_meta", "payload": {"id": "s"}},
+            response_item("function_call", "a", name="sh", arguments='{"cmd": "a"}'),
+            response_item("function_call", "b", name="sh", arguments='{"cmd": "b"}'),
+            response_item("function_call_output", "a", output="1"),
+            response_item("function_call_output", "b", output="2"),
+            response_item("function_call", "c", name="sh", arguments='{"cmd": "c"}'),
+        ],
+        [
+            {"type": "thread.started", "thread_id": "t"},
+            item("item.started", "1", command="a"),
+            item("item.started", "2", command="b"),
+            item("item.completed", "1", command="a"),
+            item("item.completed", "2", command="b"),
+            item("item.started", "3", command="c"),
+            item("item.completed", "3", command="c"),
+        ],
+        [
+            {"id": "0", "msg": {"type": "exec_command_begin", "call_id": "a", "command": "a"}},
+            {"id": "0", "msg": {"type": "exec_command_begin", "call_id": "b", "command": "b"}},
+            {"id": "0", "msg": {"type": "exec_command_end", "call_id": "a"}},
+            {"id": "0", "msg": {"type": "exec_command_begin", "call_id": "c", "command": "c"}},
+        ],
+    ],
+    ids=["session file", "exec --json", "old output"],
+)
+def test_parallel_calls_of_codex_are_one_reply(tmp_path: Path, records: list[Any]):
+    assert called(read_trace(lines(tmp_path / "t.jsonl", *records))) == [["a", "b"], ["c"]]
+
+
+def test_the_model_of_codex_is_imported(tmp_path: Path):
+    trace = lines(
+        tmp_path / "t.jsonl",
+        {"type": "session_meta", "payload": {"id": "s"}},
+        {"type": "turn_context", "payload": {"model": "gpt-5.1-codex"}},
+        response_item("message", "", role="assistant", content=[{"text": "Hello"}]),
+    )
+    assert [exchange.reply.model for exchange in read_trace(trace)] == ["gpt-5.1-codex"]
+
+
+IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [
+            {"type": "user", "message": {"role": "user", "content": [IMAGE]}},
+            {"type": "assistant", "message": {"id": "m", "content": "A cat."}},
+        ],
+        [
+            {"type": "session", "id": "s"},
+            {"type": "message_end", "message": {"role": "user", "content": [IMAGE]}},
+            {"type": "message_end", "message": {"role": "assistant", "content": "A cat."}},
+        ],
+        [
+            {"type": "session_meta", "payload": {"id": "s"}},
+            {"type": "event_msg", "payload": {"type": "user_message", "images": ["data:x"]}},
+            response_item("message", "", role="assistant", content=[{"text": "A cat."}]),
+        ],
+    ],
+    ids=["claude-code", "pi", "codex"],
+)
+def test_an_image_of_the_user_is_reported_as_skipped(tmp_path: Path, records: list[Any]):
+    skipped = Skipped()
+    assert len(read_trace(lines(tmp_path / "t.jsonl", *records), skipped=skipped)) == 1
+    assert skipped == {"image of the user": 1}
+
+
+def entry(identity: str, parent: str | None, role: str, text: str) -> dict[str, Any]:
+    message = {"role": role, "content": [{"type": "text", "text": text}], "model": "m"}
+    return {"type": "message", "id": identity, "parentId": parent, "message": message}
+
+
+def test_the_last_branch_of_a_session_file_of_pi_is_imported(tmp_path: Path):
+    trace = lines(
+        tmp_path / "session.jsonl",
+        {"type": "session", "version": 3, "id": "s", "cwd": "/"},
+        {"type": "model_change", "id": "a0", "parentId": None, "modelId": "m"},
+        entry("a1", "a0", "user", "Hi"),
+        entry("a2", "a1", "assistant", "Hello"),
+        entry("b1", "a0", "user", "Good evening"),
+        entry("b2", "b1", "assistant", "Good evening to you"),
+    )
+    skipped = Skipped()
+    exchanges = read_trace(trace, skipped=skipped)
+    assert [(e.prompt, e.reply.text) for e in exchanges] == [
+        ("Good evening", "Good evening to you")
+    ]
+    assert skipped == {"message of another branch": 2}

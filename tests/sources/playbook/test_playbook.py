@@ -172,6 +172,32 @@ async def test_a_scripted_provider_error_does_not_fail_the_run():
     assert (await agent.ask()).text == "c"
 
 
+def test_a_then_whose_result_is_dropped_fails_before_the_run():
+    action = call("a")
+    turn = when("x", [action, say("ok")])
+    action.then(print)
+    with pytest.raises(
+        PlaybookError, match=r"a \.then\(\) of call\('a', …\) is not part"
+    ) as caught:
+        Playbook().load(turn)
+    assert "write action = action.then(…)" in str(caught.value)
+
+
+def test_a_then_that_is_kept_but_not_in_the_script_fails_before_the_run():
+    action = call("a")
+    checked = action.then(print).then(print)
+    with pytest.raises(PlaybookError, match="not part of the script"):
+        Playbook().load(when("x", [action, say("ok")]))
+    Playbook().load(when("x", [checked, say("ok")]))
+
+
+def test_a_call_may_be_used_with_and_without_then():
+    action = call("a")
+    checked = action.then(print).then(print)
+    Playbook().load(when("x", [action, checked, say("ok")]))
+    assert call("a") == action
+
+
 async def test_then_receives_the_result_of_its_own_call():
     received: list[str] = []
 

@@ -10,6 +10,7 @@ import pytest
 from offbook.errors import DeadlineExceeded, RunError, ScriptExhausted, UsageError
 from offbook.runs.api import drive
 from offbook.sources.playbook import call, fail, say, when
+from offbook.subjects.clis.codex import Codex
 from offbook.subjects.clis.command import Command
 from offbook.testing import SubjectConformance
 from tests.clients import is_alive
@@ -181,3 +182,21 @@ def test_a_missing_command_is_named():
 def test_invalid_mcp_servers_are_refused(servers: Mapping[str, Sequence[str]], message: str):
     with pytest.raises(UsageError, match=message):
         Command("true", mcp=servers)
+
+
+CODEX_FAILURE = """
+import json, sys
+print("Reading additional input from stdin...", file=sys.stderr)
+print(json.dumps({"type": "error", "message": "Reconnecting... 1/1"}))
+print(json.dumps({"type": "turn.failed", "error": {"message": "unexpected status 500"}}))
+sys.exit(1)
+"""
+
+
+def test_a_failure_of_codex_is_reported_in_its_own_words(tmp_path: Path):
+    program = tmp_path / "codex"
+    program.write_text(f"#!{sys.executable}\n{CODEX_FAILURE}")
+    program.chmod(0o755)
+    with drive(Codex(program=str(program))) as rehearsal, pytest.raises(RunError) as failure:
+        rehearsal.run(when("Hi", [say("Hello.")]))
+    assert str(failure.value) == "codex: codex failed with exit code 1\nunexpected status 500"

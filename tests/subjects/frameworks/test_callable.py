@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import httpx
 import openai
 import pytest
+import requests
 
-from offbook import Command, call, drive, say, when
+from offbook import Command, call, drive, fail, say, when
 from offbook.errors import IsolationError, OffbookWarning, UsageError
 from offbook.sources.mocks.mocks import Mocks
 from offbook.subjects.frameworks.framework import FrameworkSubject
@@ -95,6 +96,58 @@ def test_tool_calls_of_a_hand_written_loop_are_in_the_trace():
         assert run.results("add")[0].text == "3"
 
 
+class AgentDownError(Exception):
+    """What an agent may raise in place of the provider's error."""
+
+
+def with_a_bug(prompt: str) -> object:
+    try:
+        return ask(prompt)
+    except openai.APIError:
+        return cast("dict[str, str]", {})["bug"]
+
+
+def with_an_error_of_its_own(prompt: str) -> object:
+    try:
+        return ask(prompt)
+    except openai.APIError as error:
+        raise AgentDownError("try later") from error
+
+
+def with_requests(_prompt: str) -> object:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    response = requests.post("https://api.openai.com/v1/chat/completions", json=body, timeout=10)
+    response.raise_for_status()
+    return response.json()
+
+
+def with_httpx(_prompt: str) -> object:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    response = httpx.post("https://api.openai.com/v1/chat/completions", json=body)
+    return response.raise_for_status().json()
+
+
+DOWN = when("Hi", [fail("down", status=401)])
+
+
+@pytest.mark.parametrize("function", [ask, ask_async, with_requests, with_httpx])
+def test_the_own_error_of_a_provider_passes_after_a_scripted_one(function: object):
+    with drive(function) as rehearsal:
+        [event] = rehearsal.run(DOWN).events.named("agent.error")
+    assert "401" in event.data["error"]
+
+
+@pytest.mark.parametrize(
+    "function, error", [(with_a_bug, KeyError), (with_an_error_of_its_own, AgentDownError)]
+)
+def test_another_exception_of_the_agent_fails_after_a_scripted_error(
+    function: object, error: type[Exception]
+):
+    with drive(function) as rehearsal, pytest.raises(error) as caught:
+        rehearsal.run(DOWN)
+    assert f"pytest.raises({error.__name__})" in caught.value.__notes__[0]
+
+
 def test_mocks_as_source():
     with drive(ask, source=Mocks([{"match": "*Hi*", "text": "Hello."}])) as rehearsal:
         assert rehearsal.run("Hi").output == "Hello."
@@ -114,6 +167,20 @@ def test_a_network_connection_fails_the_run_with_its_location():
     with drive(connect) as rehearsal, pytest.raises(IsolationError) as refusal:
         rehearsal.run(SCRIPT)
     assert refusal.value.where.endswith("in connect")
+
+
+def test_a_refused_connection_is_reported_without_the_frames_of_the_libraries():
+    def framework(prompt: str) -> None:
+        try:
+            connect(prompt)
+        except IsolationError as error:
+            raise RuntimeError("the request failed") from error
+
+    with drive(framework) as rehearsal, pytest.raises(IsolationError) as refusal:
+        rehearsal.run(SCRIPT)
+    assert refusal.value.__cause__ is None
+    assert refusal.value.__suppress_context__
+    assert not any(entry.name in {"framework", "connect"} for entry in refusal.traceback)
 
 
 def test_the_refusal_that_ended_the_agent_is_reported_and_not_one_that_it_swallowed():
@@ -181,8 +248,52 @@ def test_other_objects_cannot_be_driven(value: object):
 
 
 def test_tools_of_a_function_cannot_be_mocked():
-    with pytest.raises(UsageError, match="no tool 'add'"):
+    with pytest.raises(UsageError, match="cannot replace the tool 'add' inside ask") as caught:
         drive(ask, mock_tools={"add": 3})
+    assert "monkeypatch.setattr(your_module, 'add', …)" in caught.value.hint
+
+
+class AssistantAgent:
+    """An agent of a framework that Offbook does not know."""
+
+    async def run(self, *, task: str, token: object = None) -> str | None:  # noqa: ARG002 - as there
+        return await ask_async(task)
+
+
+class Workflow:
+    """An agent whose plain `run` starts a task, so it needs a running event loop."""
+
+    def run(self, user_msg: str) -> asyncio.Task[str | None]:
+        return asyncio.get_running_loop().create_task(ask_async(user_msg))
+
+
+@pytest.mark.parametrize(
+    "agent, line",
+    [
+        (AssistantAgent(), "drive(lambda p: agent.run(task=p))"),
+        (Workflow(), "drive(lambda p: agent.run(p))"),
+    ],
+)
+def test_an_agent_of_an_unknown_framework_is_refused_with_the_line_to_write(
+    agent: object, line: str
+):
+    with pytest.raises(UsageError, match="cannot drive") as caught:
+        drive(agent)
+    assert caught.value.hint == f"write {line}"
+    with eval(line, {"drive": drive, "agent": agent}) as rehearsal:  # noqa: S307 - our own message
+        assert rehearsal.run(SCRIPT).output == "Hello."
+
+
+@pytest.mark.parametrize("agent", [AssistantAgent(), Workflow()])
+def test_the_run_method_of_an_agent_can_be_driven(agent: Any):
+    with drive(agent.run) as rehearsal:
+        assert rehearsal.run(SCRIPT).output == "Hello."
+
+
+@pytest.mark.parametrize("agent", [AssistantAgent(), Workflow()])
+async def test_the_run_method_of_an_agent_can_be_driven_in_an_event_loop(agent: Any):
+    async with drive(agent.run) as rehearsal:
+        assert (await rehearsal.run(SCRIPT)).output == "Hello."
 
 
 def greet(prompt: str, *, language: str = "en") -> str:

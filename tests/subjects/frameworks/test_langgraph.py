@@ -143,3 +143,50 @@ def test_a_graph_without_messages_is_refused():
 
     with drive(graph_of(stay, State)) as rehearsal, pytest.raises(UsageError, match="question"):
         rehearsal.run(when("Go", [say("Done.")]))
+
+
+class CustomerState(MessagesState):
+    customer_id: int
+
+
+def shop(*, checkpointer: Any = None) -> tuple[Any, list[tuple[int | None, int]]]:
+    """Return a graph that asks its model, and the customers and message counts that it saw."""
+    from langchain_openai import ChatOpenAI
+
+    seen: list[tuple[int | None, int]] = []
+
+    def answer(state: Any) -> Any:
+        seen.append((state.get("customer_id"), len(state["messages"])))
+        return {"messages": [ChatOpenAI(model="m").invoke(state["messages"])]}
+
+    graph: Any = StateGraph(CustomerState)
+    graph.add_node("answer", answer)
+    graph.set_entry_point("answer")
+    return graph.compile(checkpointer=checkpointer), seen
+
+
+TWO_TURNS = (when("Hi", [say("Hello.")]), when("Bye", [say("Goodbye.")]))
+
+
+@pytest.mark.parametrize("checkpointer", [None, InMemorySaver()], ids=["none", "checkpointer"])
+def test_the_initial_state_of_a_graph_is_given(checkpointer: Any):
+    graph, seen = shop(checkpointer=checkpointer)
+    with drive(graph, state={"customer_id": 1, "messages": ["Earlier"]}) as rehearsal:
+        rehearsal.run(*TWO_TURNS)
+    assert seen == [(1, 2), (1, 4)]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"customer_id": 1}, "unknown option 'customer_id' for langgraph"),
+        ({"state": {"customer": 1}}, "the input of the graph has no 'customer'"),
+        ({"stat": {"customer_id": 1}}, "unknown option 'stat' for langgraph"),
+    ],
+)
+def test_a_value_that_the_graph_would_ignore_is_refused(options: Any, message: str):
+    graph, _ = shop()
+    with pytest.raises(UsageError) as caught:
+        drive(graph, **options)
+    assert message in str(caught.value)
+    assert "did you mean" in caught.value.hint or "available" in caught.value.hint

@@ -71,6 +71,11 @@ class ClaudeImporter:
             if value["type"] == "user":
                 # Meta messages are from the client; a list without texts has tool results.
                 text = "" if value.get("isMeta") else _user_text(message)
+                skipped.update(
+                    f"{part['type']} of the user"
+                    for part in as_items(message.get("content"))
+                    if part.get("type") in {"image", "document"}
+                )
                 prompts[agent] = text or prompts.get(agent, "")
                 continue
             exchange = _read_reply(message, prompts.get(agent) or None, skipped)

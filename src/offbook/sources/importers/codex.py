@@ -42,6 +42,13 @@ IGNORED = {
 }
 
 
+# The result of a call: the model is asked again before its next call.
+RESULTS = {
+    *("function_call_output", "custom_tool_call_output", "local_shell_call_output"),
+    *("exec_command_end", "mcp_tool_call_end", "patch_apply_end", "turn.completed", "token_count"),
+}
+
+
 class CodexImporter:
     """Imports runs of Codex; a trace is a thread."""
 
@@ -89,12 +96,23 @@ class _EventReader:
         self._exchanges: list[ImportedExchange] = []
         self._reasoning: tuple[AnyBlock, ...] = ()
         self._prompt: str | None = None
+        self._model = ""
+        self._calling = False  # the last reply called a tool, and no result has come yet
+        self._running: set[str] = set()  # items that have started
+        self._parallel: set[str] = set()  # those that started while another was running
         self.thread = ""
 
     def read(self, value: dict[str, Any], inner: dict[str, Any], *, is_session_file: bool) -> None:
         """Read a record; `inner` also has the fields of its `msg` or `payload`."""
         kind = as_text(inner.get("type"))
         outer = value.get("type")
+        item = as_fields(value.get("item"))
+        self._model = as_text(inner.get("model")) or self._model
+        self._calling = self._calling and kind not in RESULTS
+        if outer == "item.started":
+            identity = as_text(item.get("id"))
+            self._parallel |= {identity} if self._running else set()
+            self._running.add(identity)
         if kind in {"turn.completed", "token_count"}:
             self._add_usage(inner)
         elif kind == "turn.failed" or (kind == "error" and "msg" in value):
@@ -106,7 +124,11 @@ class _EventReader:
         elif kind == "error":  # Codex tries again, or the turn fails
             self._skipped[kind] += 1
         elif outer == "item.completed":
-            self._read_item(as_fields(value.get("item")))
+            identity = as_text(item.get("id"))
+            self._running.discard(identity)
+            # An item is complete with its result: only its start shows that calls were parallel.
+            self._calling = self._calling and identity in self._parallel
+            self._read_item(item)
         elif (
             outer == "response_item"
             or "msg" in value
@@ -118,6 +140,9 @@ class _EventReader:
             self._prompt = as_text(value["prompt"])
         if kind == "user_message":
             self._prompt = as_text(inner.get("message")) or self._prompt
+            for images in (inner.get("images"), inner.get("local_images")):
+                count = len(cast("list[Any]", images)) if isinstance(images, list) else 0
+                self._skipped.update(["image of the user"] * count)
 
     def _read_item(self, item: dict[str, Any]) -> None:
         kind = as_text(item.get("type") or item.get("item_type"))
@@ -130,8 +155,15 @@ class _EventReader:
         elif isinstance(block, Thinking):
             self._reasoning = (*self._reasoning, block)
         else:
-            stop = "tool_use" if isinstance(block, ToolCall) else "stop"
-            self._add(Reply((*self._reasoning, block), stop))
+            is_call = isinstance(block, ToolCall)
+            if is_call and self._calling and not self._reasoning:  # a parallel call
+                last = self._exchanges[-1]
+                reply = msgspec.structs.replace(last.reply, blocks=(*last.reply.blocks, block))
+                self._exchanges[-1] = msgspec.structs.replace(last, reply=reply)
+            else:
+                stop = "tool_use" if is_call else "stop"
+                self._add(Reply((*self._reasoning, block), stop, model=self._model))
+            self._calling = is_call
             self._reasoning = ()
 
     def _add_usage(self, event: dict[str, Any]) -> None:
@@ -158,7 +190,7 @@ class _EventReader:
     def finish(self) -> list[ImportedExchange]:
         """Return all exchanges; reasoning at the end of the file is a reply, too."""
         if self._reasoning:
-            self._add(Reply(self._reasoning))
+            self._add(Reply(self._reasoning, model=self._model))
         return self._exchanges
 
 

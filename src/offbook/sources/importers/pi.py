@@ -1,4 +1,8 @@
-"""pi: the output of `--mode json`."""
+"""pi: the output of `--mode json`, and its session files.
+
+The entries of a session file are a tree: after an edit the conversation goes on in another branch.
+Imported is the branch of the last entry.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,8 @@ class PiImporter:
     def recognizes(self, records: list[TraceRecord]) -> bool:
         """Return whether the file is in this format."""
         kinds = {as_text(record.value.get("type")) for record in records}
-        return bool(kinds & {"agent_start", "message_end", "agent_end"})
+        is_session_file = as_text(records[0].value.get("type")) == "session" and "message" in kinds
+        return is_session_file or bool(kinds & {"agent_start", "message_end", "agent_end"})
 
     def read(
         self, records: list[TraceRecord], path: Path, trace_id: str | None, skipped: Skipped
@@ -49,23 +54,50 @@ class PiImporter:
         prompt: str | None = None
         session = ""
         sessions: set[str] = set()
+        branch = _last_branch(records)
         for record in records:
             value = record.value
             if value.get("type") == "session":
                 session = as_text(value.get("id"))
                 sessions.add(session)
-            # A message is complete only at its end; the events before it are updates.
-            if value.get("type") != "message_end" or (trace_id is not None and session != trace_id):
+            # In the output a message is complete only at its end; the events before are updates.
+            if value.get("type") not in {"message_end", "message"} or (
+                trace_id is not None and session != trace_id
+            ):
+                continue
+            if branch and as_text(value.get("id")) not in branch:
+                skipped["message of another branch"] += 1
                 continue
             message = as_fields(value.get("message"))
             if message.get("role") == "user":
-                texts = [part for part in _parts(message) if part.get("type") == "text"]
-                prompt = "\n".join(as_text(part.get("text")) for part in texts) or prompt
+                parts = _parts(message)
+                texts = [as_text(part.get("text")) for part in parts if part.get("type") == "text"]
+                prompt = "\n".join(texts) or prompt
+                skipped.update(
+                    f"{as_text(part.get('type'))} of the user"
+                    for part in parts
+                    if part.get("type") != "text"
+                )
             elif message.get("role") == "assistant":
                 exchanges.append(_read_reply(message, prompt, skipped))
         if trace_id is not None and trace_id not in sessions:
             raise unknown_trace_error(trace_id, sessions, path)
         return exchanges
+
+
+def _last_branch(records: list[TraceRecord]) -> set[str]:
+    """Return the ids of the last entry of a session file and of all entries that lead to it."""
+    parents = {
+        as_text(record.value["id"]): as_text(record.value.get("parentId"))
+        for record in records
+        if record.value.get("id") and "parentId" in record.value
+    }
+    branch: set[str] = set()
+    current = next(reversed(parents), "")
+    while current and current not in branch:
+        branch.add(current)
+        current = parents.get(current, "")
+    return branch
 
 
 def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:

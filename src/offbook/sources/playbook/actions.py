@@ -30,6 +30,25 @@ Match = str | re.Pattern[str]
 _encode_json = msgspec.json.Encoder().encode
 
 
+class _ScriptUse:
+    """Whether a call is part of a script, and the calls that `.then()` made of it."""
+
+    __slots__ = ("in_script", "made")
+
+    def __init__(self) -> None:
+        self.in_script = False
+        self.made: list[_ScriptUse] = []
+
+    def __eq__(self, other: object) -> bool:  # calls are compared by what they do
+        return isinstance(other, _ScriptUse)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def reaches_script(self) -> bool:
+        return self.in_script or any(use.reaches_script() for use in self.made)
+
+
 class Call(msgspec.Struct, frozen=True):
     """The model calls a tool."""
 
@@ -37,6 +56,7 @@ class Call(msgspec.Struct, frozen=True):
     params: Params | LateParams
     callbacks: tuple[Callback, ...] = ()
     unknown: bool = False
+    use: _ScriptUse = msgspec.field(default_factory=_ScriptUse)
 
     def then(self, callback: Callback) -> Call:
         """Pass the tool's result to `callback` when it arrives; an exception fails the run.
@@ -48,7 +68,19 @@ class Call(msgspec.Struct, frozen=True):
                 f"call({self.tool!r}, …).then() takes a function of the result",
                 hint=f"write call({self.tool!r}, …).then(lambda result: …)",
             )
-        return msgspec.structs.replace(self, callbacks=(*self.callbacks, callback))
+        use = _ScriptUse()
+        self.use.made.append(use)
+        return msgspec.structs.replace(self, callbacks=(*self.callbacks, callback), use=use)
+
+    def raise_if_then_was_dropped(self, where: str) -> None:
+        """Raise an error if this call is in the script in place of the one with its `.then()`."""
+        if all(use.reaches_script() for use in self.use.made):
+            return
+        raise PlaybookError(
+            f"a .then() of call({self.tool!r}, …) is not part of the script",
+            where=where,
+            hint=".then() returns a new action: write action = action.then(…)",
+        )
 
 
 class Say(msgspec.Struct, frozen=True):
@@ -343,5 +375,7 @@ def _check_actions(actions: object, where: str) -> Actions:
                     f"{position}: expected an action, got {type(action).__name__}",
                     hint="actions are call(…), say(…), think(…), fail(…), or a list of them",
                 )
+            if isinstance(action, Call):
+                action.use.in_script = True
         checked.append(cast("Any", tuple(group) if is_group else entry))
     return tuple(checked)

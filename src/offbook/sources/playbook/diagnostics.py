@@ -29,11 +29,13 @@ from offbook.sources.playbook.actions import (
     Turn,
     group_actions,
 )
+from offbook.sources.playbook.role_suggestion import suggest_role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from offbook.exchange.model import Request
+    from offbook.sources.playbook.role_suggestion import RequestHead
 
 TEXT_LIMIT = 60  # with a step's number and word, one line of a terminal
 PARAMS_LIMIT = 80
@@ -125,7 +127,9 @@ def validate(
                     )
 
 
-def no_matching_role_error(roles: list[Role], request: Request) -> ScriptMismatch:
+def no_matching_role_error(
+    roles: list[Role], request: Request, others: Sequence[RequestHead]
+) -> ScriptMismatch:
     """Return the error for a request that neither a turn nor a role answers."""
     lines = [f'  system: "{cut_text(request.system)}"']
     if roles:
@@ -146,15 +150,19 @@ def no_matching_role_error(roles: list[Role], request: Request) -> ScriptMismatc
         ]
     else:
         lines.append("  roles: none")
-    lines.append("  fix: add a role(…) for it, or change the conditions of the nearest role")
+    added = suggest_role(request, others) or "a role(…) for it"
+    lines.append(f"  fix: add {added}" + ", or change the nearest role" * bool(roles))
     return ScriptMismatch(
         f"no turn or role matches this request: {describe_request(request)}", hint="\n".join(lines)
     )
 
 
-def unexpected_prompt_error(prompt: str, turns: Sequence[Turn], request: Request) -> ScriptMismatch:
+def unexpected_prompt_error(
+    prompt: str, turns: Sequence[Turn], request: Request, others: Sequence[RequestHead]
+) -> ScriptMismatch:
     """Return the error for a prompt that is not the next turn's; `turns` are the open ones."""
     texts = [turn.text for turn in turns]
+    added = suggest_role(request, others) or "a role(…)"
     # A turn out of order is the likelier mistake than a misspelt prompt.
     later = next((turn for turn in turns if turn.text in prompt), None)
     return ScriptMismatch(
@@ -167,27 +175,42 @@ def unexpected_prompt_error(prompt: str, turns: Sequence[Turn], request: Request
                 f"  nearest: {turn_location(later)} comes later"
                 if later
                 else f"  nearest: {did_you_mean(prompt, texts)}",
-                "  fix: change the prompt or the playbook, or add a role(…) for a side request",
+                "  fix: change the prompt or the playbook, or, for a side request, add",
+                f"    {added}",
             )
         ),
     )
 
 
 def exhausted_error(
-    last: Step | None, name: str, remaining: Sequence[Step], request: Request
+    last: Step | None,
+    name: str,
+    remaining: Sequence[Step],
+    request: Request,
+    others: Sequence[RequestHead],
 ) -> ScriptExhausted:
     """Return the error for a request after the last step of the script called `name`."""
     location = last.location if last else name
+    what = f"the agent sent another request after step {last}"
+    fix = "end the turn with say(…), or script what the model does next"
+    if last is None:
+        what = "the agent sent a request before any step"
+        fix = f"add {suggest_role(request, others) or 'say(…)'}"
+    elif last.is_answer:
+        what = f"the turn ended with step {last}, then the agent sent another request"
+        # Another conversation, such as a title or a summary, gets a role; a further request of the
+        # same one gets a further answer.
+        added = suggest_role(request, others)
+        fix = f"add {added}" if added else f"add say(…) after step {last.number}, or a when(…)"
     return ScriptExhausted(
-        "playbook exhausted: the agent sent another request "
-        + (f"after step {last}" if last else "before any step"),
+        f"playbook exhausted: {what}",
         where=location,
         hint="\n".join(
             (
                 f"  expected: nothing more in {location}",
                 f"  got: {describe_request(request)}",
                 *_list_steps(remaining),
-                "  fix: end the turn with say(…), or script what the model does next",
+                f"  fix: {fix}",
             )
         ),
     )

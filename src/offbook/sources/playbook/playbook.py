@@ -37,6 +37,7 @@ from offbook.sources.playbook.diagnostics import (
     unfinished_error,
     unknown_tool_error,
 )
+from offbook.sources.playbook.role_suggestion import RequestHead, read_head
 from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Playbook:
         self._call_queues: dict[str, _ScriptQueue] = {}
         self._awaited_results: dict[str, tuple[Step, Call]] = {}
         self._main_system: str | None = None
+        self._heads: list[RequestHead] = []  # the different kinds of requests so far
         self._step_count = 0
         self._call_count = 0
 
@@ -123,6 +125,9 @@ class Playbook:
         thoughts: tuple[Action, ...] = ()
         for message in actions:
             group = tuple(group_actions(message))
+            for action in group:
+                if isinstance(action, Call):
+                    action.raise_if_then_was_dropped(location)
             if all(isinstance(action, Think) for action in group):
                 thoughts += group
                 continue
@@ -208,10 +213,16 @@ class Playbook:
             if isinstance(queue, Reply):
                 return queue
             if not queue.steps:
-                error = exhausted_error(queue.last, queue.name, self.remaining_steps, request)
+                name = queue.name
+                if queue is self._queue and self._turn is not None:
+                    name = turn_location(self._turn)
+                remaining = self.remaining_steps
+                error = exhausted_error(queue.last, name, remaining, request, self._heads)
                 if self._strict:
                     raise error  # noqa: TRY301 - recorded as the failure of the run below
                 return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
+            if (head := read_head(request)) not in self._heads:
+                self._heads.append(head)
             if queue.last is None:
                 queue.opening = request.messages.digest()
             queue.last = queue.steps.popleft()
@@ -237,12 +248,13 @@ class Playbook:
             return side_reply
 
         # 3. A tool result belongs to the turn that made the call, so that conversations in parallel
-        #    get their own steps.
+        #    get their own steps. The results of an aborted turn come with the next prompt.
         new_messages = request.new_messages
+        prompted = bool(new_messages) and new_messages[-1].role == "user"
         for message in new_messages:
             for result in message.results:
                 owner = self._call_queues.pop(result.call_id, None)
-                if owner is not None and owner.name == MAIN:
+                if owner is not None and owner.name == MAIN and (owner.steps or not prompted):
                     return owner
 
         # 4. The prompt opens the next turn, if the open one is used up. While it has steps left,
@@ -272,7 +284,8 @@ class Playbook:
         if turn is not None and self._is_main(turn, request, matched=bool(matching)):
             # Clients send the prompts, and this one belongs to no turn.
             if prompt and self._turns and not queue.steps and not self._prompted:
-                raise unexpected_prompt_error(prompt, [entry for entry, _ in self._turns], request)
+                turns = [entry for entry, _ in self._turns]
+                raise unexpected_prompt_error(prompt, turns, request, self._heads)
             if self._main_system is None:
                 self._main_system = request.system
             return queue
@@ -281,8 +294,9 @@ class Playbook:
         if matching:
             return matching[0]
         if turn is None and self._turns:
-            raise unexpected_prompt_error(prompt, [entry for entry, _ in self._turns], request)
-        raise no_matching_role_error([role for role, _ in self._roles], request)
+            turns = [entry for entry, _ in self._turns]
+            raise unexpected_prompt_error(prompt, turns, request, self._heads)
+        raise no_matching_role_error([role for role, _ in self._roles], request, self._heads)
 
     def _find_upcoming(self, prompt: str) -> Turn | None:
         """Return the turn that this prompt opens, or None."""

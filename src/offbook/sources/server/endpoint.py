@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import ModelError, OffbookError
+from offbook.errors import ModelError, OffbookError, RunError
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.model import Relay, can_relay
@@ -104,6 +104,7 @@ class Endpoint:
             source if hub is None else TracedSource(source, hub, tools=tools, mocked=mocked)
         )
         self.failure: BaseException | None = None
+        self.refusal: RunError | None = None  # of the latest request, if its provider refuses it
         self.context = copy_context()
         self.relays = can_relay(source)
         self._detect_dialect = detect_dialect
@@ -166,6 +167,7 @@ class Endpoint:
         try:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)
+            self.refusal = None  # the agent has continued with a valid request
 
             # 3. A retry gets the response that the client missed, and takes no further step.
             if self._undelivered or RETRY_HEADER in http_request.headers:
@@ -193,6 +195,7 @@ class Endpoint:
         except ModelError as error:
             if request is None:  # else the traced source has emitted it
                 self._emit_error(error)
+                self.refusal = _refusal_error(error)
             response = dialect.encode_error(error, request)
         except asyncio.CancelledError:
             raise
@@ -303,6 +306,14 @@ class Endpoint:
     def _emit_error(self, error: ModelError) -> None:
         if self._hub is not None:
             self._hub.emit(ERROR, error_data(error))
+
+
+def _refusal_error(error: ModelError) -> RunError:
+    """Return the error for a run in which the provider refuses the agent's last request."""
+    hint = "correct the request that the agent sends"
+    if rule := error.details.get("rule"):
+        hint += f", or accept it by lenient={[rule]} (--lenient {rule})"
+    return RunError(f"the provider refused the request: {error}", hint=hint)
 
 
 def _error_text(error: BaseException) -> str:

@@ -208,7 +208,7 @@ class CliAgent(ABC):
                 or _last_lines(result)
                 or f"no output; allowed codes: {sorted(self._codes)}",
             )
-        if self.output.error:
+        if self.output.error and not result.code:  # an allowed code has been expected
             raise RunError(f"{self.name} failed: {self.output.error}", where=program)
         return self.output.text or None
 

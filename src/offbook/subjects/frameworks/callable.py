@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 
+# Methods that run an agent, and keyword arguments that take its prompt, in other frameworks.
+RUN_METHODS = ("run", "arun", "ainvoke", "invoke", "kickoff", "achat", "chat", "ask", "query")
+PROMPT_NAMES = ("prompt", "task", "input", "user_msg", "message", "query", "question", "text")
+
+
 class FunctionAdapter(NoToolAccess):
     """A function of the prompt, plain or async; it keeps its conversation itself.
 
@@ -24,7 +29,8 @@ class FunctionAdapter(NoToolAccess):
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         self._function = function
         self._options = options
-        self.takes_prompt = _takes_prompt(function)
+        self._keyword = find_prompt_keyword(function)
+        self.takes_prompt = self._keyword is not None
 
     @property
     def name(self) -> str:
@@ -33,14 +39,27 @@ class FunctionAdapter(NoToolAccess):
 
     def option_names(self) -> Collection[str] | None:
         """Return the parameters after the prompt."""
+        if self._keyword:
+            return parameter_names(self._function, skip=0, reserved=[self._keyword])
         return parameter_names(self._function, skip=1 if self.takes_prompt else 0)
 
-    async def prompt(self, text: str, _hub: Hub, /) -> object:
+    async def prompt(self, text: str, hub: Hub, /) -> object:
         """Call the function."""
-        arguments = [text] if self.takes_prompt else []
+        arguments = [text] if self._keyword == "" else []
+        options = {**self._options, **({self._keyword: text} if self._keyword else {})}
         if iscoroutinefunction(self._function):
-            return await self._function(*arguments, **self._options)
-        answer = await asyncio.to_thread(self._function, *arguments, **self._options)
+            return await self._function(*arguments, **options)
+        requests: list[object] = []
+        unsubscribe = hub.subscribe(requests.append, "model.*")
+        try:
+            answer = await asyncio.to_thread(self._function, *arguments, **options)
+        except RuntimeError as error:
+            # Some plain functions start a task and return it, so they need the loop of this thread.
+            if "no running event loop" not in str(error) or requests:
+                raise
+            answer = self._function(*arguments, **options)
+        finally:
+            unsubscribe()
         # A plain function may return a coroutine, as a lambda around an async function does.
         return await answer if isawaitable(answer) else answer
 
@@ -49,10 +68,24 @@ class FunctionAdapter(NoToolAccess):
         return result
 
 
-def _takes_prompt(function: Callable[..., Any]) -> bool:
+def find_prompt_keyword(function: Callable[..., Any]) -> str | None:
+    """Return the keyword that takes the prompt, "" for the first argument, None without either."""
     try:
         parameters = signature(function).parameters.values()
     except (TypeError, ValueError):  # functions written in C may have no signature
-        return True
+        return ""
     keyword = {Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD}
-    return any(parameter.kind not in keyword for parameter in parameters)
+    if any(parameter.kind not in keyword for parameter in parameters):
+        return ""
+    names = {parameter.name for parameter in parameters}
+    return next((name for name in PROMPT_NAMES if name in names), None)
+
+
+def suggest_function(agent: object) -> str:
+    """Return a line that drives an agent of an unknown framework, or "" if none is found."""
+    for name in RUN_METHODS:
+        method = getattr(agent, name, None)
+        if callable(method) and (keyword := find_prompt_keyword(method)) is not None:
+            argument = f"{keyword}=p" if keyword else "p"
+            return f"drive(lambda p: agent.{name}({argument}))"
+    return ""

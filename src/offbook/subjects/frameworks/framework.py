@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
 from inspect import Parameter, isawaitable, signature
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from offbook.errors import UsageError, did_you_mean
 from offbook.trace.events import AGENT_END, AGENT_ERROR, AGENT_START, ERROR, Verdict
@@ -41,6 +41,8 @@ ADAPTERS = {
     "inspect_ai._eval.task.task.Task": "inspect_ai.InspectAI",
     "claude_agent_sdk.types.ClaudeAgentOptions": "claude_agent.ClaudeAgent",
 }
+FRAMEWORKS = {name.partition(".")[0] for name in ADAPTERS}
+HTTP_CLIENTS = {"aiohttp", "botocore", "httpx", "requests", "urllib", "urllib3"}
 FUNCTION_ADAPTER = "callable.FunctionAdapter"
 
 
@@ -102,8 +104,8 @@ class FrameworkSubject:
     `mock_tools` replace tools during the run: a value, or a function of the parameters. The model
     still sees the tool's own schema. `result` is the framework's result of the last prompt.
 
-    A provider error that the script produced may make the agent raise. That ends the turn and is
-    kept in `error`, because the test scripted it. Any other exception fails the run.
+    A provider error that the script produced may make the agent raise it. That ends the turn and
+    is kept in `error`, because the test scripted it. Any other exception fails the run.
     """
 
     emits_tool_calls = False
@@ -146,8 +148,8 @@ class FrameworkSubject:
         for name in self._mocks:
             if tools is None:
                 raise UsageError(
-                    f"mock_tools: no tool {name!r}, the tools of {self.name} are out of reach",
-                    hint="leave out mock_tools, and mock the tool in your own code",
+                    f"mock_tools: Offbook cannot replace the tool {name!r} inside {self.name}",
+                    hint=f"replace it in your code: monkeypatch.setattr(your_module, {name!r}, …)",
                 )
             if name not in tools:
                 hint = did_you_mean(name, tools)
@@ -175,12 +177,37 @@ class FrameworkSubject:
             # Only an agent whose last request failed may raise: the script made it fail.
             if ERROR not in model_events[-1:]:
                 raise
+            if not self._is_provider_error(error):
+                error.add_note(
+                    "raised by the agent after the provider's error; if that is intended, write"
+                    f" `with pytest.raises({type(error).__name__}): ….run(…)`"
+                )
+                raise
             self.error = error
             self._hub.emit(AGENT_ERROR, {"error": f"{type(error).__name__}: {error}"})
         finally:
             unsubscribe()
         self._hub.emit(AGENT_END, {"stop": "stop" if self.error is None else "error"})
         return None if self.error is not None else self.adapter.output(self.result)
+
+    def _is_provider_error(self, error: BaseException | None) -> bool:
+        """Return whether an exception is the provider's own error, and not one of the agent.
+
+        Clients give it the HTTP status. A framework may wrap the exception of the client, and of
+        an agent in another process only the framework's exception is left.
+        """
+        while error is not None:
+            if _error_status(error) is not None:
+                return True
+            package = type(error).__module__.partition(".")[0]
+            if package in HTTP_CLIENTS:  # given up after retries
+                return True
+            if package not in FRAMEWORKS:
+                return False
+            if self._endpoint is not None:
+                return True
+            error = error.__cause__ or error.__context__
+        return False
 
     def _raise_mock_error(self) -> None:
         """Raise the exception of a mock function: some frameworks turn it into a tool result."""
@@ -239,6 +266,20 @@ class _Mock:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def _error_status(error: BaseException) -> int | None:
+    """Return the HTTP status of an exception of any client, or None."""
+    response: Any = getattr(error, "response", None)
+    candidates: list[Any] = [
+        getattr(owner, name, None)
+        for owner in (error, response)
+        for name in ("status_code", "status", "code")
+    ]
+    if isinstance(response, dict):  # botocore
+        metadata = cast("dict[str, Any]", response).get("ResponseMetadata", {})
+        candidates.append(metadata.get("HTTPStatusCode"))
+    return next((c for c in candidates if isinstance(c, int) and c in range(400, 600)), None)
 
 
 def wrap_agent(

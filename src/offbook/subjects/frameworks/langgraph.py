@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from offbook.errors import UsageError
+from offbook.errors import UsageError, did_you_mean
 from offbook.subjects.frameworks.framework import blocking
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ RESERVED = {"self", "input", "stream_mode", "subgraphs", "version", "kwargs"}
 class LangGraph:
     """A compiled graph with `messages` in its state, such as `create_agent` makes.
 
-    `options` are arguments of `astream` (`config`, `context`, …). A graph with a checkpointer
-    keeps its own history, in a new thread per run unless `config` names one.
+    `options` are arguments of `astream` (`config`, `context`, …) and `state`, the other values of
+    the input. A graph with a checkpointer keeps its own state, in a new thread per run unless
+    `config` names one; it gets `state` with the first prompt only, any other graph with each.
     """
 
     name = "langgraph"
@@ -34,18 +35,27 @@ class LangGraph:
         config: dict[str, Any] = self._options.pop("config", None) or {}
         thread = {"thread_id": f"offbook-{id(self)}"}
         self._config = {**config, "configurable": {**thread, **config.get("configurable", {})}}
-        self._history: list[Any] = []
+        self._state: dict[str, Any] = dict(self._options.pop("state", None) or {})
+        for key in self._state:
+            if key not in (keys := self._input_keys()):
+                raise UsageError(
+                    f"state: the input of the graph has no {key!r}", hint=did_you_mean(key, keys)
+                )
+        self._history: list[Any] = list(self._state.pop("messages", ()))
+
+    def _input_keys(self) -> Collection[str]:
+        return self._graph.get_input_jsonschema().get("properties", {})
 
     def option_names(self) -> Collection[str]:
-        """Return the arguments of `astream`.
+        """Return the arguments of `astream`, and `state`.
 
         Not by `parameter_names`: `astream` accepts any keyword, but only for deprecated ones.
         """
-        return set(signature(self._graph.astream).parameters) - RESERVED
+        return {*signature(self._graph.astream).parameters, "state"} - RESERVED
 
     async def prompt(self, text: str, hub: Hub, /) -> object:
         """Run the graph on the history and this prompt; emit its nodes as steps."""
-        keys = self._graph.get_input_jsonschema().get("properties", {})
+        keys = self._input_keys()
         if "messages" not in keys:
             raise UsageError(
                 f"the input of the graph has no 'messages', only {', '.join(keys) or 'nothing'}",
@@ -53,7 +63,7 @@ class LangGraph:
             )
         state: Any = None
         chunks = self._graph.astream(
-            {"messages": [*self._history, {"role": "user", "content": text}]},
+            {**self._state, "messages": [*self._history, {"role": "user", "content": text}]},
             self._config,
             stream_mode=["tasks", "values"],
             subgraphs=True,
@@ -64,7 +74,9 @@ class LangGraph:
                 _emit_step(hub, namespace, chunk)
             elif not namespace:  # the state of the graph itself, not of a subgraph
                 state = chunk
-        if not self._graph.checkpointer:
+        if self._graph.checkpointer:
+            self._state, self._history = {}, []
+        else:
             self._history = state["messages"]
         return state
 
