@@ -15,7 +15,7 @@ import msgspec
 
 from offbook.errors import UsageError
 from offbook.files import write_atomic
-from offbook.patterns.imported_files import VARIABLE
+from offbook.patterns.imported_pytest import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,7 +108,7 @@ def run_tests(job: PatternTest, *, name_filter: str = "", use_cache: bool = True
 def _run_pytest(tests: list[Path], name_filter: str) -> tuple[int, list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "files.json"
-        command = [sys.executable, "-m", "pytest", "-p", "offbook.patterns.imported_files"]
+        command = [sys.executable, "-m", "pytest", "-p", "offbook.patterns.imported_pytest"]
         command += [str(test) for test in tests]
         if name_filter:
             command += ["-k", name_filter]
