@@ -60,7 +60,7 @@ class RehearsalHooks:
         self._full_traceback = config.getoption("fulltrace")
         self._scratch = scratch
         self._tests = 0
-        self._extend: bool = config.getoption("--offbook-record-new")
+        self._extend = bool(config.getoption("--offbook-record-new"))
         records = self._extend or config.getoption("--offbook-record")
         self._recorded: set[Path] | None = set() if records else None
         self._update = bool(config.getoption("--offbook-update"))
