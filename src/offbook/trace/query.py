@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.exchange.messages import Content, Message, ToolCall, join_text
+from offbook.exchange.messages import Content, Message, ToolCall, join_text, require_outcome
 from offbook.trace.events import (
     HOOK_TOOL_CALL,
     REPLY,
@@ -43,12 +43,12 @@ class ToolCallRecord(msgspec.Struct, frozen=True):
 
 
 class ToolResultRecord(msgspec.Struct, frozen=True):
-    """The result of a tool, real or mocked."""
+    """The result of a tool, real or mocked; `failed` is None if it is unknown."""
 
     tool_name: str
     tool_call_id: str
     content: tuple[Content, ...]
-    is_error: bool = False
+    failed: bool | None = False
     details: Any = None
     mocked: bool = False
     step: int = 0
@@ -57,6 +57,11 @@ class ToolResultRecord(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The text blocks, joined by line ends."""
         return join_text(self.content)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool failed; raises `UnknownOutcome` if that is unknown."""
+        return require_outcome(self.failed, self.tool_name)
 
 
 class ExecutedTool(msgspec.Struct, frozen=True):
