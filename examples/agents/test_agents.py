@@ -52,7 +52,7 @@ def test_a_coding_agent_tests_another_agent(tester, prefix, tmp_path):
     with drive(tester(mcp={"offbook": OFFBOOK}, env=env)) as rehearsal:
         run = rehearsal.run(when("Test the note taker", script))
 
-    assert not any(result.is_error for result in run.events.tool_results)
+    assert not any(result.failed for result in run.events.tool_results)
     assert results["test_run"]["termination_reason"] == "CompletionPromise"
     assert [each["passed"] for each in results["test_assert"]["results"]] == [
         True,

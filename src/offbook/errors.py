@@ -16,6 +16,7 @@ OffbookError
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
 │   └── JudgeError        the answer of a judge is unusable
+├── UnknownOutcome        a test asks whether a tool failed, and the run cannot know
 ├── ModelError            the error response of a provider
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
@@ -124,6 +125,10 @@ class CheckFailed(RunError, AssertionError):
 
 class JudgeError(RunError):
     """The answer of a judge is unusable."""
+
+
+class UnknownOutcome(OffbookError):
+    """A test asks whether a tool failed, and the run cannot know."""
 
 
 class ModelError(OffbookError):

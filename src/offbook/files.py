@@ -9,6 +9,7 @@ An error names the file and the line; an unknown key suggests the nearest right 
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import CodeType, ModuleType, UnionType
 from typing import Any, BinaryIO, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -218,7 +219,13 @@ def find_line(text: str, location: str) -> int | None:
 
 def run_source(module: ModuleType, path: Path) -> None:
     """Execute a Python file in a module, from its source: bytecode on disk may be stale."""
-    exec(compile(path.read_bytes(), path, "exec"), module.__dict__)  # noqa: S102 - as a loader does
+    exec(_compile_source(path.read_bytes(), str(path)), module.__dict__)  # noqa: S102 - as a loader does
+
+
+# By content: each session of a test run loads its extensions anew, and compiling takes most of it.
+@functools.lru_cache(maxsize=64)
+def _compile_source(source: bytes, path: str) -> CodeType:
+    return compile(source, path, "exec")
 
 
 # --- writing

@@ -1,5 +1,6 @@
 """The generated pages of docs/reference are current and complete."""
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -27,3 +28,8 @@ def test_every_assertion_type_has_an_example():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_assertion_example_is_parsed_as_its_type(name: str):
     assert isinstance(parse_assertion(parse_yaml(EXAMPLES[name])), assertion_class(name))
+
+
+def test_every_assertion_type_is_in_a_scenario_that_runs():
+    page = (ROOT / "docs" / "guides" / "assertions.md").read_text()
+    assert set(re.findall(r"- \{type: (\w+)", page)) == set(ASSERTIONS)

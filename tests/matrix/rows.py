@@ -27,7 +27,10 @@ TEXT_ONLY = when(PROMPT, [say(FINAL)])
 STRUCTURED = when(PROMPT, [say('{"city": "Paris", "degrees": 21}')])
 FINAL_ANSWER = when(
     PROMPT,
-    [call("get_weather", {"city": "Paris"}), call("final_answer", {"answer": FINAL})],
+    [
+        call("get_weather", {"city": "Paris"}),
+        call("final_answer", {"answer": FINAL}, unanswered=True),
+    ],
 )
 CODE = when(PROMPT, [say("Look.\n<code>\nfinal_answer(get_weather(city='Paris'))\n</code>")])
 ECHO = "echo 21 degrees in Paris"

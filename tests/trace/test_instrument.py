@@ -262,7 +262,7 @@ def test_tool_calls_are_taken_from_the_messages_of_an_agent_that_emits_none(tmp_
     reply = Reply((call,), "tool_use", step=1)
     recorded = Recorded(tmp_path / "t.jsonl", Echo(reply), tools=True)
     history = History([user("hi")])
-    result = Message("tool", (ToolResult("c1", (Text("a b"),), is_error=True),))
+    result = Message("tool", (ToolResult("c1", (Text("a b"),), failed=True),))
     answered = history.plus(reply.message, result)
     recorded.ask(Request(history), Request(answered), Request(answered))
     recorded.close()

@@ -24,7 +24,7 @@ ALL = {"$TIMESTAMP": True, "$UUID": True, "$API_KEY": True, "$PATH": True, "$DUR
         ("id 123e4567-e89b-42d3-a456-426614174000", "id [UUID]"),
         ("call_abc123def", "[UUID]"),
         ("toolu_01AbCdEf", "[UUID]"),
-        ("playbook-tc-12", "[UUID]"),
+        ("tooluse_4fzb9QnU", "[UUID]"),
         ("sk-ant-api03-abcdefghijkl", "[API_KEY]"),
         ("in /tmp/ralph-test-xxx now", "in [WORKSPACE] now"),
         ("took 45.234s", "took [DURATION]"),

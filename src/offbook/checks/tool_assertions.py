@@ -167,17 +167,24 @@ class ToolStatus(Assertion, frozen=True, tag="tool_status"):
         results = {result.tool_call_id: result for result in events.tool_results}
         states: list[State] = []
         rows: list[AlignedRow] = []
+        unknown = False
         for call in calls:
             result = results.get(call.tool_call_id)
             state: State | None = "blocked" if call.blocked else None
+            reason = "no result"
             if state is None and result is not None:
-                state = "failed" if result.is_error else "ok"
+                if result.failed is None:
+                    unknown, reason = True, "unknown"
+                else:
+                    state = "failed" if result.failed else "ok"
             if state is not None:
                 states.append(state)
-            actual = f"{ActualCall(call.tool_name, call.input)}: {state or 'no result'}"
+            actual = f"{ActualCall(call.tool_name, call.input)}: {state or reason}"
             rows.append(AlignedRow(f"{self.tool}: {self.status}", actual, ok=state == self.status))
         if any(a != "ok" and b == "ok" for a, b in itertools.pairwise(states)):
             states.append("retried")
+        if unknown and self.status not in states:
+            raise NoData(f"it is unknown whether {self.tool!r} failed: its results do not say it")
         message = f"no call of {self.tool!r} was {self.status}"
         return AssertionResult(self.status in states, self.status, states, message, rows=rows)
 

@@ -21,6 +21,8 @@ from typing import Any, Literal, overload
 
 import msgspec
 
+from offbook.errors import UnknownOutcome
+
 JSON = dict[str, Any]
 
 to_json = msgspec.json.Encoder(enc_hook=repr).encode
@@ -87,11 +89,14 @@ Content = Text | Image | RawBlock
 
 
 class ToolResult(Block, frozen=True, omit_defaults=True, tag_field="type", tag="tool_result"):
-    """The result of the tool call with this id."""
+    """The result of the tool call with this id.
+
+    `failed` is None if it is unknown: the formats of OpenAI have no field for it.
+    """
 
     call_id: str
     content: tuple[Content, ...] = ()
-    is_error: bool = False
+    failed: bool | None = msgspec.field(default=False, name="is_error")
     name: str = ""
     details: Any = None
 
@@ -99,6 +104,23 @@ class ToolResult(Block, frozen=True, omit_defaults=True, tag_field="type", tag="
     def text(self) -> str:
         """The text blocks of the result, joined by newlines."""
         return join_text(self.content)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool failed; raises `UnknownOutcome` if that is unknown."""
+        return require_outcome(self.failed, self.name)
+
+
+def require_outcome(failed: bool | None, tool: str) -> bool:  # noqa: FBT001 - a value, not an option
+    """Return whether a tool failed, or raise if it is unknown."""
+    if failed is None:
+        raise UnknownOutcome(
+            f"it is unknown whether {tool or 'the tool'} failed: the agent sent the result in a"
+            " format of OpenAI, which does not say it, and nothing saw the tool run",
+            hint="assert on the text of the result, or drive an agent of a framework whose tools"
+            " Offbook sees",
+        )
+    return failed
 
 
 AnyBlock = Text | Thinking | Image | ToolCall | ToolResult | RawBlock

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from offbook.determinism.clock import stable_id
 from offbook.exchange.injected_text import find_prompt
 from offbook.exchange.messages import (
     JSON,
@@ -22,6 +23,7 @@ from offbook.exchange.messages import (
     History,
     Message,
     ToolCall,
+    ToolResult,
     find_calls,
     join_text,
 )
@@ -92,6 +94,41 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         while start and messages[start - 1].role != "assistant":
             start -= 1
         return messages[start:]
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The tool results among the new messages, with what the subject saw of their tools."""
+        new = self.new_messages
+        results = tuple([result for message in new for result in message.results])
+        before = len(self.messages) - len(new)
+        if not results and before and TEXT_CALLS in (text := self.messages[before - 1].text):
+            from offbook.exchange.text_results import parse_results
+
+            return parse_results(text.rpartition(TEXT_CALLS)[2], new)
+        if failed := self.metadata.get(FAILED_CALLS):
+            return tuple(
+                msgspec.structs.replace(result, failed=failed.get(result.call_id))
+                if result.failed is None
+                else result
+                for result in results
+            )
+        return results
+
+
+FAILED_CALLS = "failed_calls"  # in the metadata: whether each tool failed, by the id of its call
+
+# smolagents sends its calls and results as texts; a message with calls begins so.
+TEXT_CALLS = "Calling tools:\n"
+
+# The ids of tool calls as a provider writes them, and the length of what follows the prefix.
+CALL_IDS = {"anthropic": ("toolu_01", 22), "bedrock": ("tooluse_", 22)}
+OPENAI_CALL_ID = ("call_", 24)
+
+
+def make_call_id(request: Request, number: int) -> str:
+    """Return the id of the n-th tool call of a run, in the form of the request's provider."""
+    prefix, length = CALL_IDS.get(request.metadata.get("dialect", ""), OPENAI_CALL_ID)
+    return stable_id(prefix, str(number), length=length)
 
 
 StopReason = Literal["stop", "tool_use", "length", "stop_sequence", "refusal", "error"]

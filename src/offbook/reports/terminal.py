@@ -31,6 +31,7 @@ from offbook.trace.events import (
     RUN_START,
     TOOL_BLOCKED,
     TOOL_CALL,
+    TOOL_ERROR,
     TOOL_RESULT,
     VERDICT,
     Event,
@@ -141,6 +142,7 @@ class TraceTree:
         # Open calls by id; None once the node is drawn and can take no more children.
         self._calls: dict[str, Node | None] = {}
         self._blocked: set[str] = set()
+        self._changed_ids: dict[str, str] = {}
         self._handlers = {
             RUN_START: self._on_run_start,
             RUN_END: self._on_run_end,
@@ -153,6 +155,7 @@ class TraceTree:
             TOOL_CALL: self._on_tool_call,
             TOOL_RESULT: self._on_tool_result,
             TOOL_BLOCKED: self._on_tool_blocked,
+            TOOL_ERROR: self._on_tool_error,
             VERDICT: self._on_verdict,
         }
 
@@ -296,6 +299,13 @@ class TraceTree:
 
     def _on_request(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         """Render the user messages that are new in a request; the others are drawn already."""
+        for ours, theirs in data.get("metadata", {}).get("call_ids", {}).items():
+            if self._changed_ids.get(ours) != theirs:
+                self._changed_ids[ours] = theirs
+                ids = StyledText(_escape(f"{ours} became {theirs}"))
+                yield from self._attach(
+                    Node(StyledText("the client changed an id: ", "faint"), ids)
+                )
         for message in data.get("new", ()):
             blocks = message.get("blocks", ())
             if not self._full:
@@ -359,6 +369,11 @@ class TraceTree:
         reason = StyledText(self._shorten(str(data.get("reason", ""))))
         node = Node(StyledText("blocked: ", "warning"), reason)
         return self._add_outcome(call_id, data, node)
+
+    def _on_tool_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        error = StyledText(self._shorten(str(data.get("error", ""))))
+        node = Node(StyledText(f"{_escape(str(data.get('tool', '?')))} raised ", "error"), error)
+        return self._add_outcome(data.get("call_id", ""), data, node)
 
     def _on_tool_result(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         call_id = data.get("call_id", "")

@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.errors import CheckFailed, OffbookWarning, PlaybookError, RunError, UsageError
+from offbook.errors import (
+    CheckFailed,
+    OffbookWarning,
+    PlaybookError,
+    RunError,
+    ToolFailed,
+    UsageError,
+)
 from offbook.exchange.model import ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
@@ -29,7 +36,7 @@ from offbook.runs.run_endings import emit_failure, record_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.sources.playbook import Playbook, Role, Turn, list_called_tools, validate
-from offbook.subjects.subject import SendsPrompts, Subject
+from offbook.subjects.subject import HasToolWatch, SendsPrompts, Subject
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
@@ -439,10 +446,28 @@ class Rehearsal:
             if failure is None or failure is error:
                 raise
             raise failure from error
+        self._raise_tool_errors()
         # The agent may have swallowed the error of the source.
         if self._failure is not None:
             raise self._failure
         return output
+
+    def _raise_tool_errors(self) -> None:
+        """Raise an exception of a tool that the framework turned into a result for the model."""
+        if not isinstance(self.subject, HasToolWatch):
+            return
+        errors = self.subject.tool_watch.errors
+        while errors:
+            seen = errors.pop(0)
+            # A recording contains the results: a replay compares them.
+            is_checked = self._auto_assert and self._source is self.playbook
+            if is_checked and not self.playbook.expects_error(seen.call_id, seen.tool, seen.error):
+                kind = type(seen.error).__name__
+                raise ToolFailed(
+                    f"the tool {seen.tool} raised {kind}: {seen.error}",
+                    hint="fix the tool, or expect the exception:"
+                    f" call({seen.tool!r}, …, raises={kind})",
+                ) from seen.error
 
     @property
     def _failure(self) -> BaseException | None:

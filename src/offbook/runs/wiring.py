@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 
 from offbook.errors import UsageError
 from offbook.exchange.tool_aliases import AliasedSource, ToolAlias, ToolAliases, parse_tool_aliases
-from offbook.subjects.subject import HasMockedTools, HasToolAliases, RunContext, Subject
+from offbook.subjects.subject import (
+    HasMockedTools,
+    HasToolAliases,
+    HasToolWatch,
+    RunContext,
+    Subject,
+)
 from offbook.trace.instrument import TracedSource
 
 # The server, the dialects and the interception are imported where they are used: a scripted
@@ -113,7 +119,7 @@ class Wiring:
         from offbook.sources.server.endpoint import Endpoint
 
         # The same endpoint as the server has, without an address: clients are answered in place.
-        return Endpoint(
+        endpoint = Endpoint(
             self._source,
             url="",
             detect_dialect=dialect_detector(rules_except(self._lenient)),
@@ -121,6 +127,9 @@ class Wiring:
             tools=tools,
             mocked=mocked,
         )
+        if isinstance(subject, HasToolWatch):
+            endpoint.failed_calls = subject.tool_watch.failed
+        return endpoint
 
     @property
     def failure(self) -> BaseException | None:

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, quote_plus
 
 from offbook.secrets.named_values import (
-    MAX_NAME_LENGTH,
+    Name,
     has_digit,
     is_secret_name,
     is_secret_value,
     looks_random,
-    named_patterns,
+    secret_names,
 )
 from offbook.secrets.secret_shapes import EDGE, END, KEYS, LOOKBEHIND, PLACES
 
@@ -50,36 +50,47 @@ SHELL_FOLDERS = {"PWD", "OLDPWD"}  # variables of the shell that look like passw
 class _Rule(NamedTuple):
     """A pattern whose last group, or whole match, is a secret if `judge` says so.
 
-    It is matched at each occurrence of `word`, or up to `lookbehind` bytes before it, if the text
-    before it ends with a match of `start`. A pattern with `ignore_case` reads lower case.
+    It is matched at each occurrence of its word, or up to `lookbehind` bytes before it.
     """
 
-    word: bytes
     pattern: re.Pattern[bytes]
     judge: Callable[[bytes], bool]
     lookbehind: int = 0
-    ignore_case: bool = False
-    start: re.Pattern[bytes] | None = None
 
-
-def _rules() -> Iterator[_Rule]:
-    for word, shape in KEYS.items():
-        pattern = re.compile(f"{EDGE}(?:{shape}){END}".encode())
-        yield _Rule(word.encode(), pattern, has_digit, LOOKBEHIND.get(word, 0))
-    for word, place in PLACES.items():
-        pattern = re.compile(place.encode(), re.DOTALL)
-        yield _Rule(word.encode(), pattern, is_secret_value, LOOKBEHIND.get(word, 0))
-    for word, pattern, form, judge in named_patterns():
-        yield _Rule(word, pattern, judge, 0, not form.upper, form.start)
+    def find(self, raw: bytes, _lower: bytes, start: int, _end: int) -> Iterator[tuple[int, int]]:
+        """Yield the position of the secret whose word is at this position."""
+        for at in range(max(0, start - self.lookbehind), start) if self.lookbehind else (start,):
+            match = self.pattern.match(raw, at)
+            if match is not None:
+                first, last = match.span(self.pattern.groups)
+                if self.judge(raw[first:last]):
+                    yield first, last
+                return
 
 
 @lru_cache(maxsize=1)
-def _rules_by_word() -> tuple[WordFinder, tuple[tuple[_Rule, ...], ...]]:
-    """Return a finder of all words, and the rules of each word; compiled when first needed."""
-    by_word: dict[bytes, list[_Rule]] = {}
-    for rule in _rules():
-        by_word.setdefault(rule.word, []).append(rule)
-    return word_finder(by_word), tuple(tuple(rules) for rules in by_word.values())
+def _rules_by_word() -> tuple[WordFinder, list[tuple[bytes | None, list[_Rule | Name]]]]:
+    """Return a finder of all words, and for each the bytes that may follow it and its rules.
+
+    All are compiled when first needed.
+    """
+    by_word: dict[bytes, list[_Rule | Name]] = {}
+    for word, shape in KEYS.items():
+        pattern = re.compile(f"{EDGE}(?:{shape}){END}".encode())
+        rule = _Rule(pattern, has_digit, LOOKBEHIND.get(word, 0))
+        by_word.setdefault(word.encode(), []).append(rule)
+    for word, place in PLACES.items():
+        pattern = re.compile(place.encode(), re.DOTALL)
+        rule = _Rule(pattern, is_secret_value, LOOKBEHIND.get(word, 0))
+        by_word.setdefault(word.encode(), []).append(rule)
+    for name, rule in secret_names().items():
+        by_word.setdefault(name, []).append(rule)
+    table: list[tuple[bytes | None, list[_Rule | Name]]] = []
+    for rules in by_word.values():
+        names = [rule for rule in rules if isinstance(rule, Name)]
+        following = bytes(byte for name in names for byte in name.formats)
+        table.append((following if len(names) == len(rules) else None, rules))
+    return word_finder(by_word), table
 
 
 def word_finder(words: Iterable[bytes]) -> WordFinder:
@@ -100,18 +111,12 @@ def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     lower = raw.lower()
     find_words, rules = _rules_by_word()
     spans: list[tuple[int, int]] = []
-    for word, position, _ in find_words(lower):
-        for rule in rules[word]:
-            match = _match(rule, lower if rule.ignore_case else raw, position)
-            if match is None:
-                continue
-            first, last = match.span(rule.pattern.groups)
-            if rule.start is not None:
-                begin = max(0, position - MAX_NAME_LENGTH)
-                if rule.start.search(raw, begin, position) is None:
-                    continue
-            if rule.judge(raw[first:last]):
-                spans.append((first, last))
+    for word, start, end in find_words(lower):
+        following, chosen = rules[word]
+        # first the cheapest check: most names are in prose, or parts of other words
+        if following is None or lower[end : end + 1] in following:
+            for rule in chosen:
+                spans += rule.find(raw, lower, start, end)
     if not spans:
         return raw  # the same object: callers notice that nothing was hidden
     parts: list[bytes] = []
@@ -125,16 +130,6 @@ def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
         position = end
     parts.append(raw[position:])
     return b"".join(parts)
-
-
-def _match(rule: _Rule, text: bytes, position: int) -> re.Match[bytes] | None:
-    if not rule.lookbehind:
-        return rule.pattern.match(text, position)
-    for start in range(max(0, position - rule.lookbehind), position):
-        match = rule.pattern.match(text, start)
-        if match is not None:
-            return match
-    return None
 
 
 def hide_secrets(text: str, known: Iterable[str] = ()) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offbook.secrets.secret_shapes import PLAIN_TOKENS, QUERY_NAMES, SECRET_NAMES, VAGUE_NAMES
 
@@ -23,90 +23,141 @@ if TYPE_CHECKING:
 class Format(NamedTuple):
     """How a name and its value are written.
 
-    `value` matches what follows the name; its last group is the value. With `start`, the text
-    before the name must end with a match of it. A value that is `strict` must look random even
-    after an unmistakable name, because the format is also that of code or prose. `upper` reads
-    names in capitals only. A `key` must have capitals, too, as no variable has.
+    `value` matches what follows the name, which begins with one of the bytes in `first`; its last
+    group is the value. With `start`, the text before the name must end with a match of it. A value
+    that is `strict` must look random even after an unmistakable name, because the format is also
+    that of code or prose. `upper` reads names in capitals only. `judge` replaces the usual one.
     """
 
-    value: str
+    first: bytes
+    value: re.Pattern[bytes]
     start: re.Pattern[bytes] | None = None
     strict: bool = False
     upper: bool = False
-    key: bool = False
+    judge: Judge | None = None
+
+
+class Name(NamedTuple):
+    """The name of a secret: a `vague` one has other meanings, too; `edge` matches at its start."""
+
+    formats: dict[int, list[Format]]
+    vague: bool = False
+    edge: re.Pattern[bytes] | None = None
+
+    def find(self, raw: bytes, lower: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the positions of the values after the name at this position; `lower` is `raw`."""
+        formats = self.formats.get(lower[end]) if end < len(lower) else None
+        if formats is None or (self.edge is not None and not self.edge.match(lower, start)):
+            return
+        for form in formats:
+            if form.upper and not raw[start:end].isupper():
+                continue
+            match = form.value.match(lower, end)
+            if match is None:
+                continue
+            if form.start and not form.start.search(raw, max(0, start - MAX_NAME_LENGTH), start):
+                continue
+            judge = looks_random if self.vague or form.strict else is_secret_value
+            first, last = match.span(form.value.groups)
+            if (form.judge or judge)(raw[first:last]):
+                yield first, last
 
 
 MAX_NAME_LENGTH = 60  # how far `start` looks back
 SHORT_NAME = 5  # `pass` and `token` are also parts of other words
 MIN_VALUE_LENGTH = 4
 MIN_RANDOM_LENGTH = 6
-# The beginning of a line, also of one that is escaped in JSON, or of a quoted text.
-_LINE = re.compile(
-    rb"(?:\A|\n|\\n|[\"'`])[ \t]*(?:- |> |export |set |-[a-z] )?[\w./:@-]*\Z", re.IGNORECASE
-)
-_PARAMETER = re.compile(rb"(?:\A|\n|\\n|[\"'`?&;]|--|//)[\w./:@-]*\Z")
-_WORD_START = re.compile(rb"(?:\A|\n|\\[nt]|[\s\"'`;&(=])[A-Z0-9_]*\Z")
 _BARE = r"([^\s\"'\\&|;`()<>{},]{4,})"
 _LINE_END = r"(?=[ \t]*(?:\Z|[\r\n\"'`]|\\|[ \t]#))"
-FORMATS = (
-    # JSON, and JSON in JSON, however deep: a text ends at a quote with as many backslashes as the
-    # first one, at the latest at the end of its line
-    Format(r"\"\s*(?::|=>|=)\s*(?:\[\s*)?\"((?:[^\"\\\n]|\\.)+)(?=\"|\Z)"),
-    Format(
-        r"(\\+)\"\s*(?::|=>|=)\s*(?:\[\s*)?\1\""
-        r"((?:[^\"\\\n]|(?!\1[nr])\\+[^\"\\]|\1\\+\")+)(?=\1\"|\Z)"
-    ),
-    # an assignment of a quoted text in code; after the quote that really closes it comes no word
-    Format(
-        r"(?:\\*[\"'])?[ \t]*(?::[ \t]*str[ \t]*)?(?::=|=>|[:=])[ \t]*(?:\[[ \t]*)?"
-        r"[bru]?(\\*[\"'])(?![),\]};:+ \t])([^\"'\\\n]{4,})\1(?!\w)"
-    ),
-    Format(r"%22(?:%20)*(?:%3a|:)(?:%20)*%22((?:[^%\"&\s]|%(?!22)[0-9a-f]{2})+)"),  # in a URL
-    Format(rf"={_BARE}", _WORD_START, upper=True),  # env files and command lines
-    Format(rf"={_BARE}(?=[\s;&\"'\\]|\Z)", _PARAMETER, strict=True),  # queries, ini files
-    # YAML and headers; a line of code ends with a comma
-    Format(rf":[ \t]+([^\s\"'\\`]{{3,}}[^\s\"'\\`,;]){_LINE_END}", _LINE, strict=True),
-    # anywhere, if it cannot be a variable
-    Format(
-        r"[ \t]*[:=][ \t]*([A-Za-z0-9+/=~.-]{12,})(?![\w(]|\[(?!api_key\]))", strict=True, key=True
-    ),
-    # a block of YAML
-    Format(r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)", _LINE),
-    Format(r">([^<\s]{4,})</"),  # XML
-    Format(r"\\*[\"'],[ \t]*\\*[\"']([^\s\"'\\,]{4,})", re.compile(rb"--[\w-]*\Z")),
-    Format(r"[ \t]+([^\s\"'\\,`]{4,})", re.compile(rb"--[\w-]*\Z"), strict=True),
-    Format(r" (?:is|was):? \\*[\"'`]?([^\s\"'\\,;`]{6,})", strict=True),  # prose
-)
 
 
-def named_patterns() -> Iterator[tuple[bytes, re.Pattern[bytes], Format, Judge]]:
-    """Yield the patterns of all names and formats: word, pattern, format, judge of the value."""
+def secret_names() -> dict[bytes, Name]:
+    """Return the names of secrets, in lower case, with the formats of their values."""
+    # The beginning of a line, also of one that is escaped in JSON, or of a quoted text.
+    line = re.compile(
+        rb"(?:\A|\n|\\n|[\"'`])[ \t]*(?:- |> |export |set |-[a-z] )?[\w./:@-]*\Z", re.IGNORECASE
+    )
+    parameter = re.compile(rb"(?:\A|\n|\\n|[\"'`?&;]|--|//)[\w./:@-]*\Z")
+    word = re.compile(rb"(?:\A|\n|\\[nt]|[\s\"'`;&(=])[A-Z0-9_]*\Z")
+    option = re.compile(rb"--[\w-]*\Z")
+
+    def form(first: str, value: str, *rest: Any, **more: Any) -> Format:
+        return Format(first.encode(), re.compile(value.encode(), re.DOTALL), *rest, **more)
+
+    formats = (
+        # JSON, and JSON in JSON, however deep: a text ends at a quote with as many backslashes as
+        # the first one, at the latest at the end of its line
+        form('"', r"\"\s*(?::|=>|=)\s*(?:\[\s*)?\"((?:[^\"\\\n]|\\.)+)(?=\"|\Z)"),
+        form(
+            "\\",
+            r"(\\+)\"\s*(?::|=>|=)\s*(?:\[\s*)?\1\""
+            r"((?:[^\"\\\n]|(?!\1[nr])\\+[^\"\\]|\1\\+\")+)(?=\1\"|\Z)",
+        ),
+        # an assignment of a quoted text in code; after the quote that closes it comes no word
+        form(
+            "\\\"' \t:=",
+            r"(?:\\*[\"'])?[ \t]*(?::[ \t]*str[ \t]*)?(?::=|=>|[:=])[ \t]*(?:\[[ \t]*)?"
+            r"[bru]?(\\*[\"'])(?![),\]};:+ \t])([^\"'\\\n]{4,})\1(?!\w)",
+        ),
+        form("%", r"%22(?:%20)*(?:%3a|:)(?:%20)*%22((?:[^%\"&\s]|%(?!22)[0-9a-f]{2})+)"),  # a URL
+        form("=", rf"={_BARE}", word, upper=True),  # env files and command lines
+        form("=", rf"={_BARE}(?=[\s;&\"'\\]|\Z)", parameter, strict=True),  # queries, ini files
+        # YAML and headers; a line of code ends with a comma
+        form(":", rf":[ \t]+([^\s\"'\\`]{{3,}}[^\s\"'\\`,;]){_LINE_END}", line, strict=True),
+        # anywhere, if it cannot be a variable
+        form(
+            " \t:=",
+            r"[ \t]*[:=][ \t]*([A-Za-z0-9+/=~.-]{12,})(?![\w(]|\[(?!api_key\]))",
+            judge=_is_key,
+        ),
+        # a block of YAML
+        form(
+            ":",
+            r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)",
+            line,
+        ),
+        form(">", r">([^<\s]{4,})</"),  # XML
+        form("\\\"'", r"\\*[\"'],[ \t]*\\*[\"']([^\s\"'\\,]{4,})", option),
+        form(" \t", r"[ \t]+([^\s\"'\\,`]{4,})", option, strict=True),
+        form(" ", r" (?:is|was):? \\*[\"'`]?([^\s\"'\\,;`]{6,})", strict=True),  # prose
+    )
+    header = form(
+        "\\\"' \t:=",
+        r"\\*[\"']?[ \t]*[:=][ \t]*\\*[\"']?((?:[a-z0-9-]+[ \t]+)?[^\s\"'\\,`]{6,})",
+        judge=_is_credential,
+    )
+    cookie = form(
+        "\\\"':",
+        r"\\*[\"']?:[ \t]*(?:\[[ \t]*)?\\*[\"']?([\w!#$%&*+.^|~-]+=[^\s;\"'\\]{6,}[^\r\n\"'\\]*)",
+        line,
+        judge=has_digit,
+    )
+    query = form("=", r"=([^&\s\"'\\<>#;]{6,})", re.compile(rb"[?&;]\Z"), judge=looks_random)
+
+    def by_first_byte(*chosen: Format) -> dict[int, list[Format]]:
+        table: dict[int, list[Format]] = {}
+        for each in chosen:
+            for byte in each.first:
+                table.setdefault(byte, []).append(each)
+        return table
+
+    usual = by_first_byte(*formats)
+    names: dict[bytes, Name] = {}
     for name in (*SECRET_NAMES, *VAGUE_NAMES):
-        vague = name in VAGUE_NAMES
-        edge = r"(?:(?<![a-z0-9])|(?<=\\[nrt]))" if vague and len(name) <= SHORT_NAME else ""
+        vague, edge = name in VAGUE_NAMES, ""
+        if vague and len(name) <= SHORT_NAME:
+            edge = r"(?:(?<![a-z0-9])|(?<=\\[nrt]))"
         if name == "token":
             edge += "".join(f"(?<!{word}_)(?<!{word}-)" for word in PLAIN_TOKENS)
-        for spelling in dict.fromkeys((name, name.replace("_", "-"), name.replace("_", " "))):
-            for form in FORMATS:
-                text = spelling.upper() if form.upper else spelling
-                edges = edge.replace("[a-z", "[A-Z") if form.upper else edge
-                pattern = re.compile(f"{edges}{text}{form.value}".encode(), re.DOTALL)
-                judge = looks_random if vague or form.strict else is_secret_value
-                yield spelling.encode(), pattern, form, _is_key if form.key else judge
-    header = r"\\*[\"']?[ \t]*[:=][ \t]*\\*[\"']?((?:[a-z0-9-]+[ \t]+)?[^\s\"'\\,`]{6,})"
-    for name in ("authorization", "x-api-key", "x-auth-token"):
-        form = Format(header)
-        yield name.encode(), re.compile(f"{name}{header}".encode()), form, _is_credential
-    cookie = (
-        r"\\*[\"']?:[ \t]*(?:\[[ \t]*)?\\*[\"']?([\w!#$%&*+.^|~-]+=[^\s;\"'\\]{6,}[^\r\n\"'\\]*)"
-    )
-    form = Format(cookie, _LINE)
-    yield b"cookie", re.compile(f"cookie{cookie}".encode()), form, has_digit
-    for name in QUERY_NAMES:
-        # `code=` is also a word of ordinary URLs
-        form = Format(r"([^&\s\"'\\<>#;]{6,})", re.compile(rb"[?&;]\Z"))
-        word = f"{name}=".encode()
-        yield word, re.compile(word + form.value.encode()), form, looks_random
+        known = Name(usual, vague, re.compile(edge.encode()) if edge else None)
+        for spelling in (name, name.replace("_", "-"), name.replace("_", " ")):
+            names[spelling.encode()] = known
+    for name in (b"authorization", b"api-key", b"auth-token"):
+        known = names.get(name, Name({}, vague=True))
+        names[name] = known._replace(formats=by_first_byte(*formats, header))
+    names[b"cookie"] = Name(by_first_byte(cookie))
+    names |= {name.encode(): Name(by_first_byte(query)) for name in QUERY_NAMES}
+    return names
 
 
 _SECRET_NAME = re.compile(

@@ -134,6 +134,31 @@ class HasToolAliases(Protocol):
         ...
 
 
+class ToolError(msgspec.Struct, frozen=True):
+    """An exception of a tool. `call_id` is empty where the framework does not know it."""
+
+    call_id: str
+    tool: str
+    error: Exception
+
+
+class SeenTools(Protocol):
+    """What a subject saw of its tools: whether each call failed, by its id, and the exceptions."""
+
+    failed: dict[str, bool]
+    errors: list[ToolError]
+
+
+@runtime_checkable
+class HasToolWatch(Protocol):
+    """A subject that sees its tools run, in this process."""
+
+    @property
+    def tool_watch(self) -> SeenTools:
+        """What it saw."""
+        ...
+
+
 @runtime_checkable
 class HasMockedTools(Protocol):
     """A subject in which some tools are mocked and which emits no tool calls itself."""

@@ -7,6 +7,7 @@ Names
     model.request|reply|error    the exchanges with the model
     model.aside                  a side request, answered without the model
     tool.call|result|blocked     the tool calls of the agent
+    tool.error                   an exception of a tool
     session.* agent.* turn.*     the progress of the agent's loop
     ui.*                         notifications and questions to the user
     host.* step.* handoff bus.* cell.* process.* ux.* fault.*   events of other subjects
@@ -40,6 +41,7 @@ ASIDE = "model.aside"  # A side request, such as a token count, answered without
 TOOL_CALL = "tool.call"  # The agent calls a tool: its name, arguments and call id.
 TOOL_RESULT = "tool.result"  # The result of a tool call, and whether it is an error.
 HOOK_TOOL_CALL = "hook.tool_call"  # A hook changed the input of a tool call.
+TOOL_ERROR = "tool.error"  # A tool raised: the exception.
 TOOL_BLOCKED = "tool.blocked"  # A hook blocked a tool call: the reason.
 AGENT_START = "agent.start"  # The agent starts to work on a prompt.
 AGENT_END = "agent.end"  # The agent has finished a prompt.

@@ -125,7 +125,7 @@ class TracedSource:
                 digests.popitem(last=False)
 
     def _emit_results(self, request: Request) -> None:
-        for result in (r for message in request.new_messages for r in message.results):
+        for result in request.results:
             name, step = self._calls.pop(result.call_id, (None, 0))
             if name is not None:  # else the result of an earlier conversation
                 mocked = name in self._mocked
@@ -172,7 +172,7 @@ def tool_result_data(
         "call_id": result.call_id,
         "tool": tool,
         "content": result.content,
-        "is_error": result.is_error,
+        "is_error": result.failed,
         "details": result.details,
         "mocked": mocked,
         "step": step,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.exchange.messages import Content, Message, ToolCall, join_text
+from offbook.exchange.messages import Content, Message, ToolCall, join_text, require_outcome
 from offbook.trace.events import (
     HOOK_TOOL_CALL,
     REPLY,
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 class ToolCallRecord(msgspec.Struct, frozen=True):
-    """A tool call, blocked or not."""
+    """A tool call, blocked or not.
+
+    `input` is what the model sent, `rewritten_input` what a hook made of it: None if none did.
+    """
 
     tool_name: str
     input: dict[str, Any]
@@ -36,15 +39,16 @@ class ToolCallRecord(msgspec.Struct, frozen=True):
     block_reason: str | None = None
     step: int = 0
     tool_call_id: str = ""
+    rewritten_input: dict[str, Any] | None = None
 
 
 class ToolResultRecord(msgspec.Struct, frozen=True):
-    """The result of a tool, real or mocked."""
+    """The result of a tool, real or mocked; `failed` is None if it is unknown."""
 
     tool_name: str
     tool_call_id: str
     content: tuple[Content, ...]
-    is_error: bool = False
+    failed: bool | None = False
     details: Any = None
     mocked: bool = False
     step: int = 0
@@ -53,6 +57,11 @@ class ToolResultRecord(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The text blocks, joined by line ends."""
         return join_text(self.content)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool failed; raises `UnknownOutcome` if that is unknown."""
+        return require_outcome(self.failed, self.tool_name)
 
 
 class ExecutedTool(msgspec.Struct, frozen=True):
@@ -103,12 +112,17 @@ class Events:
     @property
     def tool_calls(self) -> list[ToolCallRecord]:
         """All tool calls, blocked or not."""
-        events = self.named(TOOL_CALL, TOOL_BLOCKED)
+        events = self.named(TOOL_CALL, TOOL_BLOCKED, HOOK_TOOL_CALL)
         # a blocked call has two events: the call, and later the block with its reason
         reasons = {
             event.data["call_id"]: event.data["reason"]
             for event in events
             if event.event == TOOL_BLOCKED
+        }
+        rewritten = {
+            event.data["call_id"]: event.data["input"]
+            for event in events
+            if event.event == HOOK_TOOL_CALL
         }
         return [
             ToolCallRecord(
@@ -118,6 +132,7 @@ class Events:
                 reasons.get(event.data["call_id"]),
                 event.data["step"],
                 event.data["call_id"],
+                rewritten.get(event.data["call_id"]),
             )
             for event in events
             if event.event == TOOL_CALL

@@ -37,18 +37,17 @@ if TYPE_CHECKING:
 ISO = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
 UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 IDS = (  # every id has a digit, and hardly any word does
-    r"(?:call|toolu|msg|resp|fc|rs|ctc|chatcmpl|req|run|thread|sess)"
+    r"(?:call|toolu|tooluse|msg|resp|fc|rs|ctc|chatcmpl|req|run|thread|sess)"
     r"[_-](?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{6,}"
 )
 DATE = r"(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])"
 LONG_DATE = r"\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, [A-Z][a-z]+ \d{1,2}, \d{4}\b"
 ANY_ID = rf"\b{UUID}\b|\b{IDS}\b"
-OWN_ID = rf"{ANY_ID}|\bplaybook-tc-\d+\b"
 TMP = r"(?:/private)?(?:/var/folders/\w+/\w+/T|/var/tmp|/tmp)/[^\s/'\"\\<>`)]+"
 UNITS = r"(?:ms|µs|us|ns|s|secs?|seconds?|minutes?)"
 BUILTIN: dict[str, tuple[tuple[str, str], ...]] = {
     "$TIMESTAMP": ((ISO, "[TIMESTAMP]"),),
-    "$UUID": ((OWN_ID, "[UUID]"),),
+    "$UUID": ((ANY_ID, "[UUID]"),),
     "$API_KEY": (),  # always hidden: accepted so that it can be named
     "$PATH": ((r"(?<![\w/.:<])(?:/[\w.@+~-]+){2,}/?|\b[A-Za-z]:\\[\w.@+~\\-]+", "[WORKSPACE]"),),
     "$DURATION": ((rf"(?<![\w.])\d+(?:\.\d+)?\s?{UNITS}\b", "[DURATION]"),),
@@ -85,7 +84,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
     ),
 }
 # Every match of these patterns contains one of the characters.
-REQUIRED_CHARACTERS = {ISO: ":", DATE: "-", ANY_ID: "-_", OWN_ID: "-_", TMP: "/"}
+REQUIRED_CHARACTERS = {ISO: ":", DATE: "-", ANY_ID: "-_", TMP: "/"}
 PROGRAMS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}
 REDACTED = "[REDACTED]"
 SHALLOW = 2  # the parts of a path directly below the root, such as /app

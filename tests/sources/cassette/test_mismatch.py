@@ -213,16 +213,21 @@ async def test_differences_are_shown_as_people_describe_them(
         assert line in str(error.value)
 
 
+ONE, TWO, THREE = ask("one"), ask("one", "answer 1", "two"), ask("three")
+
+
 @pytest.mark.parametrize(
-    "prompts, fix",
-    [(["two"], AGAIN), (["one", "two", "one"], AGAIN), (["one", "two", "three"], MORE)],
+    "requests, fix",
+    [([TWO], AGAIN), ([ONE, TWO, ONE], AGAIN), ([ONE, TWO, THREE], MORE)],
     ids=["order", "a known request again", "a new request"],
 )
-async def test_a_changed_order_or_length_suggests_a_new_recording(prompts: list[str], fix: str):
+async def test_a_changed_order_or_length_suggests_a_new_recording(
+    requests: list[Request], fix: str
+):
     path = Path("one.yaml")
-    await record(path, [ask("one"), ask("two")])
+    await record(path, [ONE, TWO])
     with pytest.raises(OffbookError) as error:
-        await replay(path, [ask(text) for text in prompts])
+        await replay(path, requests)
     assert fix in str(error.value)
 
 

@@ -91,10 +91,31 @@ async def test_each_hat_has_a_separate_queue(path: Path):
     assert await replay(path, other_order) == ["answer 2", "answer 1", "answer 3"]
 
 
-async def test_sequential_requests_in_another_order_are_refused(path: Path):
-    await record(path, [ask("first"), ask("second")])
+async def test_requests_of_one_conversation_in_another_order_are_refused(path: Path):
+    conversation = [ask("first"), ask("first", "answer 1", "second")]
+    await record(path, conversation)
     with pytest.raises(ReplayMismatch, match="the order has changed since the recording"):
-        await replay(path, [ask("second"), ask("first")])
+        await replay(path, conversation[::-1])
+
+
+async def test_independent_conversations_are_matched_by_what_they_ask(path: Path):
+    """A title and the work, recorded one after the other, may arrive in either order."""
+    title = ask("Refund order 7", system="You write titles.")
+    work = [ask("Refund order 7"), ask("Refund order 7", "answer 2", "And order 8")]
+    await record(path, [title, *work])
+    source = Cassette(path)
+    texts = [(await source.reply(request)).text for request in (work[0], title, work[1])]
+    assert texts == ["answer 2", "answer 1", "answer 3"]
+    assert source.reordered == [2]
+    assert source.verdict().status == "pass"
+
+
+async def test_a_conversation_that_is_left_out_is_unused(path: Path):
+    await record(path, [ask("first"), ask("second")])
+    source = Cassette(path)
+    await source.reply(ask("second"))
+    assert [entry.number for entry in source.unused] == [1]
+    assert source.verdict().status == "fail"
 
 
 async def test_overlapping_conversations_may_be_replayed_in_any_order(path: Path):

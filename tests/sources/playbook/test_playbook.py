@@ -158,7 +158,8 @@ async def test_several_calls_share_one_message_after_their_thoughts():
     _, agent = opened(script)
     reply = await agent.ask()
     assert [type(block) for block in reply.blocks] == [Thinking, ToolCall, ToolCall]
-    assert [tool_call.id for tool_call in reply.calls] == ["playbook-tc-1", "playbook-tc-2"]
+    first, second = (tool_call.id for tool_call in reply.calls)
+    assert first != second
     assert reply.step == 1
 
 
@@ -170,6 +171,12 @@ async def test_a_scripted_provider_error_does_not_fail_the_run():
     assert caught.value.retry_after == 1
     assert playbook.failure is None
     assert (await agent.ask()).text == "c"
+
+
+@pytest.mark.parametrize("write", [say, think])
+def test_a_lone_surrogate_in_a_text_is_refused_where_it_is_written(write: Any):
+    with pytest.raises(PlaybookError, match=r"the text has a lone surrogate, '\\ud83d'"):
+        write("smile \ud83d")
 
 
 def test_a_then_whose_result_is_dropped_fails_before_the_run():

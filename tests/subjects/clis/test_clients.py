@@ -58,7 +58,7 @@ def test_the_clients_own_tool_runs(shell: Shell):
         assert first.tools == [shell.tool]
         assert first.executed[0].input == params
         assert "it is real" in results[0].text
-        assert not results[0].is_error
+        assert not results[0].failed
         assert first.text == final_text(rehearsal.subject) == "Made."
 
 
@@ -79,7 +79,7 @@ def test_tools_can_be_called_by_the_common_names(shell: Shell, tmp_path: Path):
             )
         )
         assert run.tools == ["write", "edit", "read", "bash"]
-        assert not any(run.results(tool)[0].is_error for tool in run.tools)
+        assert not any(run.results(tool)[0].failed for tool in run.tools)
         assert "two" in run.results("read")[0].text
         assert "two" in run.results("bash")[0].text
 

@@ -13,8 +13,12 @@ from offbook import call, drive, when
 
 SCRIPT = when(
     "Find order 7",
-    [call("find_order", {"number": 7}), call("final_answer", {"answer": "Done."})],
+    [
+        call("find_order", {"number": 7}),
+        call("final_answer", {"answer": "Done."}, unanswered=True),
+    ],
 )
+NOW = when("And now?", [call("final_answer", {"answer": "Nothing."}, unanswered=True)])
 
 
 class FindOrder(Tool):
@@ -47,11 +51,20 @@ def test_the_model_is_scripted_and_the_tool_is_real(*, streamed: bool):
     assert tool.found == [7]
 
 
+def test_results_that_are_sent_as_text_reach_the_trace_and_then():
+    seen: list[str] = []
+    look_up = call("find_order", {"number": 7}).then(lambda result: seen.append(result.text))
+    answer = call("final_answer", {"answer": "Done."}, unanswered=True)
+    with drive(agent(FindOrder())) as rehearsal:
+        run = rehearsal.run(when("Find order 7", [look_up, answer]))
+        assert [result.text for result in run.results("find_order")] == seen == ["order 7"]
+
+
 def test_prompts_continue_the_conversation_and_a_new_run_starts_empty():
     one = agent(FindOrder())
     for _ in range(2):
         with drive(one) as rehearsal:
-            rehearsal.run(SCRIPT, when("And now?", [call("final_answer", {"answer": "Nothing."})]))
+            rehearsal.run(SCRIPT, NOW)
             counts = [e.data["count"] for e in rehearsal.events.named("model.request")]
         assert counts[0] == 1
         assert counts == sorted(set(counts))

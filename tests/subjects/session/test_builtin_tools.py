@@ -179,3 +179,26 @@ def test_invalid_parameters_are_error_results(tmp_path: Path, tool: str, params:
     text, is_error, _ = run_tool(tmp_path, tool, params)
     assert is_error
     assert f"Validation failed for tool '{tool}'" in text
+
+
+@pytest.mark.parametrize(
+    "tool, params",
+    [
+        ("bash", {"command": "echo a\0b"}),
+        ("read", {"path": "a\0b"}),
+        ("write", {"path": "a\0b", "content": "x"}),
+        ("edit", {"path": "a\0b", "old": "x", "new": "y"}),
+    ],
+)
+def test_a_nul_byte_in_a_parameter_is_an_error_result(tool: str, params: dict[str, str]):
+    with session() as t:
+        run = t.run(when("x", [call(tool, params), say("ok")]))
+        (result,) = run.results(tool)
+    assert result.is_error
+    assert "null byte" in result.text
+
+
+def test_the_tool_bash_runs_bash():
+    with session() as t:
+        run = t.run(when("x", [call("bash", {"command": "[[ a == a ]] && echo $0"}), say("ok")]))
+        assert run.results("bash")[0].text == "bash\n"

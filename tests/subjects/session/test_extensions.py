@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from offbook import call, say, session, when
+from offbook import call, files, say, session, when
 from offbook.errors import ExtensionError, OffbookError, UsageError
 from offbook.subjects.session.extensions import Api
 from offbook.subjects.session.hooks import Context
@@ -346,3 +346,22 @@ def test_an_extension_can_list_all_tools_and_register_more_later():
         assert [e.data["extension"] for e in t.events.named("session.extension")] == [
             extension.__qualname__
         ]
+
+
+def test_an_extension_is_compiled_once_for_each_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    compiled: list[object] = []
+
+    def counting(source: Any, *args: Any) -> Any:
+        compiled.append(source)
+        code: Any = compile(source, *args)
+        return code
+
+    monkeypatch.setattr(files, "compile", counting, raising=False)
+    path = tmp_path / "counted.py"
+    for text in ["one", "one", "two"]:
+        path.write_text(f'def extension(api):\n    api.tool("{text}")(lambda params, ctx: "ok")\n')
+        with session(extensions=[path]) as t:
+            t.run(when("x", [call(text), say("ok")]))
+    assert len(compiled) == 2

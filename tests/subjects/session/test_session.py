@@ -489,6 +489,61 @@ def test_unknown_settings_are_allowed_for_extensions(key: str):
     AgentSession(settings={key: 1})
 
 
+def endless(started: asyncio.Event) -> Any:
+    async def hang(_params: JSON) -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    return hang
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_abort_cancels_running_tools_and_the_next_prompt_has_their_results(*, parallel: bool):
+    started = asyncio.Event()
+    one = call("bash", {"command": "make"})
+    async with session(mock_tools={"bash": endless(started)}) as t:
+        task = asyncio.ensure_future(
+            t.run(when("x", [[one, one] if parallel else one]), when("y", [say("ok")]))
+        )
+        await started.wait()
+        t.session.abort()
+        run = await task
+    assert [e.data["stop"] for e in run.events.named("agent.end")] == ["aborted", "stop"]
+    results = [result for message in t.session.messages for result in message.results]
+    assert [r.text for r in results] == ["Operation aborted"] * (2 if parallel else 1)
+    assert all(result.is_error for result in results)
+
+
+def test_abort_by_a_tool_ends_the_prompt_after_it():
+    def stop() -> None:
+        t.session.abort()
+
+    with session(mock_tools={"bash": stop}) as t:
+        run = t.run(when("x", [call("bash", {"command": "ls"})]), when("y", [say("ok")]))
+    assert [e.data["stop"] for e in run.events.named("agent.end")] == ["aborted", "stop"]
+
+
+def test_abort_without_a_running_prompt_is_refused():
+    with session() as t:
+        with pytest.raises(UsageError, match="no prompt is running"):
+            t.session.abort()
+        t.run(when("x", [say("ok")]))
+
+
+def test_the_input_that_a_hook_rewrote_is_in_the_tool_calls():
+    def rewriting(api: Api) -> None:
+        @api.on("tool_call")
+        def rewrite(event: HookEvent, _ctx: Context) -> None:
+            event.input["command"] += " -l"
+
+    with session(extensions=[rewriting], mock_tools={"bash": "ok"}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        (record,) = t.events.tool_calls
+    assert record.input == {"command": "ls"}
+    assert record.rewritten_input == {"command": "ls -l"}
+
+
 @pytest.mark.slow
 def test_ten_thousand_steps_take_a_fraction_of_fifteen_seconds():
     steps = [call("bash", {"command": "ls"}) for _ in range(10_000)]

@@ -1,8 +1,9 @@
 """Memory of earlier requests: stored conversations, and a cache of decoded body prefixes.
 
 `ConversationStore` keeps the exchanges of a run for requests that continue one by its id, as a
-provider does. `PrefixCache` saves time: an agent sends the whole conversation with every request,
-and the part that was decoded for the last request is not decoded again.
+provider does, and recognises the calls of a client that gives them ids of its own. `PrefixCache`
+saves time: an agent sends the whole conversation with every request, and the part that was decoded
+for the last request is not decoded again.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar, TypeVarTuple
 import msgspec
 
 from offbook.errors import ModelError
+from offbook.exchange.messages import History, Message, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from offbook.exchange.messages import JSON
+    from offbook.exchange.messages import JSON, AnyBlock
     from offbook.exchange.model import Reply, Request
 
 StateT = TypeVar("StateT")
@@ -34,6 +36,7 @@ class ConversationStore:
     def __init__(self) -> None:
         self._exchanges: OrderedDict[str, tuple[Request, Reply]] = OrderedDict()
         self._replies_by_call: OrderedDict[str, Reply] = OrderedDict()
+        self._other_calls: set[str] = set()  # calls in requests that this run did not make
 
     @property
     def count(self) -> int:
@@ -73,6 +76,50 @@ class ConversationStore:
                 for call in reply.calls:
                     if (call.id, call.name, call.arguments) == (call_id, name, arguments):
                         return call_id
+        return None
+
+    def restore_call_ids(self, request: Request) -> Request:
+        """Return a request with the call ids of this run where the client made its own.
+
+        Such a call is found by its name and arguments, or by its name and position: the first
+        call of that name that is not in the request. The ids that were replaced are noted in the
+        metadata: `call_ids` has the client's id by ours.
+        """
+        known = self._replies_by_call
+        if all(result.call_id in known for result in request.results):
+            return request
+        used = {call.id for message in request.messages for call in message.calls} & known.keys()
+        replaced: dict[str, str] = {}
+        messages: list[Message] = []
+        for message in request.messages:
+            blocks: list[AnyBlock] = []
+            for block in message.blocks:
+                if isinstance(block, ToolCall) and block.id not in known:
+                    call_id = None
+                    if block.id not in self._other_calls:
+                        call_id = self.find_call_id(block.name, block.arguments, used)
+                        call_id = call_id or self._find_by_name(block.name, used)
+                    if call_id is None:  # an example in the prompt, or an earlier session
+                        self._other_calls.add(block.id)
+                    else:
+                        used.add(call_id)
+                        # a client may use one id for all its calls: the latest counts
+                        replaced[block.id] = call_id
+                        block = msgspec.structs.replace(block, id=call_id)  # noqa: PLW2901
+                elif isinstance(block, ToolResult) and block.call_id in replaced:
+                    call_id = replaced[block.call_id]
+                    block = msgspec.structs.replace(block, call_id=call_id)  # noqa: PLW2901
+                blocks.append(block)
+            messages.append(Message(message.role, tuple(blocks)))
+        if not replaced:
+            return request
+        metadata = {**request.metadata, "call_ids": {ours: id_ for id_, ours in replaced.items()}}
+        return msgspec.structs.replace(request, messages=History(messages), metadata=metadata)
+
+    def _find_by_name(self, name: str, used: Container[str]) -> str | None:
+        for call_id, reply in self._replies_by_call.items():
+            if call_id not in used and any((c.id, c.name) == (call_id, name) for c in reply.calls):
+                return call_id
         return None
 
 

@@ -102,7 +102,7 @@ class CassetteFile:
             b"",
         )
         self.header, self.entries = self._read()
-        self._numbers, self.roots = self._link_entries()
+        self._numbers = self._number_entries()
 
     # ------------------------------------------------------------------------------ reading
 
@@ -251,8 +251,8 @@ class CassetteFile:
             request.prompt is not None or not has_request,
         )
 
-    def _link_entries(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return, by id, the number of each interaction and the first of its conversation."""
+    def _number_entries(self) -> dict[int, int]:
+        """Return the number of each interaction by its id; raise for a wrong reference."""
         numbers: dict[int, int] = {}
         for entry in self.entries:
             if entry.id in numbers:
@@ -276,11 +276,11 @@ class CassetteFile:
                         hint=did_you_mean(str(target), map(str, numbers)),
                     )
         # Follow each conversation to its first interaction; stop where the way is known.
-        roots: dict[int, int] = {}
+        followed: set[int] = set()
         for entry in self.entries:
             visited: list[int] = []
             current = entry
-            while current.id not in roots and (before := current.after or current.again):
+            while current.id not in followed and (before := current.after or current.again):
                 visited.append(current.id)
                 if before in visited:
                     raise FormatError(
@@ -290,9 +290,8 @@ class CassetteFile:
                         hint="let `after` and `again` name an earlier interaction",
                     )
                 current = self.entries[numbers[before] - 1]
-            root = roots.get(current.id, current.id)
-            roots.update(dict.fromkeys((*visited, current.id), root))
-        return numbers, roots
+            followed.update(visited)
+        return numbers
 
     # ------------------------------------------------------------------------ interactions
 

@@ -357,7 +357,9 @@ def _strip_block(block: AnyBlock) -> AnyBlock:
             return msgspec.structs.replace(block, data=short)
         case ToolResult(content=content):
             stripped = tuple(cast("Any", _strip_block(part)) for part in content)
-            return msgspec.structs.replace(block, content=stripped, details=None)
+            # A format without this field leaves it unknown: the same as no error in a recording.
+            failed = block.failed is True
+            return msgspec.structs.replace(block, content=stripped, failed=failed, details=None)
         case _:
             return block
 

@@ -4,8 +4,8 @@
 
 Each hat has a queue: its requests are answered in the order of the recording. A strict replay
 also compares each request with the recorded one; a loose replay only follows the order.
-Conversations that overlapped in time when they were recorded may be replayed in any order,
-because their order was chance.
+Independent conversations may be replayed in any order: which of them came first in the recording
+may be chance.
 """
 
 from __future__ import annotations
@@ -139,7 +139,6 @@ class Cassette:
             self._queues.setdefault(entry.hat, deque()).append(entry)
             self._by_hash.setdefault(key, []).append(entry)
         self._needs_prompt_hash = any(entry.prompt_only for entry in self.file.entries)
-        self._conversation_times = self._find_conversation_times()
         self._replayed = 0
         if max_age is not None:
             self._check_age(max_age)
@@ -267,18 +266,14 @@ class Cassette:
         elif recorded == hash_:
             return expected, "exact"
 
-        # 2. The same request further on in the queue, if every unused interaction before it
-        #    belongs to a conversation that ran at the same time. Within one conversation, or
-        #    between two that ran one after the other, the order has a meaning.
-        for hash_ in filter(None, (hashes.request, hashes.prompt)):
-            candidates = self._by_hash.get((hat, hash_), ())
-            equal = next((entry for entry in candidates if entry.number not in used), None)
-            if equal is not None and all(
-                self._overlap(earlier, equal)
-                for earlier in queue
-                if earlier.number < equal.number and earlier.number not in used
-            ):
-                return equal, "reordered"
+        # 2. The same request further on in the queue, if the conversation that it continues was
+        #    replayed. Independent conversations are matched by what they ask: which one came first
+        #    may have been chance. Prompts of commands, which run one after the other, keep their
+        #    order.
+        candidates = self._by_hash.get((hat, hashes.request), ())
+        equal = next((entry for entry in candidates if entry.number not in used), None)
+        if equal is not None and self._is_due(equal, used):
+            return equal, "reordered"
 
         # 3. A loose replay returns the next interaction whatever the request says. A strict one
         #    has no reply.
@@ -291,26 +286,14 @@ class Cassette:
             queue.popleft()
         return queue
 
-    def _find_conversation_times(self) -> dict[int, tuple[float, float]]:
-        """Return the start and end of each conversation, by the id of its first interaction."""
-        times: dict[int, tuple[float, float]] = {}
-        for entry in self.file.entries:
-            if entry.started_ms is None:
-                continue
-            root = self.file.roots[entry.id]
-            start, end = times.get(root, (entry.started_ms, entry.started_ms))
-            entry_end = entry.started_ms + entry.duration_ms
-            times[root] = min(start, entry.started_ms), max(end, entry_end)
-        return times
-
-    def _overlap(self, one: Entry, other: Entry) -> bool:
-        """Return whether two interactions belong to conversations that ran at the same time."""
-        first, second = self.file.roots[one.id], self.file.roots[other.id]
-        times = self._conversation_times
-        if first == second or first not in times or second not in times:
-            return False
-        (first_start, first_end), (second_start, second_end) = times[first], times[second]
-        return first_start < second_end and second_start < first_end
+    def _is_due(self, entry: Entry, used: set[int]) -> bool:
+        """Return whether all replies that the request of this interaction contains were given."""
+        while (before := entry.after or entry.again) is not None:
+            earlier = self.file.entry_by_id(before)
+            if entry.after is not None and earlier.number not in used:
+                return False
+            entry = earlier  # `again` repeats a request without its reply
+        return True
 
     def _emit(self, event: str, **data: Any) -> None:
         if self._hub is not None:

@@ -24,7 +24,7 @@ from offbook.exchange.messages import (
     ToolResult,
     find_calls,
 )
-from offbook.exchange.model import Reply, Usage
+from offbook.exchange.model import Reply, Usage, make_call_id
 from offbook.secrets import word_finder
 from offbook.sources.mocks.mock_file import Glob, Mock, MockFile, parse_mocks, read_mocks
 from offbook.sources.side_requests import answer_side_request
@@ -107,7 +107,7 @@ class Mocks:
             in_order = scope.queue and answer_side_request(request) is None
             mock = scope.next() if in_order else scope.take(text)
             if mock is not None:
-                return self._answer(mock, text, requested)
+                return self._answer(mock, text, requested, request)
         side_reply = answer_side_request(request)
         if side_reply is not None:
             return side_reply
@@ -132,7 +132,7 @@ class Mocks:
             self._last_text = (length, messages.digest(), text)
         return text
 
-    def _answer(self, mock: Mock, text: str, requested: str) -> Reply:
+    def _answer(self, mock: Mock, text: str, requested: str, request: Request) -> Reply:
         self._used.add(mock.number)
         self._remaining -= not mock.sticky
         self.receipts.append(
@@ -155,16 +155,16 @@ class Mocks:
             usage = Usage(len(text.encode()), usage.output, usage.cache_read, usage.cache_write)
         blocks = mock.blocks
         if find_calls(blocks):
-            blocks = tuple(self._with_call_id(block) for block in blocks)
+            blocks = tuple(self._with_call_id(block, request) for block in blocks)
         chunks = mock.line.stream_chunks or ()
         return Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
 
-    def _with_call_id(self, block: AnyBlock) -> AnyBlock:
+    def _with_call_id(self, block: AnyBlock, request: Request) -> AnyBlock:
         """Give a tool call without an id one that is unique in this run."""
         if not isinstance(block, ToolCall) or block.id:
             return block
         self._call_count += 1
-        return msgspec.structs.replace(block, id=f"mock_call_{self._call_count}")
+        return msgspec.structs.replace(block, id=make_call_id(request, self._call_count))
 
     @property
     def unused(self) -> list[Mock]:

@@ -25,6 +25,7 @@ Params = Mapping[str, Any]
 # Called when the step is reached, so that it can use the results of earlier calls.
 LateParams = Callable[[], "Params | Awaitable[Params]"]
 Callback = Callable[[ToolResult], object]
+Raises = type[Exception] | tuple[type[Exception], ...]
 Match = str | re.Pattern[str]
 
 _encode_json = msgspec.json.Encoder().encode
@@ -50,11 +51,13 @@ class _ScriptUse:
 
 
 class Call(msgspec.Struct, frozen=True):
-    """The model calls a tool."""
+    """The model calls a tool. The agent must send its result back, unless it is `unanswered`."""
 
     tool: str
     params: Params | LateParams
     callbacks: tuple[Callback, ...] = ()
+    unanswered: bool = False
+    raises: Raises | None = None
     unknown: bool = False
     use: _ScriptUse = msgspec.field(default_factory=_ScriptUse)
 
@@ -67,6 +70,11 @@ class Call(msgspec.Struct, frozen=True):
             raise PlaybookError(
                 f"call({self.tool!r}, …).then() takes a function of the result",
                 hint=f"write call({self.tool!r}, …).then(lambda result: …)",
+            )
+        if self.unanswered:
+            raise PlaybookError(
+                f"call({self.tool!r}, …, unanswered=True) has no result to pass to .then()",
+                hint="remove unanswered=True, or .then(…)",
             )
         use = _ScriptUse()
         self.use.made.append(use)
@@ -190,32 +198,50 @@ def when(text: str, actions: Actions) -> Turn:
 
 
 @explain_call
-def call(tool: str, params: Params | LateParams | None = None, *, unknown: bool = False) -> Call:
+def call(
+    tool: str,
+    params: Params | LateParams | None = None,
+    *,
+    unanswered: bool = False,
+    unknown: bool = False,
+    raises: Raises | None = None,
+) -> Call:
     """Let the model call `tool`. A function as `params` is called when the step is reached.
 
-    With `unknown=True` the model calls a tool that the agent does not offer.
+    The run fails if the result never comes back. `unanswered=True` is for a call with which the
+    agent ends, such as that of an output tool. With `unknown=True` the model calls a tool that the
+    agent does not offer. The run also fails if the tool raises an exception other than those of
+    `raises`, even if the framework turns it into a result.
     """
     if not isinstance(tool, str) or not tool:
         raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
-    if not isinstance(unknown, bool):
-        raise PlaybookError(
-            f"expected a bool: call({tool!r}, unknown={unknown!r})", hint="write unknown=True"
-        )
+    for option, value in (("unanswered", unanswered), ("unknown", unknown)):
+        if not isinstance(value, bool):
+            raise PlaybookError(
+                f"expected a bool: call({tool!r}, {option}={value!r})", hint=f"write {option}=True"
+            )
+    for kind in raises if isinstance(raises, tuple) else [raises] if raises is not None else ():
+        if not isinstance(kind, type) or not issubclass(kind, Exception):
+            raise PlaybookError(
+                f"call({tool!r}, …, raises=…) takes a class of exceptions, not {kind!r}",
+                hint=f"write call({tool!r}, …, raises=ValueError)",
+            )
+    options: Any = {"unanswered": unanswered, "unknown": unknown, "raises": raises}
     if params is None:
-        return Call(tool, {}, unknown=unknown)
+        return Call(tool, {}, **options)
     if callable(params):
         if not _accepts(params, 0):
             raise PlaybookError(
                 f"the function in call({tool!r}, …) must not take arguments",
                 hint=f"write call({tool!r}, lambda: {{…}}); it can read variables set in .then()",
             )
-        return Call(tool, params, unknown=unknown)
+        return Call(tool, params, **options)
     if not isinstance(params, Mapping):
         raise PlaybookError(
             f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
             hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
         )
-    return Call(tool, check_params(params, tool), unknown=unknown)
+    return Call(tool, check_params(params, tool), **options)
 
 
 def check_params(params: Mapping[Any, Any], tool: str) -> Params:
@@ -252,12 +278,24 @@ def say(text: str, *, stop: StopReason = "stop") -> Say:
     """Let the model say `text`; most agents stop at a text without a tool call."""
     if not isinstance(text, str):
         raise PlaybookError(f"say() takes a string, not {type(text).__name__}", hint='say("Done.")')
+    _check_text(text, "say()")
     if stop not in get_args(StopReason):  # a playbook is often written without a type checker
         raise PlaybookError(
             f"unknown stop reason: say(stop={stop!r})",
             hint=did_you_mean(str(stop), get_args(StopReason)),
         )
     return Say(text, stop)
+
+
+def _check_text(text: str, where: str) -> None:
+    """Raise for a text that no provider could send."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PlaybookError(
+            f"{where}: the text has a lone surrogate, {text[error.start]!r}, which is not UTF-8",
+            hint="remove it, or write the whole character",
+        ) from None
 
 
 @explain_call
@@ -267,6 +305,7 @@ def think(text: str) -> Think:
         raise PlaybookError(
             f"think() takes a string, not {type(text).__name__}", hint='think("Let me see.")'
         )
+    _check_text(text, "think()")
     return Think(text)
 
 

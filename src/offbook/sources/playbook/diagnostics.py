@@ -252,12 +252,31 @@ def unfinished_error(
     )
 
 
-def missing_result_error(step: Step) -> ScriptUnfinished:
-    """Return the error for a `.then()` whose tool result never arrived."""
+def missing_result_error(step: Step, call: Call, got: str) -> ScriptUnfinished:
+    """Return the error for a call whose result no request had; `got` came in its place."""
     return ScriptUnfinished(
-        f"the result of step {step} never arrived, so its .then() did not run",
+        f"the result of call {call.tool} never came back"
+        + (", so its .then() did not run" if call.callbacks else ""),
         where=step.location,
-        hint="  fix: end the turn with say(…), so that the agent reports its results",
+        hint="\n".join(
+            (
+                f"  expected: a request with the result of step {step}",
+                f"  got: {got or 'no request has it'}",
+                "  fix: let the agent run the tool and send the result with its next request; if",
+                f"    it ends with this call, write call({call.tool!r}, …, unanswered=True)",
+            )
+        ),
+    )
+
+
+def missing_exception_error(step: Step, call: Call) -> ScriptUnfinished:
+    """Return the error for a tool that was expected to raise and did not."""
+    kinds = call.raises if isinstance(call.raises, tuple) else (call.raises,)
+    names = " or ".join(kind.__name__ for kind in kinds if kind is not None)
+    return ScriptUnfinished(
+        f"call {call.tool} was expected to raise {names}, and no such exception was seen",
+        where=step.location,
+        hint="  fix: remove raises=; only the tools of a framework's agent can be seen to raise",
     )
 
 
@@ -279,7 +298,7 @@ def describe_request(request: Request) -> str:
     message = new[-1]
     if message.results:
         result = message.results[-1]
-        kind = "an error" if result.is_error else "a result"
+        kind = "an error" if result.failed else "a result"
         name = result.name or "a tool"
         return f'{kind} of {name}: "{cut_text(result.text)}", after the prompt "{prompt}"'
     if not (text := written_text(message)):

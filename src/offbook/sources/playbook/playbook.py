@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from offbook.errors import ModelError, PlaybookError, ScriptUnfinished
 from offbook.exchange.injected_text import written_text
-from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, to_json
-from offbook.exchange.model import Reply, StopReason, Usage
+from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, ToolResult, to_json
+from offbook.exchange.model import Reply, StopReason, Usage, make_call_id
 from offbook.secrets import hide_secrets
 from offbook.sources.playbook.actions import (
     Action,
@@ -30,6 +32,7 @@ from offbook.sources.playbook.actions import (
 from offbook.sources.playbook.diagnostics import (
     Step,
     exhausted_error,
+    missing_exception_error,
     missing_result_error,
     no_matching_role_error,
     turn_location,
@@ -63,6 +66,15 @@ class _ScriptQueue:
         return self.last is not None and isinstance(self.last.actions[-1], Fail)
 
 
+class _AwaitedResult(msgspec.Struct):
+    """A call whose result has not come back yet; `got` tells what came in its place."""
+
+    step: Step
+    action: Call
+    queue: _ScriptQueue
+    got: str = ""
+
+
 class Playbook:
     """The scripted model: a `ModelSource` that answers requests with its steps, in order.
 
@@ -73,7 +85,8 @@ class Playbook:
         reply = await playbook.reply(request)       # the call of `refund`
 
     The result of a tool call arrives in the agent's next request, in process and over the wire
-    alike. `.then()` callbacks and late-bound parameters therefore work the same in both.
+    alike. `.then()` callbacks and late-bound parameters therefore work the same in both. A call
+    whose result never arrives leaves the script unfinished.
 
     A request after the last step raises `ScriptExhausted`; with `strict=False` it is answered
     with "[PLAYBOOK EXHAUSTED]" instead.
@@ -96,7 +109,8 @@ class Playbook:
         self._abandoned: list[_ScriptQueue] = []
         # The queue that made each tool call.
         self._call_queues: dict[str, _ScriptQueue] = {}
-        self._awaited_results: dict[str, tuple[Step, Call]] = {}
+        self._awaited_results: dict[str, _AwaitedResult] = {}
+        self._awaited_errors: dict[str, tuple[Step, Call]] = {}
         self._main_system: str | None = None
         self._heads: list[RoleConditions] = []  # the different kinds of requests so far
         self._step_count = 0
@@ -164,6 +178,7 @@ class Playbook:
         self._turns.clear()
         self._abandoned.clear()
         self._awaited_results.clear()
+        self._awaited_errors.clear()
         self._queue = _ScriptQueue(MAIN)
         for _, queue in self._roles:
             queue.steps.clear()
@@ -194,15 +209,29 @@ class Playbook:
     @property
     def pending(self) -> bool:
         """True while the open turn has a step left or waits for a tool result."""
-        return bool(self._queue.steps or self._awaited_results)
+        return bool(self._queue.steps) or any(
+            awaited.queue is self._queue for awaited in self._awaited_results.values()
+        )
 
     def unfinished(self) -> ScriptUnfinished | None:
         """Return the error for a script that was not played to its end, or None."""
         if remaining := self.remaining_steps:
             return unfinished_error(remaining, self.consumed, self._queue.last)
-        for step, _ in self._awaited_results.values():
-            return missing_result_error(step)
+        for awaited in self._awaited_results.values():
+            return missing_result_error(awaited.step, awaited.action, awaited.got)
+        for step, action in self._awaited_errors.values():
+            return missing_exception_error(step, action)
         return None
+
+    def expects_error(self, call_id: str, tool: str, error: Exception) -> bool:
+        """Return whether the script expects this exception of a tool, and note that it came."""
+        for key, (_, action) in self._awaited_errors.items():
+            # Without an id, the tool's name identifies the call.
+            is_call = key == call_id if call_id else action.tool == tool
+            if is_call and action.raises is not None and isinstance(error, action.raises):
+                del self._awaited_errors[key]
+                return True
+        return False
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the next step of the turn or role that this request belongs to."""
@@ -248,13 +277,13 @@ class Playbook:
             return side_reply
 
         # 3. A tool result belongs to the turn that made the call, so that conversations in parallel
-        #    get their own steps.
+        #    get their own steps. The results of an aborted turn come with the next prompt.
         new_messages = request.new_messages
-        for message in new_messages:
-            for result in message.results:
-                owner = self._call_queues.pop(result.call_id, None)
-                if owner is not None and owner.name == MAIN:
-                    return owner
+        prompted = bool(new_messages) and new_messages[-1].role == "user"
+        for result in request.results:
+            owner = self._call_queues.pop(result.call_id, None)
+            if owner is not None and owner.name == MAIN and (owner.steps or not prompted):
+                return owner
 
         # 4. The prompt opens the next turn, if the open one is used up. While it has steps left,
         #    only the exact prompt of the next turn ends it early: a flattened tool result or a
@@ -319,18 +348,23 @@ class Playbook:
         return any(turn.text in written_text(m) for m in request.messages if m.role == "user")
 
     async def _run_callbacks(self, request: Request) -> None:
-        """Pass the tool results in a request to the `.then()` callbacks that wait for them."""
-        results = {
-            result.call_id: result
-            for message in request.new_messages
-            for result in message.results
-            if result.call_id in self._awaited_results
-        }
+        """Note the tool results in a request, and pass them to the `.then()` callbacks."""
+        results: dict[str, ToolResult] = {}
+        for result in request.results:
+            awaited = self._awaited_results.get(result.call_id)
+            if awaited is None:
+                continue
+            # The id alone is not enough: the agent may have changed the call in its history.
+            if result.name in {"", awaited.action.tool}:
+                results[result.call_id] = result
+            else:
+                awaited.got = f"the result of a call of {result.name!r} with the same id"
         # In the order of the calls: some clients report the call that ended first.
         for call_id in [call_id for call_id in self._awaited_results if call_id in results]:
-            step, action = self._awaited_results.pop(call_id)
+            awaited = self._awaited_results.pop(call_id)
+            step = awaited.step
             try:
-                for callback in action.callbacks:
+                for callback in awaited.action.callbacks:
                     outcome = callback(results[call_id])
                     if isawaitable(outcome):
                         await outcome
@@ -353,10 +387,12 @@ class Playbook:
                     if (tool in request.tool_names) == action.unknown:
                         raise unknown_tool_error(step, action, request)
                     self._call_count += 1
-                    call = ToolCall(f"playbook-tc-{self._call_count}", tool, dict(params))
-                    if action.callbacks:
-                        self._awaited_results[call.id] = (step, action)
-                    self._call_queues[call.id] = queue
+                    call = ToolCall(make_call_id(request, self._call_count), tool, dict(params))
+                    if not action.unanswered:
+                        self._awaited_results[call.id] = _AwaitedResult(step, action, queue)
+                        self._call_queues[call.id] = queue
+                    if action.raises is not None:
+                        self._awaited_errors[call.id] = (step, action)
                     blocks.append(call)
                     stop = "tool_use"
                 case Say(text, reason):

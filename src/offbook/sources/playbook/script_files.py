@@ -41,6 +41,7 @@ class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     fail: str | None = None
     params: dict[str, Any] | None = msgspec.field(name="with", default=None)
     unknown: bool | None = None
+    unanswered: bool | None = None
     status: int | None = None
     retry_after: float | None = None
 
@@ -133,26 +134,27 @@ def _read_data(path: Path) -> tuple[Turn | Role, ...]:
 
 def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
     # The patterns list the fields that must be absent, so that `{say: a, call: b}` is an error.
+    plain = (entry.params, entry.unknown, entry.unanswered) == (None, None, None)
     match entry:
         case _ActionEntry(
             call=str(tool), say=None, think=None, fail=None, status=None, retry_after=None
         ):
-            return call(tool, entry.params, unknown=entry.unknown or False)
-        case _ActionEntry(
-            call=None, params=None, unknown=None, say=None, think=None, fail=str(message)
-        ):
+            return call(
+                tool,
+                entry.params,
+                unknown=entry.unknown or False,
+                unanswered=entry.unanswered or False,
+            )
+        case _ActionEntry(call=None, say=None, think=None, fail=str(message)) if plain:
             return fail(message, status=entry.status or 529, retry_after=entry.retry_after)
-        case _ActionEntry(
-            call=None, params=None, unknown=None, think=None, fail=None, status=None, say=str(text)
-        ):
+        case _ActionEntry(call=None, think=None, fail=None, status=None, say=str(text)) if plain:
             return say(text)
-        case _ActionEntry(
-            call=None, params=None, unknown=None, say=None, fail=None, status=None, think=str(text)
-        ):
+        case _ActionEntry(call=None, say=None, fail=None, status=None, think=str(text)) if plain:
             return think(text)
         case _:
             raise FormatError(
                 f"an action of entry {number} is not one of call, say, think, fail",
                 path=path,
-                hint="call: goes with with: and unknown:, fail: with status: and retry_after:",
+                hint="call: goes with with:, unknown: and unanswered:,"
+                " fail: with status: and retry_after:",
             )

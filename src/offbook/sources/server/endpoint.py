@@ -17,7 +17,7 @@ import msgspec
 from offbook.errors import ModelError, OffbookError, RunError
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.model import Relay, can_relay
+from offbook.exchange.model import FAILED_CALLS, Relay, can_relay
 from offbook.exchange.providers import client_env
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
@@ -25,7 +25,15 @@ from offbook.trace.events import ASIDE, ERROR
 from offbook.trace.instrument import TracedSource, error_data
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Callable,
+        Container,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from offbook.exchange.dialects.dialect import Dialect
     from offbook.exchange.model import ModelSource, Reply, Request
@@ -104,6 +112,7 @@ class Endpoint:
             source if hub is None else TracedSource(source, hub, tools=tools, mocked=mocked)
         )
         self.failure: BaseException | None = None
+        self.failed_calls: Mapping[str, bool] = {}  # what the subject saw of its tools, by call id
         self.refusal: RunError | None = None  # of the latest request, if its provider refuses it
         self.context = copy_context()
         self.relays = can_relay(source)
@@ -167,6 +176,8 @@ class Endpoint:
         try:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)
+            request = self._conversations.restore_call_ids(request)
+            request = _add_outcomes(request, self.failed_calls)
             self.refusal = None  # the agent has continued with a valid request
 
             # 3. A retry gets the response that the client missed, and takes no further step.
@@ -306,6 +317,16 @@ class Endpoint:
     def _emit_error(self, error: ModelError) -> None:
         if self._hub is not None:
             self._hub.emit(ERROR, error_data(error))
+
+
+def _add_outcomes(request: Request, failed: Mapping[str, bool]) -> Request:
+    """Note for the new results whether their tools failed, where the subject saw it."""
+    if not failed:
+        return request
+    seen = {r.call_id: failed[r.call_id] for r in request.results if r.call_id in failed}
+    if not seen:
+        return request
+    return msgspec.structs.replace(request, metadata={**request.metadata, FAILED_CALLS: seen})
 
 
 def _refusal_error(error: ModelError) -> RunError:

@@ -7,12 +7,12 @@ import json
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.subjects.frameworks.framework import blocking, parameter_names
+from offbook.subjects.frameworks.framework import blocking, override, parameter_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
     from offbook.trace.hub import Hub
 
 # ruff: noqa: SLF001 - a runner has no public attributes for what it was made of
@@ -78,6 +78,20 @@ class AnthropicRunner:
 
         tool.call = call_async if iscoroutinefunction(tool.call) else call
         return lambda: delattr(tool, "call")
+
+    def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
+        """Watch the tool's `call`."""
+        original = tool.call
+
+        def call(params: Any) -> Any:
+            with watch.call(tool.name):
+                return original(params)
+
+        async def call_async(params: Any) -> Any:
+            with watch.call(tool.name):
+                return await original(params)
+
+        return override(tool, "call", call_async if iscoroutinefunction(original) else call)
 
 
 def _to_content(answer: Any) -> Any:

@@ -12,16 +12,25 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from importlib import import_module
 from inspect import Parameter, isawaitable, signature
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from offbook.errors import UsageError, did_you_mean
-from offbook.trace.events import AGENT_END, AGENT_ERROR, AGENT_START, ERROR, Verdict
+from offbook.subjects.subject import ToolError
+from offbook.trace.events import (
+    AGENT_END,
+    AGENT_ERROR,
+    AGENT_START,
+    ERROR,
+    TOOL_ERROR,
+    Verdict,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping
 
     from offbook.exchange.tool_aliases import ToolAliases
     from offbook.subjects.subject import ModelAccess, RunContext
@@ -74,6 +83,10 @@ class FrameworkAdapter(Protocol):
         """Call the mock instead of the tool's own code; return a function that undoes it."""
         ...
 
+    def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
+        """Report the calls of the tool, or of its mock; return a function that undoes it."""
+        ...
+
 
 @runtime_checkable
 class EndpointAdapter(Protocol):
@@ -96,6 +109,41 @@ class NoToolAccess:
     def replace_tool(self, _tool: Any, _mock: MockFunction, /) -> Callable[[], None]:
         """Raise an error; it is not called, because `tools` is None."""
         raise NotImplementedError
+
+    def watch_tool(self, _tool: Any, _watch: ToolWatch, /) -> Callable[[], None]:
+        """Raise an error; it is not called, because `tools` is None."""
+        raise NotImplementedError
+
+
+class ToolWatch:
+    """What was seen of the agent's tools: whether each call failed, and their exceptions.
+
+    A framework may send an exception to the model as an ordinary result. The run must know it.
+    """
+
+    def __init__(self, mocked: Collection[str]) -> None:
+        self.hub: Hub | None = None
+        self._mocked = mocked
+        self.failed: dict[str, bool] = {}
+        self.errors: list[ToolError] = []
+
+    @contextmanager
+    def call(
+        self, tool: str, call_id: str = "", signals: tuple[type[Exception], ...] = ()
+    ) -> Generator[None]:
+        """Note how a call ends. `signals` are exceptions that tools raise to tell the model."""
+        try:
+            yield
+        except Exception as error:
+            self.failed[call_id] = True
+            # A mock that raises is reported as an error of the test, or was given an exception.
+            if tool not in self._mocked and not isinstance(error, signals):
+                self.errors.append(ToolError(call_id, tool, error))
+                if self.hub is not None:
+                    text = f"{type(error).__name__}: {error}"
+                    self.hub.emit(TOOL_ERROR, {"call_id": call_id, "tool": tool, "error": text})
+            raise
+        self.failed[call_id] = False
 
 
 class FrameworkSubject:
@@ -123,6 +171,7 @@ class FrameworkSubject:
         self.result: object = None
         self.error: Exception | None = None
         self._mocks = {name: _Mock(name, value) for name, value in (mock_tools or {}).items()}
+        self.tool_watch = ToolWatch(self._mocks)
         self._undo: list[Callable[[], None]] = []
 
     @property
@@ -142,8 +191,8 @@ class FrameworkSubject:
         return self._mocks
 
     async def open(self, context: RunContext, /) -> None:
-        """Replace the mocked tools."""
-        self._hub = context.hub
+        """Replace the mocked tools, and watch all of them."""
+        self._hub = self.tool_watch.hub = context.hub
         tools = self.adapter.tools()
         for name in self._mocks:
             if tools is None:
@@ -159,6 +208,9 @@ class FrameworkSubject:
                 self._undo.append(self._endpoint.prepare(context))
             for name, mock in self._mocks.items():
                 self._undo.append(self.adapter.replace_tool((tools or {})[name], mock.run))
+            # Listed again: replacing may put other objects in the place of the tools.
+            for tool in (self.adapter.tools() or {}).values():
+                self._undo.append(self.adapter.watch_tool(tool, self.tool_watch))
         except BaseException:
             await self.close()
             raise
@@ -311,6 +363,20 @@ def wrap_agent(
                 hint=did_you_mean(option, [*known, *other_options]),
             )
     return FrameworkSubject(adapter, mock_tools)
+
+
+def override(owner: Any, name: str, value: Any) -> Callable[[], None]:
+    """Set an attribute of one object; return a function that restores it."""
+    # A pydantic model refuses unknown attributes, but `__dict__` is looked up before the class.
+    attributes: dict[str, Any] = owner.__dict__
+    original = {name: attributes[name]} if name in attributes else {}
+    attributes[name] = value
+
+    def undo() -> None:
+        del attributes[name]
+        attributes.update(original)
+
+    return undo
 
 
 def parameter_names(

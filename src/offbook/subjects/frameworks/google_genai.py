@@ -12,7 +12,7 @@ from offbook.subjects.frameworks.framework import blocking, parameter_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
     from offbook.trace.hub import Hub
 
 
@@ -62,6 +62,28 @@ class GoogleGenAI:
         @wraps(tool)
         async def call_async(**params: Any) -> Any:
             return await mock(params)
+
+        tools = self._tool_list()
+        index = tools.index(tool)
+        tools[index] = call_async if iscoroutinefunction(tool) else call
+
+        def undo() -> None:
+            tools[index] = tool
+
+        return undo
+
+    def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
+        """Replace the function in the list by one of the same signature that calls it."""
+
+        @wraps(tool)
+        def call(**params: Any) -> Any:
+            with watch.call(tool.__name__):
+                return tool(**params)
+
+        @wraps(tool)
+        async def call_async(**params: Any) -> Any:
+            with watch.call(tool.__name__):
+                return await tool(**params)
 
         tools = self._tool_list()
         index = tools.index(tool)

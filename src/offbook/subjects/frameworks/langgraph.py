@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import UsageError, did_you_mean
-from offbook.subjects.frameworks.framework import blocking
+from offbook.subjects.frameworks.framework import blocking, override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
     from offbook.trace.hub import Hub
 
 NODE_START = "step.start"
@@ -120,6 +121,38 @@ class LangGraph:
 
         def undo() -> None:
             del attributes["_run"], attributes["_arun"]
+
+        return undo
+
+    def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
+        """Watch `run` and `arun`, which return the result as a message with a status."""
+        run, arun = tool.run, tool.arun
+
+        def note(call_id: str, message: Any) -> Any:
+            # The tool has a handler for the exceptions that it expects.
+            watch.failed[call_id] = getattr(message, "status", "") == "error"
+            return message
+
+        @wraps(run)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            call_id = kwargs.get("tool_call_id") or ""
+            with watch.call(tool.name, call_id):
+                message = run(*args, **kwargs)
+            return note(call_id, message)
+
+        @wraps(arun)
+        async def watched_async(*args: Any, **kwargs: Any) -> Any:
+            call_id = kwargs.get("tool_call_id") or ""
+            with watch.call(tool.name, call_id):
+                message = await arun(*args, **kwargs)
+            return note(call_id, message)
+
+        undo_run = override(tool, "run", watched)
+        undo_arun = override(tool, "arun", watched_async)
+
+        def undo() -> None:
+            undo_arun()
+            undo_run()
 
         return undo
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from offbook.subjects.frameworks.framework import parameter_names
+from offbook.subjects.frameworks.framework import override, parameter_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
     from offbook.trace.hub import Hub
 
 HANDOFF = "handoff"
@@ -88,3 +89,18 @@ class OpenAIAgents:
 
         tool.on_invoke_tool = invoke
         return lambda: setattr(tool, "on_invoke_tool", original)
+
+    def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
+        """Watch the function inside the handler that turns exceptions into results."""
+        invoker = tool.on_invoke_tool
+        inside = hasattr(invoker, "_invoke_tool_impl")
+        original = invoker._invoke_tool_impl if inside else invoker  # noqa: SLF001 - no public one
+
+        @wraps(original)
+        async def invoke(context: Any, arguments: str) -> Any:
+            with watch.call(tool.name, getattr(context, "tool_call_id", "")):
+                return await original(context, arguments)
+
+        if inside:
+            return override(invoker, "_invoke_tool_impl", invoke)
+        return override(tool, "on_invoke_tool", invoke)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from offbook.subjects.frameworks.framework import parameter_names
+from offbook.subjects.frameworks.framework import override, parameter_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
     from offbook.trace.hub import Hub
 
 
@@ -59,3 +59,17 @@ class PydanticAI:
         # An attribute of the instance hides the method, and deleting it restores the method.
         schema.call = call
         return lambda: delattr(schema, "call")
+
+    def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
+        """Watch the call behind the schema."""
+        from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
+
+        schema = tool.function_schema
+        original = schema.call
+
+        async def call(args: dict[str, Any], context: Any) -> Any:
+            signals = (ModelRetry, CallDeferred, ApprovalRequired)
+            with watch.call(tool.name, context.tool_call_id or "", signals):
+                return await original(args, context)
+
+        return override(schema, "call", call)

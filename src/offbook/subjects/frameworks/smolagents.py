@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from offbook.subjects.frameworks.framework import blocking, parameter_names
+from offbook.subjects.frameworks.framework import blocking, override, parameter_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
     from offbook.trace.hub import Hub
 
 
@@ -64,6 +65,17 @@ class SmolAgents:
             attributes.update(original)
 
         return undo
+
+    def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
+        """Watch `forward`."""
+        original = tool.forward
+
+        @wraps(original)
+        def forward(*args: Any, **params: Any) -> Any:
+            with watch.call(tool.name):
+                return original(*args, **params)
+
+        return override(tool, "forward", forward)
 
 
 def _with_managed(agent: Any) -> Iterator[Any]:

@@ -59,7 +59,12 @@ async def run_bash(params: dict[str, Any], ctx: Context) -> ToolOutcome:
     from offbook.subjects.process import run_shell  # a session without shell calls starts faster
 
     timeout = params.get("timeout", TIMEOUT)
-    result, dropped = await run_shell(params["command"], cwd=ctx.cwd, deadline=timeout)
+    try:
+        result, dropped = await run_shell(params["command"], cwd=ctx.cwd, deadline=timeout)
+    except FileNotFoundError:
+        return error_outcome("bash is not installed")
+    except ValueError as error:  # the system accepts no NUL byte and no lone surrogate
+        return error_outcome(f"invalid command: {error}")
     text = _shorten(result.stdout, dropped)
     if result.timed_out:
         text = f"{text}\n(timed out after {timeout:g} s)".lstrip("\n")
@@ -74,7 +79,7 @@ async def run_read(params: dict[str, Any], ctx: Context) -> ToolOutcome:
     path = ctx.cwd / params["path"]
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         return _file_error(error, params["path"], path)
     # Lines are counted from 1, as editors and models do.
     start = params.get("offset", 1) - 1
@@ -89,7 +94,7 @@ async def run_write(params: dict[str, Any], ctx: Context) -> ToolOutcome:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(params["content"], encoding="utf-8")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return _file_error(error, params["path"], path)
     size = len(params["content"].encode())
     return ToolOutcome((Text(f"wrote {size} bytes to {params['path']}"),), {"path": str(path)})
@@ -106,13 +111,18 @@ async def run_edit(params: dict[str, Any], ctx: Context) -> ToolOutcome:
         if count != 1:
             return error_outcome(f"the old text occurs {count} times in {params['path']}", details)
         path.write_text(text.replace(params["old"], params["new"]), encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         return _file_error(error, params["path"], path)
     return ToolOutcome((Text(f"edited {params['path']}"),), details)
 
 
-def _file_error(error: OSError | UnicodeDecodeError, name: str, path: Path) -> ToolOutcome:
-    reason = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
+def _file_error(error: OSError | ValueError, name: str, path: Path) -> ToolOutcome:
+    if isinstance(error, OSError):
+        reason = error.strerror
+    elif isinstance(error, UnicodeError):
+        reason = "not a UTF-8 text"
+    else:
+        reason = str(error)  # a NUL byte in the path
     return error_outcome(f"{name}: {reason}", {"path": str(path)})
 
 

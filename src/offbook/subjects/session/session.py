@@ -269,7 +269,7 @@ class AgentSession:
             self._task.uncancel()
             # A provider rejects a conversation in which a call has no result.
             aborted = error_outcome("Operation aborted").content
-            results = [ToolResult(c.id, aborted, is_error=True, name=c.name) for c in unanswered]
+            results = [ToolResult(c.id, aborted, failed=True, name=c.name) for c in unanswered]
             self._history = self._history.plus(*(Message("tool", (r,)) for r in results))
         return "aborted", None
 

@@ -51,7 +51,7 @@ def encode_turns(messages: Iterable[Message]) -> Iterator[JSON]:
                 content = _encode_content(result.content)
                 encoded: JSON = {"type": "tool_result", "tool_use_id": result.call_id}
                 encoded["content"] = content
-                if result.is_error:
+                if result.failed:
                     encoded["is_error"] = True
                 results.append(encoded)
             continue

@@ -53,7 +53,7 @@ def _encode_result(result: ToolResult) -> JSON:
         {"text": block.text} if isinstance(block, Text) else encode_block(block) or {}
         for block in result.content
     ]
-    status = "error" if result.is_error else "success"
+    status = "error" if result.failed else "success"
     return {"toolResult": {"toolUseId": result.call_id, "content": content, "status": status}}
 
 

@@ -61,7 +61,7 @@ def decode_messages(
             has_tools = True
             call_id = message.tool_call_id or ""
             content = cast("tuple[Content, ...]", _decode_content(message, raw, path))
-            result = ToolResult(call_id, content, name=tool_names.get(call_id, ""))
+            result = ToolResult(call_id, content, None, tool_names.get(call_id, ""))
             decoded.append(Message("tool", (result,)))
         elif role == "assistant":
             has_tools = has_tools or bool(message.tool_calls)
@@ -80,7 +80,7 @@ def decode_messages(
             name = message.name or ""
             # The name is the only link between a function result and its call.
             call_id = next((id_ for id_ in reversed(tool_names) if tool_names[id_] == name), "")
-            decoded.append(Message("tool", (ToolResult(call_id, content, name=name),)))
+            decoded.append(Message("tool", (ToolResult(call_id, content, None, name),)))
         elif role == "user" or "unknown_role" not in rules:
             blocks = _decode_content(message, raw, path)
             if message.name:

@@ -90,7 +90,7 @@ def _encode_part(block: AnyBlock) -> JSON:
             return {"inlineData": {"data": data, "mimeType": media_type}}
         case ToolResult():
             details = block.details
-            key = "error" if block.is_error else "result"
+            key = "error" if block.failed else "result"
             response: JSON = {
                 "name": block.name,
                 "response": details if isinstance(details, dict) else {key: block.text},

@@ -176,7 +176,7 @@ class ItemReader:
         else:
             content = _decode_content(output, self._raw, (*path, "output"))
         name = self._tool_names.get(call_id, "")
-        result = ToolResult(call_id, cast("tuple[Content, ...]", content), name=name)
+        result = ToolResult(call_id, cast("tuple[Content, ...]", content), None, name)
         self._messages.append(Message("tool", (result,)))
 
     def _find_item(self, item_id: str) -> tuple[AnyBlock, ...]:
