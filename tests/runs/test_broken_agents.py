@@ -297,7 +297,7 @@ STOPPED = "got: the agent stopped after step 1."
 NOT_STARTED = "got: the agent stopped before the first step"
 REFUSED = "the provider refused the request"
 ORPHAN = "messages with role 'tool' must be a response to a preceeding message"
-ANOTHER_REQUEST = "the agent sent another request after step 3."
+ANOTHER_REQUEST = "playbook exhausted: the turn ended with step 3."
 BROKEN: dict[Callable[[str, Shop], object], list[str]] = {
     runs_no_tool: ["2 actions remaining", STOPPED],
     drops_a_result: [REFUSED, "tool_call_ids did not have response messages"],

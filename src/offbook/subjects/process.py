@@ -300,10 +300,13 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     """
     lc_ctype = (os.environ if env is None else env).get("LC_CTYPE", "")
     ours, theirs = socket.socketpair()
-    with theirs:
-        tree = [sys.executable, "-I", "-S", TREE, str(os.getpid()), str(theirs.fileno()), lc_ctype]
-        starting = asyncio.ensure_future(
-            asyncio.get_running_loop().subprocess_exec(
+    tree = [sys.executable, "-I", "-S", TREE, str(os.getpid()), str(theirs.fileno()), lc_ctype]
+
+    async def start() -> tuple[
+        asyncio.SubprocessTransport, asyncio.StreamReader, asyncio.StreamWriter
+    ]:
+        with theirs:
+            transport, _ = await asyncio.get_running_loop().subprocess_exec(
                 lambda: output,
                 *tree,
                 *command,
@@ -315,20 +318,22 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
                 stdout=stdout,
                 stderr=stderr,
             )
-        )
-        try:
-            transport, _ = await asyncio.shield(starting)
-        except BaseException as error:
-            ours.close()  # this kills the tree, if there is one
-            if isinstance(error, asyncio.CancelledError):
-                with contextlib.suppress(OSError):
-                    transport, _ = await starting
-                    await output.exited.wait()
-                    transport.close()
-            if isinstance(error, OSError):
-                raise UsageError(f"cannot run {command[0]!r} in {cwd}: {error.strerror}") from error
-            raise
-    reports, control = await asyncio.open_connection(sock=ours)
+        return transport, *await asyncio.open_connection(sock=ours)
+
+    starting = asyncio.ensure_future(start())
+    try:
+        transport, reports, control = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # A process that is being started cannot be killed yet: wait for it, it takes milliseconds.
+        with contextlib.suppress(OSError):
+            transport, _, control = await starting
+            control.close()  # this kills the tree
+            await output.exited.wait()
+            transport.close()
+        raise
+    except OSError as error:
+        ours.close()
+        raise UsageError(f"cannot run {command[0]!r} in {cwd}: {error.strerror}") from error
     lines: list[bytes] = []
     timed_out = False
     try:
@@ -372,8 +377,9 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
             os.killpg(int(report["start"][0]), signal.SIGKILL)
     code = int(report["exit"][0]) if "exit" in report else -signal.SIGKILL
     leaked = tuple(map(int, report.get("leaked", ())))
-    truncated = bool(output.dropped)
-    return ProcessResult(code, output.text(1), output.text(2), timed_out, truncated, leaked)
+    return ProcessResult(
+        code, output.text(1), output.text(2), timed_out, bool(output.dropped), leaked
+    )
 
 
 def _cannot_start(program: str, number: int, env: Mapping[str, str]) -> UsageError:
