@@ -501,7 +501,7 @@ def endless(started: asyncio.Event) -> Any:
 @pytest.mark.parametrize("parallel", [False, True])
 async def test_abort_cancels_running_tools_and_the_next_prompt_has_their_results(*, parallel: bool):
     started = asyncio.Event()
-    one = call("bash", {"command": "make"})
+    one = call("bash", {"command": "make"}, unanswered=True)
     async with session(mock_tools={"bash": endless(started)}) as t:
         task = asyncio.ensure_future(
             t.run(when("x", [[one, one] if parallel else one]), when("y", [say("ok")]))
@@ -520,7 +520,8 @@ def test_abort_by_a_tool_ends_the_prompt_after_it():
         t.session.abort()
 
     with session(mock_tools={"bash": stop}) as t:
-        run = t.run(when("x", [call("bash", {"command": "ls"})]), when("y", [say("ok")]))
+        last = call("bash", {"command": "ls"}, unanswered=True)
+        run = t.run(when("x", [last]), when("y", [say("ok")]))
     assert [e.data["stop"] for e in run.events.named("agent.end")] == ["aborted", "stop"]
 
 
@@ -542,6 +543,15 @@ def test_the_input_that_a_hook_rewrote_is_in_the_tool_calls():
         (record,) = t.events.tool_calls
     assert record.input == {"command": "ls"}
     assert record.rewritten_input == {"command": "ls -l"}
+
+
+def test_a_playbook_estimates_the_tokens_of_each_request_and_reply():
+    with session(mock_tools={"bash": "x" * 4000}) as t:
+        t.run(when("Go", [call("bash", {"command": "ls"}), say("y" * 400)]))
+        first, second = [event.data["usage"] for event in t.events.named("model.reply")]
+    assert first["input"] > 50  # the system prompt and the tools
+    assert 1000 < second["input"] - first["input"] < 1050
+    assert second["output"] == 101
 
 
 @pytest.mark.slow
