@@ -1,6 +1,7 @@
 """Fixtures for the tests of the plugin."""
 
 from importlib import import_module
+from pkgutil import walk_packages
 
 import pytest
 
@@ -16,6 +17,10 @@ def import_everything() -> None:
     offbook = import_module("offbook")
     assert fixtures.Offbook is offbook.Offbook
     import_module("jsonpath_rfc9535")  # an extension module, which can be imported only once
+    # msgspec looks up the types of a struct in its module when they are first needed
+    dialects = import_module("offbook.exchange.dialects")
+    for module in walk_packages(dialects.__path__, f"{dialects.__name__}."):
+        import_module(module.name)
     # what a test that drives a function loads: each of these patches something only once
     import_module("pytest_offbook.isolation")
     import_module("offbook.sources.inprocess.patching")
