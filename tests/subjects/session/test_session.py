@@ -501,7 +501,7 @@ def endless(started: asyncio.Event) -> Any:
 @pytest.mark.parametrize("parallel", [False, True])
 async def test_abort_cancels_running_tools_and_the_next_prompt_has_their_results(*, parallel: bool):
     started = asyncio.Event()
-    one = call("bash", {"command": "make"})
+    one = call("bash", {"command": "make"}, unanswered=True)
     async with session(mock_tools={"bash": endless(started)}) as t:
         task = asyncio.ensure_future(
             t.run(when("x", [[one, one] if parallel else one]), when("y", [say("ok")]))
@@ -520,7 +520,8 @@ def test_abort_by_a_tool_ends_the_prompt_after_it():
         t.session.abort()
 
     with session(mock_tools={"bash": stop}) as t:
-        run = t.run(when("x", [call("bash", {"command": "ls"})]), when("y", [say("ok")]))
+        aborted = call("bash", {"command": "ls"}, unanswered=True)
+        run = t.run(when("x", [aborted]), when("y", [say("ok")]))
     assert [e.data["stop"] for e in run.events.named("agent.end")] == ["aborted", "stop"]
 
 
