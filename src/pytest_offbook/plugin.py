@@ -41,6 +41,10 @@ comparing with them. Refused in CI."""
 ALLOW_HELP = """Addresses that tests with the fixture `offbook` may reach outside of a run, such \
 as `db.internal:5432`; `allow=` of drive() permits them in a run."""
 
+EXTEND_HELP = (
+    """Replay the cassettes of tests, and record only the requests that they do not have."""
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for traces and recording."""
@@ -48,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--offbook-traces", metavar="DIR|all|never", default=None, help=TRACES_HELP)
     parser.addini("offbook_traces", TRACES_HELP, default="")
     group.addoption("--offbook-record", action="store_true", help=RECORD_HELP)
+    group.addoption("--offbook-record-new", action="store_true", help=EXTEND_HELP)
     group.addoption("--offbook-update", action="store_true", help=UPDATE_HELP)
     parser.addini("offbook_allow", ALLOW_HELP, type="linelist", default=[])
     for module in MODULES:

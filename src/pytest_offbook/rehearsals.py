@@ -60,7 +60,9 @@ class RehearsalHooks:
         self._full_traceback = config.getoption("fulltrace")
         self._scratch = scratch
         self._tests = 0
-        self._recorded: set[Path] | None = set() if config.getoption("--offbook-record") else None
+        self._extend = bool(config.getoption("--offbook-record-new"))
+        records = self._extend or config.getoption("--offbook-record")
+        self._recorded: set[Path] | None = set() if records else None
         self._update = bool(config.getoption("--offbook-update"))
         config.add_cleanup(lambda: shutil.rmtree(self._scratch, ignore_errors=True))
 
@@ -75,6 +77,7 @@ class RehearsalHooks:
             test_folder=item.path.parent,
             test=test,
             recorded=self._recorded,
+            extend=self._extend,
             update=self._update,
         )
         item.stash[OFFBOOK_KEY] = opened

@@ -144,3 +144,21 @@ def test_two_tests_cannot_record_the_same_cassette(pytester: pytest.Pytester, mo
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*another test has recorded this cassette already*"])
     assert model.asked == 1
+
+
+def test_new_requests_are_added_to_the_cassette_of_a_test(
+    run_test: RunTests, pytester: pytest.Pytester, cassette: Path, model: Counting
+):
+    run_test(RECORD).assert_outcomes(passed=1)
+    code = TEST.format(name="", first=1, second="Go on", then=2)
+    pytester.makepyfile(test_it=f'{code}    assert rehearsal.run("More").output == "answer 3"\n')
+    for options in (["--offbook-record-new"], []):
+        result = pytester.runpytest_inprocess(*DISABLED_PLUGINS, *options)
+        result.assert_outcomes(passed=1)
+    assert (model.asked, len(load_cassette(cassette))) == (3, 3)
+
+
+def test_interactions_that_an_extending_test_does_not_use_fail_it(run_test: RunTests):
+    run_test(RECORD).assert_outcomes(passed=1)
+    result = run_test("--offbook-record-new", second="Stop", then=3)
+    result.stdout.fnmatch_lines(["*1 recorded interactions were not used*", "*cassette trim * 2"])

@@ -88,12 +88,15 @@ def test_a_turn_that_the_agent_sent_itself_is_not_prompted_again():
 
 
 def test_a_repeated_prompt_does_not_take_the_next_turn_with_the_same_text():
+    answers: list[str] = []
+
     def asks_twice(prompt: str) -> None:
-        self_prompting.ask(prompt)
-        self_prompting.ask(prompt)
+        answers.append(self_prompting.ask(prompt))
+        answers.append(self_prompting.ask(prompt))
 
     with drive(asks_twice) as rehearsal, pytest.raises(ScriptExhausted):
         rehearsal.run(when("again", [say("1")]), when("again", [say("2")]))
+    assert answers == ["1"]
 
 
 def test_a_program_that_sends_fewer_prompts_leaves_turns_unfinished():

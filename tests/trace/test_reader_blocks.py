@@ -74,6 +74,7 @@ def read_by_line(raw: bytes) -> tuple[list[Event], list[LineFault]]:
     st.none() | st.sets(st.sampled_from(NAMES)),
     st.sampled_from([(), ("topic",), ("cost_usd", "cost_dollars")]),
 )
+@example(b'{"ts":1,"event":"x","data":{}} {"ts":1,"event":"x"}', True, 64 * 1024, {"x"}, ())
 @example(NESTED % (b"", b'"cost_usd":false'), True, 64 * 1024, set(), ("cost_usd",))
 @example(NESTED % (b'"cost_usd":1', b'"topic":1'), True, 64 * 1024, set(), ("cost_usd",))
 def test_blocks_give_the_same_events_as_single_lines(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from offbook.errors import FormatError, OffbookError, UsageError
+from offbook.sources.cassette.mismatch import format_numbers
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.live import Live
@@ -41,14 +42,18 @@ class Cassettes:
 
     With `recorded`, the set of cassettes that this test session has recorded so far, requests go
     to the real model. If the test fails, an existing cassette stays as it was; a new one is kept
-    and marked as incomplete. Without `recorded`, cassettes are replayed, and all their
-    interactions must be used.
+    and marked as incomplete. With `extend`, an existing cassette is replayed and only new requests
+    are recorded. Without `recorded`, cassettes are replayed, and all their interactions must be
+    used.
     """
 
-    def __init__(self, folder: Path, test: str, *, recorded: set[Path] | None = None) -> None:
+    def __init__(
+        self, folder: Path, test: str, *, recorded: set[Path] | None = None, extend: bool = False
+    ) -> None:
         self._folder = folder / FOLDER
         self._test = test
         self._recorded = recorded
+        self._extend = extend
         # Each recording, and whether its file existed before.
         self._recordings: dict[Path, tuple[Recording, bool]] = {}
         self._replays: dict[Path, Cassette] = {}
@@ -78,7 +83,15 @@ class Cassettes:
             self._recorded.add(path)
             existed = path.exists()
             model = options.get("live") or Live()
-            recording = Recording(model, path, redactions=redactions, roots=roots, replace=existed)
+            append = existed and self._extend
+            recording = Recording(
+                model,
+                path,
+                redactions=redactions,
+                roots=roots,
+                append=append,
+                replace=existed and not append,
+            )
             self._recordings[path] = recording, existed
             return recording
         # pytest sets this variable to the id of the test, for a command that works when pasted.
@@ -110,7 +123,16 @@ class Cassettes:
                 continue
             recording.interrupted = recording.interrupted or failed
             try:
-                if not recording.close().interactions:
+                summary = recording.close()
+                if unused := recording.unused:
+                    file = shlex.quote(str(recording.path))
+                    raise UsageError(
+                        f"{len(unused)} recorded interactions were not used",
+                        where=str(recording.path),
+                        hint="find out why the agent did not ask for them, or remove them: "
+                        f"offbook cassette trim {file} {format_numbers(unused)}",
+                    )
+                if not summary.interactions + summary.replayed:
                     raise UsageError(
                         "no request was made, so nothing was recorded",
                         where=str(recording.path),

@@ -57,12 +57,14 @@ class Offbook:
         test_folder: Path | None = None,
         test: str = "",
         recorded: set[Path] | None = None,
+        extend: bool = False,
         update: bool = False,
     ) -> None:
         self._folder = folder
         self._test_folder = test_folder or Path()
         self._test = test
         self._recorded = recorded
+        self._extend = extend
         self._update = update
         self._cassettes: Cassettes | None = None
         self._goldens: RequestGoldens | None = None
@@ -96,7 +98,10 @@ class Offbook:
             from offbook.runs.cassettes import Cassettes
 
             self._cassettes = Cassettes(
-                self._test_folder, _file_name(self._test), recorded=self._recorded
+                self._test_folder,
+                _file_name(self._test),
+                recorded=self._recorded,
+                extend=self._extend,
             )
         return self._cassettes.open(name, **options)
 

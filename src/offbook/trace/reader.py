@@ -171,6 +171,7 @@ class Trace:
         if not block.isascii():
             block.decode()  # msgspec does not check the texts that it skips
         read: Sequence[Event | _Line]
+        selected: list[Event] = []
         if selection is None:
             read = selected = _decode_events(block)
         elif self._dense and not selection.fields:  # most are selected: decode all with one call
@@ -178,10 +179,11 @@ class Trace:
             selected = [event for event in read if event.event in selection.names]
         else:
             read = _decode_with_keys(block) if selection.fields else _decode_lines(block)
-            selected = [_decode(lines[index]) for index in selection.candidates(read)]
-        self._dense = len(selected) > len(read) // 3
+            if len(read) == len(lines):
+                selected = [_decode(lines[index]) for index in selection.candidates(read)]
         if len(read) != len(lines):
             raise msgspec.ValidationError("a line has more than one object")
+        self._dense = len(selected) > len(read) // 3
         self._count(read)
         if b"ux." in block:
             selected = [

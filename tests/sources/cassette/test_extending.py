@@ -34,8 +34,8 @@ async def test_a_new_interaction_does_not_overlap_with_the_known_ones(tmp_path: 
     path = tmp_path / "chat.yaml"
     await record(path, [ask("one")])
     await record(path, [ask("one"), ask("two")], append=True)
-    with pytest.raises(ReplayMismatch, match="the order has changed"):
-        await replay(path, [ask("two"), ask("one")])
+    first, second = load_cassette(path).entries
+    assert (second.started_ms or 0) > (first.started_ms or 0) + first.duration_ms
 
 
 async def test_interactions_that_an_extending_run_did_not_use_are_listed(tmp_path: Path):

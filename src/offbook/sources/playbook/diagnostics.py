@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from offbook.exchange.model import Request
-    from offbook.sources.playbook.role_suggestion import RequestHead
+    from offbook.sources.playbook.role_suggestion import RoleConditions
 
 TEXT_LIMIT = 60  # with a step's number and word, one line of a terminal
 PARAMS_LIMIT = 80
@@ -128,7 +128,7 @@ def validate(
 
 
 def no_matching_role_error(
-    roles: list[Role], request: Request, others: Sequence[RequestHead]
+    roles: list[Role], request: Request, others: Sequence[RoleConditions]
 ) -> ScriptMismatch:
     """Return the error for a request that neither a turn nor a role answers."""
     lines = [f'  system: "{cut_text(request.system)}"']
@@ -158,7 +158,7 @@ def no_matching_role_error(
 
 
 def unexpected_prompt_error(
-    prompt: str, turns: Sequence[Turn], request: Request, others: Sequence[RequestHead]
+    prompt: str, turns: Sequence[Turn], request: Request, others: Sequence[RoleConditions]
 ) -> ScriptMismatch:
     """Return the error for a prompt that is not the next turn's; `turns` are the open ones."""
     texts = [turn.text for turn in turns]
@@ -187,7 +187,7 @@ def exhausted_error(
     name: str,
     remaining: Sequence[Step],
     request: Request,
-    others: Sequence[RequestHead],
+    others: Sequence[RoleConditions],
 ) -> ScriptExhausted:
     """Return the error for a request after the last step of the script called `name`."""
     location = last.location if last else name

@@ -40,7 +40,7 @@ from offbook.sources.playbook.diagnostics import (
     unfinished_error,
     unknown_tool_error,
 )
-from offbook.sources.playbook.role_suggestion import RequestHead, read_head
+from offbook.sources.playbook.role_suggestion import RoleConditions, read_head
 from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Playbook:
         self._awaited_results: dict[str, _AwaitedResult] = {}
         self._awaited_errors: dict[str, tuple[Step, Call]] = {}
         self._main_system: str | None = None
-        self._heads: list[RequestHead] = []  # the different kinds of requests so far
+        self._heads: list[RoleConditions] = []  # the different kinds of requests so far
         self._step_count = 0
         self._call_count = 0
 

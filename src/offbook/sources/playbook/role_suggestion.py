@@ -18,7 +18,7 @@ LENGTH = 50  # of a text in a condition
 MIN_LENGTH = 4  # shorter lines, such as a bracket, say nothing about a request
 
 
-class RequestHead(msgspec.Struct, frozen=True):
+class RoleConditions(msgspec.Struct, frozen=True):
     """The parts of a request that a role has conditions for."""
 
     system: str
@@ -27,12 +27,12 @@ class RequestHead(msgspec.Struct, frozen=True):
     tools: tuple[str, ...]
 
 
-def read_head(request: Request) -> RequestHead:
+def read_head(request: Request) -> RoleConditions:
     """Return the parts of a request that a role has conditions for."""
-    return RequestHead(request.system, request.first_prompt, request.model, request.tool_names)
+    return RoleConditions(request.system, request.first_prompt, request.model, request.tool_names)
 
 
-def suggest_role(request: Request, others: Iterable[RequestHead]) -> str:
+def suggest_role(request: Request, others: Iterable[RoleConditions]) -> str:
     """Return a role that matches this request and no other, or "" if it differs in nothing."""
     head = read_head(request)
     rivals = list(others)

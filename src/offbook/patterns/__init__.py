@@ -1,0 +1,33 @@
+"""Patterns: reactive cells and handlers, and a harness to test them.
+
+from offbook.patterns import Cell, computed, create_harness, handler, pattern
+"""
+
+from offbook.capability import Capability, CommandEntry, lazy_names
+
+CAPABILITY = Capability(
+    heading="Patterns",
+    commands={
+        "pattern": CommandEntry("Test reactive patterns.", "offbook.patterns.patterns_cli:pattern"),
+    },
+    pytest_module="offbook.patterns.patterns_pytest",
+)
+
+# Lazy, because `offbook --help` and every start of pytest import this package.
+# `__init__.pyi` lists the same names for type checkers.
+_MODULES = {
+    "cells": "Cell",
+    "expectations": "expect_cell expect_handler",
+    "harness": "Harness create_harness",
+    "definition": "LoadedPattern Pattern cell computed effect handler pattern",
+    "runtime": "Computed LoopError PatternError Runtime Stream",
+    "steps": "run_steps run_steps_file",
+}
+
+_NAMES = sorted(name for names in _MODULES.values() for name in names.split())
+__all__ = ["CAPABILITY", *_NAMES]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll] - only strings
+__getattr__ = lazy_names(_MODULES, __name__)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,45 @@
+from offbook.capability import Capability
+from offbook.patterns.cells import Cell as Cell
+from offbook.patterns.definition import LoadedPattern as LoadedPattern
+from offbook.patterns.definition import Pattern as Pattern
+from offbook.patterns.definition import cell as cell
+from offbook.patterns.definition import computed as computed
+from offbook.patterns.definition import effect as effect
+from offbook.patterns.definition import handler as handler
+from offbook.patterns.definition import pattern as pattern
+from offbook.patterns.expectations import expect_cell as expect_cell
+from offbook.patterns.expectations import expect_handler as expect_handler
+from offbook.patterns.harness import Harness as Harness
+from offbook.patterns.harness import create_harness as create_harness
+from offbook.patterns.runtime import Computed as Computed
+from offbook.patterns.runtime import LoopError as LoopError
+from offbook.patterns.runtime import PatternError as PatternError
+from offbook.patterns.runtime import Runtime as Runtime
+from offbook.patterns.runtime import Stream as Stream
+from offbook.patterns.steps import run_steps as run_steps
+from offbook.patterns.steps import run_steps_file as run_steps_file
+
+CAPABILITY: Capability
+
+__all__ = [
+    "CAPABILITY",
+    "Cell",
+    "Computed",
+    "Harness",
+    "LoadedPattern",
+    "LoopError",
+    "Pattern",
+    "PatternError",
+    "Runtime",
+    "Stream",
+    "cell",
+    "computed",
+    "create_harness",
+    "effect",
+    "expect_cell",
+    "expect_handler",
+    "handler",
+    "pattern",
+    "run_steps",
+    "run_steps_file",
+]

@@ -1,0 +1,371 @@
+"""Patterns: functions that connect cells, computed values and handlers.
+
+    @handler
+    def increment(event, value):
+        value.set(value.get() + 1)
+
+    @pattern
+    def counter(value: Cell[int] = 0):
+        return {
+            "value": value,
+            "double": computed(lambda: value.get() * 2),
+            "increment": increment(value=value),
+        }
+
+The parameters of a pattern are its inputs, their defaults its initial state, and the dict that it
+returns its outputs. A test can trigger the handlers that are among the outputs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.errors import UsageError, did_you_mean
+from offbook.patterns.cells import Cell
+from offbook.patterns.runtime import (
+    Computed,
+    PatternError,
+    Runtime,
+    Store,
+    Stream,
+    describe_function,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping
+
+_building: ContextVar[Runtime | None] = ContextVar("offbook-pattern-runtime", default=None)
+
+
+@contextmanager
+def building(runtime: Runtime) -> Generator[None]:
+    """Make a runtime the owner of the cells and computed values that are created inside."""
+    token = _building.set(runtime)
+    try:
+        yield
+    finally:
+        _building.reset(token)
+
+
+def current_runtime(what: str) -> Runtime:
+    """Return the runtime of the pattern that is being built."""
+    runtime = _building.get()
+    if runtime is None:
+        raise UsageError(
+            f"{what} was called outside of a pattern",
+            hint="call it in the body of a function with @pattern, and load that in a harness",
+        )
+    return runtime
+
+
+def cell(*value: Any, name: str = "cell") -> Cell[Any]:
+    """Return a new cell of the pattern that is being built."""
+    if len(value) > 1:
+        raise UsageError(f"a cell has one value, got {len(value)}")
+    return Cell(current_runtime("cell()"), Store(name, *value))
+
+
+def computed(function: Callable[[], Any]) -> Computed:
+    """Return a value that is computed from cells: `computed(lambda: price.get() * 2)`."""
+    if not callable(function):
+        raise UsageError("computed() needs a function", hint="computed(lambda: …)")
+    return current_runtime("computed()").computed(function)
+
+
+def effect(function: Callable[[], Any]) -> Callable[[], None]:
+    """Run a function now and after each change of what it reads; return a function to stop it."""
+    return current_runtime("effect()").effect(function)
+
+
+class Handler:
+    """A function that handles events. Called with its cells, it gives a stream of events."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+        parameters = list(inspect.signature(function).parameters.values())
+        if not parameters:
+            raise UsageError(
+                f"the handler {self.name} has no parameter for the event",
+                where=_location(function),
+                hint=f"def {self.name}(event, …):",
+            )
+        self.bound_names = [parameter.name for parameter in parameters[1:]]
+        self._required = [p.name for p in parameters[1:] if p.default is p.empty]
+
+    def __call__(self, **bound: Any) -> Stream:
+        for name in bound:
+            if name not in self.bound_names:
+                raise UsageError(
+                    f"the handler {self.name} has no parameter {name!r}",
+                    where=_location(self.function),
+                    hint=did_you_mean(name, self.bound_names),
+                )
+        for name in self._required:
+            if name not in bound:
+                raise UsageError(
+                    f"the handler {self.name} needs {name!r}",
+                    where=_location(self.function),
+                    hint=f"{self.name}({name}=…)",
+                )
+        runtime = current_runtime(f"the handler {self.name}")
+        return runtime.stream(self.function, bound, name=self.name)
+
+
+def handler(function: Callable[..., Any]) -> Handler:
+    """Mark a function as a handler: its first parameter is the event, the others are bound."""
+    return Handler(function)
+
+
+class Pattern:
+    """A pattern: inputs, and a function that makes its outputs from them."""
+
+    def __init__(self, function: Callable[..., Mapping[str, Any]]) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+        self.path = inspect.getsourcefile(function) or ""
+        self.parameters = inspect.signature(function).parameters
+
+    @property
+    def location(self) -> str:
+        """File and line, for messages."""
+        return _location(self.function)
+
+    def input_types(self) -> dict[str, Any]:
+        """Return the types of the inputs: T for a parameter with the annotation `Cell[T]`."""
+        try:
+            hints = typing.get_type_hints(self.function)
+        except NameError as error:
+            raise UsageError(
+                f"the pattern {self.name} has an annotation that cannot be resolved: {error}",
+                where=self.location,
+            ) from error
+        types: dict[str, Any] = {}
+        for name in self.parameters:
+            kind = hints.get(name, Any)
+            if typing.get_origin(kind) is Cell:
+                (kind,) = typing.get_args(kind)
+            types[name] = Any if kind is Cell else kind
+        return types
+
+    def __call__(self, **inputs: Any) -> Outputs:
+        """Use the pattern inside another one: cells are shared, other values are copied."""
+        return self.build(current_runtime(f"the pattern {self.name}"), inputs).result
+
+    def build(
+        self, runtime: Runtime, state: Mapping[str, Any], *, validate: bool = False
+    ) -> LoadedPattern:
+        """Make the cells of the inputs, and the outputs from them."""
+        if not isinstance(state, dict):
+            raise UsageError(
+                f"the initial state of {self.name} is a {type(state).__name__}, expected a dict",
+                where=self.location,
+                hint=f"its inputs are {', '.join(self.parameters) or 'none'}",
+            )
+        for name in state:
+            if name not in self.parameters:
+                raise UsageError(
+                    f"the pattern {self.name} has no input {name!r}",
+                    where=self.location,
+                    hint=did_you_mean(name, self.parameters),
+                )
+        types = self.input_types() if validate else {}
+        cells: dict[str, Cell[Any]] = {}
+        for name, parameter in self.parameters.items():
+            given = state.get(name, parameter.default)
+            if isinstance(given, Cell):
+                cells[name] = given
+                continue
+            label = f"{self.name}.{name}"
+            store = Store(label) if given is parameter.empty else Store(label, given)
+            if validate:
+                store.check = _type_check(label, types[name], self.location)
+                if store.defined:
+                    store.check(store.value)
+            cells[name] = Cell(runtime, store)
+        with building(runtime):
+            try:
+                outputs = self.function(**cells)
+            except UsageError:
+                raise
+            except Exception as error:
+                error.add_note(f"in the body of the pattern {self.name} ({self.location})")
+                raise
+        if not isinstance(outputs, dict):
+            kind = type(outputs).__name__
+            raise UsageError(
+                f"the pattern {self.name} returned a {kind}, expected a dict of outputs",
+                where=self.location,
+                hint='return {"value": value, "increment": increment(value=value)}',
+            )
+        for name, output in outputs.items():
+            if isinstance(output, Computed) and not output.is_named:
+                output.name, output.is_named = f"{self.name}.{name}", True
+        return LoadedPattern(self, cells, outputs)
+
+
+def pattern(function: Callable[..., Mapping[str, Any]]) -> Pattern:
+    """Mark a function as a pattern."""
+    return Pattern(function)
+
+
+class Names:
+    """Names with values, read as attributes or as items; an unknown one is an error."""
+
+    def __init__(self, values: Mapping[str, Any], kind: str, owner: str) -> None:
+        self._values = values
+        self._kind = kind
+        self._owner = owner
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise UsageError(
+                f"the pattern {self._owner} has no {self._kind} {name!r}",
+                hint=did_you_mean(name, self._values),
+            ) from None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __dir__(self) -> list[str]:
+        return list(self._values)
+
+
+class Outputs(Names):
+    """The outputs of a pattern as values: cells and computed values are read, streams are not."""
+
+    def __getitem__(self, name: str) -> Any:
+        output: Any = super().__getitem__(name)
+        return output.get() if hasattr(output, "sample") else output
+
+
+class LoadedPattern:
+    """A pattern in a runtime.
+
+    `cells` are its inputs. `result` are the values of its outputs, with the streams to send events
+    to. `outputs` are the cells and computed values themselves, to watch them.
+    """
+
+    def __init__(
+        self, pattern: Pattern, cells: dict[str, Cell[Any]], outputs: Mapping[str, Any]
+    ) -> None:
+        self.pattern = pattern
+        self.name = pattern.name
+        self.cells = Names(cells, "cell", pattern.name)
+        self.outputs = Names(outputs, "output", pattern.name)
+        self.result = Outputs(outputs, "output", pattern.name)
+
+
+def load_pattern(path: str | Path) -> Pattern:
+    """Import the pattern of a file; `FILE.py:NAME` selects one of several."""
+    text, _, name = str(path).partition(".py:")
+    file = Path(f"{text}.py" if name else text)
+    if not file.is_file():
+        siblings = (
+            [entry.name for entry in file.parent.glob("*.py")] if file.parent.is_dir() else []
+        )
+        raise UsageError(
+            "the pattern file does not exist",
+            where=str(file),
+            hint=did_you_mean(file.name, siblings),
+        )
+    file = file.resolve()
+    # A name of its own: two patterns called main.py do not replace each other.
+    module_name = f"offbook_pattern_{abs(hash(str(file)))}_{file.stem}"
+    loader = SourceFileLoader(module_name, str(file))
+    module = ModuleType(module_name)
+    module.__file__, module.__package__ = str(file), ""
+    sys.modules[module_name] = module
+    # A pattern imports its neighbours by their names.
+    sys.path.insert(0, str(file.parent))
+    try:
+        loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module_name]
+        raise UsageError(
+            f"the pattern cannot be imported: {type(error).__name__}: {error}",
+            where=_error_location(error, file),
+        ) from error
+    finally:
+        sys.path.remove(str(file.parent))
+    found = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, Pattern) and Path(value.path).resolve() == file
+    }
+    if name:
+        if name not in found:
+            raise UsageError(
+                f"the file has no pattern {name!r}", where=str(file), hint=did_you_mean(name, found)
+            )
+        return found[name]
+    if not found:
+        raise UsageError(
+            "the file has no pattern",
+            where=str(file),
+            hint="mark its function with @pattern (from offbook.patterns import pattern)",
+        )
+    if len(found) > 1:
+        raise UsageError(
+            f"the file has {len(found)} patterns: {', '.join(found)}",
+            where=str(file),
+            hint=f"select one: {file.name}:{next(iter(found))}",
+        )
+    return next(iter(found.values()))
+
+
+def _type_check(label: str, kind: Any, location: str) -> Callable[[Any], None]:
+    """Return a function that checks a value against a type."""
+
+    def check(value: Any) -> None:
+        try:
+            msgspec.convert(value, kind, strict=True)
+        except msgspec.ValidationError as error:
+            raise PatternError(
+                f"{label}: {error}", where=location, hint=f"its type is {kind}"
+            ) from None
+
+    return check
+
+
+def _location(function: Callable[..., Any]) -> str:
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else describe_function(function)
+
+
+def _error_location(error: BaseException, file: Path) -> str:
+    """Return the line of a file in which an error was raised."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f"{file}:{error.lineno}"
+    traceback = error.__traceback__
+    line = 0
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == str(file):
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return f"{file}:{line}" if line else str(file)

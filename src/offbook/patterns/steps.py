@@ -1,0 +1,256 @@
+"""Tests of patterns as data: a list of actions and assertions in a YAML or JSON file.
+
+    pattern: counter.py
+    state: {value: 0}
+    steps:
+      - assert: value == 0
+      - send: increment
+      - assert: value == 1 and double == 2
+      - set: value
+        to: 10
+      - settle: true
+      - assert: double == 20
+
+An action is followed by `idle`, so an assertion sees its consequences. An expression reads the
+outputs and the inputs of the pattern by name. If it is false, the values of its operands are shown.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.errors import FormatError, OffbookError, UsageError, did_you_mean
+from offbook.files import parse_json, read_text
+from offbook.patterns.cells import Cell
+from offbook.patterns.definition import Pattern, load_pattern
+from offbook.patterns.harness import create_harness
+from offbook.patterns.runtime import Computed, Stream
+from offbook.yaml_files import parse_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from offbook.patterns.definition import LoadedPattern
+    from offbook.patterns.harness import Harness
+
+KINDS = ("send", "set", "push", "assert", "settle")
+FIELDS: dict[str, tuple[str, ...]] = {
+    "send": ("event",),
+    "set": ("to",),
+    "push": ("item",),
+    "assert": (),
+    "settle": (),
+}
+OPTIONS = ("expect_errors", "expect_non_idempotent", "expect_warnings", "validate_schemas")
+FUNCTIONS: dict[str, Any] = {
+    function.__name__: function
+    for function in (abs, all, any, bool, dict, len, list, max, min, round, set, sorted, str, sum)
+}
+
+
+class StepResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one step; `status` is `passed`, `failed` or `skipped`."""
+
+    name: str
+    status: str
+    message: str = ""
+    operands: dict[str, Any] = {}
+
+
+class StepsResult(msgspec.Struct, frozen=True):
+    """The results of all steps."""
+
+    results: list[StepResult]
+
+    @property
+    def passed(self) -> bool:
+        """Return whether an assertion was checked and none failed."""
+        checked = [r for r in self.results if r.status != "skipped" and r.name.startswith("assert")]
+        return bool(checked) and all(result.status != "failed" for result in self.results)
+
+
+def read_steps(path: Path) -> dict[str, Any]:
+    """Read a file of steps."""
+    text = read_text(path)
+    data: Any = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, str(path))
+    if not isinstance(data, dict):
+        raise FormatError("a file of steps is a mapping with `pattern` and `steps`", path=path)
+    known = ("pattern", "state", "steps", *OPTIONS)
+    for key in cast("dict[Any, Any]", data):
+        if key not in known:
+            raise FormatError(f"unknown key {key!r}", path=path, hint=did_you_mean(str(key), known))
+    return cast("dict[str, Any]", data)
+
+
+def run_steps_file(path: Path) -> StepsResult:
+    """Run the steps of a file."""
+    data = read_steps(path)
+    if "pattern" not in data:
+        raise FormatError("missing `pattern`", path=path, hint="pattern: counter.py")
+    options = {name: data[name] for name in OPTIONS if name in data}
+    return run_steps(
+        load_pattern(path.parent / str(data["pattern"])),
+        data.get("steps") or (),
+        data.get("state") or {},
+        where=str(path),
+        **options,
+    )
+
+
+def run_steps(
+    pattern: Pattern,
+    steps: Sequence[Mapping[str, Any]],
+    state: Mapping[str, Any] | None = None,
+    *,
+    where: str = "",
+    **options: Any,
+) -> StepsResult:
+    """Run steps against a new instance of a pattern."""
+    for number, step in enumerate(steps, 1):
+        _validate(step, f"{where}: step {number}" if where else f"step {number}")
+    if not any("assert" in step for step in steps):
+        raise UsageError(
+            "no step asserts anything", where=where, hint="add one: {assert: value == 1}"
+        )
+    results: list[StepResult] = []
+    harness = create_harness(**options)
+    last_action = ""
+    try:
+        loaded = harness.load(pattern, dict(state or {}))
+        harness.idle()
+        for number, step in enumerate(steps, 1):
+            kind = _kind(step)
+            name = f"{kind} {step[kind]}" if kind != "settle" else "settle"
+            if kind == "assert" and last_action:
+                name += f" (after {last_action})"
+            if step.get("skip"):
+                results.append(StepResult(name, "skipped"))
+                continue
+            try:
+                operands = _perform(kind, step, loaded, harness)
+            except OffbookError as error:
+                raise UsageError(
+                    f"step {number}: {error.what}", where=where, hint=error.hint
+                ) from error
+            if operands is not None:
+                shown = ", ".join(f"{text} is {value!r}" for text, value in operands.items())
+                results.append(StepResult(name, "failed", shown or "false", operands))
+            else:
+                results.append(StepResult(name, "passed"))
+            if kind != "assert":
+                last_action = name
+    except BaseException:
+        harness.dispose(check=False)
+        raise
+    try:
+        harness.dispose()
+    except OffbookError as error:
+        results.append(StepResult("nothing went wrong unnoticed", "failed", str(error)))
+    return StepsResult(results)
+
+
+def _kind(step: Mapping[str, Any]) -> str:
+    return next(kind for kind in KINDS if kind in step)
+
+
+def _validate(step: Any, where: str) -> None:
+    if not isinstance(step, Mapping):
+        raise UsageError(f"a step is a mapping, got {step!r}", where=where)
+    keys = [str(key) for key in cast("Mapping[Any, Any]", step)]
+    kinds = [key for key in keys if key in KINDS]
+    if len(kinds) != 1:
+        found = ", ".join(keys) or "nothing"
+        problem = "two kinds" if kinds else "no kind"
+        raise UsageError(
+            f"the step has {problem}: {found}", where=where, hint=f"one of {', '.join(KINDS)}"
+        )
+    known = (kinds[0], *FIELDS[kinds[0]], "skip")
+    for key in keys:
+        if key not in known:
+            raise UsageError(
+                f"unknown key {key!r} in a step with {kinds[0]!r}",
+                where=where,
+                hint=did_you_mean(key, known),
+            )
+    if kinds[0] in {"set", "push"} and FIELDS[kinds[0]][0] not in step:
+        raise UsageError(f"{kinds[0]!r} needs {FIELDS[kinds[0]][0]!r}", where=where)
+    if kinds[0] == "assert":
+        try:
+            ast.parse(str(cast("Any", step)["assert"]), mode="eval")
+        except SyntaxError as error:
+            raise UsageError(
+                f"no expression: {step['assert']} ({error.msg})", where=where
+            ) from None
+
+
+def _perform(
+    kind: str, step: Mapping[str, Any], loaded: LoadedPattern, harness: Harness
+) -> dict[str, Any] | None:
+    """Perform a step; return the operands of an assertion that is false."""
+    target = str(step[kind])
+    if kind == "assert":
+        holds, operands = evaluate(target, loaded)
+        return None if holds else operands
+    if kind == "settle":
+        harness.settled()
+        return None
+    if kind == "send":
+        stream = loaded.outputs[target]
+        if not isinstance(stream, Stream):
+            raise UsageError(f"{target!r} is no stream", hint="send to a handler of the pattern")
+        stream.send(step.get("event"))
+    else:
+        name, *keys = target.split(".")
+        cell = loaded.cells[name].key(*(int(key) if key.isdigit() else key for key in keys))
+        cell.set(step["to"]) if kind == "set" else cell.push(step["item"])
+    harness.idle()
+    return None
+
+
+class _Recorder(ast.NodeTransformer):
+    """Wraps the operands of an expression in calls that record their values."""
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, (ast.BoolOp, ast.UnaryOp, ast.Compare, ast.BinOp)):
+            return self.generic_visit(node)
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
+            text = ast.Constant(ast.unparse(node))
+            return ast.Call(ast.Name("__record__", ast.Load()), [text, node], [])
+        return node
+
+
+def evaluate(expression: str, loaded: LoadedPattern) -> tuple[bool, dict[str, Any]]:
+    """Evaluate an expression; return whether it is true, and the operands that were evaluated."""
+    operands: dict[str, Any] = {}
+
+    def record(text: str, value: Any) -> Any:
+        operands[text] = value
+        return value
+
+    names = dict(FUNCTIONS)
+    for group in (loaded.cells, loaded.outputs):
+        for name in group:
+            value = group[name]
+            names[name] = value.get() if isinstance(value, (Cell, Computed)) else value
+    tree = ast.parse(expression, mode="eval")
+    tree.body = cast("ast.expr", _Recorder().visit(tree.body))
+    ast.fix_missing_locations(tree)
+    try:
+        # The expression is code of the test, as in a Python test.
+        holds = eval(  # noqa: S307
+            compile(tree, "<assert>", "eval"), {"__builtins__": {}, "__record__": record, **names}
+        )
+    except NameError as error:
+        known = [*loaded.cells, *loaded.outputs]
+        missing = str(error.name)
+        raise UsageError(
+            f"{expression}: unknown name {missing!r}", hint=did_you_mean(missing, known)
+        ) from None
+    except Exception as error:
+        raise UsageError(f"{expression}: {type(error).__name__}: {error}") from error
+    return bool(holds), operands

@@ -1,0 +1,523 @@
+"""The harness: loading, idle, settled, and what it reports at the end."""
+
+# pyright: basic, reportArgumentType=false, reportAttributeAccessIssue=false
+# Patterns take and return any value.
+
+import asyncio
+import threading
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from offbook.errors import DeadlineExceeded, UsageError
+from offbook.patterns import (
+    Cell,
+    PatternError,
+    cell,
+    computed,
+    create_harness,
+    effect,
+    expect_cell,
+    expect_handler,
+    handler,
+    pattern,
+)
+from offbook.patterns.definition import load_pattern
+
+# ruff: noqa: PT012, SIM117 - the end of a harness raises, so its block is inside pytest.raises
+pytest_plugins = ["pytester"]
+
+
+@handler
+def increment(event: Any, value: Any) -> None:
+    value.set(value.get() + (event or {}).get("by", 1))
+
+
+@handler
+def fail(event: Any, value: Any) -> None:
+    value.set(99)
+    raise ValueError("the handler refused")
+
+
+@pattern
+def counter(value: Cell[int] = 0) -> dict[str, Any]:
+    return {
+        "value": value,
+        "double": computed(lambda: value.get() * 2),
+        "increment": increment(value=value),
+        "fail": fail(value=value),
+    }
+
+
+def test_computed_values_are_right_after_loading():
+    with create_harness() as h:
+        assert h.load(counter, {"value": 4}).result.double == 8
+
+
+def test_a_default_is_the_initial_state():
+    with create_harness() as h:
+        assert h.load(counter).cells.value.get() == 0
+
+
+def test_events_wait_for_idle():
+    with create_harness() as h:
+        loaded = h.load(counter, {"value": 5})
+        loaded.result.increment.send()
+        loaded.result.increment.send({"by": 3})
+        assert loaded.result.value == 5
+        h.idle()
+        assert loaded.result.value == 9
+
+
+async def test_a_forgotten_await_loses_nothing():
+    async with create_harness() as h:
+        loaded = h.load(counter)
+        loaded.result.increment.send()
+        h.idle()
+        assert loaded.result.value == 1
+
+
+def test_instances_do_not_share_plain_values_and_share_cells():
+    with create_harness() as h:
+        first, second = h.load(counter), h.load(counter)
+        third = h.load(counter, {"value": first.cells.value})
+        first.cells.value.set(5)
+        assert (second.result.value, third.result.double) == (0, 10)
+
+
+def test_a_mutable_default_is_not_shared():
+    @pattern
+    def notes(items: Cell[list[str]] = []) -> dict[str, Any]:  # noqa: B006 - the point of the test
+        return {"items": items}
+
+    with create_harness() as h:
+        h.load(notes).cells.items.push("a")
+        assert h.load(notes).result["items"] == []
+
+
+def test_patterns_can_be_nested():
+    @pattern
+    def pair(start: Cell[int] = 1) -> dict[str, Any]:
+        left, right = counter(value=start), counter(value=10)
+        return {"sum": computed(lambda: left.double + right.value), "increment": left.increment}
+
+    with create_harness() as h:
+        loaded = h.load(pair)
+        assert loaded.result.sum == 12
+        loaded.result.increment.send()
+        h.idle()
+        assert loaded.result.sum == 14
+
+
+def test_an_error_of_a_handler_fails_the_test():
+    with pytest.raises(PatternError, match="expected 0 errors, got 1") as caught:
+        with create_harness() as h:
+            h.load(counter).result.fail.send()
+            h.idle()
+    assert "in the handler fail, for the event sent at" in str(caught.value)
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_an_expected_error_passes():
+    with create_harness(expect_errors=1) as h:
+        h.load(counter).result.fail.send()
+        h.idle()
+        assert [str(error) for error in h.errors] == ["the handler refused"]
+
+
+@pytest.mark.parametrize("expected, sent", [(1, 0), (1, 2), (True, 0), (2, 1)])
+def test_another_number_of_errors_than_expected_fails(expected: Any, sent: int):
+    with (
+        pytest.raises(PatternError, match=r"expected .*\d error"),
+        create_harness(expect_errors=expected) as h,
+    ):
+        loaded = h.load(counter)
+        for _ in range(sent):
+            loaded.result.fail.send()
+        h.idle()
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_of_a_pattern_fails_the_test():
+    @pattern
+    def noisy(value: Cell[int] = 0) -> dict[str, Any]:
+        warnings.warn("old", stacklevel=1)
+        return {"value": value}
+
+    with pytest.raises(PatternError, match="UserWarning: old"), create_harness() as h:
+        h.load(noisy)
+    with create_harness(expect_warnings=1) as h:
+        h.load(noisy)
+    with pytest.raises(PatternError, match="expected 1 warnings, got 0"):
+        create_harness(expect_warnings=1).dispose()
+
+
+def test_a_logged_warning_fails_the_test():
+    import logging
+
+    @handler
+    def log(event: Any) -> None:
+        logging.getLogger("shop").warning("slow")
+
+    @pattern
+    def logging_pattern() -> dict[str, Any]:
+        return {"log": log()}
+
+    with pytest.raises(PatternError, match="WARNING shop: slow"), create_harness() as h:
+        h.load(logging_pattern).result.log.send()
+        h.idle()
+
+
+def test_a_computed_value_that_reads_the_clock_fails_the_test():
+    import time
+
+    @pattern
+    def clock() -> dict[str, Any]:
+        return {"now": computed(time.perf_counter_ns)}
+
+    with pytest.raises(PatternError, match=r"clock\.now is not a function of cells"):
+        with create_harness() as h:
+            h.load(clock).result["now"]
+    with create_harness(expect_non_idempotent=True) as h:
+        h.load(clock).result["now"]
+    with pytest.raises(PatternError, match="found none"):
+        create_harness(expect_non_idempotent=True).dispose()
+
+
+def test_an_event_that_is_never_handled_fails_the_test():
+    with (
+        pytest.raises(
+            PatternError, match=r"1 event was never handled: increment \(sent at .*test_harness"
+        ),
+        create_harness() as h,
+    ):
+        h.load(counter).result.increment.send()
+
+
+def test_a_failed_assertion_names_the_events_that_wait():
+    with pytest.raises(AssertionError) as caught, create_harness() as h:
+        loaded = h.load(counter)
+        loaded.result.increment.send()
+        assert loaded.result.value == 1
+    assert any("call h.idle() before reading" in note for note in caught.value.__notes__)
+
+
+def test_a_failed_assertion_names_the_errors_of_handlers():
+    with pytest.raises(AssertionError) as caught, create_harness() as h:
+        loaded = h.load(counter)
+        loaded.result.fail.send()
+        h.idle()
+        assert loaded.result.value == 99
+    assert any("the handler refused" in note for note in caught.value.__notes__)
+
+
+@pattern
+def fetcher(url: Cell[str] = "") -> dict[str, Any]:
+    text = cell("")
+
+    async def load(_event: object) -> None:
+        await asyncio.sleep(0)
+        text.set(f"content of {url.get()}")
+
+    return {"text": text, "length": computed(lambda: len(text.get())), "load": handler(load)()}
+
+
+def test_settled_waits_for_asynchronous_handlers_in_a_plain_test():
+    with create_harness() as h:
+        loaded = h.load(fetcher, {"url": "a"})
+        loaded.result.load.send()
+        h.idle()
+        assert loaded.result.text == ""
+        h.settled()
+        assert loaded.result.text == "content of a"
+
+
+async def test_settled_waits_for_asynchronous_handlers_in_an_async_test():
+    async with create_harness() as h:
+        loaded = h.load(fetcher, {"url": "a"})
+        loaded.result.load.send()
+        await h.settled()
+        assert loaded.result.length == 12
+
+
+async def test_work_that_never_ends_is_named():
+    @handler
+    async def wait(event: Any) -> None:
+        await asyncio.Event().wait()
+
+    @pattern
+    def waiting() -> dict[str, Any]:
+        return {"wait": wait()}
+
+    with pytest.raises(DeadlineExceeded, match="the handler wait"):
+        async with create_harness() as h:
+            h.load(waiting).result.wait.send()
+            await h.settled(timeout=0.01)
+
+
+async def test_work_that_is_not_awaited_fails_the_test():
+    with pytest.raises(PatternError, match="still running: the handler load"):
+        async with create_harness() as h:
+            h.load(fetcher).result.load.send()
+            h.idle()
+
+
+def test_a_disposed_harness_is_idle_and_cannot_be_used():
+    h = create_harness()
+    loaded = h.load(counter)
+    h.dispose()
+    h.dispose()
+    h.idle()
+    h.settled()
+    with pytest.raises(UsageError, match="the harness is disposed"):
+        loaded.cells.value.set(1)
+    with pytest.raises(UsageError, match="the harness is disposed"):
+        loaded.result.increment.send()
+
+
+async def test_a_plain_with_in_an_async_test_is_an_error():
+    with pytest.raises(UsageError, match="needs `async with`"), create_harness():
+        pass
+
+
+def test_harnesses_in_threads_do_not_see_each_other():
+    results: dict[int, int] = {}
+
+    def work(number: int) -> None:
+        with create_harness() as h:
+            loaded = h.load(counter, {"value": number})
+            for _ in range(50):
+                loaded.result.increment.send()
+                h.idle()
+            results[number] = loaded.result.value
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: number + 50 for number in range(8)}
+
+
+def test_everything_is_in_the_trace():
+    with create_harness() as h:
+        loaded = h.load(counter)
+        loaded.result.increment.send({"by": 2})
+        h.idle()
+        assert loaded.result.double == 4
+        events = [(name, dict(data)) for name, data in h.trace]
+    names = [name for name, _ in events]
+    assert names == ["cell.send", "cell.handle", "cell.write", "cell.compute"]
+    assert events[2][1] == {"cell": "counter.value", "value": 2, "by": "handler increment"}
+    assert events[3][1] == {"computed": "counter.double", "value": 4}
+
+
+def test_the_trace_reaches_a_hub():
+    from offbook.trace.hub import Hub
+
+    hub = Hub()
+    seen: list[str] = []
+    hub.subscribe(lambda event: seen.append(event.event), "cell.*")
+    with create_harness(hub=hub) as h:
+        h.load(counter).cells.value.set(3)
+    assert seen == ["cell.write"]
+
+
+# --- types
+
+
+@pattern
+def typed(size: Cell[Literal["s", "m"]] = "s", counts: Cell[list[int]] = []) -> dict[str, Any]:  # noqa: B006 - copied
+    return {"size": size, "counts": counts}
+
+
+def test_types_are_not_checked_by_default():
+    with create_harness() as h:
+        h.load(typed, {"size": 5})
+
+
+@pytest.mark.parametrize("state", [{"size": 5}, {"counts": ["a"]}, {"counts": 1}])
+def test_an_initial_state_of_the_wrong_type_is_refused(state: dict[str, Any]):
+    with create_harness(validate_schemas=True) as h, pytest.raises(PatternError, match="typed"):
+        h.load(typed, state)
+
+
+def test_a_write_of_the_wrong_type_is_refused_and_changes_nothing():
+    with create_harness(validate_schemas=True) as h:
+        loaded = h.load(typed, {"counts": [1]})
+        with pytest.raises(PatternError, match=r"typed\.counts: .*`int`, got `str`"):
+            loaded.cells.counts.push("two")
+        assert loaded.cells.counts.get() == [1]
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("missing.py", None, "the pattern file does not exist"),
+        ("syntax.py", "def (", r"syntax\.py:1: the pattern cannot be imported: SyntaxError"),
+        ("raises.py", "\n\n1 / 0\n", r"raises\.py:3: the pattern cannot be imported: ZeroDivision"),
+        ("above.py", "from ..shared import x", "cannot be imported: ImportError"),
+        ("empty.py", "x = 1", "the file has no pattern"),
+        (
+            "two.py",
+            (
+                "from offbook.patterns import pattern\n"
+                "@pattern\ndef a(): return {}\n@pattern\ndef b(): return {}\n"
+            ),
+            r"the file has 2 patterns: a, b\s+select one: two\.py:a",
+        ),
+        (
+            "two.py:c",
+            "from offbook.patterns import pattern\n@pattern\ndef a(): return {}\n",
+            "the file has no pattern 'c'",
+        ),
+    ],
+)
+def test_a_file_without_one_pattern_is_an_error(
+    tmp_path: Path, name: str, text: str | None, message: str
+):
+    if text is not None:
+        (tmp_path / name.partition(":")[0]).write_text(text)
+    with pytest.raises(UsageError, match=message):
+        load_pattern(tmp_path / name)
+
+
+def test_one_of_several_patterns_is_selected_by_name(tmp_path: Path):
+    (tmp_path / "two.py").write_text(
+        "from offbook.patterns import pattern\n"
+        "@pattern\ndef a(): return {}\n@pattern\ndef b(): return {}\n"
+    )
+    assert load_pattern(f"{tmp_path}/two.py:b").name == "b"
+
+
+@pytest.mark.parametrize(
+    "action, message",
+    [
+        (lambda h: h.load(counter, {"valeu": 1}), "counter has no input 'valeu'\\s+did you mean"),
+        (lambda h: h.load(counter, [1]), "the initial state of counter is a list"),
+        (lambda h: h.load(print), "a builtin_function_or_method is no pattern"),
+        (lambda h: h.load(counter).cells.valeu, "counter has no cell 'valeu'\\s+did you mean"),
+        (lambda h: h.load(counter).result.incremnt, "counter has no output 'incremnt'"),
+        (lambda h: h.subscribe(5, print), "5 is a value and does not change"),
+        (lambda _: expect_cell(5), "expect_cell needs a cell"),
+        (lambda _: expect_handler(5), "expect_handler needs a stream"),
+    ],
+)
+def test_a_wrong_use_is_explained(action: Any, message: str):
+    with create_harness() as h, pytest.raises(UsageError, match=message):
+        action(h)
+
+
+def test_an_unknown_option_is_refused_with_the_nearest():
+    with pytest.raises(UsageError, match=r"'expect_error'\s+did you mean 'expect_errors'"):
+        create_harness(expect_error=1)
+
+
+def test_the_parts_of_a_pattern_need_a_harness():
+    for use in (lambda: computed(lambda: 1), lambda: increment(value=1), lambda: effect(print)):
+        with pytest.raises(UsageError, match="outside of a pattern"):
+            use()
+
+
+@pytest.mark.parametrize(
+    "bound, message",
+    [({"valeu": 1}, "increment has no parameter 'valeu'"), ({}, "increment needs 'value'")],
+)
+def test_a_handler_gets_what_it_declares(bound: dict[str, Any], message: str):
+    @pattern
+    def wrong() -> dict[str, Any]:
+        return {"increment": increment(**bound)}
+
+    with create_harness() as h, pytest.raises(UsageError, match=message):
+        h.load(wrong)
+
+
+def test_a_pattern_returns_a_dict():
+    @pattern
+    def wrong() -> Any:
+        return [1]
+
+    with create_harness() as h, pytest.raises(UsageError, match="wrong returned a list"):
+        h.load(wrong)
+
+
+# --- assertion helpers
+
+
+def test_expect_cell_passes():
+    with create_harness() as h:
+        loaded = h.load(counter, {"value": 1})
+        expect_cell(loaded.cells.value).to_be(1)
+        expect_cell(loaded.outputs.double).to_equal(2)
+
+
+def test_expect_cell_shows_the_cell_its_writer_and_waiting_events():
+    with create_harness() as h:
+        loaded = h.load(counter, {"value": 1})
+        loaded.result.increment.send()
+        h.idle()
+        loaded.result.increment.send()
+        with pytest.raises(AssertionError) as caught:
+            expect_cell(loaded.cells.value).to_be(3)
+        h.idle()
+    message = str(caught.value)
+    assert "counter.value: expected 3" in message
+    assert "actual: 2" in message
+    assert "last written by: handler increment" in message
+    assert "not handled yet: increment" in message
+
+
+def test_to_be_tells_types_apart_and_to_equal_does_not():
+    with create_harness() as h:
+        loaded = h.load(counter, {"value": 1})
+        expect_cell(loaded.cells.value).to_equal(True)
+        with pytest.raises(AssertionError):
+            expect_cell(loaded.cells.value).to_be(True)
+
+
+@pytest.mark.parametrize("before, after", [(1, 1), (0, 2)])
+def test_expect_handler_fails_for_other_values(before: int, after: int):
+    with create_harness() as h:
+        loaded = h.load(counter)
+        with pytest.raises(AssertionError, match=r"counter\.value: expected"):
+            expect_handler(loaded.result.increment).to_mutate(loaded.cells.value, before, after)
+
+
+def test_expect_handler_reports_the_error_of_the_handler():
+    with create_harness(expect_errors=1) as h:
+        loaded = h.load(counter)
+        with pytest.raises(AssertionError, match="the handler fail raised ValueError"):
+            expect_handler(loaded.result.fail).to_mutate(loaded.cells.value, 0, 99)
+
+
+# --- pytest
+
+
+def test_a_leaked_harness_fails_the_test(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        "from offbook.patterns import create_harness\n"
+        "def test_leak():\n    create_harness()\n"
+        "def test_after(pattern_harness):\n    pattern_harness.idle()\n"
+    )
+    result = pytester.runpytest_subprocess("-p", "no:randomly")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*a harness was not disposed: created at *:3*"])
+
+
+def test_the_fixture_checks_the_harness_at_the_end(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        "from offbook.patterns import pattern, handler\n"
+        "@handler\ndef bad(event): raise ValueError('no')\n"
+        "@pattern\ndef p(): return {'bad': bad()}\n"
+        "def test_it(pattern_harness):\n"
+        "    pattern_harness.load(p).result.bad.send()\n"
+        "    pattern_harness.idle()\n"
+    )
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*expected 0 errors, got 1*"])
