@@ -352,11 +352,11 @@ def test_an_extension_is_compiled_once_for_each_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     compiled: list[object] = []
+    builtin_compile: Any = compile
 
     def counting(source: Any, *args: Any) -> Any:
         compiled.append(source)
-        code: Any = compile(source, *args)
-        return code
+        return builtin_compile(source, *args)
 
     monkeypatch.setattr(files, "compile", counting, raising=False)
     path = tmp_path / "counted.py"

@@ -520,8 +520,8 @@ def test_abort_by_a_tool_ends_the_prompt_after_it():
         t.session.abort()
 
     with session(mock_tools={"bash": stop}) as t:
-        aborted = call("bash", {"command": "ls"}, unanswered=True)
-        run = t.run(when("x", [aborted]), when("y", [say("ok")]))
+        last = call("bash", {"command": "ls"}, unanswered=True)
+        run = t.run(when("x", [last]), when("y", [say("ok")]))
     assert [e.data["stop"] for e in run.events.named("agent.end")] == ["aborted", "stop"]
 
 
@@ -543,6 +543,15 @@ def test_the_input_that_a_hook_rewrote_is_in_the_tool_calls():
         (record,) = t.events.tool_calls
     assert record.input == {"command": "ls"}
     assert record.rewritten_input == {"command": "ls -l"}
+
+
+def test_a_playbook_estimates_the_tokens_of_each_request_and_reply():
+    with session(mock_tools={"bash": "x" * 4000}) as t:
+        t.run(when("Go", [call("bash", {"command": "ls"}), say("y" * 400)]))
+        first, second = [event.data["usage"] for event in t.events.named("model.reply")]
+    assert first["input"] > 50  # the system prompt and the tools
+    assert 1000 < second["input"] - first["input"] < 1050
+    assert second["output"] == 101
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ from offbook.sources.playbook.role_suggestion import RoleConditions, read_head
 from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
-    from offbook.exchange.model import Request
+    from offbook.exchange.model import Request, Tool
 
 MAIN = "main"
 
@@ -114,6 +114,8 @@ class Playbook:
         self._main_system: str | None = None
         self._heads: list[RoleConditions] = []  # the different kinds of requests so far
         self._step_count = 0
+        self._counted = (0, "", 0)  # messages, digest and tokens of the latest conversation
+        self._counted_tools: tuple[tuple[Tool, ...], int] = ((), 0)
         self._call_count = 0
 
     def load(self, *script: Turn | Role) -> None:
@@ -404,9 +406,22 @@ class Playbook:
                     raise ModelError(
                         message, status=status, category=category, retry_after=retry_after
                     )
-        usage = Usage(output=sum(map(_estimate_tokens, blocks)))
+        usage = Usage(self._estimate_input(request), sum(map(_estimate_tokens, blocks)))
         name = "" if queue.name == MAIN else queue.name
         return Reply(tuple(blocks), stop, usage, request.model, step=step.number, role=name)
+
+    def _estimate_input(self, request: Request) -> int:
+        """Return the tokens of a request; of a growing conversation only count the new part."""
+        messages = request.messages
+        count, digest, tokens = self._counted
+        if not 0 < count <= len(messages) or messages.digest(count) != digest:
+            count, tokens = 0, 0
+        tokens += sum(_estimate_tokens(block) for m in messages[count:] for block in m.blocks)
+        self._counted = (len(messages), messages.digest(), tokens)
+        if request.tools != self._counted_tools[0]:
+            size = len(to_json(request.tools).decode()) // 4 + 1
+            self._counted_tools = (request.tools, size if request.tools else 0)
+        return tokens + len(request.system) // 4 + self._counted_tools[1]
 
     async def _late_params(self, step: Step, action: Call) -> Params:
         """Call the function that was given as the parameters of a call."""
@@ -431,6 +446,8 @@ def _estimate_tokens(block: AnyBlock) -> int:
     match block:
         case Text(text) | Thinking(text):
             return len(text) // 4 + 1
+        case ToolResult():
+            return len(block.text) // 4 + 1
         case ToolCall(_, name, arguments):
             return (len(name) + len(to_json(arguments).decode())) // 4 + 1
         case _:
