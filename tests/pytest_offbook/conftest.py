@@ -16,5 +16,10 @@ def import_everything() -> None:
     offbook = import_module("offbook")
     assert fixtures.Offbook is offbook.Offbook
     import_module("jsonpath_rfc9535")  # an extension module, which can be imported only once
+    # what a test that drives a function loads: each of these patches something only once
+    import_module("pytest_offbook.isolation")
+    import_module("offbook.sources.inprocess.patching")
+    import_module("offbook.sources.server.endpoint")
+    import_module("offbook.subjects.frameworks.callable")
     for name in offbook.__all__:
         getattr(offbook, name)

@@ -226,6 +226,19 @@ def invents_a_result(prompt: str, shop: Shop) -> object:
     return correct(prompt, shop)
 
 
+def renames_a_call(prompt: str, shop: Shop) -> object:
+    messages: list[Any] = [prompt_message(prompt)]
+    while True:
+        reply = ask(messages)
+        sent = reply.to_dict()
+        for made in sent.get("tool_calls") or ():
+            made["function"]["name"] = "refund"
+        messages.append(sent)
+        if not reply.tool_calls:
+            return reply.content
+        messages += [result_message(made, run_call(made, shop)) for made in reply.tool_calls]
+
+
 def changes_an_id(prompt: str, shop: Shop) -> object:
     messages: list[Any] = [prompt_message(prompt)]
     while True:
@@ -295,13 +308,14 @@ def reaches_the_network(prompt: str, shop: Shop) -> object:
 
 STOPPED = "got: the agent stopped after step 1."
 NOT_STARTED = "got: the agent stopped before the first step"
+LOST = "the result of call find_order never came back"
 REFUSED = "the provider refused the request"
 ORPHAN = "messages with role 'tool' must be a response to a preceeding message"
 ANOTHER_REQUEST = "playbook exhausted: the turn ended with step 3."
 BROKEN: dict[Callable[[str, Shop], object], list[str]] = {
     runs_no_tool: ["2 actions remaining", STOPPED],
     drops_a_result: [REFUSED, "tool_call_ids did not have response messages"],
-    forgets_the_conversation: ["Right contains 3 more items"],
+    forgets_the_conversation: [LOST, "got: no request has it"],
     swaps_two_results: ["('find_order', {'number': 7}, 'order 8: one lamp')"],
     answers_before_the_tool_ran: ["('find_order', {'number': 7}, 'started')"],
     swallows_the_error_of_a_tool: ["('refund', {'number': 7}, 'ok')"],
@@ -313,6 +327,8 @@ BROKEN: dict[Callable[[str, Shop], object], list[str]] = {
     returns_nothing: ["assert None == 'Refunded.'"],
     invents_an_answer: ["+ Refunded, and here is a voucher."],
     invents_a_result: [REFUSED, ORPHAN],
+    renames_a_call: [LOST, "got: the result of a call of 'refund' with the same id"],
+    changes_an_id: [REFUSED, ORPHAN],
     changes_an_argument: ["('find_order', {'number': 7}, 'order 8: one lamp')"],
     repeats_a_tool: ["assert [7, 7] == [7]"],
     prompts_itself: [ANOTHER_REQUEST, 'got: a user message: "Was this right?"'],

@@ -18,7 +18,7 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
 
 
 def leave_network() -> None:
-    """Move this process, and all that it starts, into a network of its own. There is no way back.
+    """Move this process, and all that it starts, into a separate network. There is no way back.
 
     Call it before a second thread is started.
     """

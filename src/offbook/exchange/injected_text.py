@@ -51,7 +51,7 @@ def strip_injected(text: str) -> str:
     stripped = text.strip()
     if stripped.startswith(FIRST_LINES):
         return ""
-    # Almost every text has no tag, and most injected ones are a block of their own.
+    # Almost every text has no tag, and most injected ones are a separate block.
     if "</" not in stripped:
         return text
     for tag in TAGS:

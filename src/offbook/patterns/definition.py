@@ -295,7 +295,7 @@ def load_pattern(path: str | Path) -> Pattern:
             hint=did_you_mean(file.name, siblings),
         )
     file = file.resolve()
-    # A name of its own: two patterns called main.py do not replace each other.
+    # A separate name: two patterns called main.py do not replace each other.
     module_name = f"offbook_pattern_{abs(hash(str(file)))}_{file.stem}"
     loader = SourceFileLoader(module_name, str(file))
     module = ModuleType(module_name)

@@ -1,4 +1,4 @@
-"""The test harness of patterns: a runtime of its own, and nothing overlooked at the end.
+"""The test harness of patterns: a separate runtime, and a check at the end.
 
     with create_harness() as h:
         counter = h.load("counter.py", {"value": 5})

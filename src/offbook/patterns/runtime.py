@@ -414,7 +414,7 @@ class Runtime:
                 reads = self._reads
                 self._check_twice(node, value)
                 self._reads = reads
-        except Exception as raised:  # noqa: BLE001 - it is raised to whoever reads the value
+        except Exception as raised:  # noqa: BLE001 - it is raised to the readers
             error = raised
             _add_note(raised, f"in the computed value {node.name}")
         finally:
@@ -442,7 +442,7 @@ class Runtime:
         """Compute again with the same inputs; a pure function gives the same value."""
         first = freeze(value)
         second = freeze(node.function(), first)
-        # Objects without a comparison of their own are new each time.
+        # Objects that do not define a comparison are new each time.
         if second is not first and type(second).__eq__ is not object.__eq__:
             self.unstable.append(
                 f"the computed value {node.name} is not a function of cells: "
@@ -464,7 +464,7 @@ class Runtime:
             value: Any = None
             try:
                 value = await node.function()
-            except Exception as raised:  # noqa: BLE001 - it is raised to whoever reads the value
+            except Exception as raised:  # noqa: BLE001 - it is raised to the readers
                 error = raised
                 self.errors.append(raised)
                 _add_note(raised, f"in the computed value {node.name}")
@@ -558,7 +558,7 @@ class Runtime:
                     restarted.append(dependent)
                 else:
                     stack.append(dependent)
-        for computed in restarted:  # nobody has to read them
+        for computed in restarted:  # without a reader, too
             self._start_computing(computed)
 
     def _roll_back(self, undo: list[tuple[Store, Any]]) -> None:

@@ -1,6 +1,6 @@
 """The process supervisor: every process that Offbook starts is started here.
 
-Each process leads its own session and has a deadline. It runs below a small process of its own,
+Each process leads its own session and has a deadline. It runs below a small separate process,
 `process_tree.py`, which kills the whole tree when the command exits, or when we do, for whatever
 reason. Descendants that had left the process group are reported as leaked.
 
@@ -40,7 +40,7 @@ TREE = str(Path(__file__).with_name("process_tree.py"))
 MAX_OUTPUT = 8 * 1024 * 1024
 GRACE = 2.0  # seconds between a polite signal and SIGKILL
 DRAIN = 0.5  # seconds to read what is left in the pipes of a tree that was killed
-INTERRUPT_GRACE = 1.0  # the same after a signal to us: whoever sent it waits
+INTERRUPT_GRACE = 1.0  # the same after a signal to us: its sender waits
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Everything else of our environment is left out: keys, tokens, and settings of the user's own
 # clients, which would make a test depend on the machine.

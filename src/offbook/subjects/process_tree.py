@@ -1,6 +1,6 @@
 """Runs one command, and ends its whole process tree. `process.py` starts it for each command.
 
-It is a process of its own because it has to outlive the process that started it: when that one
+It is a separate process because it has to outlive the process that started it: when that one
 ends, also by SIGKILL, the tree is killed. On Linux it is the subreaper of the tree: a descendant
 whose parent ends becomes its child. So a daemon is found, whatever it did to its environment, its
 group or its session. Elsewhere only the process group of the command is killed.
@@ -165,7 +165,7 @@ def report(channel: int, line: str) -> None:
     """Write a line to the process that started us, if it still exists."""
     try:
         os.write(channel, f"{line}\n".encode())
-    except OSError:  # nobody is left to read it
+    except OSError:  # its reader has ended
         pass
 
 

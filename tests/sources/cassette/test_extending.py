@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from offbook.determinism.clock import FrozenClock
 from offbook.errors import ReplayMismatch, UsageError
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Request, Tool
@@ -32,8 +33,8 @@ async def test_an_extended_cassette_replays_what_it_has_and_records_what_is_new(
 
 async def test_a_new_interaction_does_not_overlap_with_the_known_ones(tmp_path: Path):
     path = tmp_path / "chat.yaml"
-    await record(path, [ask("one")])
-    await record(path, [ask("one"), ask("two")], append=True)
+    await record(path, [ask("one")], clock=FrozenClock())
+    await record(path, [ask("one"), ask("two")], append=True, clock=FrozenClock())
     first, second = load_cassette(path).entries
     assert (second.started_ms or 0) > (first.started_ms or 0) + first.duration_ms
 

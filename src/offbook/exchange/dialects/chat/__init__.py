@@ -72,7 +72,7 @@ class Chat:
         if path.endswith(("/chat/completions", "/embeddings")):
             return True
         if path.endswith("/models") or "/models/" in path:
-            # Anthropic and Google have the same paths, but send a header of their own.
+            # Anthropic and Google have the same paths, but send another header.
             headers = http_request.headers
             return (
                 http_request.method == "GET"
