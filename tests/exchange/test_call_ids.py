@@ -1,11 +1,12 @@
 """The ids of scripted tool calls look like those of the provider."""
 
 import re
+from typing import Any
 
 import pytest
 
 from offbook.exchange.messages import History, user
-from offbook.exchange.model import ModelSource, Request
+from offbook.exchange.model import ModelSource, Request, Tool
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook import Playbook, call, when
 
@@ -29,7 +30,8 @@ def mocked() -> Mocks:
 
 
 async def call_ids(source: ModelSource, dialect: str) -> list[str]:
-    request = Request(History([user("Look")]), metadata={"dialect": dialect})
+    head: Any = {"tools": (Tool("read"),), "metadata": {"dialect": dialect}}
+    request = Request(History([user("Look")]), **head)
     return [tool_call.id for tool_call in (await source.reply(request)).calls]
 
 

@@ -62,7 +62,7 @@ class SubjectConformance:
         expect(reached, "the request must contain the prompt", texts)
 
     def test_a_prompt_returns_the_answer_of_the_agent(self) -> None:
-        with Rehearsal(self.subject()) as rehearsal:
+        with Rehearsal(self.subject(), allow_unused_mocks=True) as rehearsal:
             run = rehearsal.run(when(FIRST_PROMPT, [say("Hello.")]))
         expect(run.output is not None, "prompt() must return the agent's answer", run.output)
 

@@ -193,7 +193,8 @@ def to_json_value(value: object, depth: int = 40) -> Any:
             converted = [to_json_value(item, depth - 1) for item in cast("list[object]", value)]
         case msgspec.Struct():
             config = value.__struct_config__
-            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+            fields = {encoded: getattr(value, name) for encoded, name in names}
             tag = {config.tag_field: config.tag} if config.tag_field else {}
             converted = to_json_value({**fields, **tag}, depth)
         case _:
