@@ -15,7 +15,9 @@ OffbookError
 │   ├── ToolFailed        a real tool or hook raised
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
-│   └── JudgeError        the answer of a judge is unusable
+│   ├── JudgeError        the answer of a judge is unusable
+│   └── PatternError      an error of a pattern that its test did not expect
+│       └── LoopError         computed values or effects that depend on themselves
 ├── UnknownOutcome        a test asks whether a tool failed, and the run cannot know
 ├── ModelError            the error response of a provider
 ├── ToolBlocked           raised by a hook to block a tool call
@@ -125,6 +127,14 @@ class CheckFailed(RunError, AssertionError):
 
 class JudgeError(RunError):
     """The answer of a judge is unusable."""
+
+
+class PatternError(RunError):
+    """An error of a pattern that its test did not expect."""
+
+
+class LoopError(PatternError):
+    """Computed values or effects that depend on themselves."""
 
 
 class UnknownOutcome(OffbookError):

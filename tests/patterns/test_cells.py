@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.patterns import Cell, Harness, cell, computed
+from offbook.patterns import Cell, PatternHarness, cell, computed
 
 
 @pytest.fixture
-def make(pattern_harness: Harness):
+def make(pattern_harness: PatternHarness):
     def make(*value: Any, name: str = "cell") -> Cell[Any]:
         with pattern_harness.building():
             return cell(*value, name=name)
@@ -163,7 +163,7 @@ def test_values_without_identity_are_never_the_same(value: Any):
     assert not Cell.equals(value, value)
 
 
-def test_equals_follows_cells_and_computed_values(pattern_harness: Harness, make: Any):
+def test_equals_follows_cells_and_computed_values(pattern_harness: PatternHarness, make: Any):
     items = make([{"title": "A"}])
     selected = make(None)
     selected.set(items.get()[0])

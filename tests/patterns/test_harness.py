@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 import pytest
 
-from offbook.errors import DeadlineExceeded, UsageError
+from offbook.errors import DeadlineExceeded, PatternError, UsageError
 from offbook.patterns import (
     Cell,
-    PatternError,
     cell,
     computed,
     create_harness,

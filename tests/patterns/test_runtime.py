@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.errors import UsageError
-from offbook.patterns import Cell, LoopError, PatternError, Runtime
+from offbook.errors import LoopError, PatternError, UsageError
+from offbook.patterns import Cell, Runtime
 from offbook.patterns.runtime import Store
 
 

@@ -18,9 +18,9 @@ CAPABILITY = Capability(
 _MODULES = {
     "cells": "Cell",
     "expectations": "expect_cell expect_handler",
-    "harness": "Harness create_harness",
+    "harness": "PatternHarness create_harness",
     "definition": "LoadedPattern Pattern cell computed effect handler pattern",
-    "runtime": "Computed LoopError PatternError Runtime Stream",
+    "runtime": "Computed Runtime Stream",
     "steps": "run_steps run_steps_file",
 }
 

@@ -9,11 +9,9 @@ from offbook.patterns.definition import handler as handler
 from offbook.patterns.definition import pattern as pattern
 from offbook.patterns.expectations import expect_cell as expect_cell
 from offbook.patterns.expectations import expect_handler as expect_handler
-from offbook.patterns.harness import Harness as Harness
+from offbook.patterns.harness import PatternHarness as PatternHarness
 from offbook.patterns.harness import create_harness as create_harness
 from offbook.patterns.runtime import Computed as Computed
-from offbook.patterns.runtime import LoopError as LoopError
-from offbook.patterns.runtime import PatternError as PatternError
 from offbook.patterns.runtime import Runtime as Runtime
 from offbook.patterns.runtime import Stream as Stream
 from offbook.patterns.steps import run_steps as run_steps
@@ -25,11 +23,9 @@ __all__ = [
     "CAPABILITY",
     "Cell",
     "Computed",
-    "Harness",
     "LoadedPattern",
-    "LoopError",
     "Pattern",
-    "PatternError",
+    "PatternHarness",
     "Runtime",
     "Stream",
     "cell",

@@ -30,16 +30,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import PatternError, UsageError, did_you_mean
 from offbook.patterns.cells import Cell
-from offbook.patterns.runtime import (
-    Computed,
-    PatternError,
-    Runtime,
-    Store,
-    Stream,
-    describe_function,
-)
+from offbook.patterns.runtime import Computed, Runtime, Store, Stream, describe_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -87,7 +80,7 @@ def effect(function: Callable[[], Any]) -> Callable[[], None]:
     return current_runtime("effect()").effect(function)
 
 
-class Handler:
+class EventHandler:
     """A function that handles events. Called with its cells, it gives a stream of events."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -123,9 +116,9 @@ class Handler:
         return runtime.stream(self.function, bound, name=self.name)
 
 
-def handler(function: Callable[..., Any]) -> Handler:
+def handler(function: Callable[..., Any]) -> EventHandler:
     """Mark a function as a handler: its first parameter is the event, the others are bound."""
-    return Handler(function)
+    return EventHandler(function)
 
 
 class Pattern:

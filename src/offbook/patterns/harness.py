@@ -25,10 +25,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from offbook.errors import DeadlineExceeded, UsageError
+from offbook.errors import DeadlineExceeded, PatternError, UsageError
 from offbook.patterns.cells import Cell
 from offbook.patterns.definition import LoadedPattern, Pattern, building, load_pattern
-from offbook.patterns.runtime import Computed, PatternError, Runtime, caller, format_place
+from offbook.patterns.runtime import Computed, Runtime, caller, format_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 SETTLE_TIMEOUT = 5.0
-OPEN: dict[int, Harness] = {}  # harnesses that are not disposed, for the pytest plugin
+OPEN: dict[int, PatternHarness] = {}  # harnesses that are not disposed, for the pytest plugin
 # The harness whose pattern is running in this thread or task.
-_current: ContextVar[Harness | None] = ContextVar("offbook-harness", default=None)
+_current: ContextVar[PatternHarness | None] = ContextVar("offbook-harness", default=None)
 _show: list[Callable[..., Any]] = [warnings.showwarning]
 
 
@@ -49,7 +49,7 @@ class Done:
         yield from ()
 
 
-class Harness:
+class PatternHarness:
     """A runtime for one test, with the patterns that are loaded into it."""
 
     def __init__(
@@ -304,7 +304,7 @@ class Harness:
 class _LogCollector(logging.Handler):
     """Keeps the warnings and errors that the patterns of a harness log."""
 
-    def __init__(self, harness: Harness) -> None:
+    def __init__(self, harness: PatternHarness) -> None:
         super().__init__(logging.WARNING)
         self._harness = harness
 
@@ -326,7 +326,7 @@ def _collect_warning(message: Any, category: Any, *place: Any, **options: Any) -
         harness.warnings.append(f"{category.__name__}: {message}")
 
 
-def create_harness(**options: Any) -> Harness:
+def create_harness(**options: Any) -> PatternHarness:
     """Return a new harness, for a `with` or an `async with` block.
 
     - `validate_schemas=True` checks values against the types of the inputs.
@@ -341,7 +341,7 @@ def create_harness(**options: Any) -> Harness:
             raise UsageError(
                 f"create_harness has no option {name!r}", hint=did_you_mean(name, known)
             )
-    return Harness(**options)
+    return PatternHarness(**options)
 
 
 def _unexpected(expected: int, found: int) -> bool:

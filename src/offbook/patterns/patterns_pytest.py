@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from offbook.patterns.harness import Harness
+    from offbook.patterns.harness import PatternHarness
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -25,7 +25,7 @@ def configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LeakedHarnesses(), "offbook-leaked-harnesses")
 
 
-def pattern_harness() -> Generator[Harness]:
+def pattern_harness() -> Generator[PatternHarness]:
     """A harness for one test; it is checked and disposed at the end."""
     from offbook.patterns.harness import create_harness
 
@@ -47,7 +47,7 @@ class LeakedHarnesses:
         module = sys.modules.get("offbook.patterns.harness")
         if module is None or not module.OPEN:
             return
-        from offbook.patterns.runtime import PatternError
+        from offbook.errors import PatternError
 
         leaked = list(module.OPEN.values())
         for harness in leaked:

@@ -26,7 +26,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from offbook.errors import RunError, UsageError
+from offbook.errors import LoopError, PatternError, UsageError
 from offbook.patterns.values import (
     Path,
     ReadOnly,
@@ -50,14 +50,6 @@ HERE = __file__.rpartition("/")[0]
 _async_reader: ContextVar[Computed | None] = ContextVar("offbook-async-reader", default=None)
 
 
-class PatternError(RunError):
-    """An error of a pattern: of a handler, a computed value or an effect."""
-
-
-class LoopError(PatternError):
-    """Computed values or effects that depend on themselves."""
-
-
 class Observer(Protocol):
     """What a runtime reports its runs, writes and events to."""
 
@@ -71,7 +63,7 @@ class _TooDeep(BaseException):
         self.node = node
 
 
-class Node:
+class GraphNode:
     """Something that can be read: a path of a cell, or a computed value."""
 
     __slots__ = ("dependents", "name", "version")
@@ -83,7 +75,7 @@ class Node:
         self.dependents: dict[Computed | Effect, None] = {}  # a set that keeps its order
 
 
-class PathNode(Node):
+class PathNode(GraphNode):
     """A path of a cell that something depends on. The root of the tree is the cell itself."""
 
     __slots__ = ("children", "key", "parent")
@@ -125,7 +117,7 @@ class Store(PathNode):
         return node
 
 
-class Computed(Node):
+class Computed(GraphNode):
     """A value that is computed from cells and other computed values when it is read."""
 
     __slots__ = (
@@ -150,8 +142,8 @@ class Computed(Node):
         self.value: Any = None
         self.error: Exception | None = None
         self.stale = True
-        # Node and the version that was read, in the order of reading; None before the first run.
-        self.dependencies: dict[Node, int] | None = None
+        # Nodes and the versions that were read, in the order of reading; None before the first run.
+        self.dependencies: dict[GraphNode, int] | None = None
         self.task: asyncio.Task[Any] | None = None
 
     def get(self) -> Any:
@@ -190,7 +182,7 @@ class Effect:
         self.function = function
         self.name = name
         self.stale = True
-        self.dependencies: dict[Node, int] = {}
+        self.dependencies: dict[GraphNode, int] = {}
         self.cleanup: Callable[[], Any] | None = None
 
 
@@ -228,7 +220,7 @@ class Runtime:
         self._observer = observer
         self._check_idempotent = check_idempotent
         self._reader: Computed | Effect | None = None  # what is running and reads
-        self._reads: dict[Node, int] = {}
+        self._reads: dict[GraphNode, int] = {}
         self._nested = 0
         self.has_async = False  # without asynchronous computed values, a read is twice as fast
         self._computing: list[Computed] = []
@@ -331,7 +323,7 @@ class Runtime:
 
     # --- reading
 
-    def depend(self, node: Node) -> None:
+    def depend(self, node: GraphNode) -> None:
         """Add a node to the dependencies of what is running."""
         if self._reader is not None:
             self._reads.setdefault(node, node.version)
@@ -477,7 +469,7 @@ class Runtime:
 
         node.task = self._track(compute(), f"the computed value {node.name}")
 
-    def _set_dependencies(self, node: Computed | Effect, reads: dict[Node, int]) -> None:
+    def _set_dependencies(self, node: Computed | Effect, reads: dict[GraphNode, int]) -> None:
         for dependency in node.dependencies or ():
             if dependency not in reads:
                 _unlink(dependency, node)
@@ -543,9 +535,9 @@ class Runtime:
         if node.dependents:
             self._mark_dependents(node)
 
-    def _mark_dependents(self, node: Node) -> None:
+    def _mark_dependents(self, node: GraphNode) -> None:
         """Mark everything that depends on a node as stale, and queue the effects."""
-        stack: list[Node] = [node]
+        stack: list[GraphNode] = [node]
         restarted: list[Computed] = []
         while stack:
             for dependent in stack.pop().dependents:
@@ -761,7 +753,7 @@ def format_place(place: str | tuple[str, int]) -> str:
     return place if isinstance(place, str) else f"{place[0]}:{place[1]}"
 
 
-def _unlink(node: Node, dependent: Computed | Effect) -> None:
+def _unlink(node: GraphNode, dependent: Computed | Effect) -> None:
     node.dependents.pop(dependent, None)
     if isinstance(node, PathNode) and not node.dependents:
         node.prune()

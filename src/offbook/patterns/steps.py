@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from offbook.patterns.definition import LoadedPattern
-    from offbook.patterns.harness import Harness
+    from offbook.patterns.harness import PatternHarness
 
 KINDS = ("send", "set", "push", "assert", "settle")
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -189,7 +189,7 @@ def _validate(step: Any, where: str) -> None:
 
 
 def _perform(
-    kind: str, step: Mapping[str, Any], loaded: LoadedPattern, harness: Harness
+    kind: str, step: Mapping[str, Any], loaded: LoadedPattern, harness: PatternHarness
 ) -> dict[str, Any] | None:
     """Perform a step; return the operands of an assertion that is false."""
     target = str(step[kind])
