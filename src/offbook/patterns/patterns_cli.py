@@ -36,7 +36,7 @@ Exit codes:
 """
 
 
-@click.group()
+@click.group(epilog=EXAMPLE)
 def pattern() -> None:
     """Test reactive patterns."""
 

@@ -138,6 +138,7 @@ class TraceTree:
         self._run_count = 0
         self._prompt: str | None = None
         self._said = ""  # the last text of the model
+        self._tool_error = ""  # the last tool that raised, and what
         self._step: Node | None = None
         # Open calls by id; None once the node is drawn and can take no more children.
         self._calls: dict[str, Node | None] = {}
@@ -255,6 +256,8 @@ class TraceTree:
                 yield from self._add(Node(StyledText(f"the agent returned {shown}")))
         else:
             error = _escape(str(data.get("error", "")))
+            if self._tool_error.endswith(f" raised {error}"):
+                error = self._tool_error.removesuffix(f" {error}")  # the tool's line has the reason
             end = Node(StyledText("failed: ", "error"), StyledText(error))
         yield from self._add(end) if self._run is None else self._close_run(end)
 
@@ -371,8 +374,9 @@ class TraceTree:
         return self._add_outcome(call_id, data, node)
 
     def _on_tool_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
-        error = StyledText(self._shorten(str(data.get("error", ""))))
-        node = Node(StyledText(f"{_escape(str(data.get('tool', '?')))} raised ", "error"), error)
+        tool, error = _escape(str(data.get("tool", "?"))), str(data.get("error", ""))
+        self._tool_error = f"{tool} raised {_escape(error)}"
+        node = Node(StyledText(f"{tool} raised ", "error"), StyledText(self._shorten(error)))
         return self._add_outcome(data.get("call_id", ""), data, node)
 
     def _on_tool_result(self, data: dict[str, Any]) -> Iterator[StyledLine]:

@@ -79,7 +79,7 @@ def conversations(draw: st.DrawFn, *, responses: bool) -> History:
             messages.append(message)
             for call in message.calls:
                 content = draw(contents)
-                messages.append(Message("tool", (ToolResult(call.id, content, name=call.name),)))
+                messages.append(Message("tool", (ToolResult(call.id, content, None, call.name),)))
             if not message.calls:
                 break
     return History(messages)

@@ -190,7 +190,7 @@ def test_blocks_of_every_type_are_decoded_or_kept_raw():
                 ToolResult(
                     "t",
                     (Text("no"), Text("mcp__x"), Image("AA", "i/p")),
-                    is_error=True,
+                    failed=True,
                     name="look",
                 ),
             ),
