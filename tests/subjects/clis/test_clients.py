@@ -59,7 +59,7 @@ def test_the_clients_own_tool_runs(shell: Shell):
         assert first.executed[0].input == params
         assert "it is real" in results[0].text
         assert not results[0].failed
-        assert first.text == final_text(rehearsal.subject) == "Made."
+        assert first.output == final_text(rehearsal.subject) == "Made."
 
 
 @pytest.mark.parametrize("shell", [installed(CLAUDE), installed(GEMINI)])
