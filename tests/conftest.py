@@ -2,10 +2,15 @@
 
 import os
 import signal
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Compiled now rather than by the first test that uses it: in Python 3.11, a garbage collection
+# during the compilation can fail it ("AST constructor recursion depth mismatch").
+import_module("pytest_offbook.rehearsals")
 
 # no deadline: no test asserts a time
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from offbook.subjects.session.session import AgentSession
     from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
 
+MOCKS_USED = "mocks used"  # the verdict of subjects with mocks
 Script = Turn | Role | str
 
 
@@ -550,9 +551,8 @@ class Rehearsal:
                 hint="call run(when(…)), or pass auto_assert=False",
             )
         for verdict in failed_verdicts:
-            raise CheckFailed(
-                verdict.message, hint="remove what is not used, or pass allow_unused_mocks=True"
-            )
+            hint = "remove what is not used, or pass allow_unused_mocks=True"
+            raise CheckFailed(verdict.message, hint=hint if verdict.check == MOCKS_USED else "")
 
     def _emit_last_verdicts(self) -> list[Verdict]:
         """Emit the verdicts of the subject about all runs; return those that fail."""
@@ -563,7 +563,7 @@ class Rehearsal:
         for verdict in self.subject.verdicts():
             if verdict.holds:
                 self._hub.emit_verdict(verdict)
-            elif self._allow_unused_mocks:
+            elif self._allow_unused_mocks and verdict.check == MOCKS_USED:
                 self._hub.emit_verdict(msgspec.structs.replace(verdict, status="warn"))
             elif not self._auto_assert:
                 self._warn(msgspec.structs.replace(verdict, status="warn"))

@@ -6,9 +6,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from offbook.errors import ScriptExhausted, UsageError
+from offbook.errors import CheckFailed, ScriptExhausted, UsageError
 from offbook.runs.api import drive
-from offbook.runs.rehearsal import Rehearsal
 from offbook.sources.playbook import say, when
 from offbook.subjects.clis.ralph import Ralph
 from offbook.trace.events import read_verdicts
@@ -42,20 +41,24 @@ CASES = {
 }
 
 
-def run_ralph(output: str, max_iterations: int, trace: Path, cwd: Path | None = None) -> Rehearsal:
-    """Run the loop with one scripted reply."""
-    with drive(
-        Ralph(max_iterations=max_iterations, deadline=60), trace=trace, cwd=cwd
-    ) as rehearsal:
-        rehearsal.run(when("Build the API", [say(output)]))
-    return rehearsal
+def run_ralph(
+    output: str, max_iterations: int, trace: Path, cwd: Path | None = None, *, fails: bool = False
+) -> None:
+    """Run the loop with one scripted reply; a wrong exit code fails the test."""
+    rehearsal = drive(Ralph(max_iterations=max_iterations, deadline=60), trace=trace, cwd=cwd)
+    rehearsal.run(when("Build the API", [say(output)]))
+    if fails:
+        with pytest.raises(CheckFailed, match="exit code 0, but the loop ended with"):
+            rehearsal.dispose()
+    else:
+        rehearsal.dispose()
 
 
 @pytest.mark.parametrize("output, max_iterations, reason, status", CASES.values(), ids=CASES)
 def test_the_termination_reason_does_not_depend_on_the_exit_code(
     tmp_path: Path, output: str, max_iterations: int, reason: str, status: str
 ):
-    run_ralph(output, max_iterations, tmp_path / "t.jsonl")
+    run_ralph(output, max_iterations, tmp_path / "t.jsonl", fails=status == "fail")
     events, faults = read_trace(tmp_path / "t.jsonl")
     assert not faults
     [end] = [event.data for event in events if event.event == "_meta.termination"]
@@ -72,6 +75,7 @@ def test_the_report_shows_a_wrong_exit_code(tmp_path: Path, monkeypatch: pytest.
         3,
         workspace.parent / "session.jsonl",
         workspace,
+        fails=True,
     )
     checked = check(
         "api",
