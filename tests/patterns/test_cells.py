@@ -158,6 +158,13 @@ def test_equal_contents_are_not_the_same_object(make: Any):
     assert Cell.equals(first, items.get()[0])
 
 
+def test_another_object_with_equal_contents_is_a_change(make: Any):
+    items = make([{"title": "A"}, {"title": "A"}])
+    selected = make(items.get()[0])
+    selected.set(items.get()[1])
+    assert Cell.equals(selected, items.get()[1])
+
+
 @pytest.mark.parametrize("value", [None, 1, "text"])
 def test_values_without_identity_are_never_the_same(value: Any):
     assert not Cell.equals(value, value)
