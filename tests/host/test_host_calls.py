@@ -52,7 +52,7 @@ def test_a_fallback_that_is_registered_later_always_wins():
         assert read("a.txt") == "fallback"
 
 
-MATCHES = {
+MATCHES: dict[str, tuple[Any, Any, bool]] = {
     "no params": ({}, {"a": 1}, True),
     "a subset": ({"a": 1}, {"a": 1, "b": 2}, True),
     "a missing key": ({"a": None}, {}, False),
@@ -93,7 +93,10 @@ def test_an_exception_is_raised_as_it_is():
 
 
 def test_a_function_gets_the_parameters():
-    mock_host_result("workspace", "read_text", lambda params: params["path"].upper())
+    def shout(params: dict[str, str]) -> str:
+        return params["path"].upper()
+
+    mock_host_result("workspace", "read_text", shout)
     assert read("a.txt") == "A.TXT"
 
 
@@ -202,8 +205,10 @@ def test_a_failed_assertion_shows_the_calls(check: Callable[[], None], message: 
 BAD: dict[str, tuple[Callable[[], object], str]] = {
     "an unknown capability": (
         lambda: mock_host_result("workspcae", "read_text", ""),
-        "mock_host_result: no provider knows the host capability 'workspcae'\ndid you mean"
-        " 'workspace'",
+        (
+            "mock_host_result: no provider knows the host capability 'workspcae'\ndid you mean"
+            " 'workspace'"
+        ),
     ),
     "an unknown operation": (
         lambda: mock_host_result("workspace", "raed_text", ""),
@@ -306,10 +311,9 @@ def test_a_session_has_its_own_host_mocks_and_the_call_is_in_the_trace():
 
 
 def test_a_session_uses_the_mocks_of_the_scope_around_it():
-    with session(extensions=[extension]) as rehearsal:
-        with with_host_mocks([MOCK]):
-            assert rehearsal.run(CALL).results("read_file")[0].text == "mocked"
-            assert_host_called("workspace", "read_text", {"path": "a.txt"})
+    with session(extensions=[extension]) as rehearsal, with_host_mocks([MOCK]):
+        assert rehearsal.run(CALL).results("read_file")[0].text == "mocked"
+        assert_host_called("workspace", "read_text", {"path": "a.txt"})
 
 
 def test_a_session_refuses_an_unmocked_host_call():

@@ -79,7 +79,10 @@ FAILING = {
         "*never used: LLM mock line 1*",
     ),
     "a refusal that is swallowed": (
-        "def test_it():\n    with pytest.raises(UnmockedCall):\n        host_call('clock.now_ms')\n",
+        (
+            "def test_it():\n    with pytest.raises(UnmockedCall):\n"
+            "        host_call('clock.now_ms')\n"
+        ),
         "*no mock for the host call clock.now_ms*",
     ),
 }
