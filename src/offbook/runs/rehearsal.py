@@ -36,7 +36,9 @@ from offbook.runs.mock_scopes import current_llm
 from offbook.runs.run_endings import emit_failure, record_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
-from offbook.sources.playbook import Playbook, Role, Turn, list_called_tools, validate
+from offbook.sources.playbook.actions import Role, Turn, list_called_tools
+from offbook.sources.playbook.diagnostics import validate
+from offbook.sources.playbook.playbook import Playbook
 from offbook.subjects.subject import HasToolWatch, SendsPrompts, Subject
 from offbook.trace.current_hub import use_hub
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict

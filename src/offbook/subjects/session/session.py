@@ -107,7 +107,7 @@ class AgentSession:
         mock_tools: Mapping[str, Any] | None = None,
         mock_ui: Mapping[str, Any] | None = None,
         mock_host: Iterable[Mapping[str, Any]] | None = None,
-        system_prompt: str = DEFAULT_SYSTEM_PROMPT,
+        system_prompt: str | None = None,
         skills: Iterable[Skill | Mapping[str, Any]] = (),
         settings: Mapping[str, Any] | None = None,
         mock_extension_tools: bool = False,
@@ -132,7 +132,9 @@ class AgentSession:
         self._tools = ToolRegistry(mocks, mock_extensions=mock_extension_tools)
         self._hooks = Hooks()
         self._commands: dict[str, CommandHandler] = {}
-        self._system = compose_system_prompt(system_prompt, skills)
+        self._system = compose_system_prompt(
+            DEFAULT_SYSTEM_PROMPT if system_prompt is None else system_prompt, skills
+        )
         self._all_settings = require_mapping(settings, "settings")
         self._settings = parse_settings(self._all_settings)
         self._propagate_errors = propagate_errors
