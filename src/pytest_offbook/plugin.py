@@ -38,8 +38,8 @@ TRACES_HELP = """Keep the traces of failing tests in the folder DIR (default: .o
 RECORD_HELP = """Send requests to the real model, with your keys, and record the cassettes of \
 tests (`offbook.cassette()`). Without it they are replayed."""
 
-UPDATE_HELP = """Write the goldens of requests (`offbook.check_requests(run)`) instead of \
-comparing with them. Refused in CI."""
+UPDATE_HELP = """Write the goldens of requests (`offbook.check_requests(run)`) and of transcripts \
+(`assert_golden_transcript`) instead of comparing with them. Refused in CI."""
 
 
 ALLOW_HELP = """Addresses that tests with the fixture `offbook` may reach outside of a run, such \
@@ -67,6 +67,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let the capabilities register the hooks that this project needs."""
     for module in MODULES:
         module.configure(config)
+    if config.getoption("--offbook-update"):
+        from offbook.surfaces.fixtures import update_goldens
+
+        update_goldens.set(True)
+        config.add_cleanup(lambda: update_goldens.set(None) and None)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -9,6 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
+from offbook.checks.golden_transcript import update_goldens
 from offbook.determinism.clock import stable_id
 from offbook.errors import OffbookError
 from offbook.files import copy_atomic
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from offbook.runs.request_goldens import RequestGoldens
     from offbook.trace.redaction import RedactionRules
 
-__all__ = ["HostScope", "LlmScope", "MockScopes", "Offbook", "current_host"]
+__all__ = ["HostScope", "LlmScope", "MockScopes", "Offbook", "current_host", "update_goldens"]
 P = ParamSpec("P")
 MAX_NAME_LENGTH = 120
 SHOWN_LINES = 40

@@ -17,6 +17,7 @@ from offbook.capability import lazy_names
 
 # `__init__.pyi` lists the same names for type checkers.
 _MODULES = {
+    "checks.golden_transcript": "assert_golden_transcript",
     "host.host_providers": "register_host_provider",
     "host.host_scope": "HostCall HostScope assert_host_call_count assert_host_called"
     " assert_no_host_calls clear_host_mocks host_call host_call_count host_call_count_for"

@@ -1,3 +1,4 @@
+from offbook.checks.golden_transcript import assert_golden_transcript as assert_golden_transcript
 from offbook.host.host_providers import register_host_provider as register_host_provider
 from offbook.host.host_scope import HostCall as HostCall
 from offbook.host.host_scope import HostScope as HostScope
