@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from offbook.surfaces.fixtures import HostScope, LlmScope, MockScopes, Offbook
 
 MOCK_FIXTURES = frozenset({"host_mocks", "llm_mocks", "mocks"})
-HOST_MODULE = "offbook.host.host_scope"  # loaded in a session with tests that may call a host
+# Loaded in a session with tests that may call a host, or record steps.
+SCOPED_MODULES = ("offbook.host.host_scope", "offbook.trace.steps")
 
 # The modules of the capabilities. They are no pytest plugins: each one costs pytest 3 ms at every
 # start, used or not. So their options, fixtures and configuration are registered here.
@@ -89,7 +90,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Give a test its own mocks, and block the network if it uses the fixture `offbook`."""
     fixtures = getattr(item, "fixturenames", ())
-    mocks = MOCK_FIXTURES.intersection(fixtures) or HOST_MODULE in sys.modules
+    mocks = MOCK_FIXTURES.intersection(fixtures) or any(map(sys.modules.get, SCOPED_MODULES))
     if not mocks and "offbook" not in fixtures:
         return (yield)
     with ExitStack() as stack:
@@ -108,7 +109,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a test that did not use its mocks."""
     result = yield
-    if HOST_MODULE in sys.modules:
+    if SCOPED_MODULES[0] in sys.modules:
         from pytest_offbook.mock_fixtures import close_test_scopes
 
         close_test_scopes(item)
