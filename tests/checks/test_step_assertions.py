@@ -143,8 +143,11 @@ async def test_two_tasks_do_not_see_the_steps_of_each_other():
 
 
 def test_a_step_in_a_run_is_in_its_trace():
+    def plan(_params: object, _ctx: object) -> str:
+        return note("planned")
+
     def extension(api: Any) -> None:
-        api.tool("plan", "Plan.", {"type": "object"})(lambda _params, _ctx: note("planned"))
+        api.tool("plan", "Plan.", {"type": "object"})(plan)
 
     with session(extensions=[extension]) as rehearsal:
         run = rehearsal.run(when("Go", [call("plan"), say("Done.")]))

@@ -166,9 +166,9 @@ def _emit_step(hub: Hub, graph: str, namespace: tuple[str, ...], task: Mapping[s
     elif task.get("error"):
         emit_step(STEP_POST, {**record, "error": str(task["error"])}, hub)
     else:
-        result = task.get("result")
+        result: Any = task.get("result")
         # A list of channels and their values in older versions.
-        output = _describe(dict(result) if isinstance(result, list) else result)
+        output = _describe(dict(cast("Any", result)) if isinstance(result, list) else result)
         emit_step(STEP_POST, {**record, "output": output}, hub)
 
 
