@@ -1,6 +1,6 @@
 """The harness: loading, idle, settled, and what it reports at the end."""
 
-# pyright: basic, reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: basic, reportAttributeAccessIssue=false
 # Patterns take and return any value.
 
 import asyncio
@@ -17,6 +17,7 @@ from offbook.patterns import (
     cell,
     computed,
     create_harness,
+    default,
     effect,
     expect_cell,
     expect_handler,
@@ -41,7 +42,7 @@ def fail(event: Any, value: Any) -> None:
 
 
 @pattern
-def counter(value: Cell[int] = 0) -> dict[str, Any]:
+def counter(value: Cell[int] = default(0)) -> dict[str, Any]:
     return {
         "value": value,
         "double": computed(lambda: value.get() * 2),
@@ -88,7 +89,7 @@ def test_instances_do_not_share_plain_values_and_share_cells():
 
 def test_a_mutable_default_is_not_shared():
     @pattern
-    def notes(items: Cell[list[str]] = []) -> dict[str, Any]:  # noqa: B006 - the point of the test
+    def notes(items: Cell[list[str]] = default([])) -> dict[str, Any]:
         return {"items": items}
 
     with create_harness() as h:
@@ -98,7 +99,7 @@ def test_a_mutable_default_is_not_shared():
 
 def test_patterns_can_be_nested():
     @pattern
-    def pair(start: Cell[int] = 1) -> dict[str, Any]:
+    def pair(start: Cell[int] = default(1)) -> dict[str, Any]:
         left, right = counter(value=start), counter(value=10)
         return {"sum": computed(lambda: left.double + right.value), "increment": left.increment}
 
@@ -141,7 +142,7 @@ def test_another_number_of_errors_than_expected_fails(expected: Any, sent: int):
 @pytest.mark.filterwarnings("always")
 def test_a_warning_of_a_pattern_fails_the_test():
     @pattern
-    def noisy(value: Cell[int] = 0) -> dict[str, Any]:
+    def noisy(value: Cell[int] = default(0)) -> dict[str, Any]:
         warnings.warn("old", stacklevel=1)
         return {"value": value}
 
@@ -213,7 +214,7 @@ def test_a_failed_assertion_names_the_errors_of_handlers():
 
 
 @pattern
-def fetcher(url: Cell[str] = "") -> dict[str, Any]:
+def fetcher(url: Cell[str] = default("")) -> dict[str, Any]:
     text = cell("")
 
     async def load(_event: object) -> None:
@@ -328,7 +329,9 @@ def test_the_trace_reaches_a_hub():
 
 
 @pattern
-def typed(size: Cell[Literal["s", "m"]] = "s", counts: Cell[list[int]] = []) -> dict[str, Any]:  # noqa: B006 - copied
+def typed(
+    size: Cell[Literal["s", "m"]] = default("s"), counts: Cell[list[int]] = default([])
+) -> dict[str, Any]:
     return {"size": size, "counts": counts}
 
 
@@ -403,8 +406,14 @@ def test_one_of_several_patterns_is_selected_by_name(tmp_path: Path):
         (lambda h: h.load(counter).cells.valeu, "counter has no cell 'valeu'\\s+did you mean"),
         (lambda h: h.load(counter).result.incremnt, "counter has no output 'incremnt'"),
         (lambda h: h.subscribe(5, print), "5 is a value and does not change"),
-        (lambda _: expect_cell(5), "expect_cell needs a cell"),
-        (lambda _: expect_handler(5), "expect_handler needs a stream"),
+        (
+            lambda _: expect_cell(5),  # pyright: ignore[reportArgumentType]
+            "expect_cell needs a cell",
+        ),
+        (
+            lambda _: expect_handler(5),  # pyright: ignore[reportArgumentType]
+            "expect_handler needs a stream",
+        ),
     ],
 )
 def test_a_wrong_use_is_explained(action: Any, message: str):

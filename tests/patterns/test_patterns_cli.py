@@ -15,7 +15,7 @@ from offbook.errors import UsageError
 from offbook.patterns.running import find_tests, run_tests
 
 COUNTER = """
-from offbook.patterns import Cell, computed, handler, pattern
+from offbook.patterns import Cell, computed, default, handler, pattern
 
 @handler
 def increment(event, value):
@@ -26,7 +26,7 @@ def rename(event, name):
     name.set(event["to"])
 
 @pattern
-def counter(value: Cell[int], name: Cell[str] = "c"):
+def counter(value: Cell[int], name: Cell[str] = default("c")):
     return {
         "value": value,
         "double": computed(lambda: value.get() * 2),

@@ -19,7 +19,7 @@ _MODULES = {
     "cells": "Cell",
     "expectations": "expect_cell expect_handler",
     "harness": "PatternHarness create_harness",
-    "definition": "LoadedPattern Pattern cell computed effect handler pattern",
+    "definition": "LoadedPattern Pattern cell computed default effect handler pattern",
     "runtime": "Computed Runtime Stream",
     "steps": "run_steps run_steps_file",
 }

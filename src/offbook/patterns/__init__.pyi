@@ -4,6 +4,7 @@ from offbook.patterns.definition import LoadedPattern as LoadedPattern
 from offbook.patterns.definition import Pattern as Pattern
 from offbook.patterns.definition import cell as cell
 from offbook.patterns.definition import computed as computed
+from offbook.patterns.definition import default as default
 from offbook.patterns.definition import effect as effect
 from offbook.patterns.definition import handler as handler
 from offbook.patterns.definition import pattern as pattern
@@ -31,6 +32,7 @@ __all__ = [
     "cell",
     "computed",
     "create_harness",
+    "default",
     "effect",
     "expect_cell",
     "expect_handler",

@@ -5,7 +5,7 @@
         value.set(value.get() + 1)
 
     @pattern
-    def counter(value: Cell[int] = 0):
+    def counter(value: Cell[int] = default(0)):
         return {
             "value": value,
             "double": computed(lambda: value.get() * 2),
@@ -14,6 +14,7 @@
 
 The parameters of a pattern are its inputs, their defaults its initial state, and the dict that it
 returns its outputs. A test can trigger the handlers that are among the outputs.
+`default(0)` is a cell for type checkers; a plain `0` does the same without one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from contextvars import ContextVar
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -37,6 +38,7 @@ from offbook.patterns.runtime import Computed, Runtime, Store, Stream, describe_
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
+T = TypeVar("T")
 _building: ContextVar[Runtime | None] = ContextVar("offbook-pattern-runtime", default=None)
 
 
@@ -66,6 +68,28 @@ def cell(*value: Any, name: str = "cell") -> Cell[Any]:
     if len(value) > 1:
         raise UsageError(f"a cell has one value, got {len(value)}")
     return Cell(current_runtime("cell()"), Store(name, *value))
+
+
+class InitialValue:
+    """The default of an input: each instance of the pattern has its own cell with this value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __getattr__(self, name: str) -> Any:
+        raise UsageError(
+            f"default({self.value!r}) is no cell: only the default of an input of a pattern",
+            hint="def counter(value: Cell[int] = default(0)): …",
+        )
+
+
+def default(value: T) -> Cell[T]:
+    """Return the default of an input, for the signature of a pattern.
+
+    The cells are created when the pattern is loaded, so a list is not shared between instances.
+    """
+    # A cell for type checkers, because the function of the pattern always gets one.
+    return cast("Cell[T]", InitialValue(value))
 
 
 def computed(function: Callable[[], Any]) -> Computed:
@@ -178,6 +202,8 @@ class Pattern:
         cells: dict[str, Cell[Any]] = {}
         for name, parameter in self.parameters.items():
             given = state.get(name, parameter.default)
+            if isinstance(given, InitialValue):
+                given = given.value
             if isinstance(given, Cell):
                 cells[name] = given
                 continue
