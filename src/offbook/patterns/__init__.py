@@ -20,6 +20,7 @@ _MODULES = {
     "expectations": "expect_cell expect_handler",
     "harness": "PatternHarness create_harness",
     "definition": "LoadedPattern Pattern cell computed default effect handler pattern",
+    "pattern_component": "PatternComponent",
     "runtime": "Computed Runtime Stream",
     "steps": "run_steps run_steps_file",
 }

@@ -12,6 +12,7 @@ from offbook.patterns.expectations import expect_cell as expect_cell
 from offbook.patterns.expectations import expect_handler as expect_handler
 from offbook.patterns.harness import PatternHarness as PatternHarness
 from offbook.patterns.harness import create_harness as create_harness
+from offbook.patterns.pattern_component import PatternComponent as PatternComponent
 from offbook.patterns.runtime import Computed as Computed
 from offbook.patterns.runtime import Runtime as Runtime
 from offbook.patterns.runtime import Stream as Stream
@@ -26,6 +27,7 @@ __all__ = [
     "Computed",
     "LoadedPattern",
     "Pattern",
+    "PatternComponent",
     "PatternHarness",
     "Runtime",
     "Stream",

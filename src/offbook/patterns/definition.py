@@ -33,7 +33,7 @@ import msgspec
 
 from offbook.errors import PatternError, UsageError, did_you_mean
 from offbook.patterns.cells import Cell
-from offbook.patterns.runtime import Computed, Runtime, Store, Stream, describe_function
+from offbook.patterns.runtime import Computed, Runtime, Store, Stream, locate_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -115,7 +115,7 @@ class EventHandler:
         if not parameters:
             raise UsageError(
                 f"the handler {self.name} has no parameter for the event",
-                where=_location(function),
+                where=locate_function(function),
                 hint=f"def {self.name}(event, …):",
             )
         self.bound_names = [parameter.name for parameter in parameters[1:]]
@@ -126,14 +126,14 @@ class EventHandler:
             if name not in self.bound_names:
                 raise UsageError(
                     f"the handler {self.name} has no parameter {name!r}",
-                    where=_location(self.function),
+                    where=locate_function(self.function),
                     hint=did_you_mean(name, self.bound_names),
                 )
         for name in self._required:
             if name not in bound:
                 raise UsageError(
                     f"the handler {self.name} needs {name!r}",
-                    where=_location(self.function),
+                    where=locate_function(self.function),
                     hint=f"{self.name}({name}=…)",
                 )
         runtime = current_runtime(f"the handler {self.name}")
@@ -158,7 +158,7 @@ class Pattern:
     @property
     def location(self) -> str:
         """File and line, for messages."""
-        return _location(self.function)
+        return locate_function(self.function)
 
     def input_types(self) -> dict[str, Any]:
         """Return the types of the inputs: T for a parameter with the annotation `Cell[T]`."""
@@ -230,7 +230,7 @@ class Pattern:
                 hint='return {"value": value, "increment": increment(value=value)}',
             )
         for name, output in outputs.items():
-            if isinstance(output, Computed) and not output.is_named:
+            if isinstance(output, (Computed, Stream)) and not output.is_named:
                 output.name, output.is_named = f"{self.name}.{name}", True
         return LoadedPattern(self, cells, outputs)
 
@@ -243,7 +243,7 @@ def pattern(function: Callable[..., Mapping[str, Any]]) -> Pattern:
 class Names:
     """Names with values, read as attributes or as items; an unknown one is an error."""
 
-    def __init__(self, values: Mapping[str, Any], kind: str, owner: str) -> None:
+    def __init__(self, values: Mapping[str, Any], kind: str, owner: Pattern) -> None:
         self._values = values
         self._kind = kind
         self._owner = owner
@@ -253,7 +253,8 @@ class Names:
             return self._values[name]
         except KeyError:
             raise UsageError(
-                f"the pattern {self._owner} has no {self._kind} {name!r}",
+                f"the pattern {self._owner.name} has no {self._kind} {name!r}",
+                where=self._owner.location,
                 hint=did_you_mean(name, self._values),
             ) from None
 
@@ -273,6 +274,9 @@ class Names:
 
     def __dir__(self) -> list[str]:
         return list(self._values)
+
+    def __repr__(self) -> str:
+        return f"<{self._kind}s of {self._owner.name}>"
 
 
 class Outputs(Names):
@@ -295,9 +299,12 @@ class LoadedPattern:
     ) -> None:
         self.pattern = pattern
         self.name = pattern.name
-        self.cells = Names(cells, "cell", pattern.name)
-        self.outputs = Names(outputs, "output", pattern.name)
-        self.result = Outputs(outputs, "output", pattern.name)
+        self.cells = Names(cells, "cell", pattern)
+        self.outputs = Names(outputs, "output", pattern)
+        self.result = Outputs(outputs, "output", pattern)
+
+    def __repr__(self) -> str:
+        return f"<pattern {self.name}>"
 
 
 def load_pattern(path: str | Path) -> Pattern:
@@ -370,11 +377,6 @@ def _type_check(label: str, kind: Any, location: str) -> Callable[[Any], None]:
             ) from None
 
     return check
-
-
-def _location(function: Callable[..., Any]) -> str:
-    code = getattr(function, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else describe_function(function)
 
 
 def _error_location(error: BaseException, file: Path) -> str:
