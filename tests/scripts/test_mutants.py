@@ -140,9 +140,7 @@ def test_tests_that_do_not_run_without_a_mutant_are_an_error(root: Path, tmp_pat
 @pytest.mark.slow
 def test_a_mutant_that_never_ends_is_a_timeout(root: Path, tmp_path: Path):
     source = "def count(n):\n    i = 0\n    while i < n:\n        i += 1\n    return i\n"
-    test = (
-        "from shop import count\ndef test_count():\n    assert [count(0), count(3)] == [0, 3]\n"
-    )
+    test = "from shop import count\ndef test_count():\n    assert [count(0), count(3)] == [0, 3]\n"
     project = make_project(tmp_path, test, source=source, config=CONFIG + "seconds = 2\n")
     ran = run_mutants(root, project)
     assert row(ran)["timeout"] == "1"
