@@ -56,6 +56,7 @@ class Part:
     name: str
     sources: list[str]
     tests: list[str]
+    every_test: bool = False  # also those that do not seem to run the mutated line
     seconds: int = SECONDS
 
 
@@ -77,14 +78,16 @@ class Baseline:
     failed: list[str]
     modules: list[str]
 
-    def tests_of(self, mutant: Mutant) -> list[str]:
+    def tests_of(self, mutant: Mutant, *, every_test: bool) -> list[str]:
         """Return the tests that run the statement of a mutant, the fastest first."""
-        found: set[str] = set()
-        for line, tests in self.lines.get(mutant.file, {}).items():
-            if int(line) in mutant.lines:
-                found.update(tests)
-        if not found and mutant.lines == WHOLE_FILE:
-            found.update(self.seconds)  # the file has no function that a test could run
+        lines = {int(line): tests for line, tests in self.lines.get(mutant.file, {}).items()}
+        found = {test for line, tests in lines.items() if line in mutant.lines for test in tests}
+        if len(found) == 1:
+            # It may run once in a process, as a cache is filled: others may depend on it.
+            found = {test for tests in lines.values() for test in tests}
+        # A file without functions runs at import only.
+        if every_test or (not found and mutant.lines == WHOLE_FILE):
+            found = {*self.seconds}
         return sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
 
 
@@ -249,7 +252,7 @@ def run_baseline(copy: Copy, part: Part) -> Baseline:
 
 def run_mutant(copy: Copy, part: Part, mutant: Mutant, baseline: Baseline) -> Result:
     """Run the tests of a mutant until one fails."""
-    order = baseline.tests_of(mutant)
+    order = baseline.tests_of(mutant, every_test=part.every_test)
     if not order:
         return Result("survived")
     report = copy.root / "killer"
