@@ -28,7 +28,8 @@ from offbook.exchange.messages import (
     user,
 )
 from offbook.exchange.model import Reply, Request, Tool
-from offbook.sources.playbook import Action, Call, Role, Say, Turn, validate
+from offbook.sources.playbook.actions import Action, Call, Role, Say, Turn
+from offbook.sources.playbook.diagnostics import validate
 
 
 def offer(playbook: Playbook) -> tuple[Tool, ...]:
@@ -391,7 +392,7 @@ async def test_a_missing_result_is_an_error_if_a_callback_waits_for_it():
     ],
 )
 def test_actions_are_rendered_as_written_and_cut_to_a_line(action: Action, rendered: str):
-    from offbook.sources.playbook import describe
+    from offbook.sources.playbook.diagnostics import describe
 
     assert describe(action) == rendered
 
