@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import junitparser
 import pytest
@@ -51,7 +51,8 @@ def conformance(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         with pytest.raises(SystemExit) as exit_:
             main(["conformance", *map(str, words)])
         assert isinstance(exit_.value.code, int)
-        return Outcome(exit_.value.code, *capsys.readouterr())
+        out, err = capsys.readouterr()
+        return Outcome(exit_.value.code, out, err)
 
     return run
 
@@ -147,8 +148,7 @@ def test_json_has_every_case_in_order(suite: Path, conformance: Any):
 def test_junit_has_every_case(suite: Path, tmp_path: Path, conformance: Any):
     path = tmp_path / "junit.xml"
     conformance(suite, *RUN, "--junit", path)
-    document: Any = junitparser.JUnitXml.fromfile(str(path))
-    (report,) = document
+    (report,) = cast("Any", junitparser.JUnitXml).fromfile(str(path))
     assert (report.tests, report.failures, report.skipped) == (4, 1, 1)
     cases = {case.name: case for case in report}
     assert "+two" in str(cases["bad.sh"].result[0].text)

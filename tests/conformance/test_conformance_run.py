@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from offbook.conformance import CaseResult, find_cases, read_suite_settings, run_cases
+from offbook.conformance import ConformanceResult, find_cases, read_suite_settings, run_cases
 from offbook.conformance.worker_pool import start_worker
 
 FOREVER = "sleep 1000"
 
 
-def run(folder: Path, files: dict[str, str], **options: Any) -> dict[str, CaseResult]:
+def run(folder: Path, files: dict[str, str], **options: Any) -> dict[str, ConformanceResult]:
     """Write a suite, run it and return the results by name."""
     limits = {name: options.pop(name) for name in ("timeout", "max_output") if name in options}
     lines = [f"{name} = {value}" for name, value in limits.items()]

@@ -21,7 +21,7 @@ CAPABILITY = Capability(
 # `__init__.pyi` lists the same names for type checkers.
 _MODULES = {
     "cases": "ConformanceCase find_cases matches_error matches_filter",
-    "conformance_run": "CaseResult run_cases",
+    "conformance_run": "ConformanceResult run_cases",
     "suite_settings": "SuiteSettings read_suite_settings",
 }
 

@@ -29,7 +29,7 @@ DRAIN_TIME = 0.5  # seconds for the last output of processes that were killed
 HEADER = 4
 
 
-class Reply(NamedTuple):
+class CaseExit(NamedTuple):
     """The end of a case; `error` is set if its command could not be started."""
 
     code: int
@@ -88,7 +88,7 @@ def run_case(
     max_output: int,
     *,
     subreaper: bool,
-) -> Reply:
+) -> CaseExit:
     """Run a command until it exits or reaches a limit, and kill what it started."""
     started = time.monotonic()
     try:
@@ -101,7 +101,7 @@ def run_case(
             start_new_session=True,
         )
     except OSError as error:
-        return Reply(127, b"", b"", 0.0, error=f"cannot run {command[0]!r}: {error.strerror}")
+        return CaseExit(127, b"", b"", 0.0, error=f"cannot run {command[0]!r}: {error.strerror}")
     assert process.stdout is not None  # noqa: S101 - for the type checker
     assert process.stderr is not None  # noqa: S101
     streams = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
@@ -145,7 +145,7 @@ def run_case(
     if handle is not None:
         os.close(handle)
     del out[max_output:], err[max_output:]
-    return Reply(code, bytes(out), bytes(err), seconds, timed_out, room < 0, leaked)
+    return CaseExit(code, bytes(out), bytes(err), seconds, timed_out, room < 0, leaked)
 
 
 def _exit_handle(pid: int) -> int | None:

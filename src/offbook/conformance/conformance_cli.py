@@ -18,7 +18,7 @@ from offbook.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from offbook.conformance.conformance_run import CaseResult
+    from offbook.conformance.conformance_run import ConformanceResult
 
 MAX_DIFF = 12  # lines of a difference without -v
 SLOWEST = 10
@@ -98,7 +98,7 @@ def conformance(  # noqa: PLR0913 - the options of the command
         return 1
     started = time.monotonic()
     progress = Progress(len(cases))
-    results: list[CaseResult] = []
+    results: list[ConformanceResult] = []
     try:
         for result in run_cases(cases, settings, jobs=jobs or os.cpu_count() or 1, update=update):
             results.append(result)
@@ -131,7 +131,7 @@ class Progress:
         self._enabled = sys.stderr.isatty()
         self._failed = 0
 
-    def show(self, results: list[CaseResult]) -> None:
+    def show(self, results: list[ConformanceResult]) -> None:
         """Write the line again, a few times a second."""
         self._failed += results[-1].failed
         if not self._enabled or time.monotonic() - self._shown < PROGRESS_SECONDS:
@@ -150,7 +150,7 @@ class Progress:
             self._visible = False
 
 
-def render(result: CaseResult, *, verbose: bool, timing: bool) -> str:
+def render(result: ConformanceResult, *, verbose: bool, timing: bool) -> str:
     """Return a case with its result, and its difference."""
     seconds = f" ({result.millis:.0f} ms)" if timing else ""
     message = f": {result.message}" if result.message else ""
@@ -162,7 +162,7 @@ def render(result: CaseResult, *, verbose: bool, timing: bool) -> str:
     return "\n  ".join([f"{MARKS[result.outcome]:5} {result.name}{seconds}{message}", *lines])
 
 
-def render_summary(results: Iterable[CaseResult], seconds: float) -> str:
+def render_summary(results: Iterable[ConformanceResult], seconds: float) -> str:
     """Return the number of cases by result."""
     counts = Counter(result.outcome for result in results)
     shown = {"passed": counts["passed"], "failed": counts["failed"] + counts["xpassed"]}
@@ -171,7 +171,7 @@ def render_summary(results: Iterable[CaseResult], seconds: float) -> str:
     return f"{', '.join(parts)}, {counts.total()} total in {seconds:.1f} s"
 
 
-def render_timing(results: list[CaseResult]) -> str:
+def render_timing(results: list[ConformanceResult]) -> str:
     """Return the average, percentiles and the slowest cases."""
     times = sorted(result.millis for result in results)
     lines = [f"average {sum(times) / len(times):.0f} ms"]
@@ -183,7 +183,7 @@ def render_timing(results: list[CaseResult]) -> str:
     return "\n".join([", ".join(lines), "slowest:", *rows])
 
 
-def summarise(results: list[CaseResult], seconds: float) -> dict[str, object]:
+def summarise(results: list[ConformanceResult], seconds: float) -> dict[str, object]:
     """Return the results for scripts: these keys are a promise."""
     counts = Counter(result.outcome for result in results)
     return {
@@ -199,13 +199,15 @@ def summarise(results: list[CaseResult], seconds: float) -> dict[str, object]:
     }
 
 
-def _write_junit(path: Path, folder: Path, results: list[CaseResult], seconds: float) -> None:
+def _write_junit(
+    path: Path, folder: Path, results: list[ConformanceResult], seconds: float
+) -> None:
     from offbook.files import write_atomic
     from offbook.reports.junit import JUnitReport
     from offbook.reports.report import Case, CaseStatus, Suite, portable_name
     from offbook.secrets import hide_secrets, known_secrets
 
-    def status(result: CaseResult) -> CaseStatus:
+    def status(result: ConformanceResult) -> CaseStatus:
         if result.outcome == "xfailed":
             return "skipped"
         return "failed" if result.failed else "passed"

@@ -15,7 +15,7 @@ from offbook.files import write_atomic
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from offbook.conformance.case_worker import Reply
+    from offbook.conformance.case_worker import CaseExit
     from offbook.conformance.cases import ConformanceCase
     from offbook.conformance.suite_settings import SuiteSettings
 
@@ -24,7 +24,7 @@ MAX_DIFF_INPUT = 200_000  # characters; difflib is quadratic
 MAX_TAIL = 10  # lines of stderr in a message
 
 
-class CaseResult(msgspec.Struct, frozen=True):
+class ConformanceResult(msgspec.Struct, frozen=True):
     """The result of a case. `xpassed`, a known failure that passes, is a failure of the run."""
 
     name: str
@@ -46,58 +46,60 @@ def run_cases(
     *,
     jobs: int = 1,
     update: bool = False,
-) -> Generator[CaseResult]:
+) -> Generator[ConformanceResult]:
     """Run cases; yield each result when the case ends, in no particular order."""
     runnable: list[ConformanceCase] = []
     for case in cases:
         if case.problem and not (update and case.command):
-            yield CaseResult(case.name, "failed", message=case.problem)
+            yield ConformanceResult(case.name, "failed", message=case.problem)
         else:
             runnable.append(case)
-    replies = run_commands(runnable, jobs, settings.timeout, settings.max_output)
-    for case, reply in replies:
-        message, diff = compare(case, reply, settings)
+    endings = run_commands(runnable, jobs, settings.timeout, settings.max_output)
+    for case, ended in endings:
+        message, diff = compare(case, ended, settings)
         outcome: CaseOutcome = "failed" if message else "passed"
         if case.xfail:
             outcome = "xfailed" if message else "xpassed"
             text = f"it passes: remove @xfail ({case.xfail})"
             message, diff = (case.xfail, ()) if message else (text, ())
-        elif message and update and (target := update_expectation(case, reply)):
+        elif message and update and (target := update_expectation(case, ended)):
             outcome, message, diff = "updated", f"wrote {target}", ()
-        yield CaseResult(case.name, outcome, reply.seconds * 1000, message, diff, reply.leaked)
+        yield ConformanceResult(
+            case.name, outcome, ended.seconds * 1000, message, diff, ended.leaked
+        )
 
 
 def compare(
-    case: ConformanceCase, reply: Reply, settings: SuiteSettings
+    case: ConformanceCase, ended: CaseExit, settings: SuiteSettings
 ) -> tuple[str, tuple[str, ...]]:
     """Return the reason why a case fails, or an empty text, and the difference."""
-    if limit := _exceeded_limit(reply, settings):
+    if limit := _exceeded_limit(ended, settings):
         return limit, ()
     if case.problem:
         return case.problem, ()
-    stderr = reply.stderr.decode("utf-8", "replace")
+    stderr = ended.stderr.decode("utf-8", "replace")
     if case.error is not None:
-        text = f"{stderr}\n{reply.stdout.decode('utf-8', 'replace')}"
-        if reply.code == 0:
+        text = f"{stderr}\n{ended.stdout.decode('utf-8', 'replace')}"
+        if ended.code == 0:
             return f"expected an error, got exit code 0: {_first_line(case.error)}", ()
         if matches_error(case.error, text):
             return "", ()
         return f"the error does not match: {_first_line(case.error)}", _tail(text)
-    if reply.code != 0:
-        return f"exit code {reply.code}", _tail(stderr)
-    expected, actual = case.expected or b"", reply.stdout
+    if ended.code != 0:
+        return f"exit code {ended.code}", _tail(stderr)
+    expected, actual = case.expected or b"", ended.stdout
     # Editors add a newline to the last line, programs may not.
     if expected.removesuffix(b"\n") == actual.removesuffix(b"\n"):
         return "", ()
     return "the output differs", _diff(expected, actual)
 
 
-def _exceeded_limit(reply: Reply, settings: SuiteSettings) -> str:
-    if reply.error:
-        return reply.error
-    if reply.timed_out:
+def _exceeded_limit(ended: CaseExit, settings: SuiteSettings) -> str:
+    if ended.error:
+        return ended.error
+    if ended.timed_out:
         return f"killed after {settings.timeout:g} s"
-    if reply.too_long:
+    if ended.too_long:
         return f"killed after {settings.max_output:,} bytes of output"
     return ""
 
@@ -124,19 +126,19 @@ def _first_line(spec: str) -> str:
     return lines[0] if len(lines) == 1 else f"{lines[0]} (or {len(lines) - 1} more)"
 
 
-def update_expectation(case: ConformanceCase, reply: Reply) -> Path | None:
+def update_expectation(case: ConformanceCase, ended: CaseExit) -> Path | None:
     """Write the output of a case as its expectation; return the file, or None.
 
     The message of an `.error` file is written by a person, who knows which part of it matters, so
     an existing one is kept. A case that was killed by a limit has no result.
     """
     source = Path(case.source)
-    if reply.timed_out or reply.too_long or reply.error or case.error is not None:
+    if ended.timed_out or ended.too_long or ended.error or case.error is not None:
         return None
-    if reply.code == 0:
-        write_atomic(source.with_suffix(EXPECTED), reply.stdout)
+    if ended.code == 0:
+        write_atomic(source.with_suffix(EXPECTED), ended.stdout)
         return source.with_suffix(EXPECTED)
-    message = _tail(reply.stderr.decode("utf-8", "replace"))
+    message = _tail(ended.stderr.decode("utf-8", "replace"))
     if case.expected is not None or not message:
         return None  # a program that worked and fails now is no new expectation
     write_atomic(source.with_suffix(ERROR), f"{message[-1]}\n")

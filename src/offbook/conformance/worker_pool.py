@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from offbook.conformance.case_worker import Reply, receive_message, send_message
+from offbook.conformance.case_worker import CaseExit, receive_message, send_message
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -47,7 +47,7 @@ def start_worker() -> Worker:
 
 def run_commands(
     cases: Iterable[ConformanceCase], jobs: int, timeout: float, max_output: int
-) -> Generator[tuple[ConformanceCase, Reply]]:
+) -> Generator[tuple[ConformanceCase, CaseExit]]:
     """Run the commands of cases; yield each case when it ends."""
     waiting = iter(cases)
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
@@ -72,6 +72,9 @@ def run_commands(
                 # The worker has the next case before the result of this one is looked at.
                 start_next(worker if message is not None else None)
                 if message is None:
-                    yield case, Reply(-1, b"", b"", 0.0, error="the process of the case was killed")
+                    yield (
+                        case,
+                        CaseExit(-1, b"", b"", 0.0, error="the process of the case was killed"),
+                    )
                 else:
-                    yield case, Reply(*message)
+                    yield case, CaseExit(*message)

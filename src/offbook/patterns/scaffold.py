@@ -18,7 +18,7 @@ SAMPLES: dict[Any, Any] = {int: 1, float: 1.5, str: "text", bool: True, list: []
 MAX_EVENTS = 10  # events that are tried until a handler accepts one
 
 
-class Trial(NamedTuple):
+class EventTrial(NamedTuple):
     """One event for a handler: the cells afterwards, and the error if there was one."""
 
     event: Any
@@ -120,7 +120,9 @@ def _observe(
         harness.dispose(check=False)
 
 
-def _try_events(pattern: Pattern, state: dict[str, Any], name: str, values: list[str]) -> Trial:
+def _try_events(
+    pattern: Pattern, state: dict[str, Any], name: str, values: list[str]
+) -> EventTrial:
     """Send events until the handler accepts one: none, an empty one, one with the missing keys."""
     trial = first = _send(pattern, state, name, values, None)
     sample: Any = "text"
@@ -142,7 +144,7 @@ def _try_events(pattern: Pattern, state: dict[str, Any], name: str, values: list
 
 def _send(
     pattern: Pattern, state: dict[str, Any], name: str, values: list[str], event: Any
-) -> Trial:
+) -> EventTrial:
     harness = create_harness()
     try:
         loaded = harness.load(pattern, state)
@@ -156,7 +158,7 @@ def _send(
                 _ = [loaded.result[key] for key in values]
             except Exception as raised:  # noqa: BLE001 - accepted, but the next reader fails
                 error = raised
-        return Trial(event, cells, error, inspect.iscoroutinefunction(stream.function))
+        return EventTrial(event, cells, error, inspect.iscoroutinefunction(stream.function))
     finally:
         harness.dispose(check=False)
 
