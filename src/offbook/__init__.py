@@ -13,8 +13,9 @@ Other public modules: `offbook.clis` (command-line agents), `offbook.types`, `of
 """
 
 from offbook.capability import lazy_names
+from offbook.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Each name is imported from its module when it is first used: `import offbook` stays fast.
 # `__init__.pyi` lists the same names for type checkers.

@@ -230,7 +230,7 @@ class Service:
         if failures:
             emit_failure(self._hub, failures[0], exit=ended.code)
         else:
-            from offbook.sources.playbook import Playbook
+            from offbook.sources.playbook.playbook import Playbook
 
             for _, source in self._runs.values():
                 if isinstance(source, Playbook):

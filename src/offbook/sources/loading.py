@@ -11,7 +11,7 @@ from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.mocks.mock_file import read_mocks
 from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.playbook import Playbook
+from offbook.sources.playbook.playbook import Playbook
 from offbook.sources.playbook.script_files import read_script
 
 if TYPE_CHECKING:

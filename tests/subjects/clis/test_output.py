@@ -14,42 +14,42 @@ OPENCODE_ERROR = {"name": "APIError", "data": {"message": "never", "statusCode":
 QWEN_ERROR = {"message": "[API Error: 403 never]"}
 
 
-@pytest.mark.parametrize(
-    "agent, lines, expected",
-    [
-        (
-            OpenCode(),
-            [
-                {"type": "step_start", "sessionID": "ses_1", "part": {"type": "step-start"}},
-                {"type": "text", "sessionID": "ses_1", "part": {"text": "Let me look."}},
-                {"type": "tool_use", "sessionID": "ses_1", "part": {"tool": "bash"}},
-                {"type": "text", "sessionID": "ses_1", "part": {"text": "Done."}},
-            ],
-            AgentOutput("Done.", "ses_1"),
-        ),
-        (
-            OpenCode(),
-            [{"type": "error", "sessionID": "ses_1", "error": OPENCODE_ERROR}],
-            AgentOutput("", "ses_1", "never"),
-        ),
-        (OpenCode(), [{"type": "error"}], AgentOutput("", "", "no error message")),
-        (
-            QwenCode(),
-            [
-                {"type": "assistant", "session_id": "s1", "message": {"content": []}},
-                {"type": "result", "session_id": "s1", "is_error": False, "result": "Done."},
-            ],
-            AgentOutput("Done.", "s1"),
-        ),
-        (
-            QwenCode(),
-            [{"type": "result", "session_id": "s1", "is_error": True, "error": QWEN_ERROR}],
-            AgentOutput("", "s1", "[API Error: 403 never]"),
-        ),
-        (OpenCode(), [], AgentOutput()),
-        (QwenCode(), [], AgentOutput()),
-    ],
-)
+CASES: list[tuple[CliAgent, list[dict[str, Any]], AgentOutput]] = [
+    (
+        OpenCode(),
+        [
+            {"type": "step_start", "sessionID": "ses_1", "part": {"type": "step-start"}},
+            {"type": "text", "sessionID": "ses_1", "part": {"text": "Let me look."}},
+            {"type": "tool_use", "sessionID": "ses_1", "part": {"tool": "bash"}},
+            {"type": "text", "sessionID": "ses_1", "part": {"text": "Done."}},
+        ],
+        AgentOutput("Done.", "ses_1"),
+    ),
+    (
+        OpenCode(),
+        [{"type": "error", "sessionID": "ses_1", "error": OPENCODE_ERROR}],
+        AgentOutput("", "ses_1", "never"),
+    ),
+    (OpenCode(), [{"type": "error"}], AgentOutput("", "", "no error message")),
+    (
+        QwenCode(),
+        [
+            {"type": "assistant", "session_id": "s1", "message": {"content": []}},
+            {"type": "result", "session_id": "s1", "is_error": False, "result": "Done."},
+        ],
+        AgentOutput("Done.", "s1"),
+    ),
+    (
+        QwenCode(),
+        [{"type": "result", "session_id": "s1", "is_error": True, "error": QWEN_ERROR}],
+        AgentOutput("", "s1", "[API Error: 403 never]"),
+    ),
+    (OpenCode(), [], AgentOutput()),
+    (QwenCode(), [], AgentOutput()),
+]
+
+
+@pytest.mark.parametrize("agent, lines, expected", CASES)
 def test_the_events_of_a_client_are_parsed(
     agent: CliAgent, lines: list[dict[str, Any]], expected: AgentOutput
 ):
