@@ -227,7 +227,10 @@ class Endpoint:
         """Return the source's reply, with the id by which a later request may refer to it."""
         reply = await self.source.reply(request)
         reply = msgspec.structs.replace(reply, id=dialect.reply_id(reply, request))
-        self._conversations.add(reply.id, request, reply)
+        if dialect.continues_by_id:
+            self._conversations.add(reply.id, request, reply)
+        else:  # whole conversations of a format that never asks for them would fill the memory
+            self._conversations.add_calls(reply)
         return reply
 
     async def _follow(self, relay: Relay) -> AsyncIterator[bytes]:
