@@ -56,7 +56,7 @@ def test_a_command_parses_each_interaction_once(
 ):
     upgrade_cassette(path)
     parsed: list[int] = []
-    parse = CassetteFile._parse_interaction
+    parse = CassetteFile._parse_interaction  # pyright: ignore[reportPrivateUsage] - counted
 
     def count(file: CassetteFile, start: int, end: int, line: int) -> Interaction:
         parsed.append(line)

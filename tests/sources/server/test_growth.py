@@ -99,6 +99,6 @@ def test_a_chat_keeps_no_earlier_conversation():
         endpoint = make_endpoint()
         for agent in range(3):
             await count_calls(endpoint, make_messages(agent, 10))
-        return endpoint._conversations.count
+        return endpoint._conversations.count  # pyright: ignore[reportPrivateUsage] - what it keeps
 
     assert asyncio.run(count_kept()) == 0

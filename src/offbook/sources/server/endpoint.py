@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import ModelError, OffbookError, RunError
+from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.model import FAILED_CALLS
-from offbook.exchange.providers import client_env
 from offbook.exchange.relay import Relay, can_relay
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
