@@ -10,6 +10,7 @@ Every run has one. The trace on disk is written by one of its listeners, a viewe
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Sequence
 from inspect import isawaitable
@@ -18,12 +19,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import RunError, UsageError
-from offbook.trace.async_listeners import AsyncListeners, EventStream, Subscription
 from offbook.trace.context import EMPTY, ContextScope, current_context
 from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from asyncio import AbstractEventLoop
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from contextvars import Context
+
+    from offbook.trace.async_listeners import AsyncListeners, EventStream
 
     Listener = Callable[[Event], object]
 
@@ -32,6 +36,40 @@ ALL = "*"
 DEFAULT_TIMEOUT = 5.0
 MAX_CASCADE = 10_000  # events that listeners may emit in answer to one emit before it is a loop
 MAX_ROUTES = 1_000  # event names whose listeners are cached
+
+
+class Subscription:
+    """A listener, its filter, and the events that an async listener has not handled yet."""
+
+    __slots__ = ("backlog", "listener", "loop", "names", "on_close")
+
+    def __init__(
+        self,
+        listener: Listener,
+        names: str | Sequence[str],
+        on_close: Callable[[], None] | None,
+    ) -> None:
+        self.listener = listener
+        self.names = names
+        self.on_close = on_close
+        # events of other threads are handled in the loop in which the listener was subscribed
+        self.loop = self.running_loop()
+        self.backlog: deque[tuple[Awaitable[object], Event, Context]] = deque()
+
+    @property
+    def name(self) -> str:
+        """The name of the listener, for messages."""
+        return getattr(self.listener, "__qualname__", None) or repr(self.listener)
+
+    @staticmethod
+    def running_loop() -> AbstractEventLoop | None:
+        """Return the event loop of this thread, or None if none runs."""
+        # No loop runs in a process that has not imported asyncio, which takes 30 ms.
+        asyncio: Any = sys.modules.get("asyncio")
+        try:
+            return asyncio and asyncio.get_running_loop()
+        except RuntimeError:
+            return None
 
 
 class Hub:
@@ -64,7 +102,7 @@ class Hub:
         self.allow_errors = allow_errors
         self.closed = False
         self.errors: list[Exception] = []
-        self._async_listeners = AsyncListeners(self._keep_error)
+        self._async_listeners: AsyncListeners | None = None  # made for the first one
 
     def emit(
         self,
@@ -117,7 +155,7 @@ class Hub:
                         self._keep_error(error, subscription, event)
                     else:
                         if result is not None and isawaitable(result):
-                            self._async_listeners.schedule(subscription, result, event)
+                            self._schedule(subscription, result, event)
                 if not queue:
                     break
                 delivered += 1
@@ -135,6 +173,14 @@ class Hub:
                 event, route = queue.popleft()
         finally:
             self._delivering = False
+
+    def _schedule(self, subscription: Subscription, work: Awaitable[object], event: Event) -> None:
+        """Run the awaitable that an async listener returned."""
+        if self._async_listeners is None:
+            from offbook.trace.async_listeners import AsyncListeners
+
+            self._async_listeners = AsyncListeners(self._keep_error)
+        self._async_listeners.schedule(subscription, work, event)
 
     def emit_verdict(self, verdict: Verdict) -> None:
         """Emit the verdict of a check."""
@@ -192,6 +238,8 @@ class Hub:
 
         With a timeout, waiting longer than that for one event raises DeadlineExceeded.
         """
+        from offbook.trace.async_listeners import EventStream
+
         stream = EventStream(f"{names!r}", timeout)
         buffer = stream.buffer  # the stream itself is not referenced: see EventBuffer
         stream.stop = self.subscribe(buffer.put, names, on_close=buffer.close)
@@ -216,7 +264,8 @@ class Hub:
 
     async def idle(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:  # noqa: ASYNC109 - the error names the busy listeners
         """Wait until the async listeners have handled all events emitted so far."""
-        await self._async_listeners.idle(timeout)
+        if self._async_listeners is not None:
+            await self._async_listeners.idle(timeout)
 
     def now(self) -> int:
         """Return the hub's time, in milliseconds since 1970."""
