@@ -279,6 +279,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
     assert imported == {
         "offbook.capability",
         "offbook.errors",
+        "offbook.evals",
         "offbook.goldens",
         "offbook.patterns",
         "offbook.surfaces",

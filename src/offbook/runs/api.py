@@ -25,6 +25,7 @@ def session(  # noqa: PLR0913 - the options of a session
     extension_factories: Iterable[object] = (),
     mock_tools: Mapping[str, Any] | None = None,
     mock_ui: Mapping[str, Any] | None = None,
+    mock_host: Iterable[Mapping[str, Any]] | None = None,
     system_prompt: str | None = None,
     cwd: Path | str | None = None,
     skills: Iterable[Skill | Mapping[str, Any]] = (),
@@ -39,8 +40,8 @@ def session(  # noqa: PLR0913 - the options of a session
 ) -> Rehearsal:
     """Start a real agent session with a scripted model.
 
-    Extensions are loaded for real; `mock_tools` and `mock_ui` replace the environment and the
-    user. In an `async def`, await it, or use it with `async with`.
+    Extensions are loaded for real; `mock_tools`, `mock_host` and `mock_ui` replace the environment
+    and the user. In an `async def`, await it, or use it with `async with`.
 
         with session(extensions=["./guard.py"], mock_tools={"bash": "ok"}) as rehearsal:
             rehearsal.run(when("List files", [call("bash", {"command": "ls"}), say("Done.")]))
@@ -62,6 +63,7 @@ def session(  # noqa: PLR0913 - the options of a session
         ],
         mock_tools=mock_tools,
         mock_ui=mock_ui,
+        mock_host=mock_host,
         system_prompt=system_prompt,
         skills=skills,
         settings=settings,

@@ -93,6 +93,16 @@ class Mocks:
         # The text of recent conversations by their digest, the latest last.
         self._texts: dict[str, str] = {}
 
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Append a line; it is checked as a line of a file."""
+        number = self.file.mocks[-1].number + 1
+        # Empty lines before it give it its number.
+        text = "\n" * (number - 1) + msgspec.json.encode(line).decode()
+        [mock] = parse_mocks(text, self.file.path).mocks
+        self.file = msgspec.structs.replace(self.file, mocks=(*self.file.mocks, mock))
+        self._scopes.setdefault(mock.scope, _Scope()).add(mock)
+        self._remaining += 1
+
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the first line that matches the request."""
         text = self._match_text(request)
@@ -239,6 +249,7 @@ class _Scope:
             self.queue.append(mock)
         else:
             self._patterns[mock.number] = mock
+            self._index = None
 
     def next(self) -> Mock:
         """Return the next line in order."""
