@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from offbook.trace.events import Event
-    from offbook.trace.hub import Subscription
+    from offbook.trace.subscription import Subscription
 
     KeepError = Callable[[Exception, Subscription, Event], None]
 

@@ -10,7 +10,6 @@ Every run has one. The trace on disk is written by one of its listeners, a viewe
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Sequence
 from inspect import isawaitable
@@ -21,11 +20,10 @@ from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.trace.context import EMPTY, ContextScope, current_context
 from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
+from offbook.trace.subscription import Subscription
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-    from contextvars import Context
 
     from offbook.trace.async_listeners import AsyncListeners, EventStream
 
@@ -36,40 +34,6 @@ ALL = "*"
 DEFAULT_TIMEOUT = 5.0
 MAX_CASCADE = 10_000  # events that listeners may emit in answer to one emit before it is a loop
 MAX_ROUTES = 1_000  # event names whose listeners are cached
-
-
-class Subscription:
-    """A listener, its filter, and the events that an async listener has not handled yet."""
-
-    __slots__ = ("backlog", "listener", "loop", "names", "on_close")
-
-    def __init__(
-        self,
-        listener: Listener,
-        names: str | Sequence[str],
-        on_close: Callable[[], None] | None,
-    ) -> None:
-        self.listener = listener
-        self.names = names
-        self.on_close = on_close
-        # events of other threads are handled in the loop in which the listener was subscribed
-        self.loop = self.running_loop()
-        self.backlog: deque[tuple[Awaitable[object], Event, Context]] = deque()
-
-    @property
-    def name(self) -> str:
-        """The name of the listener, for messages."""
-        return getattr(self.listener, "__qualname__", None) or repr(self.listener)
-
-    @staticmethod
-    def running_loop() -> AbstractEventLoop | None:
-        """Return the event loop of this thread, or None if none runs."""
-        # No loop runs in a process that has not imported asyncio, which takes 30 ms.
-        asyncio: Any = sys.modules.get("asyncio")
-        try:
-            return asyncio and asyncio.get_running_loop()
-        except RuntimeError:
-            return None
 
 
 class Hub:
