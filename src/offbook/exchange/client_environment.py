@@ -13,6 +13,8 @@ QUIET_ENV = {
     "AGNO_TELEMETRY": "false",
     "ANONYMIZED_TELEMETRY": "False",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CONTINUE_CLI_AUTO_UPDATED": "true",  # Continue would update itself with npm
+    "CONTINUE_CLI_ENABLE_TELEMETRY": "0",
     "CREWAI_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "1",
     "HAYSTACK_TELEMETRY_ENABLED": "False",
@@ -22,6 +24,8 @@ QUIET_ENV = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "NO_PROXY": "127.0.0.1,localhost",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "OPENCODE_DISABLE_MODELS_FETCH": "1",
     "no_proxy": "127.0.0.1,localhost",
 }
 
@@ -32,6 +36,16 @@ CLI_ARGUMENTS = {
         *("--disable", "plugins"),
     ),
 }
+
+
+# opencode reads base URLs from its configuration only; this one is merged with the user's.
+OPENCODE_CONFIG = (
+    '{{"provider": {{'
+    '"openai": {{"options": {{"baseURL": "{url}/v1"}}}}, '
+    '"anthropic": {{"options": {{"baseURL": "{url}/v1"}}}}, '
+    '"google": {{"options": {{"baseURL": "{url}/v1beta"}}}}'
+    "}}}}"
+)
 
 
 def client_env(url: str) -> dict[str, str]:
@@ -46,6 +60,8 @@ def client_env(url: str) -> dict[str, str]:
         "GOOGLE_GEMINI_BASE_URL": url,
         "GOOGLE_BASE_URL": url,
         "GEMINI_API_KEY": API_KEY,
+        "GOOGLE_GENERATIVE_AI_API_KEY": API_KEY,
+        "OPENCODE_CONFIG_CONTENT": OPENCODE_CONFIG.format(url=url),
         "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": url,
         "AWS_BEARER_TOKEN_BEDROCK": API_KEY,
         **QUIET_ENV,
