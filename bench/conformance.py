@@ -35,7 +35,7 @@ def run_bare(folder: Path) -> tuple[float, float]:
     """Run each case as a process; return the CPU seconds, with ours, and the seconds."""
     before, own, started = children_seconds(), time.process_time(), time.perf_counter()
     for path in sorted(folder.rglob("*.py")):
-        run = subprocess.run(["python", path], capture_output=True, check=True)
+        run = subprocess.run([sys.executable, path], capture_output=True, check=True)
         assert run.stdout
     seconds = time.perf_counter() - started
     return children_seconds() - before + time.process_time() - own, seconds
@@ -44,7 +44,15 @@ def run_bare(folder: Path) -> tuple[float, float]:
 def run_offbook(folder: Path, jobs: int) -> tuple[float, float]:
     """Run the command; return its CPU seconds and its seconds."""
     before, started = children_seconds(), time.perf_counter()
-    command = [sys.executable, "-m", "offbook", "conformance", folder, "--run", "python {file}"]
+    command = [
+        sys.executable,
+        "-m",
+        "offbook",
+        "conformance",
+        folder,
+        "--run",
+        f"{sys.executable} {{file}}",
+    ]
     command += ["--jobs", str(jobs)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"{count} passed, 0 failed" in run.stdout, run.stdout
@@ -53,7 +61,6 @@ def run_offbook(folder: Path, jobs: int) -> tuple[float, float]:
 
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else CASES
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as name:
         suite = Path(name)
         write_suite(suite, count)

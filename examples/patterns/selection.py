@@ -15,9 +15,7 @@ def remove_selected(event, items, selected):
 
 
 @pattern
-def selection(
-    items: Cell[list[dict]] = default([]), selected: Cell[dict | None] = default(None)
-):
+def selection(items: Cell[list[dict]] = default([]), selected: Cell[dict | None] = default(None)):
     return {
         "items": items,
         "selected": selected,
