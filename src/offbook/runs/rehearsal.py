@@ -563,12 +563,14 @@ class Rehearsal:
             raise CheckFailed(verdict.message, hint=hint if verdict.check == MOCKS_USED else "")
 
     def _emit_last_verdicts(self) -> list[Verdict]:
-        """Emit the verdicts of the subject about all runs; return those that fail."""
+        """Emit the verdicts of subject and source on all runs; return those that fail."""
         # After a failed run an unused mock means nothing.
         if self._ever_failed or not self._ever_run:
             return []
         failed: list[Verdict] = []
-        for verdict in self.subject.verdicts():
+        # A source has verdicts only if it has something to say at the end, as mocks do.
+        of_source = getattr(self._source, "verdicts", tuple)()
+        for verdict in (*self.subject.verdicts(), *of_source):
             if verdict.holds:
                 self._hub.emit_verdict(verdict)
             elif self._allow_unused_mocks and verdict.check == MOCKS_USED:

@@ -12,6 +12,7 @@ CAPABILITIES = (
     "conformance",
     "evals",
     "goldens",
+    "lint",
     "patterns",
     "workflows",
 )

@@ -9,6 +9,9 @@ from offbook.checks.audit import audit_transcript as audit_transcript
 from offbook.checks.audit import parse_audit_policy as parse_audit_policy
 from offbook.checks.audit import read_audit_policy as read_audit_policy
 from offbook.checks.golden_transcript import assert_golden_transcript as assert_golden_transcript
+from offbook.checks.plain_assertions import assert_eq as assert_eq
+from offbook.checks.plain_assertions import assert_ne as assert_ne
+from offbook.checks.plain_assertions import require as require
 from offbook.checks.step_assertions import assert_handoff_emitted as assert_handoff_emitted
 from offbook.checks.step_assertions import assert_receipt_field as assert_receipt_field
 from offbook.checks.step_assertions import assert_step_emitted as assert_step_emitted
