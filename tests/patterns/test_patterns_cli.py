@@ -218,9 +218,11 @@ def test_a_generated_test_replaces_nothing(project: Path):
 
 
 def running_in(folder: Path) -> list[str]:
-    """Return the Python processes whose working folder this is."""
+    """Return the other Python processes whose working folder this is."""
     found: list[str] = []
     for process in Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()):
+            continue
         try:
             program = (process / "exe").resolve().name
             if (process / "cwd").resolve() == folder and program.startswith("python"):
