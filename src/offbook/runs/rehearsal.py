@@ -376,7 +376,9 @@ class Rehearsal:
         prompts = self._load(script)
         first = self._last_seq
         output: object = None
-        self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": len(prompts)})
+        # A program that sends all prompts itself is called once; its turns are those of the script.
+        turns = len(prompts) if all(prompts) else sum(isinstance(item, Turn) for item in script)
+        self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
         try:
             for prompt in prompts:
                 if isinstance(prompt, str):
