@@ -191,6 +191,15 @@ class ModelSource(Protocol):
         ...
 
 
+@runtime_checkable
+class AwaitsResults(Protocol):
+    """A source that notes which of its tool calls have been answered by a result."""
+
+    def missing_result(self) -> Exception | None:
+        """Return the error for a call whose result never came back, or None."""
+        ...
+
+
 # ------------------------------------------------------- relaying a reply in progress
 
 _listener: ContextVar[Listener | None] = ContextVar("offbook-listener", default=None)
