@@ -23,10 +23,10 @@ from offbook.checks.tool_calls import (
     Mode,
     align_calls,
     compare_tool_calls,
-    contains,
 )
 from offbook.errors import did_you_mean
 from offbook.trace.events import TOOL_RESULT
+from offbook.trace.matching import contains, text_matches
 from offbook.trace.query import Events, ToolCallRecord
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class ToolNever(Assertion, frozen=True, tag="tool_never"):
         # A call that was blocked counts as well: the model must not even try.
         for call, _ in _read_calls(context).calls:
             forbidden = call.tool == self.tool and contains(
-                call.input, self.input or {}, patterns=True
+                call.input, self.input or {}, matches=text_matches
             )
             rows.append(AlignedRow("", str(call), ok=not forbidden))
         calls = [row.actual for row in rows if not row.ok]
