@@ -18,7 +18,8 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc"),
 ]
 
-POINTS = 3  # for each of the runners and signals
+# For each of the runners and signals; `./dev signals` tries twenty.
+POINTS = int(os.environ.get("OFFBOOK_SIGNAL_POINTS", "3"))
 SECONDS = 2.0
 
 # It starts a daemon without environment, session and parent of its own, again and again.
@@ -87,11 +88,13 @@ def test_no_process_is_left_two_seconds_after_a_signal_and_the_trace_has_the_rea
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     trace = tmp_path / "trace.jsonl"
-    # One point is anywhere in the start of Python; the others while the agent starts its daemons.
-    while point and not (trace.exists() and RUN_START in trace.read_text()):
+    # One point of four is anywhere in the start of Python; the others are while the agent starts
+    # its daemons. Not `random` itself: pytest-randomly seeds it alike for each test.
+    while point % 4 and not (trace.exists() and RUN_START in trace.read_text()):
         assert runs.poll() is None
+    seconds = random.Random(f"{runner} {number} {point}").uniform(0.01, 0.8)  # noqa: S311 - no secret
     with pytest.raises(subprocess.TimeoutExpired):
-        runs.wait(random.uniform(0.01, 0.8))  # noqa: S311 - no secret
+        runs.wait(seconds)
     runs.send_signal(number)
     sent = time.monotonic()
     printed, _ = runs.communicate(timeout=30)
