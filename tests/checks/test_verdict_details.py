@@ -381,6 +381,14 @@ def test_an_unmatched_call_shares_the_row_of_the_next_expectation_of_its_tool():
         '= b({"n":1}) | b({"n":1})',
         '- a({"n":9}) |',
     ]
+    # Nor one between two that are matched.
+    between = [ExpectedCall("b"), ExpectedCall("a", {"n": 9}), ExpectedCall("c")]
+    assert [row.sign for row in compare_tool_calls(names("abc"), between, "exact").rows] == [
+        "+",
+        "=",
+        "-",
+        "=",
+    ]
     # In any order, it shares that row.
     assert render_rows(compare_tool_calls(names("ab"), expected, "any_order").rows) == [
         "  expected   | actual",

@@ -50,6 +50,10 @@ def look_up_with_gethostbyname():
     socket.gethostbyname(NAMED[0])
 
 
+def look_up_with_gethostbyaddr():
+    socket.gethostbyaddr(NAMED[0])
+
+
 def send_a_datagram():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"hello", FAR)
@@ -78,6 +82,7 @@ CONNECTIONS = [
     connect_ex,
     look_up,
     look_up_with_gethostbyname,
+    look_up_with_gethostbyaddr,
     send_a_datagram,
     send_a_message,
 ]

@@ -21,6 +21,7 @@ pytestmark = [
 # For each of the runners and signals; `./dev signals` tries twenty.
 POINTS = int(os.environ.get("OFFBOOK_SIGNAL_POINTS", "3"))
 SECONDS = 2.0
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
 
 # It starts a daemon without environment, session and parent of its own, again and again.
 AGENT = """
@@ -59,6 +60,12 @@ def command_of(runner: str, folder: Path) -> list[str]:
     return [sys.executable, "-m", "offbook", "run", *options, "--", *words]
 
 
+def accept_signals() -> None:
+    """Undo what nohup and the background jobs of a shell ignore."""
+    for number in SIGNALS[:-1]:
+        signal.signal(number, signal.SIG_DFL)
+
+
 def processes_of(folder: Path) -> list[str]:
     """Return the command lines with this folder in them."""
     lines: list[str] = []
@@ -72,7 +79,7 @@ def processes_of(folder: Path) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("runner", ["offbook", "pytest"])
 @pytest.mark.parametrize("point", range(POINTS))
 def test_no_process_is_left_two_seconds_after_a_signal_and_the_trace_has_the_reason(
@@ -84,6 +91,7 @@ def test_no_process_is_left_two_seconds_after_a_signal_and_the_trace_has_the_rea
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        preexec_fn=accept_signals,  # noqa: PLW1509 - no other thread runs here
         # Other plugins take seconds to end.
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
