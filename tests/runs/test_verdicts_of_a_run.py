@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
@@ -277,3 +278,40 @@ def test_only_a_session_has_a_session():
 def test_a_given_playbook_is_checked_as_an_own_one():
     with drive(Echo(), source=Playbook()) as t, pytest.raises(ScriptUnfinished):
         t.run(when("One", [say("1"), say("never")]))
+
+
+def test_a_subject_that_fails_to_open_and_to_close_shows_both_errors():
+    class Broken(Echo):
+        async def open(self, context: RunContext, /) -> None:
+            raise ValueError("no till")
+
+        async def close(self) -> None:
+            raise OSError("no door")
+
+    with drive(Broken(), auto_assert=False) as t:
+        with pytest.raises(ValueError, match="no till") as failure:
+            t.run(HELLO)
+    assert failure.value.__notes__ == ["closing failed as well: OSError: no door"]
+
+
+@pytest.mark.parametrize("access, refused", [("endpoint", False), ("transport", True)])
+def test_only_an_agent_of_this_process_is_kept_from_the_network(
+    access: ModelAccess, *, refused: bool
+):
+    class Reaching(Echo):
+        model_access = access
+
+        async def prompt(self, text: str, /) -> object:
+            # A datagram socket sends nothing when it connects.
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                try:
+                    sock.connect(("192.0.2.1", 443))
+                except ConnectionBlocked:
+                    return "refused"
+                except OSError:  # no route from this machine
+                    return "allowed"
+            return "allowed"
+
+    with drive(Reaching(), auto_assert=False) as t, warnings.catch_warnings():
+        warnings.simplefilter("ignore", OffbookWarning)
+        assert t.run(HELLO).output == ("refused" if refused else "allowed")
