@@ -8,7 +8,7 @@ A playbook scripts the model; the agent, its tools and its extensions run for re
         rehearsal.run(when("Greet me", [call("bash", {"command": "echo hi"}), say("Done.")]))
         assert rehearsal.events.tool_sequence() == ["bash"]
 
-Other public modules: `offbook.types` (messages, extension types), `offbook.errors`,
+Other public modules: `offbook.clis` (command-line agents), `offbook.types`, `offbook.errors`,
 `offbook.testing`, and one for each capability, such as `offbook.goldens`.
 """
 

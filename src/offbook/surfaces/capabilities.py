@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from offbook.capability import Capability
 
 CAPABILITIES = (
+    "conformance",
+    "evals",
     "goldens",
     "patterns",
     "workflows",
