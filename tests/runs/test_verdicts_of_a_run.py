@@ -282,15 +282,14 @@ def test_a_given_playbook_is_checked_as_an_own_one():
 
 def test_a_subject_that_fails_to_open_and_to_close_shows_both_errors():
     class Broken(Echo):
-        async def open(self, context: RunContext, /) -> None:
+        async def open(self, _: RunContext, /) -> None:
             raise ValueError("no till")
 
         async def close(self) -> None:
             raise OSError("no door")
 
-    with drive(Broken(), auto_assert=False) as t:
-        with pytest.raises(ValueError, match="no till") as failure:
-            t.run(HELLO)
+    with pytest.raises(ValueError, match="no till") as failure:
+        drive(Broken()).run(HELLO)
     assert failure.value.__notes__ == ["closing failed as well: OSError: no door"]
 
 
@@ -301,7 +300,7 @@ def test_only_an_agent_of_this_process_is_kept_from_the_network(
     class Reaching(Echo):
         model_access = access
 
-        async def prompt(self, text: str, /) -> object:
+        async def prompt(self, _: str, /) -> object:
             # A datagram socket sends nothing when it connects.
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
                 try:
