@@ -68,7 +68,9 @@ def test_the_result_of_a_mocked_call_is_matched_if_the_client_changed_the_ids(ag
 
 
 def test_a_call_of_a_mock_file_that_is_meant_to_stay_unanswered_says_so(tmp_path: Path):
-    line: dict[str, Any] = {"tool_calls": [{"name": "find_order", "arguments": {}, "unanswered": True}]}
+    line: dict[str, Any] = {
+        "tool_calls": [{"name": "find_order", "arguments": {}, "unanswered": True}]
+    }
     with drive(stops_after_the_call, source=Mocks([line])) as rehearsal:
         rehearsal.run("Find order 7")
     assert run_command(tmp_path, json.dumps(line), stops_after_the_call, "--mocks") == 0

@@ -329,7 +329,9 @@ def test_an_agent_keeps_its_lock_and_its_client_between_runs():
                 return answer.choices[0].message.content
 
         loops.add(id(asyncio.get_running_loop()))
-        return list(await asyncio.gather(ask_alone(), ask_alone()))  # one of them waits for the lock
+        return list(
+            await asyncio.gather(ask_alone(), ask_alone())
+        )  # one of them waits for the lock
 
     with drive(agent) as rehearsal:
         for _ in range(3):
