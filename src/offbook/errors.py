@@ -125,6 +125,10 @@ class CheckFailed(RunError, AssertionError):
     """A check on the trace failed."""
 
 
+class InvariantBroken(CheckFailed):
+    """A generated model made the agent break an invariant."""
+
+
 class JudgeError(RunError):
     """The answer of a judge is unusable."""
 
