@@ -126,7 +126,12 @@ class CheckFailed(RunError, AssertionError):
 
 
 class InvariantBroken(CheckFailed):
-    """A generated model made the agent break an invariant."""
+    """A generated model made the agent break an invariant.
+
+    `exploration` has what was tried and all findings.
+    """
+
+    exploration: object = None
 
 
 class JudgeError(RunError):

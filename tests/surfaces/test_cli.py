@@ -267,6 +267,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         "offbook.capability",
         "offbook.errors",
         "offbook.goldens",
+        "offbook.explore",
         "offbook.patterns",
         "offbook.surfaces",
         "offbook.surfaces.capabilities",

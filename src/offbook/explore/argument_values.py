@@ -36,10 +36,12 @@ FORMATS = {
 }
 # Keywords whose values are made here; every other one with an effect on validity is noted.
 KNOWN = frozenset(
-    "type enum const anyOf oneOf allOf $ref $defs definitions properties required items prefixItems"
-    " minItems maxItems minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength"
-    " maxLength format default examples title description additionalProperties nullable $schema"
-    " strict discriminator deprecated readOnly writeOnly $id $comment uniqueItems".split()
+    """
+    type enum const anyOf oneOf allOf $ref $defs definitions properties required items prefixItems
+    minItems maxItems minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength
+    maxLength format default examples title description additionalProperties nullable $schema
+    strict discriminator deprecated readOnly writeOnly $id $comment uniqueItems
+    """.split()  # noqa: SIM905 - a table of words reads better than a list of strings
 )
 _TOKEN = re.compile(r"\"[^\"]+\"|'[^']+'|\b\d+(?:\.\d+)?\b|\b\w*\d\w*\b")
 
@@ -117,7 +119,7 @@ class ArgumentValues:
                 break
         return found
 
-    def _value(
+    def _value(  # noqa: PLR0911 - one for each kind of schema
         self, schema: Any, root: JSON, draw: Draw, path: str, *, odd: bool, depth: int
     ) -> Any:
         hinted = self._hints.get(path, self._hints.get(path.rpartition(".")[2]))
@@ -225,7 +227,7 @@ def _follow(reference: str, root: JSON) -> JSON | None:
     """Return the schema that a local reference such as `#/$defs/Order` names."""
     found: Any = root
     for part in reference.removeprefix("#").strip("/").split("/") if reference != "#" else ():
-        found = found.get(part) if isinstance(found, dict) else None
+        found = cast("JSON", found).get(part) if isinstance(found, dict) else None
     return cast("JSON", found) if isinstance(found, dict) else None
 
 

@@ -15,6 +15,7 @@ from offbook.explore.argument_values import ArgumentValues, Draw
 from offbook.explore.moves import END, SOON, GeneratedCall, Move, build_reply, find_values
 
 if TYPE_CHECKING:
+    from offbook.exchange.messages import JSON
     from offbook.exchange.model import Reply, Request, Tool
 
 UNKNOWN_TOOLS = ("no_such_tool", "multi_tool_use.parallel", "bash ")
@@ -54,6 +55,10 @@ class GeneratedModel:
         self._calls = 0
         self._seen: list[Any] = []
         self._noted: set[str] = set()
+        # In most behaviours only a few of the tools are called: what goes wrong needs some of them
+        # in some order, and each other tool makes that order rarer.
+        self._favourites = self._random.choice([0, 2, 3, 4])
+        self._chosen: tuple[str, ...] = ()
         self.requests = 0
         self.moves: list[Move] = []
         self.tools: dict[str, Tool] = {}
@@ -81,18 +86,20 @@ class GeneratedModel:
         self._calls += len(move.calls)
         return reply
 
-    def _choose(self, offered: tuple[Tool, ...]) -> Move:
+    def _choose(self, offered: tuple[Tool, ...]) -> Move:  # noqa: PLR0911 - one for each kind
         random = self._random
         draw = Draw(random, self._seen)
         kind = random.choices([*MOVES], [*MOVES.values()])[0]
-        functions = [tool for tool in offered if tool.kind == "function"]
+        functions = self._narrow([tool for tool in offered if tool.kind == "function"])
         made = [one for move in self.moves for one in move.calls]
         if not functions and kind not in {"text", "empty", "refusal", "long text", "cut short"}:
             kind = "text"
         match kind:
             case "several calls":
                 count = random.choice([2, 2, 3])
-                return Move(tuple(self._call(functions, draw) for _ in range(count)))
+                # The same id for two tools is what a race needs.
+                shared: JSON | None = {} if draw.happens(0.5) else None
+                return Move(tuple(self._call(functions, draw, shared) for _ in range(count)))
             case "odd arguments":
                 return Move((self._call(functions, draw, odd=True),))
             case "repeat" if made:
@@ -123,7 +130,27 @@ class GeneratedModel:
             case _:
                 return Move((self._call(functions, draw),))
 
-    def _call(self, functions: list[Tool], draw: Draw, *, odd: bool = False) -> GeneratedCall:
+    def _narrow(self, functions: list[Tool]) -> list[Tool]:
+        """Return the tools that this behaviour calls."""
+        if not self._favourites or len(functions) <= self._favourites:
+            return functions
+        if not self._chosen:
+            names = [tool.name for tool in functions]
+            self._chosen = tuple(self._random.sample(names, self._favourites))
+        # The tools may change during a run.
+        return [tool for tool in functions if tool.name in self._chosen] or functions
+
+    def _call(
+        self,
+        functions: list[Tool],
+        draw: Draw,
+        shared: JSON | None = None,
+        *,
+        odd: bool = False,
+    ) -> GeneratedCall:
+        """Return a call; parameters with the name of a shared value get that value."""
         tool = draw.choose(functions)
         arguments = self._values.arguments(tool.schema, draw, tool.name, odd=odd)
+        if shared is not None:
+            arguments = {name: shared.setdefault(name, arguments[name]) for name in arguments}
         return GeneratedCall(tool.name, arguments)

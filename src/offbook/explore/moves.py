@@ -8,11 +8,11 @@ those that the results contained. Ids differ from run to run, places do not.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
-from offbook.exchange.messages import JSON, AnyBlock, Text, ToolCall, ToolResult
+from offbook.exchange.messages import JSON, AnyBlock, Text, ToolCall
 from offbook.exchange.model import Reply, Request, StopReason, make_call_id
 from offbook.sources.playbook import call, fail, say, when
 
@@ -28,6 +28,15 @@ MAX_VALUES = 32  # of the results; a table of a thousand rows has no more ids wo
 MAX_VALUE_LENGTH = 200
 # A word with a digit in it: an id, a number, a date.
 _ID = re.compile(r"(?<![\w.-])(?=[\w.-]*\d)[\w-]+(?:\.[\w-]+)*")
+
+
+class HasText(Protocol):
+    """A tool result, as the agent sent it or as the trace has it."""
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+        ...
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -62,7 +71,7 @@ class Move(msgspec.Struct, frozen=True):
 END = Move(text=LAST_WORDS)
 
 
-def find_values(result: ToolResult) -> list[Any]:
+def find_values(result: HasText) -> list[Any]:
     """Return the ids, numbers and short texts in a tool result, in order and each once.
 
     A script uses them where it needs an id that only exists while it runs:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
 from offbook.errors import PlaybookError, UsageError
+from offbook.explore.moves import find_values
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, Run, use_defaults
 from offbook.runs.sync_bridge import SyncBridge
@@ -91,7 +92,7 @@ class Stage:
         self._bridge = _SharedLoop()
         self.played = 0
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,8 +120,7 @@ class Stage:
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever the agent does wrong
                 error = raised
-                run = rehearsal.latest_run
-                assert run is not None
+                run = cast("Run", rehearsal.latest_run)
             violations, broken = self._check(run, state)
             gave_up = error is not None and isinstance(error, self._gives_up)
             if error is not None and not gave_up:
@@ -188,10 +188,9 @@ def describe_state(state: object, run: Run) -> str:
 
     Values that differ from run to run, such as ids, are replaced by their order of appearance.
     """
-    from offbook.explore.moves import find_values
-
     results = run.events.tool_results
-    text = _describe(state, set()) if state is not None else repr([r.text for r in results])
+    home = type(state).__module__.partition(".")[0]
+    text = _describe(state, home, set()) if state is not None else repr([r.text for r in results])
     values = dict.fromkeys(value for result in results for value in find_values(result))
     for number, value in enumerate(values):
         if isinstance(value, str):
@@ -199,8 +198,12 @@ def describe_state(state: object, run: Run) -> str:
     return text
 
 
-def _describe(value: object, inside: set[int]) -> str:
-    """Return the contents of a value, without addresses."""
+def _describe(value: object, home: str, inside: set[int]) -> str:
+    """Return the contents of a value, without addresses.
+
+    Of objects only those of the user's own package are opened: the inside of a framework's agent or
+    of a database connection is not the state of the world.
+    """
     if value is None or isinstance(value, (str, int, float, bytes)):
         return repr(value)
     if id(value) in inside:
@@ -208,15 +211,17 @@ def _describe(value: object, inside: set[int]) -> str:
     inside = {*inside, id(value)}
     if isinstance(value, dict):
         items = cast("dict[object, object]", value).items()
-        return "{" + ", ".join(f"{k!r}: {_describe(v, inside)}" for k, v in items) + "}"
+        return "{" + ", ".join(f"{k!r}: {_describe(v, home, inside)}" for k, v in items) + "}"
     if isinstance(value, (list, tuple)):
         parts = cast("list[object]", value)
-        return "[" + ", ".join(_describe(part, inside) for part in parts) + "]"
+        return "[" + ", ".join(_describe(part, home, inside) for part in parts) + "]"
     if isinstance(value, (set, frozenset)):
         members = cast("set[object]", value)
-        return "{" + ", ".join(sorted(_describe(part, inside) for part in members)) + "}"
+        return "{" + ", ".join(sorted(_describe(part, home, inside) for part in members)) + "}"
+    kind = type(value)
+    if kind.__module__.partition(".")[0] != home:
+        return kind.__name__
     fields = getattr(value, "__dict__", None)
     if fields is None and isinstance(value, msgspec.Struct):
         fields = msgspec.structs.asdict(value)
-    shown = _describe(fields, inside) if fields else ""
-    return f"{type(value).__name__}{shown}"
+    return f"{kind.__name__}{_describe(fields, home, inside) if fields else ''}"

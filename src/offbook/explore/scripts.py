@@ -51,14 +51,23 @@ def run_rendered(script: str) -> Turn:
 
 
 def render_test(
-    name: str, script: str, *, imports: Sequence[str], world: str, invariants: Sequence[str]
+    name: str,
+    script: str,
+    *,
+    imports: Sequence[str],
+    world: str,
+    invariants: Sequence[str],
+    gives_up: Sequence[str] = (),
 ) -> str:
     """Return a test file that plays the script and checks the invariants."""
     words = [word for word in ("call", "fail", "say", "when") if f"{word}(" in script]
     seen = "seen" if "seen[" in script else ""
     own = ["find_values", "replay"] if seen else ["replay"]
-    arguments = ", ".join([world, "script", *invariants])
-    body = [f"script = {line}" if not number else line for number, line in enumerate(script.split("\n"))]
+    allowed = [f"gives_up=({', '.join(gives_up)},)"] if gives_up else []
+    arguments = ", ".join([world, "script", *invariants, *allowed])
+    body = [
+        f"script = {line}" if not number else line for number, line in enumerate(script.split("\n"))
+    ]
     lines = [
         f'"""Found by `offbook explore`: {name}."""',
         "",

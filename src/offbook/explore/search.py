@@ -77,7 +77,7 @@ class Exploration(msgspec.Struct):
 
 
 @explain_call
-def explore(
+def explore(  # noqa: PLR0913 - the options of a search
     world: World,
     prompt: str,
     *invariants: Invariant,
@@ -117,10 +117,15 @@ def explore(
                 _note(stage, found, behaviour, number)
                 if progress is not None:
                     progress(found)
+                # One bug at a time: it may be behind what other behaviours do wrong.
+                if found.findings:
+                    break
     found.notes = dict(arguments.notes)
     _raise_if_nothing_was_tried(found)
     if found.findings:
-        raise InvariantBroken(_describe(found))
+        error = InvariantBroken(_describe(found))
+        error.exploration = found
+        raise error
     if found.broken:
         name, error = next(iter(found.broken.items()))
         raise UsageError(
@@ -196,8 +201,7 @@ def _note(stage: Stage, found: Exploration, behaviour: Behaviour, number: int) -
         # The others go on.
         stage.invariants.pop(name, None)
     for violation in behaviour.violations:
-        if all(finding.invariant != violation.invariant for finding in found.findings):
-            found.findings.append(_minimize(stage, behaviour, violation, number))
+        found.findings.append(_minimize(stage, behaviour, violation, number))
 
 
 def _minimize(stage: Stage, behaviour: Behaviour, violation: Violation, number: int) -> Finding:
@@ -219,7 +223,7 @@ def _minimize(stage: Stage, behaviour: Behaviour, violation: Violation, number: 
         # An id that is the same in every run is easier to read as itself.
         played = stage.play_script(build_turn(stage.prompt, moves, []), moves)
         results = played.run.events.tool_results
-        seen = [value for result in results for value in find_values(_as_result(result))]
+        seen = [value for result in results for value in find_values(result)]
         fixed = tuple(_with_values(move, seen) for move in moves)
         moves = fixed if fails(fixed) else moves
     script = render_script(stage.prompt, moves)
@@ -228,10 +232,6 @@ def _minimize(stage: Stage, behaviour: Behaviour, violation: Violation, number: 
     same = [other for other in played.violations if other.key == violation.key]
     message = same[0].message if same else violation.message
     return Finding(violation.invariant, message, script, number, moves, length, repeats=bool(same))
-
-
-def _as_result(record: Any) -> Any:
-    return record
 
 
 def _with_values(move: Move, seen: list[Any]) -> Move:
@@ -251,7 +251,7 @@ def _enumerate(
 ) -> None:
     """Try all scripts up to a depth, the shortest first; equal states are continued once."""
     queue: deque[tuple[Move, ...]] = deque([()])
-    while queue and found.behaviours < runs:
+    while queue and found.behaviours < runs and not found.findings:
         moves = queue.popleft()
         behaviour = stage.play_script(build_turn(stage.prompt, moves, []), moves)
         is_new = behaviour.state not in found.states
@@ -260,8 +260,7 @@ def _enumerate(
         found.offered |= set(tools)
         if progress is not None:
             progress(found)
-        ended = behaviour.violations or len(moves) == depth
-        if ended or not (is_new or not moves):
+        if not is_new or len(moves) == depth:
             continue
         queue.extend((*moves, move) for move in _list_moves(tools, behaviour, arguments))
 
@@ -271,7 +270,7 @@ def _list_moves(
 ) -> list[Move]:
     """Return the moves that an exhaustive search tries next."""
     results = behaviour.run.events.tool_results
-    seen = [value for result in results for value in find_values(_as_result(result))]
+    seen = [value for result in results for value in find_values(result)]
     calls = [
         GeneratedCall(tool.name, values)
         for tool in tools.values()
@@ -307,5 +306,7 @@ def _describe(found: Exploration) -> str:
                 "the agent is not deterministic: the same script did not break it again, so it was"
                 " not made smaller:"
             )
-        parts.append(f"{head}\n{how}\n\n{indented}\n\nfound by run {finding.run}, seed={found.seed}")
+        parts.append(
+            f"{head}\n{how}\n\n{indented}\n\nfound by run {finding.run}, seed={found.seed}"
+        )
     return "\n\n".join([*parts, f"explored: {found.summary}"])

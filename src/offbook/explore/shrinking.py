@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAX_RUNS = 300
-SIMPLE_VALUES = (None, 0, 1, "", "a", [], {})
+SIMPLE_VALUES: tuple[Any, ...] = (None, 0, 1, "", "a", [], {})
 
 
 def shrink(
