@@ -1,21 +1,26 @@
+"""A search plays generated models, and reports the smallest script that breaks an invariant."""
+
 import random
 import warnings
+from typing import Any, cast
 
 import pytest
 
 from offbook import say, session, when
-from offbook.errors import InvariantBroken, OffbookWarning, UsageError
-from offbook.explore import explore, replay
+from offbook.errors import InvariantBroken, OffbookWarning, RunError, UsageError
+from offbook.explore import Exploration, Finding, explore, replay
 from offbook.explore.scripts import run_rendered
-from tests.explore.worlds import MOCKS, PROMPT, broken_shop, fixed_shop, never_twice
+from offbook.runs.rehearsal import Run
+from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, never_twice
 
 RUNS = 200
 
 
-def find(world=broken_shop, *invariants, **options):
+def find(world: Any = broken_shop, *invariants: Any, **options: Any) -> list[Finding]:
+    arguments: dict[str, Any] = {"runs": RUNS, **options}
     with pytest.raises(InvariantBroken) as caught:
-        explore(world, PROMPT, *(invariants or (never_twice,)), **{"runs": RUNS, **options})
-    return caught.value.exploration.findings
+        explore(world, PROMPT, *(invariants or (never_twice,)), **arguments)
+    return cast("Exploration", caught.value.exploration).findings
 
 
 def test_two_refunds_at_once_are_found_and_shrunk_to_one_message():
@@ -61,13 +66,17 @@ def test_the_message_has_the_script_the_run_and_the_seed():
     assert "seed=1" in message
 
 
+def no_refund(_: Run, shop: Shop) -> bool:
+    return shop.refunds == []
+
+
 def test_an_invariant_may_return_false():
-    (finding,) = find(broken_shop, lambda run, shop: shop.refunds == [])
+    (finding,) = find(broken_shop, no_refund)
     assert finding.message == "it returned False"
 
 
 def test_an_invariant_that_raises_is_an_error_of_the_test():
-    def broken(run, shop):
+    def broken(run: Run, shop: Any):
         raise KeyError("typo")
 
     with pytest.raises(UsageError, match="the invariant broken raised KeyError"):
@@ -75,7 +84,7 @@ def test_an_invariant_that_raises_is_an_error_of_the_test():
 
 
 def test_the_other_invariants_go_on_after_one_that_raises():
-    def broken(run, shop):
+    def broken(run: Run, shop: Any):
         raise KeyError("typo")
 
     assert [finding.invariant for finding in find(broken_shop, broken, never_twice)] == [
@@ -84,11 +93,11 @@ def test_the_other_invariants_go_on_after_one_that_raises():
 
 
 def crashing_world():
-    def extension(api):
+    def extension(api: Any):
         @api.tool(
             "divide", parameters={"type": "object", "properties": {"by": {"type": "integer"}}}
         )
-        def divide(params, ctx):
+        def divide(params: Any, ctx: Any):
             if params.get("by") == 0:
                 raise SystemError("it crashed")
             return "1"
@@ -108,9 +117,9 @@ def test_a_documented_way_of_giving_up_is_counted():
 
 
 def test_a_subject_that_is_not_deterministic_is_reported_with_the_whole_script():
-    decide = random.Random(7)
+    decide = random.Random(7)  # noqa: S311 - not for secrets
 
-    def sometimes(run, state):
+    def sometimes(run: Run, state: Any):
         assert decide.random() < 0.9, "now and then"
 
     (finding,) = find(fixed_shop, sometimes)
@@ -118,9 +127,9 @@ def test_a_subject_that_is_not_deterministic_is_reported_with_the_whole_script()
 
 
 def test_the_message_says_that_the_agent_is_not_deterministic():
-    seen = []
+    seen: list[Run] = []
 
-    def only_once(run, state):
+    def only_once(run: Run, state: Any):
         seen.append(run)
         assert len(seen) != 3, "once"
 
@@ -167,7 +176,7 @@ def test_an_agent_without_tools_is_explored_with_texts_and_a_warning():
         ((lambda: (1, 2, 3), PROMPT), {}, "the world has 3 parts"),
     ],
 )
-def test_wrong_usage_is_refused(arguments, options, message):
+def test_wrong_usage_is_refused(arguments: Any, options: Any, message: Any):
     with pytest.raises((UsageError, TypeError), match=message):
         explore(*arguments, **options)
 
@@ -178,16 +187,16 @@ async def test_a_search_in_an_event_loop_is_refused():
 
 
 def test_values_of_the_user_are_used():
-    used = []
+    used: list[Any] = []
 
-    def note(run, shop):
+    def note(run: Run, shop: Any):
         used.extend(tool.input.get("number") for tool in run.executed if tool.name == "refund")
 
     explore(fixed_shop, PROMPT, note, runs=20, values={"refund.number": [70, 71]})
     assert {70, 71} <= set(used)
 
 
-def test_the_fixture_explores_and_keeps_one_trace(offbook):
+def test_the_fixture_explores_and_keeps_one_trace(offbook: Any):
     shop_session = fixed_shop
 
     def world():
@@ -201,8 +210,10 @@ def test_the_fixture_explores_and_keeps_one_trace(offbook):
     assert len(offbook.traces) == 1
 
 
-def test_a_replay_in_which_the_agent_never_asks_is_no_pass():
-    from offbook.errors import RunError
+def answer_at_once(prompt: str) -> str:
+    return prompt
 
+
+def test_a_replay_in_which_the_agent_never_asks_is_no_pass():
     with pytest.raises(RunError, match="never called the model"):
-        replay(lambda: lambda prompt: "nothing", when("Go", [say("never")]))
+        replay(lambda: answer_at_once, when("Go", [say("never")]))

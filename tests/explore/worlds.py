@@ -11,7 +11,7 @@ from offbook.runs.rehearsal import Rehearsal, Run
 NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 PROMPT = "Refund order 7"
 # A generated model calls every tool, so the tools that reach this machine are replaced.
-MOCKS = {name: "ok" for name in ("bash", "edit", "read", "write")}
+MOCKS: dict[str, str] = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
 
 
 class Shop:

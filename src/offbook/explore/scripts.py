@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.explore.moves import Move, Place, complete, find_values, has_place
+from offbook.explore.moves import SOON, Move, Place, complete, find_values, has_place
 from offbook.sources.playbook import call, fail, say, when
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def render_script(prompt: str, moves: Iterable[Move]) -> str:
     lines = [f"when({_literal(prompt)}, ["]
     for move in moves:
         if move.status:
-            lines.append(f"{INDENT}fail(status={move.status}),")
+            lines.append(f"{INDENT}fail(status={move.status}, retry_after={SOON}),")
             continue
         parts = [_render_call(made, collects=collects) for made in move.calls]
         if move.text or not parts or move.stop != "stop":
