@@ -26,7 +26,7 @@ Invariant = Callable[[Run, Any], object]
 CRASH = "no unhandled exception"
 
 
-class Violation(msgspec.Struct, frozen=True):
+class BrokenInvariant(msgspec.Struct, frozen=True):
     """A broken invariant: its name, and how it was broken.
 
     Two violations with one `key` are the same bug; the message may differ from run to run.
@@ -46,7 +46,7 @@ class Behaviour(msgspec.Struct, frozen=True):
 
     moves: tuple[Move, ...]
     run: Run
-    violations: tuple[Violation, ...] = ()
+    violations: tuple[BrokenInvariant, ...] = ()
     gave_up: str = ""
     broken: tuple[tuple[str, Exception], ...] = ()
     state: str = ""
@@ -138,20 +138,20 @@ class Stage:
 
     def _check(
         self, run: Run, state: object
-    ) -> tuple[list[Violation], list[tuple[str, Exception]]]:
-        violations: list[Violation] = []
+    ) -> tuple[list[BrokenInvariant], list[tuple[str, Exception]]]:
+        violations: list[BrokenInvariant] = []
         broken: list[tuple[str, Exception]] = []
         for name, invariant in self.invariants.items():
             try:
                 holds = invariant(run, state)
             except AssertionError as error:
                 message = str(error).strip() or "the assertion failed"
-                violations.append(Violation(name, message, name))
+                violations.append(BrokenInvariant(name, message, name))
             except Exception as error:  # noqa: BLE001 - an error of the test, reported as one
                 broken.append((name, error))
             else:
                 if holds is False:
-                    violations.append(Violation(name, "it returned False", name))
+                    violations.append(BrokenInvariant(name, "it returned False", name))
         return violations, broken
 
 
@@ -168,7 +168,7 @@ def _open(world: World) -> tuple[Rehearsal, object]:
     return (subject if isinstance(subject, Rehearsal) else drive(subject)), state
 
 
-def _crash(error: Exception) -> Violation:
+def _crash(error: Exception) -> BrokenInvariant:
     """Return the violation for an exception; its key is where it was raised."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -176,7 +176,7 @@ def _crash(error: Exception) -> Violation:
     code = trace.tb_frame.f_code if trace is not None else None
     place = f"{code.co_filename}:{code.co_name}" if code is not None else ""
     kind = type(error).__name__
-    return Violation(CRASH, f"the agent raised {kind}: {error}", f"{CRASH}: {kind} {place}")
+    return BrokenInvariant(CRASH, f"the agent raised {kind}: {error}", f"{CRASH}: {kind} {place}")
 
 
 def _name_of(invariant: Invariant) -> str:

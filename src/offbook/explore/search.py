@@ -13,10 +13,11 @@ from offbook.errors import InvariantBroken, OffbookWarning, RunError, UsageError
 from offbook.explore.argument_values import ArgumentValues
 from offbook.explore.generated_model import GeneratedModel
 from offbook.explore.moves import END, GeneratedCall, Move, build_turn, find_values, resolve
-from offbook.explore.playing import Behaviour, Invariant, Stage, Violation, World
+from offbook.explore.playing import Behaviour, BrokenInvariant, Invariant, Stage, World
 from offbook.explore.scripts import render_script, run_rendered, uses_results
 from offbook.explore.shrinking import shrink
 from offbook.runs.sync_bridge import in_event_loop
+from offbook.trace.events import REQUEST
 
 if TYPE_CHECKING:
     from offbook.exchange.model import Tool
@@ -69,11 +70,15 @@ class Exploration(msgspec.Struct):
     @property
     def summary(self) -> str:
         """One line: how much was tried."""
-        parts = [f"{self.behaviours} behaviours", f"{len(self.states)} states"]
+        parts = [_count(self.behaviours, "behaviour"), _count(len(self.states), "state")]
         if self.never_called:
             parts.append(f"never called: {', '.join(self.never_called)}")
-        parts += [f"{kind} {count} times" for kind, count in sorted(self.gave_up.items())]
+        parts += [f"{kind} {_count(count, 'time')}" for kind, count in sorted(self.gave_up.items())]
         return ", ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @explain_call
@@ -152,7 +157,7 @@ def replay(
         raise UsageError(f"the invariant {name} raised {type(error).__name__}") from error
     for violation in behaviour.violations:
         raise InvariantBroken(f"{violation.invariant}: {violation.message}")
-    if not behaviour.run.events.named("model.request"):
+    if not behaviour.run.events.named(REQUEST):
         raise RunError("nothing was tested: the agent never called the model")
     return behaviour.run
 
@@ -204,7 +209,9 @@ def _note(stage: Stage, found: Exploration, behaviour: Behaviour, number: int) -
         found.findings.append(_minimize(stage, behaviour, violation, number))
 
 
-def _minimize(stage: Stage, behaviour: Behaviour, violation: Violation, number: int) -> Finding:
+def _minimize(
+    stage: Stage, behaviour: Behaviour, violation: BrokenInvariant, number: int
+) -> Finding:
     """Return the finding for a violation, with the smallest script that repeats it."""
 
     def fails(moves: tuple[Move, ...]) -> bool:
