@@ -24,12 +24,16 @@ from pathlib import Path
 
 from offbook.subjects.clis.claude_code import ClaudeCode
 from offbook.subjects.clis.codex import Codex
+from offbook.subjects.clis.continue_cli import Continue
 from offbook.subjects.clis.gemini import GeminiCli
+from offbook.subjects.clis.opencode import OpenCode
 from offbook.subjects.clis.pi import Pi
+from offbook.subjects.clis.qwen import QwenCode
 from offbook.subjects.clis.ralph import Ralph
 from tests.matrix.homes import HOMES
 
-CLIENTS = (ClaudeCode.client, Codex.client, GeminiCli.client, Pi.client, Ralph.client)
+AGENTS = (ClaudeCode, Codex, Continue, GeminiCli, OpenCode, Pi, QwenCode, Ralph)
+CLIENTS = [agent.client for agent in AGENTS]
 COMMANDS = {client.program: client for client in CLIENTS if client is not None}
 BLOCK = re.compile(
     r"^(?:<!--\s*(?P<directive>file|not run|needs):\s*(?P<detail>.+?)\s*-->\s*\n)?"
@@ -70,7 +74,8 @@ class Block:
         if self.needs not in HOMES:
             return sys.executable if find_spec(self.needs) else None
         home = HOMES[self.needs]
-        return home.python if home.ready else None
+        python = sys.executable if home.npm else home.python
+        return python if home.ready else None
 
     @property
     def needs_client(self) -> bool:
@@ -128,6 +133,7 @@ def run_page(page: Path, folder: Path) -> int:
         if block.is_test:
             pending.append(block)
         elif block.is_script:
+            _link_packages(block.needs, folder)
             _run([block.runner or "", "-c", block.code], location, folder)
             executed += 1
         for words, code, expected in block.commands:
@@ -137,6 +143,14 @@ def run_page(page: Path, folder: Path) -> int:
             _check_output(expected, output, f"{location}: {words}")
             executed += 1
     return executed + _run_tests(page, pending, folder)
+
+
+def _link_packages(needs: str | None, folder: Path) -> None:
+    """Link the packages of an npm prefix: Node searches them beside the script."""
+    home = HOMES.get(needs or "")
+    link = folder / "node_modules"
+    if home is not None and home.npm and not link.exists():
+        link.symlink_to(home.folder / "node_modules")
 
 
 def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
