@@ -14,13 +14,12 @@ import msgspec
 
 from offbook.exchange.messages import JSON, AnyBlock, Text, ToolCall
 from offbook.exchange.model import Reply, Request, StopReason, make_call_id
-from offbook.sources.playbook import call, fail, say, when
+from offbook.sources.playbook.actions import call, fail, say, when
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from offbook.sources.playbook import Call, Turn
-    from offbook.sources.playbook.actions import Action
+    from offbook.sources.playbook.actions import Action, Call, Turn
 
 LAST_WORDS = "Done."
 SOON = 0.001  # seconds after which a client may retry: a search must not wait

@@ -13,12 +13,12 @@ from offbook.explore.moves import find_values
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, Run, use_defaults
 from offbook.runs.sync_bridge import SyncBridge
-from offbook.sources.playbook import Playbook
+from offbook.sources.playbook.playbook import Playbook
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.explore.moves import Move
-    from offbook.sources.playbook import Turn
+    from offbook.sources.playbook.actions import Turn
 
 World = Callable[[], object]
 Invariant = Callable[[Run, Any], object]

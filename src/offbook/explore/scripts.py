@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.explore.moves import SOON, Move, Place, complete, find_values, has_place
-from offbook.sources.playbook import call, fail, say, when
+from offbook.sources.playbook.actions import call, fail, say, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from offbook.explore.moves import GeneratedCall
-    from offbook.sources.playbook import Turn
+    from offbook.sources.playbook.actions import Turn
 
 WIDTH = 96
 INDENT = "    "
