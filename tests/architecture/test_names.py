@@ -14,6 +14,7 @@ LAZY_MODULES = [
     "",
     "clis",
     "types",
+    "conformance",
     "testing",
     "evals",
     "explore",

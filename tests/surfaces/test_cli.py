@@ -278,6 +278,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
     imported = {line for line in outcome.stdout.splitlines() if line.startswith("offbook.")}
     assert imported == {
         "offbook.capability",
+        "offbook.conformance",
         "offbook.errors",
         "offbook.evals",
         "offbook.goldens",

@@ -9,7 +9,9 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
+from offbook.checks.golden_transcript import update_goldens
 from offbook.determinism.clock import stable_id
+from offbook.determinism.thread_context import use_variable
 from offbook.errors import OffbookError
 from offbook.files import copy_atomic
 from offbook.host.host_scope import HostScope, current_host
@@ -18,6 +20,7 @@ from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import in_event_loop
 from offbook.trace.reader import Trace
+from offbook.trace.steps import current_step_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from offbook.runs.request_goldens import RequestGoldens
     from offbook.trace.redaction import RedactionRules
 
-__all__ = ["HostScope", "LlmScope", "MockScopes", "Offbook", "current_host"]
+__all__ = ["HostScope", "LlmScope", "MockScopes", "Offbook", "current_host", "update_goldens"]
 P = ParamSpec("P")
 MAX_NAME_LENGTH = 120
 SHOWN_LINES = 40
@@ -45,15 +48,19 @@ def redact_text(text: str) -> str:
 
 @contextmanager
 def open_scopes(test: str, *, with_llm: bool) -> Generator[MockScopes]:
-    """Open the mocks of a test. What they fail is raised by `close_scopes`, in the test."""
+    """Open the mocks of a test. What they fail is raised by `close_scopes`, in the test.
+
+    The steps that a test records end with it as well.
+    """
     scopes = MockScopes(HostScope(where=test), LlmScope(where=test))
     llm = scopes.llm if with_llm else None
     manager = ScopeManager(lambda: (scopes, scopes.host, llm))
-    manager.__enter__()
-    try:
-        yield scopes
-    finally:
-        manager.restore()
+    with use_variable(current_step_log, None):
+        manager.__enter__()
+        try:
+            yield scopes
+        finally:
+            manager.restore()
 
 
 def close_scopes(scopes: MockScopes) -> None:

@@ -26,8 +26,9 @@ from offbook.exchange.messages import (
 )
 from offbook.exchange.model import Reply, Usage, make_call_id
 from offbook.secrets import word_finder
-from offbook.sources.mocks.mock_file import Glob, Mock, MockFile, parse_mocks, read_mocks
+from offbook.sources.mocks.mock_file import Mock, MockFile, parse_mocks, read_mocks
 from offbook.sources.side_requests import answer_side_request
+from offbook.trace.text_patterns import Glob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
