@@ -31,7 +31,7 @@ from offbook.errors import (
     ToolFailed,
     UsageError,
 )
-from offbook.exchange.model import ModelSource
+from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.mock_scopes import current_llm
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
 
 MOCKS_USED = "mocks used"  # the verdict of subjects with mocks
+# The modules whose frames are the first ones of a thread.
+THREAD_MODULES = frozenset({"threading", "concurrent.futures.thread"})
 Script = Turn | Role | str
 
 
@@ -132,13 +134,17 @@ class Run:
     def lost_error(self) -> BaseException | None:
         """The error that ended the task of this run and was never raised again by an `await`.
 
-        So it is with a task that is never awaited, or with `gather(…, return_exceptions=True)`.
+        So it is with a task that is never awaited, with `gather(…, return_exceptions=True)`, or if
+        it ended a thread.
         """
         task = self._task
         if self.error is None or task is None or not task.done() or task.cancelled():
             return None
-        # An `await` of the task would have added the frame of the caller to the traceback.
+        # An `await` of the task would have added the frame of the caller to the traceback. So
+        # would `Future.result()`, if the run was in a thread.
         trace = self.error.__traceback__
+        if trace is not None and trace.tb_frame.f_globals.get("__name__") in THREAD_MODULES:
+            return self.error
         raised_again = trace is None or trace.tb_frame is not self._task_frame
         return None if raised_again or task.exception() is not self.error else self.error
 
@@ -420,7 +426,9 @@ class Rehearsal:
         prompts = self._load(script)
         first = self._last_seq
         output: object = None
-        self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": len(prompts)})
+        # A program that sends all prompts itself is called once; its turns are those of the script.
+        turns = len(prompts) if all(prompts) else sum(isinstance(item, Turn) for item in script)
+        self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
         try:
             for prompt in prompts:
                 if isinstance(prompt, str):
@@ -526,6 +534,9 @@ class Rehearsal:
             message = f"a connection was refused and the agent continued: {refused[0]}"
             self._warn(Verdict("nothing leaves the machine", "warn", message))
         if self._source is not self.playbook:
+            source = self._source if self._auto_assert else None
+            if isinstance(source, AwaitsResults) and (missing := source.missing_result()):
+                raise missing
             return
         unfinished = self.playbook.unfinished()
         if unfinished is None:
@@ -583,7 +594,7 @@ class Rehearsal:
             )
         for run in self._runs:
             if run.lost_error is not None:
-                run.lost_error.add_note("the error of a run whose task was not awaited")
+                run.lost_error.add_note("the error of a run whose task or thread was not awaited")
                 raise run.lost_error
         if self._ever_failed or not self._auto_assert:
             return
