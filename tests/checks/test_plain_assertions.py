@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from offbook.errors import CheckFailed, InvariantBroken
+from offbook.errors import CheckFailed, RequirementFailed
 from offbook.testing import assert_eq, assert_ne, require
 
 DIFFERENT: list[tuple[Any, Any, str]] = [
@@ -31,5 +31,5 @@ def test_equal_values_are_shown():
 
 def test_require_is_for_other_code():
     require(condition=True)
-    with pytest.raises(InvariantBroken, match="load it first"):
+    with pytest.raises(RequirementFailed, match="load it first"):
         require([], "load it first")

@@ -10,7 +10,7 @@ from typing import Any
 
 from offbook.checks.alignment import describe_mismatch
 from offbook.checks.snapshot import diff_texts
-from offbook.errors import CheckFailed, InvariantBroken
+from offbook.errors import CheckFailed, RequirementFailed
 from offbook.trace.matching import find_mismatches, render_value
 
 MAX_SHOWN = 10
@@ -40,6 +40,6 @@ def assert_ne(actual: Any, unexpected: Any, message: str | None = None) -> None:
 
 
 def require(condition: object, message: str = "a required condition is false") -> None:
-    """Raise `InvariantBroken` unless a condition holds: for the code under test, not for tests."""
+    """Raise `RequirementFailed` unless a condition holds: for the code under test, not for tests."""
     if not condition:
-        raise InvariantBroken(message)
+        raise RequirementFailed(message)
