@@ -16,6 +16,7 @@ import msgspec
 
 from offbook.errors import ReplayMismatch, did_you_mean
 from offbook.secrets import MASK
+from offbook.sources.cassette.format import preview
 from offbook.sources.cassette.normalize import Normalizer, merge_rules, request_as_json
 from offbook.sources.cassette.redaction_hints import TOKEN, RedactionHint, suggest_redactions
 
@@ -34,11 +35,15 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class UnmatchedRequest(msgspec.Struct, frozen=True):
-    """A request without a recorded reply: its hash, and its stored form as one JSON value."""
+    """A request without a recorded reply: its hash, and its stored form as one JSON value.
+
+    `prompt` is the latest one that a person wrote, if the body contains more than that.
+    """
 
     hat: str
     hash: str
     body: dict[str, Any]
+    prompt: str = ""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -77,6 +82,9 @@ def explain_mismatch(
             f"Replay exhausted: all {count} interactions of the hat {request.hat!r} were "
             "replayed, and the agent sent another request"
         )
+
+    if request.prompt:
+        lines.append(f'Prompt: "{preview(" ".join(request.prompt.split()))}"')
 
     # 2. The nearest recorded request: the same one elsewhere, or a similar one and the difference.
     nearest, similarity = _find_nearest(file, hashes, normalizer, request, expected)
