@@ -48,7 +48,10 @@ def hide_internal_frames(error: BaseException) -> None:
                 frame.tb_next = following
             error.__traceback__ = kept[0]
     cause = error.__cause__ or error.__context__  # shown with it
-    if cause is not None:
+    if own and type(cause).__module__ == ERRORS_MODULE:
+        # The exit of a command is a consequence of the failure; its output is in the trace.
+        error.__cause__ = None  # this hides the context, too
+    elif cause is not None:
         hide_internal_frames(cause)
 
 

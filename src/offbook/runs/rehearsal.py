@@ -23,7 +23,6 @@ import msgspec
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import (
     CheckFailed,
-    OffbookError,
     OffbookWarning,
     PlaybookError,
     RunError,
@@ -454,8 +453,7 @@ class Rehearsal:
                 error.add_note(f"before, a connection was refused: {refused[-1]}")
             if failure is None or failure is error:
                 raise
-            # The error of a client is a consequence of the failure, and its output is in the trace.
-            raise failure from (None if isinstance(error, OffbookError) else error)
+            raise failure from error
         self._raise_tool_errors()
         # The agent may have swallowed the error of the source.
         if self._failure is not None:

@@ -83,13 +83,12 @@ def explain_mismatch(
             "replayed, and the agent sent another request"
         )
 
-    if request.prompt:
-        lines.append(f'Prompt: "{preview(" ".join(request.prompt.split()))}"')
-
     # 2. The nearest recorded request: the same one elsewhere, or a similar one and the difference.
     nearest, similarity = _find_nearest(file, hashes, normalizer, request, expected)
     moved = nearest is not None and hashes[nearest.number - 1] == request.hash
     outdated: list[int] = []
+    prompt = request.prompt
+    facts, lines = lines, []
     if nearest is not None:
         name = f"interaction {nearest.number} (hat: {nearest.hat})"
         if not moved:
@@ -100,6 +99,8 @@ def explain_mismatch(
                 alike = "with the same messages"
             lines.append(f"Nearest recorded request: {which}, {alike}")
             differences = list(find_differences(recorded, request.body))
+            for value in _values_hidden_by_recording(differences):
+                prompt = prompt.replace(value, MASK)
             lines += _compare(file, normalizer, request, nearest, differences)
             if nearest is expected:
                 outdated = _outdated(file, nearest, differences)
@@ -109,6 +110,10 @@ def explain_mismatch(
             lines.append(f"The same request is {name}, which was already replayed.")
         else:
             lines.append(f"The same request is {name}: the order has changed since the recording.")
+
+    if prompt:
+        facts.append(f'Prompt: "{preview(" ".join(prompt.split()))}"')
+    lines = [*facts, *lines]
 
     # 3. The command that records again: the one interaction, what is missing, or everything.
     if expected is None and request.hat in hats and not moved:
