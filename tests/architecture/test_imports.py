@@ -47,6 +47,10 @@ def test_the_pytest_plugin_imports_no_package_but_pytest(packages_imported_by: I
     assert imported - packages_imported_by("pytest") <= {"offbook", "pytest_offbook"}
 
 
+def test_the_guard_of_a_test_imports_no_package(packages_imported_by: Imported):
+    assert packages_imported_by("offbook.surfaces.isolation") <= {"offbook"}
+
+
 MODULES_OF = """
 import sys
 {program}

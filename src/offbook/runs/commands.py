@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from offbook.errors import DeadlineExceeded, Interrupted, RunError, UsageError
-from offbook.exchange.providers import client_arguments
+from offbook.exchange.client_environment import client_arguments
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.run_endings import emit_failure
 from offbook.sources.server.server import Server

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import ModelError, OffbookError, RunError
+from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.model import FAILED_CALLS
-from offbook.exchange.providers import client_env
 from offbook.exchange.relay import Relay, can_relay
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
@@ -208,7 +208,7 @@ class Endpoint:
             if request is None:  # else the traced source has emitted it
                 self._emit_error(error)
                 self.refusal = _refusal_error(error)
-            response = dialect.encode_error(error, request)
+            response = _without_delay(dialect.encode_error(error, request))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - pytest.fail() raises a BaseException
@@ -227,7 +227,10 @@ class Endpoint:
         """Return the source's reply, with the id by which a later request may refer to it."""
         reply = await self.source.reply(request)
         reply = msgspec.structs.replace(reply, id=dialect.reply_id(reply, request))
-        self._conversations.add(reply.id, request, reply)
+        if dialect.continues_by_id:
+            self._conversations.add(reply.id, request, reply)
+        else:  # whole conversations of a format that never asks for them would fill the memory
+            self._conversations.add_calls(reply)
         return reply
 
     async def _follow(self, relay: Relay) -> AsyncIterator[bytes]:
@@ -328,6 +331,17 @@ def _add_outcomes(request: Request, failed: Mapping[str, bool]) -> Request:
     if not seen:
         return request
     return msgspec.structs.replace(request, metadata={**request.metadata, FAILED_CALLS: seen})
+
+
+def _without_delay(response: HttpResponse) -> HttpResponse:
+    """Return an error response after which an SDK does not wait before it tries again.
+
+    The SDKs of OpenAI, Anthropic and Groq prefer this header; `retry-after` has the script's value.
+    """
+    if "x-should-retry" in response.headers:  # they do not try again
+        return response
+    headers = {**response.headers, "retry-after-ms": "1"}
+    return msgspec.structs.replace(response, headers=headers)
 
 
 def _refusal_error(error: ModelError) -> RunError:
