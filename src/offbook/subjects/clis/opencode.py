@@ -18,8 +18,8 @@ class OpenCode(CliAgent):
     """opencode as a subject: `offbook.drive(OpenCode())`.
 
     A script calls its tools by their own names, `call("bash", {"command": "ls", "description":
-    "…"})`; `shell` is an alias of `bash`. `title` names the session; with `title=""` the client asks the
-    model for a title, in a request of its own, at the same time as the first prompt.
+    "…"})`; `shell` is an alias of `bash`. `title` names the session; with `title=""` the client
+    asks the model for a title, in a request of its own, at the same time as the first prompt.
     """
 
     name = "opencode"
