@@ -701,6 +701,14 @@ async def test_an_exhausted_turn_and_an_exhausted_role_are_named():
         await other.ask()
 
 
+async def test_a_turn_without_actions_is_named_if_a_request_belongs_to_it():
+    helper = role("helper", [say("b")], system="Help")
+    _, agent = opened(when("roles answer", []), helper, system="Main")
+    with pytest.raises(ScriptExhausted, match="before any step") as failure:
+        await agent.ask()
+    assert failure.value.where == "when('roles answer')"
+
+
 @given(st.lists(st.text(max_size=9), min_size=1, max_size=6), st.booleans())
 async def test_the_tokens_of_a_growing_conversation_are_those_of_a_whole_one(
     texts: list[str],
