@@ -362,7 +362,7 @@ async def test_the_unfinished_error_shows_step_expected_got_remaining_and_fix():
         "when('x'): playbook not fully consumed: 2 actions remaining",
         "  consumed: 1 of 3",
         '  expected: a request for step 2. call("b", {})',
-        '  got: the agent stopped after step 1. call("a", {})',
+        '  got: the agent stopped after step 1. call("a", {}), and sent no result of a',
         "  remaining:",
         '    2. call("b", {})',
         '    3. say("c")',
