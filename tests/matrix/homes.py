@@ -121,7 +121,8 @@ HOMES = {
         ),
         # commands with old versions of litellm
         Home("aider", ("aider-chat==0.86.2",)),
-        Home("open-interpreter", ("open-interpreter==0.4.3",)),
+        # it imports pkg_resources, which setuptools 82 no longer has
+        Home("open-interpreter", ("open-interpreter==0.4.3", "setuptools==80.9.0")),
         Home(
             "inspect",
             (

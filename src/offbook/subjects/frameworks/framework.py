@@ -51,6 +51,8 @@ ADAPTERS = {
     "claude_agent_sdk.types.ClaudeAgentOptions": "claude_agent.ClaudeAgent",
 }
 FRAMEWORKS = {name.partition(".")[0] for name in ADAPTERS}
+# Other packages whose exceptions wrap the error of a client; their agents are driven as functions.
+WRAPPERS = {"agent_framework", "instructor", "semantic_kernel"}
 HTTP_CLIENTS = {"aiohttp", "botocore", "httpx", "requests", "urllib", "urllib3"}
 FUNCTION_ADAPTER = "callable.FunctionAdapter"
 
@@ -255,7 +257,7 @@ class FrameworkSubject:
             if package in HTTP_CLIENTS:  # given up after retries
                 return True
             # The adapter of a framework that reports only texts raises Offbook's own exceptions.
-            if package not in FRAMEWORKS and package != "offbook":
+            if package not in {*FRAMEWORKS, *WRAPPERS, "offbook"}:
                 return False
             if self._endpoint is not None:
                 return True
