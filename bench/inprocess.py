@@ -22,7 +22,8 @@ from offbook.determinism.network_guard import block_network
 from offbook.exchange.model import Reply, Request
 from offbook.exchange.providers import detect_dialect
 from offbook.sources.inprocess.patching import intercept
-from offbook.sources.playbook import Playbook, say, when
+from offbook.sources.playbook.actions import say, when
+from offbook.sources.playbook.playbook import Playbook
 from offbook.sources.server.endpoint import Endpoint
 from offbook.trace.hub import Hub
 from offbook.trace.recorder import Recorder

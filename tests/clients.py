@@ -10,8 +10,11 @@ import pytest
 from offbook.subjects.clis.claude_code import ClaudeCode
 from offbook.subjects.clis.cli import CliAgent, ClientPackage
 from offbook.subjects.clis.codex import Codex
+from offbook.subjects.clis.continue_cli import Continue
 from offbook.subjects.clis.gemini import GeminiCli
+from offbook.subjects.clis.opencode import OpenCode
 from offbook.subjects.clis.pi import Pi
+from offbook.subjects.clis.qwen import QwenCode
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Shell:
     make: type[CliAgent]
     tool: str
     word: str
-    more: tuple[tuple[str, str], ...] = ()
+    more: tuple[tuple[str, str | bool], ...] = ()
     slow: bool = False
     edit: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -43,6 +46,9 @@ GEMINI = Shell(
     GeminiCli, "run_shell_command", "command", slow=True, edit={"instruction": "Make it two"}
 )
 PI = Shell(Pi, "bash", "command", slow=True)
+OPENCODE = Shell(OpenCode, "bash", "command", (("description", "Try it"),), slow=True)
+QWEN = Shell(QwenCode, "run_shell_command", "command", (("is_background", False),), slow=True)
+CONTINUE = Shell(Continue, "Bash", "command", slow=True)
 
 
 def needs(shell: Shell) -> Callable[[Any], Any]:

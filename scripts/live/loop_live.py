@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.goldens import Component, scenario, step
-from offbook.sources.playbook import Playbook
+from offbook.sources.playbook.playbook import Playbook
 from offbook.subjects.subject import RunContext
 from offbook.workflows.hat_loop import HatLoop
 from offbook.workflows.mock_backend import MockBackend

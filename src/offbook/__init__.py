@@ -8,13 +8,14 @@ A playbook scripts the model; the agent, its tools and its extensions run for re
         rehearsal.run(when("Greet me", [call("bash", {"command": "echo hi"}), say("Done.")]))
         assert rehearsal.events.tool_sequence() == ["bash"]
 
-Other public modules: `offbook.types` (messages, extension types), `offbook.errors`,
+Other public modules: `offbook.clis` (command-line agents), `offbook.types`, `offbook.errors`,
 `offbook.testing`, and one for each capability, such as `offbook.goldens`.
 """
 
 from offbook.capability import lazy_names
+from offbook.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Each name is imported from its module when it is first used: `import offbook` stays fast.
 # `__init__.pyi` lists the same names for type checkers.

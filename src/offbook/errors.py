@@ -13,6 +13,7 @@ OffbookError
 │   │   └── ScriptMismatch    a request matches nothing in the script
 │   │       └── ReplayMismatch    … or nothing in the recording
 │   ├── ToolFailed        a real tool or hook raised
+│   ├── UnmockedCall      a host call that no mock answers
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
 │   ├── JudgeError        the answer of a judge is unusable
@@ -20,6 +21,7 @@ OffbookError
 │       └── LoopError         computed values or effects that depend on themselves
 ├── UnknownOutcome        a test asks whether a tool failed, and the run cannot know
 ├── ModelError            the error response of a provider
+├── HostError             the error response of a host capability
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
     └── ConnectionBlocked     … a connection; also a ConnectionRefusedError
@@ -117,6 +119,10 @@ class ToolFailed(RunError):
     """A real tool or hook raised, and errors are propagated."""
 
 
+class UnmockedCall(RunError):
+    """A host call that no mock answers, and that the test does not allow."""
+
+
 class DeadlineExceeded(RunError):
     """The run took too long."""
 
@@ -163,6 +169,10 @@ class ModelError(OffbookError):
         self.category = category or categorize(status)
         self.retry_after = retry_after
         super().__init__(f"{message} ({status} {self.category})")
+
+
+class HostError(OffbookError):
+    """The error response of a host capability, real or mocked."""
 
 
 class ToolBlocked(OffbookError):

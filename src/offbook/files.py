@@ -15,7 +15,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, ModuleType, UnionType
@@ -116,18 +116,19 @@ def convert(
     text: str = "",
     line: int | None = None,
     at: str = "$",
+    line_finder: Callable[[str, str], int | None] | None = None,
 ) -> T:
     """Return a value as a struct; an error has the location, and the nearest name of a field.
 
     `text` is the document that the value was read from: it is searched for the line. `at` is the
-    location of the value in it.
+    location of the value in it. `line_finder` searches a document that is not YAML.
     """
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         problem, location, hint = explain_invalid(error, kind)
         location = at + location.removeprefix("$")
-        line = line or (find_line(text, location) if text else None)
+        line = line or ((line_finder or find_line)(text, location) if text else None)
         message = f"{problem} (at {location})" if location != "$" else problem
         raise FormatError(message, path=path, line=line, hint=hint) from error
 

@@ -6,6 +6,7 @@ pytest imports this module at every start. Everything else is imported when a te
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,10 @@ from offbook.surfaces.capabilities import load_capabilities
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from offbook.surfaces.fixtures import Offbook
+    from offbook.surfaces.fixtures import HostScope, LlmScope, MockScopes, Offbook
+
+MOCK_FIXTURES = frozenset({"host_mocks", "llm_mocks", "mocks"})
+HOST_MODULE = "offbook.host.host_scope"  # loaded in a session with tests that may call a host
 
 # The modules of the capabilities. They are no pytest plugins: each one costs pytest 3 ms at every
 # start, used or not. So their options, fixtures and configuration are registered here.
@@ -78,13 +82,56 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Block the network in a test that uses the fixture, in all its phases."""
-    if "offbook" not in getattr(item, "fixturenames", ()):
+    """Give a test its own mocks, and block the network if it uses the fixture `offbook`."""
+    fixtures = getattr(item, "fixturenames", ())
+    mocks = MOCK_FIXTURES.intersection(fixtures) or HOST_MODULE in sys.modules
+    if not mocks and "offbook" not in fixtures:
         return (yield)
-    from pytest_offbook.isolation import isolate_test
+    with ExitStack() as stack:
+        if mocks:
+            from pytest_offbook.mock_fixtures import open_test_scopes
 
-    with isolate_test(item):
+            stack.enter_context(open_test_scopes(item))
+        if "offbook" in fixtures:
+            from pytest_offbook.isolation import isolate_test
+
+            stack.enter_context(isolate_test(item))
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that did not use its mocks."""
+    result = yield
+    if HOST_MODULE in sys.modules:
+        from pytest_offbook.mock_fixtures import close_test_scopes
+
+        close_test_scopes(item)
+    return result
+
+
+@pytest.fixture
+def host_mocks(request: pytest.FixtureRequest) -> HostScope:
+    """The host mocks of this test, and its log of host calls."""
+    from pytest_offbook.mock_fixtures import scopes_of
+
+    return scopes_of(request.node).host
+
+
+@pytest.fixture
+def llm_mocks(request: pytest.FixtureRequest) -> LlmScope:
+    """The LLM mocks of this test, which answer the HTTP clients of this process."""
+    from pytest_offbook.mock_fixtures import scopes_of
+
+    return scopes_of(request.node).llm
+
+
+@pytest.fixture
+def mocks(request: pytest.FixtureRequest) -> MockScopes:
+    """Both: `mocks.host` and `mocks.llm`."""
+    from pytest_offbook.mock_fixtures import scopes_of
+
+    return scopes_of(request.node)
 
 
 @pytest.fixture

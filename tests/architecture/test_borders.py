@@ -65,6 +65,7 @@ SKELETON = [
     "offbook.exchange.dialects.responses",
     "offbook.determinism",
     "offbook.determinism.clock",
+    "offbook.clis",
     "offbook.types",
     "offbook.errors",
     "pytest_offbook",

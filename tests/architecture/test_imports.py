@@ -45,3 +45,62 @@ def test_the_command_line_imports_click_and_msgspec_only(packages_imported_by: I
 def test_the_pytest_plugin_imports_no_package_but_pytest(packages_imported_by: Imported):
     imported = packages_imported_by("pytest_offbook.plugin")
     assert imported - packages_imported_by("pytest") <= {"offbook", "pytest_offbook"}
+
+
+def test_the_guard_of_a_test_imports_no_package(packages_imported_by: Imported):
+    assert packages_imported_by("offbook.surfaces.isolation") <= {"offbook"}
+
+
+MODULES_OF = """
+import sys
+{program}
+print(*sys.modules)
+"""
+IMPORT_NAMES = "from offbook import call, say, session, when"
+RUN_SESSION = f"""
+{IMPORT_NAMES}
+with session() as rehearsal:
+    rehearsal.run(when("Hi", [call("bash", {{"command": "true"}}), say("Done.")]))
+"""
+
+
+@pytest.fixture
+def modules_of(unwatched: dict[str, str]) -> Imported:
+    """Return the modules that a program has imported at its end."""
+
+    def modules(program: str) -> set[str]:
+        code = MODULES_OF.format(program=program)
+        outcome = subprocess.run(
+            [sys.executable, "-c", code], env=unwatched, capture_output=True, text=True, check=True
+        )
+        return set(outcome.stdout.split())
+
+    return modules
+
+
+def test_the_names_of_a_first_test_import_the_words_of_a_script_only(modules_of: Imported):
+    modules = modules_of(IMPORT_NAMES)
+    assert {name for name in modules if name.startswith("offbook.")} == {
+        "offbook.capability",
+        "offbook.determinism",
+        "offbook.determinism.clock",
+        "offbook.errors",
+        "offbook.exchange",
+        "offbook.exchange.injected_text",
+        "offbook.exchange.messages",
+        "offbook.exchange.model",
+        "offbook.runs",
+        "offbook.runs.api",
+        "offbook.sources",
+        "offbook.sources.playbook",
+        "offbook.sources.playbook.actions",
+        "offbook.version",
+    }
+    assert not {"asyncio", "shutil", "socket", "ssl", "urllib.parse"} & modules
+
+
+def test_a_session_imports_no_server_no_cassette_and_no_dialect(modules_of: Imported):
+    unused = ("sources.server", "sources.cassette", "sources.inprocess", "exchange.dialects")
+    modules = modules_of(RUN_SESSION)
+    assert "offbook.subjects.session.session" in modules  # the session has run
+    assert not [name for name in modules if name.startswith(tuple(f"offbook.{n}" for n in unused))]

@@ -110,7 +110,15 @@ def test_each_criterion_has_its_default_threshold(criterion: str, threshold: int
         ({"criterion": "custom"}, "custom_prompt is required"),
         ({"criterion": "safety", "custom_prompt": "?"}, "only for it"),
         ({"criterion": "safety", "rubric": {"6": "x"}}, "rubric levels from 1 to 5"),
+        ({"criterion": "safety", "rubric": {"12": "x"}}, "rubric levels from 1 to 5"),
+        ({"criterion": "safety", "rubric": {"": "x"}}, "rubric levels from 1 to 5"),
         ({"criterion": "safety", "threshold": 6}, "expected a threshold from 1 to 5"),
+        ({"criterion": "safety", "threshold": 0}, "expected a threshold from 1 to 5"),
+        ({"criterion": "safety", "decompose": True, "parts": {"a": "b?"}}, "decompose needs"),
+        (
+            {"criterion": "custom", "custom_prompt": "?", "decompose": True},
+            "decompose needs a built-in criterion",
+        ),
         ({"criterion": "safety", "treshold": 3}, "did you mean 'threshold'"),
     ],
 )
@@ -124,3 +132,106 @@ def test_a_model_must_not_judge_itself():
     reject_self_judging("", [""])
     with pytest.raises(UsageError, match="is also the tested model"):
         reject_self_judging("Haiku", ["haiku"])
+
+
+@pytest.mark.parametrize("score", [1, 5])
+def test_the_lowest_and_the_highest_score_are_valid(score: int):
+    assert parse_judgement(f'{{"reasoning": "so", "score": {score}}}').score == score
+    assert Evaluation("safety", "output", threshold=score).passing_score == score
+    assert Evaluation("safety", "output", rubric={score: "x"}).rubric == {score: "x"}
+
+
+def test_without_reasoning_a_score_is_enough():
+    assert parse_judgement('{"score": 2}', reasoned=False) == Judgement("", 2)
+    assert parse_judgement('{"score": 2, "reasoning": "so"}', reasoned=False).reasoning == "so"
+    with pytest.raises(ValueError, match="reasoning is missing"):
+        parse_judgement('{"score": 2, "reasoning": 5}', reasoned=False)
+
+
+def test_a_custom_criterion_has_its_question_and_the_default_threshold():
+    custom = Evaluation("custom", "output", custom_prompt="Is it polite?")
+    assert (custom.question, custom.passing_score, custom.questions) == ("Is it polite?", 3, {})
+
+
+PARTS = {
+    "plan_quality": ["clarity", "actionability"],
+    "code_quality": ["correctness", "style"],
+    "task_completion": ["achieved", "complete"],
+    "efficiency": ["iterations", "tokens"],
+    "safety": ["guardrails", "danger"],
+}
+
+
+@pytest.mark.parametrize("criterion, parts", PARTS.items())
+def test_a_decomposed_criterion_is_judged_by_its_parts(criterion: str, parts: list[str]):
+    assert list(Evaluation(criterion, "output", decompose=True).questions) == parts
+    assert Evaluation(criterion, "output").questions == {}
+    own = Evaluation(criterion, "output", parts={"own": "Is it mine?"})
+    assert own.questions == {"own": "Is it mine?"}
+
+
+def test_the_prompt_of_a_plain_evaluation_is_its_question_and_the_quoted_artefact():
+    lines = write_prompt(PLAN, "1. do it").split("\n")
+    marker = lines[4].strip("<>")
+    assert lines == [
+        "# Question",
+        "Is the plan clear, and is each of its tasks actionable?",
+        "",
+        "# Judge this: scratchpad",
+        f"<{marker}>",
+        "1. do it",
+        f"</{marker}>",
+    ]
+    assert len(marker) == 16
+
+
+def test_the_marker_of_another_question_differs():
+    assert write_prompt(PLAN, "a").split("\n")[4] != write_prompt(PLAN, "b").split("\n")[4]
+    part = write_prompt(PLAN, "a", question="Is it clear?")
+    assert part.split("\n")[1] == "Is it clear?"
+    assert part.split("\n")[4] != write_prompt(PLAN, "a").split("\n")[4]
+
+
+@pytest.mark.parametrize("reasoned", [True, False])
+def test_the_judge_is_asked_for_the_answer_that_is_accepted(*, reasoned: bool):
+    request = Judge(Answers(), reasoned=reasoned).build_request("Is it?")
+    assert ("Think first" in request.system) is reasoned
+    assert ('"reasoning"' in request.system) is reasoned
+    assert '"score": a whole number from 1 to 5' in request.system
+    assert request.system.startswith("You judge the work of another agent.")
+
+
+def test_a_request_of_the_judge_has_its_model_its_instructions_and_its_hat():
+    plain = Judge(Answers()).build_request("Is it?")
+    assert (plain.prompt, plain.model, plain.metadata) == ("Is it?", "", {"hat": "judge"})
+    judge = Judge(Answers(), "haiku", "anthropic", "Be strict.")
+    request = judge.build_request("Is it?")
+    assert request.model == "haiku"
+    assert request.metadata == {"hat": "judge", "dialect": "anthropic"}
+    assert request.system.startswith("Be strict.\n\nYou judge")
+
+
+async def test_the_first_attempt_is_the_plain_prompt_and_the_next_one_names_the_problem():
+    source = Answers("no", GOOD)
+    await ask_judge(Judge(source), PLAN, "1. do it", task="Plan", question="Is it clear?")
+    prompt = write_prompt(PLAN, "1. do it", "Plan", "Is it clear?")
+    problem = "expected a JSON object, got 'no'"
+    assert [request.prompt for request in source.requests] == [
+        prompt,
+        f"{prompt}\n\nYour last answer was invalid: {problem}",
+    ]
+
+
+async def test_a_question_without_task_is_asked_as_it_is():
+    source = Answers(GOOD)
+    await ask_judge(Judge(source), PLAN, "1. do it")
+    assert source.requests[0].prompt == write_prompt(PLAN, "1. do it")
+
+
+async def test_a_judge_without_a_valid_answer_names_the_evaluation_and_the_attempts():
+    with pytest.raises(JudgeError) as failure:
+        await ask_judge(Judge(Answers(*["no"] * 3)), PLAN, "1. do it")
+    assert str(failure.value) == (
+        "plan_quality of scratchpad: the judge gave no valid score: "
+        "expected a JSON object, got 'no'\n3 attempts were made"
+    )

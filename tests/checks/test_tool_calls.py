@@ -15,8 +15,8 @@ from offbook.checks.tool_calls import (
     ExpectedCall,
     Mode,
     compare_tool_calls,
-    contains,
 )
+from offbook.trace.matching import contains, text_matches, values_equal
 
 A, B, C = ActualCall("a", {}), ActualCall("b", {}), ActualCall("c", {})
 
@@ -196,4 +196,5 @@ def test_a_long_stretch_without_a_difference_is_shortened():
     ],
 )
 def test_input_contains_the_expected_fields(given_: Any, fields: Any, patterns: bool, ok: bool):  # noqa: FBT001 - columns
-    assert contains(given_, fields, patterns=patterns) is ok
+    matches = text_matches if patterns else values_equal
+    assert contains(given_, fields, matches=matches) is ok

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 import threading
 import urllib.error
 from collections.abc import Callable
@@ -13,8 +14,14 @@ import httpx
 import pytest
 import requests
 
-from offbook.determinism.network_guard import block_network, is_this_machine
-from offbook.errors import IsolationError
+from offbook.determinism.network_guard import (
+    AuditHook,
+    NetworkGuard,
+    block_network,
+    is_ip_address,
+    is_this_machine,
+)
+from offbook.errors import ConnectionBlocked, IsolationError
 
 FAR = ("192.0.2.1", 443)  # reserved for documentation: never assigned
 NAMED = ("offbook.invalid", 443)
@@ -169,6 +176,10 @@ def test_connections_to_this_machine_are_allowed():
         ("localhost.example", False),
         ("2001:db8::1", False),
         ("127.0.0.1.example", False),
+        ("0.0.0.0", True),  # noqa: S104 - only a text
+        ("::", True),
+        ("::1%lo", True),
+        ("0", False),
     ],
 )
 def test_names_and_addresses_of_this_machine(host: str, *, local: bool):
@@ -276,3 +287,144 @@ def test_all_patches_are_undone():
         assert threading.Thread.start is not before[0]
     after = (threading.Thread.start, ThreadPoolExecutor.submit, vars(socket.socket).get("connect"))
     assert after == before
+
+
+@pytest.mark.parametrize(
+    "address,host,port,allowed",
+    [
+        ("example.org:443", "example.org", 443, True),
+        ("example.org:443", "example.org", 80, False),
+        ("example.org:443", "example.org", None, True),
+        ("example.org", "example.org", 80, True),
+        ("example.org", "www.example.org", 80, False),
+        ("[2001:db8::1]:80", "2001:db8::1", 80, True),
+        ("[2001:db8::1]:80", "2001:db8::1", 81, False),
+        ("2001:db8::1", "2001:db8::1", 80, True),
+        ("[2001:db8::1]", "2001:db8::1", 80, True),
+        ("2001:db8::80", "2001:db8:", 80, False),
+        (":80", "", 80, False),
+    ],
+)
+def test_an_allowed_address_is_a_host_or_a_host_and_a_port(
+    address: str, host: str, port: int | None, *, allowed: bool
+):
+    assert NetworkGuard((address,)).allows(host, port) is allowed
+
+
+@pytest.mark.parametrize(
+    "name,value,refused",
+    [
+        ("HTTP_PROXY", "http://localhost:3128", True),
+        ("https_proxy", "http://127.0.0.1:3128", True),
+        ("ALL_PROXY", "localhost:3128", True),
+        ("all_proxy", "socks5://user:word@localhost:3128/", True),
+        ("HTTP_PROXY", "http://localhost", False),
+        ("HTTP_PROXY", "http://proxy.example:3128", False),
+        ("HTTP_PROXY", "", False),
+        ("NO_PROXY", "localhost:3128", False),
+    ],
+)
+def test_only_a_proxy_of_the_environment_is_no_address_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, *, refused: bool
+):
+    for known in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(known, raising=False)
+        monkeypatch.delenv(known.upper(), raising=False)
+    monkeypatch.setenv(name, value)
+    guard = NetworkGuard()
+    with suppress(ConnectionBlocked):
+        guard.check("localhost", 3128, "tried to reach")
+    assert bool(guard.refused) is refused
+    guard.check("localhost", 3129, "tried to reach")
+
+
+def refuse(guard: NetworkGuard) -> ConnectionBlocked:
+    with pytest.raises(ConnectionBlocked) as refusal:
+        guard.check("example.org", 443, "tried to reach")
+    return refusal.value
+
+
+def test_a_late_refusal_belongs_to_the_block_around():
+    outer = NetworkGuard()
+    inner = NetworkGuard((), outer)
+    first = refuse(inner)
+    inner.open = False
+    second = refuse(inner)
+    assert (inner.refused, outer.refused) == ([first], [second])
+
+
+def test_a_refusal_after_the_outermost_block_is_kept_or_reported():
+    late: list[ConnectionBlocked] = []
+    plain, of_test = NetworkGuard(), NetworkGuard(on_late=late.append)
+    plain.open = of_test.open = False
+    assert (plain.refused, [refuse(plain)]) == (plain.refused, plain.refused)
+    error = refuse(of_test)
+    assert (of_test.refused, late) == ([], [error])
+
+
+def test_a_refusal_in_a_test_names_the_setting_and_in_a_run_the_option():
+    of_test, of_run = NetworkGuard(on_late=print), NetworkGuard()
+    assert (of_test.is_of_test, of_run.is_of_test) == (True, False)
+    assert refuse(of_test).hint == (
+        "allow it in the settings of pytest: offbook_allow = example.org:443"
+    )
+    assert "allow=('example.org:443',)" in refuse(of_run).hint
+    assert refuse(of_run).what == ("tried to reach example.org:443, which is not this machine")
+
+
+def test_a_refusal_without_a_port_names_the_host():
+    with pytest.raises(ConnectionBlocked, match=r"reach example\.org, which"):
+        NetworkGuard().check("example.org", None, "tried to reach")
+
+
+def test_a_run_may_allow_what_the_guard_of_its_test_does_not():
+    of_test = NetworkGuard(on_late=print)
+    assert NetworkGuard(("example.org",), of_test).allows("example.org", 443)
+    assert not NetworkGuard(("example.org",), NetworkGuard()).allows("example.org", 443)
+    both = NetworkGuard(("example.org",), NetworkGuard(("example.org",)))
+    assert both.allows("example.org", 443)
+
+
+def test_the_addresses_of_an_allowed_host_are_allowed_in_the_block_around_too():
+    outer = NetworkGuard(("example.org",))
+    inner = NetworkGuard(("example.org",), outer)
+    inner.add_addresses("example.org", 443, ["192.0.2.1"])
+    inner.add_addresses("other.example", 443, ["192.0.2.2"])
+    assert outer.allows("192.0.2.1", 443)
+    assert inner.allows("192.0.2.1", 443)
+    assert not inner.allows("192.0.2.2", 443)
+
+
+@pytest.mark.parametrize(
+    "host,address",
+    [("192.0.2.1", True), ("fe80::1%eth0", True), ("example.org", False), ("", False)],
+)
+def test_an_ip_address_is_no_name(host: str, *, address: bool):
+    assert is_ip_address(host) is address
+
+
+def test_a_handler_can_be_added_twice_and_is_removed_once():
+    hook, seen = AuditHook(), list[str]()
+
+    def note(event: str, _: object) -> None:
+        seen.append(event)
+
+    stops = [hook.watch(["offbook.one", "offbook.two"], note) for _ in range(2)]
+    sys.audit("offbook.one")
+    assert [stop() for stop in stops[:1]] == [True]
+    sys.audit("offbook.two")
+    assert stops[1]() is True
+    sys.audit("offbook.one")
+    assert seen == ["offbook.one", "offbook.one", "offbook.two"]
+    assert stops[1]() is False
+
+
+def test_a_name_and_a_port_may_be_bytes():
+    with block_network() as guard:
+        for host, port in ((b"offbook.invalid", b"443"), (bytearray(b"offbook.invalid"), "https")):
+            with pytest.raises(IsolationError):
+                sys.audit("socket.getaddrinfo", host, port)
+    assert [error.what for error in guard.refused] == [
+        "tried to look up offbook.invalid:443, which is not this machine",
+        "tried to look up offbook.invalid, which is not this machine",
+    ]

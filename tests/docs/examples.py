@@ -24,12 +24,16 @@ from pathlib import Path
 
 from offbook.subjects.clis.claude_code import ClaudeCode
 from offbook.subjects.clis.codex import Codex
+from offbook.subjects.clis.continue_cli import Continue
 from offbook.subjects.clis.gemini import GeminiCli
+from offbook.subjects.clis.opencode import OpenCode
 from offbook.subjects.clis.pi import Pi
+from offbook.subjects.clis.qwen import QwenCode
 from offbook.subjects.clis.ralph import Ralph
 from tests.matrix.homes import HOMES
 
-CLIENTS = (ClaudeCode.client, Codex.client, GeminiCli.client, Pi.client, Ralph.client)
+AGENTS = (ClaudeCode, Codex, Continue, GeminiCli, OpenCode, Pi, QwenCode, Ralph)
+CLIENTS = [agent.client for agent in AGENTS]
 COMMANDS = {client.program: client for client in CLIENTS if client is not None}
 BLOCK = re.compile(
     r"^(?:<!--\s*(?P<directive>file|not run|needs):\s*(?P<detail>.+?)\s*-->\s*\n)?"
@@ -70,7 +74,14 @@ class Block:
         if self.needs not in HOMES:
             return sys.executable if find_spec(self.needs) else None
         home = HOMES[self.needs]
-        return home.python if home.ready else None
+        python = home.python if home.with_offbook else sys.executable
+        return python if home.ready else None
+
+    @property
+    def scripts(self) -> str:
+        """The folder of the commands of its client."""
+        home = HOMES.get(self.needs or "")
+        return str(Path((home and not home.npm and home.python) or sys.executable).parent)
 
     @property
     def needs_client(self) -> bool:
@@ -128,7 +139,9 @@ def run_page(page: Path, folder: Path) -> int:
         if block.is_test:
             pending.append(block)
         elif block.is_script:
-            _run([block.runner or "", "-c", block.code], location, folder)
+            _link_packages(block.needs, folder)
+            command = [block.runner or "", "-c", block.code]
+            _run(command, location, folder, scripts=block.scripts)
             executed += 1
         for words, code, expected in block.commands:
             executed += _run_tests(page, pending, folder)
@@ -137,6 +150,14 @@ def run_page(page: Path, folder: Path) -> int:
             _check_output(expected, output, f"{location}: {words}")
             executed += 1
     return executed + _run_tests(page, pending, folder)
+
+
+def _link_packages(needs: str | None, folder: Path) -> None:
+    """Link the packages of an npm prefix: Node searches them beside the script."""
+    home = HOMES.get(needs or "")
+    link = folder / "node_modules"
+    if home is not None and home.npm and not link.exists():
+        link.symlink_to(home.folder / "node_modules")
 
 
 def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
@@ -158,10 +179,15 @@ def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
     return len(files)
 
 
-def _run(command: list[str], location: str, folder: Path, code: int = 0) -> str:
+def _run(
+    command: list[str],
+    location: str,
+    folder: Path,
+    code: int = 0,
+    scripts: str = str(Path(sys.executable).parent),
+) -> str:
     """Return the output of a command, or raise ExampleError for another exit code."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    scripts = str(Path(sys.executable).parent)
     temp_folder = folder / ".tmp"  # pages may use the same workspace ids
     temp_folder.mkdir(exist_ok=True)
     path = os.pathsep.join([scripts, os.environ["PATH"]])

@@ -13,7 +13,8 @@ from offbook.exchange.injected_text import strip_injected
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Request
 from offbook.exchange.providers import dialect_detector
-from offbook.sources.playbook import Playbook, role, say, when
+from offbook.sources.playbook.actions import role, say, when
+from offbook.sources.playbook.playbook import Playbook
 
 REMINDER = "<system-reminder>\nNever commit to main.\n</system-reminder>\n"
 

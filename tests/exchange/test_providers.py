@@ -1,7 +1,10 @@
 """The dialect of a request is detected, even if several share a path."""
 
+import json
+
 import pytest
 
+from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.providers import all_dialects, detect_dialect
 
@@ -46,3 +49,12 @@ def test_the_dialect_of_a_request_is_detected(
 def test_a_shared_path_is_claimed_by_one_dialect(headers: dict[str, str]) -> None:
     http_request = HttpRequest("GET", "/v1/models", headers)
     assert len([dialect.name for dialect in all_dialects() if dialect.claims(http_request)]) == 1
+
+
+def test_opencode_gets_the_base_urls_in_its_configuration():
+    providers = json.loads(client_env("http://127.0.0.1:9")["OPENCODE_CONFIG_CONTENT"])["provider"]
+    assert {name: provider["options"]["baseURL"] for name, provider in providers.items()} == {
+        "openai": "http://127.0.0.1:9/v1",
+        "anthropic": "http://127.0.0.1:9/v1",
+        "google": "http://127.0.0.1:9/v1beta",
+    }

@@ -8,7 +8,7 @@ from offbook.exchange.model import Reply, Request, Tool
 from offbook.exchange.tool_aliases import AliasedSource, ToolAlias, ToolAliases, parse_tool_aliases
 from offbook.runs.api import drive, session
 from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.playbook import call, say, when
+from offbook.sources.playbook.actions import call, say, when
 from offbook.subjects.session.extensions import Api
 from offbook.subjects.session.session import AgentSession
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from offbook.subjects.clis.claude_code import ClaudeCode
 from offbook.subjects.clis.codex import Codex
+from offbook.subjects.clis.continue_cli import Continue
 from offbook.subjects.clis.gemini import GeminiCli
+from offbook.subjects.clis.opencode import OpenCode
 from offbook.subjects.clis.pi import Pi
+from offbook.subjects.clis.qwen import QwenCode
 from offbook.subjects.clis.ralph import Ralph
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +72,8 @@ COMMANDS = "commands"
 ORCHESTRATOR = Ralph.client
 assert ORCHESTRATOR is not None
 CLIENTS = (Codex.client, ClaudeCode.client, GeminiCli.client, Pi.client)
+# Each in a prefix of its own, named after its program: CI installs the other commands only.
+MORE_CLIENTS = (OpenCode.client, QwenCode.client, Continue.client)
 HOMES = {
     home.name: home
     for home in (
@@ -86,6 +91,11 @@ HOMES = {
                 "mdurl==0.1.2",
             ),
             no_deps=True,
+        ),
+        *(
+            Home(client.program, (client.requirement,), npm=True)
+            for client in MORE_CLIENTS
+            if client
         ),
         Home(
             "litellm",
@@ -157,12 +167,30 @@ HOMES = {
             npm=True,
         ),
         Home(
+            "node-agents",
+            (
+                "@openai/agents@0.20.0",
+                "@anthropic-ai/claude-agent-sdk@0.3.325",
+                "@mastra/core@1.71.0",
+                "genkit@1.42.0",
+                "@genkit-ai/anthropic@0.3.0",
+                "@genkit-ai/compat-oai@1.42.0",
+                "@genkit-ai/google-genai@1.42.0",
+                "llamaindex@0.12.1",
+                "@llamaindex/openai@0.4.23",
+                "@llamaindex/workflow@1.1.25",
+                "zod@4.6.7",
+            ),
+            npm=True,
+        ),
+        Home(
             "langchain-js",
             (
                 "langchain@1.5.14",
                 "@langchain/core@1.2.13",
                 "@langchain/openai@1.5.8",
                 "@langchain/anthropic@1.5.11",
+                "@langchain/langgraph@1.4.18",
                 "zod@4.6.7",
             ),
             npm=True,

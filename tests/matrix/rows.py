@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offbook.files import copy_atomic
-from offbook.sources.playbook import Role, Turn, call, role, say, when
+from offbook.sources.playbook.actions import Role, Turn, call, role, say, when
 from tests.matrix.homes import COMMANDS, HOMES, Home
 
 SCRIPTS = Path(__file__).parent / "clients"
@@ -38,6 +38,11 @@ ECHO = "echo 21 degrees in Paris"
 SHELL = when(PROMPT, [call("Bash", {"command": ECHO}), say(FINAL)])
 CODEX_SHELL = when(PROMPT, [call("exec_command", {"cmd": ECHO}), say(FINAL)])
 GEMINI_SHELL = when(PROMPT, [call("run_shell_command", {"command": ECHO}), say(FINAL)])
+OPENCODE_SHELL = when(PROMPT, [call("bash", {"command": ECHO, "description": "Say"}), say(FINAL)])
+QWEN_SHELL = when(
+    PROMPT,
+    [call("run_shell_command", {"command": ECHO, "is_background": False}), say(FINAL)],
+)
 TOUCH = when(PROMPT, [call("Bash", {"command": f"touch it; {ECHO}"}), say(FINAL)])
 END = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SUBMIT = f"{END}; echo '{FINAL}'"
@@ -142,11 +147,10 @@ class Row:
         """Return the command that runs the script."""
         arguments = [self.variant, self.mode, "{prompt}"]
         home = self.home
-        if home is None or home.name == COMMANDS:
-            return [sys.executable, str(SCRIPTS / self.script), *arguments]
-        if home.npm:
+        if home is not None and self.script.endswith(".mjs"):
             return ["node", str(home.folder / self.script), *arguments]
-        return [home.python, str(SCRIPTS / self.script), *arguments]
+        python = sys.executable if home is None or home.npm else home.python
+        return [python, str(SCRIPTS / self.script), *arguments]
 
     def copy_scripts(self) -> None:
         """Copy the Node scripts to the home, as Node resolves packages from the script's folder."""
@@ -253,6 +257,18 @@ ROWS = [
             ("gemini", GEMINI_SHELL),
             ("gemini-router", GEMINI_SHELL),
         )
+    ),
+    *(
+        Row("opencode", "opencode_cli.py", variant, True, "opencode", OPENCODE_SHELL)
+        for variant in ("compatible", "title", "responses", "anthropic", "google")
+    ),
+    *(
+        Row("qwen-code", "qwen_cli.py", variant, True, "qwen", QWEN_SHELL)
+        for variant in ("chat", "responses", "anthropic", "google")
+    ),
+    *(
+        Row("continue", "continue_cli.py", variant, True, "cn", SHELL)
+        for variant in ("chat", "anthropic", "google")
     ),
     *_both(
         "openai 2 (httpx)", "openai_sdk.py", "chat", "responses", "previous", home_name="strands"
@@ -365,6 +381,18 @@ ROWS = [
         "anthropic",
         "google",
         home_name="node",
+    ),
+    *_both("@openai/agents", "agents.mjs", "chat", "responses", home_name="node-agents"),
+    *_both("mastra", "mastra.mjs", "chat", "anthropic", "google", home_name="node-agents"),
+    *_both("genkit", "genkit.mjs", "openai", "google", "anthropic", home_name="node-agents"),
+    Row("llamaindex.ts", "llamaindex.mjs", "agent", stream=True, home_name="node-agents"),
+    Row("llamaindex.ts", "llamaindex.mjs", "exec", stream=False, home_name="node-agents"),
+    *(
+        Row("node claude-agent-sdk", "claude_agent.mjs", variant, True, "node-agents", turn)
+        for variant, turn in (("bash", SHELL), ("mcp", MCP))
+    ),
+    *_both(
+        "langgraph.js", "langgraph.mjs", "chat", "responses", "anthropic", home_name="langchain-js"
     ),
     *_both(
         "langchain.js", "langchain.mjs", "chat", "responses", "anthropic", home_name="langchain-js"

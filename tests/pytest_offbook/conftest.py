@@ -26,5 +26,7 @@ def import_everything() -> None:
     import_module("offbook.sources.inprocess.patching")
     import_module("offbook.sources.server.endpoint")
     import_module("offbook.subjects.frameworks.callable")
+    import_module("pytest_offbook.mock_fixtures")
+    import_module("offbook.testing.subject_conformance")
     for name in offbook.__all__:
         getattr(offbook, name)

@@ -223,6 +223,14 @@ SHAPES: dict[str, tuple[list[NamedEvent], list[str]]] = {
         [CALL, ("tool.result", {"call_id": "1", "tool": "bash", "content": []})],
         ["call bash {}", "└─ → (nothing)"],
     ),
+    "a host call": (
+        [("host.call", {"capability": "clock", "operation": "now", "result": 7})],
+        ["host clock.now {} → 7"],
+    ),
+    "a refused host call": (
+        [("host.call", {"capability": "clock", "operation": "now", "error": "no mock"})],
+        ["host clock.now {} error: no mock"],
+    ),
     "an event of another tool": ([("cell.ready", {"name": "a"})], ['cell.ready {"name":"a"}']),
     "an event without data": ([("handoff", {})], ["handoff"]),
     "a run end alone": ([("_meta.run_end", {"ok": True})], ["passed"]),

@@ -13,7 +13,7 @@ from offbook.errors import RunError, ScriptExhausted, ScriptUnfinished, UsageErr
 from offbook.exchange.messages import ToolResult
 from offbook.runs.api import drive
 from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.playbook import call, say, when
+from offbook.sources.playbook.actions import call, say, when
 from offbook.sources.server.server import Server
 from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import ModelAccess, RunContext

@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,22 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_the_version_is_the_package_version(offbook_command: Offbook):
-    import offbook
-
     outcome = offbook_command("--version")
-    assert (outcome.code, outcome.out) == (0, f"offbook {offbook.__version__}\n")
+    assert (outcome.code, outcome.out) == (0, f"offbook {version('offbook')}\n")
+
+
+def test_the_version_alone_imports_no_package(unwatched: dict[str, str]):
+    program = (
+        "import sys\nsys.argv = ['offbook', '--version']\n"
+        "from offbook.__main__ import main\nmain()\n"
+        "print(*sys.modules)"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", program], env=unwatched, capture_output=True, text=True, check=True
+    )
+    printed, modules = outcome.stdout.splitlines()
+    assert printed == f"offbook {version('offbook')}"
+    assert not {"click", "msgspec", "asyncio", "importlib.metadata"} & set(modules.split())
 
 
 def test_help_lists_every_command(offbook_command: Offbook):
@@ -266,11 +279,13 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
     assert imported == {
         "offbook.capability",
         "offbook.errors",
+        "offbook.evals",
         "offbook.goldens",
         "offbook.patterns",
         "offbook.surfaces",
         "offbook.surfaces.capabilities",
         "offbook.surfaces.cli",
+        "offbook.version",
         "offbook.workflows",
     }
 

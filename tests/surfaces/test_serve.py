@@ -18,7 +18,8 @@ from offbook.errors import RunError
 from offbook.exchange.dialects.validation import RULES
 from offbook.runs.api import drive
 from offbook.sources.cassette.recording import Recording
-from offbook.sources.playbook import Playbook, say, when
+from offbook.sources.playbook.actions import say, when
+from offbook.sources.playbook.playbook import Playbook
 from offbook.sources.playbook.script_files import read_script
 from offbook.sources.server.server import Server
 from offbook.surfaces.cli import main

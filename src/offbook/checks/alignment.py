@@ -9,16 +9,15 @@ expected           | actual
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-import msgspec
+from offbook.trace.matching import Mismatch, render_value
 
 MAX_WIDTH = 60
 CONTEXT_ROWS = 2
 CONTEXT_CHARACTERS = 20
 Matches = Callable[[int, int], bool]
-Differs = Callable[[Any, Any], bool]
 # Positions of an actual step and of the expected step that it satisfies.
 Pairs = list[tuple[int, int]]
 
@@ -135,47 +134,16 @@ def render_rows(rows: Sequence[AlignedRow]) -> list[str]:
     return lines
 
 
-def find_differences(
-    actual: Any, expected: Any, differs: Differs, *, exact: bool = False, path: str = ""
-) -> Iterator[str]:
-    """Yield a line for each place where a value differs; `exact` also reports extra keys."""
-    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
-        expected_fields = cast("Mapping[str, Any]", expected)
-        actual_fields = cast("Mapping[str, Any]", actual)
-        for key, value in expected_fields.items():
-            if key in actual_fields:
-                yield from find_differences(
-                    actual_fields[key], value, differs, exact=exact, path=f"{path}.{key}"
-                )
-            else:
-                yield f"{path}.{key}: expected {render_value(value)}, got nothing"
-        for key in actual_fields.keys() - expected_fields.keys() if exact else ():
-            yield f"{path}.{key}: expected nothing, got {render_value(actual_fields[key])}"
-    elif isinstance(expected, (list, tuple)) and isinstance(actual, (list, tuple)):
-        expected_items, actual_items = cast("list[Any]", expected), cast("list[Any]", actual)
-        if len(expected_items) != len(actual_items):
-            counts = f"expected {len(expected_items)} items, got {len(actual_items)}"
-            yield f"{path or 'input'}: {counts}"
-        for index, (value, item) in enumerate(zip(expected_items, actual_items, strict=False)):
-            yield from find_differences(item, value, differs, exact=exact, path=f"{path}[{index}]")
-    elif differs(actual, expected):
-        sides: list[Any] = [expected, actual]
-        want, got = (render_value(side, max_length=None) for side in sides)
-        # Long texts are shown from shortly before the first character that differs.
-        characters = enumerate(zip(want, got, strict=False))
-        split = next((i for i, (a, b) in characters if a != b), min(len(want), len(got)))
-        start = split - CONTEXT_CHARACTERS if split > MAX_WIDTH - CONTEXT_CHARACTERS else 0
-        cut = "…" if start else ""
-        want, got = f"{cut}{_truncate(want[start:])}", f"{cut}{_truncate(got[start:])}"
-        yield f"{path or 'input'}: expected {want}, got {got}"
-
-
-def render_value(value: object, max_length: int | None = 79) -> str:
-    """Return a value as JSON on one line, shortened to the given length."""
-    text = msgspec.json.encode(value, enc_hook=repr).decode()
-    if max_length is None or len(text) <= max_length:
-        return text
-    return f"{text[:max_length]}…"
+def describe_mismatch(mismatch: Mismatch, name: str = "input") -> str:
+    """Return a line with both values; long texts are shown from shortly before the difference."""
+    sides: list[Any] = [mismatch.expected, mismatch.actual]
+    want, got = (render_value(side, max_length=None) for side in sides)
+    characters = enumerate(zip(want, got, strict=False))
+    split = next((i for i, (a, b) in characters if a != b), min(len(want), len(got)))
+    start = split - CONTEXT_CHARACTERS if split > MAX_WIDTH - CONTEXT_CHARACTERS else 0
+    cut = "…" if start else ""
+    want, got = f"{cut}{_truncate(want[start:])}", f"{cut}{_truncate(got[start:])}"
+    return f"{mismatch.path or name}: expected {want}, got {got}"
 
 
 def _truncate(text: str) -> str:

@@ -19,6 +19,7 @@ from offbook.exchange.messages import History, user
 from offbook.exchange.model import ModelSource, Request
 
 MIN_SCORE, MAX_SCORE = 1, 5
+LEVELS = {str(score) for score in range(MIN_SCORE, MAX_SCORE + 1)}
 # A model that gives no valid answer twice rarely gives one later.
 MAX_ATTEMPTS = 3
 CUSTOM = "custom"
@@ -99,7 +100,7 @@ class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         # A custom_prompt of another criterion would be ignored without a word.
         if (self.criterion == CUSTOM) is not bool(self.custom_prompt):
             raise ValueError("custom_prompt is required for the criterion custom, and only for it")
-        invalid = [level for level in self.rubric if str(level) not in "12345"]
+        invalid = [level for level in self.rubric if str(level) not in LEVELS]
         if invalid:
             raise ValueError(f"expected rubric levels from 1 to 5, got {invalid[0]!r}")
         if self.threshold is not None and not MIN_SCORE <= self.threshold <= MAX_SCORE:

@@ -18,9 +18,9 @@ from offbook.checks.tool_calls import (
     Mode,
     align_calls,
     compare_tool_calls,
-    contains,
 )
 from offbook.errors import did_you_mean
+from offbook.trace.matching import contains, text_matches
 from offbook.trace.query import Events, ToolCallRecord
 
 State = Literal["ok", "failed", "blocked", "retried"]
@@ -115,7 +115,7 @@ class ToolNever(Assertion, frozen=True, tag="tool_never"):
         rows: list[AlignedRow] = []
         for call in _actual_calls(context):
             forbidden = call.tool == self.tool and contains(
-                call.input, self.input or {}, patterns=True
+                call.input, self.input or {}, matches=text_matches
             )
             rows.append(AlignedRow("", str(call), ok=not forbidden))
         calls = [row.actual for row in rows if not row.ok]

@@ -6,8 +6,8 @@ candidate, and fails where two expectations overlap.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -16,10 +16,15 @@ from offbook.checks.alignment import (
     Pairs,
     align_in_any_order,
     align_in_order,
-    find_differences,
-    render_value,
+    describe_mismatch,
 )
-from offbook.trace.text_patterns import compile_pattern
+from offbook.trace.matching import (
+    Mismatch,
+    find_mismatches,
+    render_value,
+    text_matches,
+    values_equal,
+)
 
 Mode = Literal["exact", "in_order", "any_order", "subset", "superset"]
 Args = Literal["exact", "partial", "pattern", "ignore"]
@@ -60,10 +65,7 @@ class ExpectedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return True
         if callable(self.input):
             return not self._call_predicate(call)
-        # Not `contains`: an exact input has no other keys.
-        if self.args == "exact":
-            return dict(call.input) == self.input
-        return contains(call.input, self.input, patterns=self.args == "pattern")
+        return next(self._mismatches(call), None) is None
 
     def differences(self, call: ActualCall) -> tuple[str, ...]:
         """Return the places where the input of a call differs from the expected input."""
@@ -71,14 +73,15 @@ class ExpectedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return ()
         if callable(self.input):
             return self._call_predicate(call)
-        exact = self.args == "exact"
+        return tuple(map(describe_mismatch, self._mismatches(call)))
 
-        def differs(actual: Any, expected: Any) -> bool:
-            if exact:
-                return bool(actual != expected)
-            return not contains(actual, expected, patterns=self.args == "pattern")
-
-        return tuple(find_differences(call.input, self.input, differs, exact=exact))
+    def _mismatches(self, call: ActualCall) -> Iterator[Mismatch]:
+        return find_mismatches(
+            call.input,
+            self.input,
+            matches=text_matches if self.args == "pattern" else values_equal,
+            subset="none" if self.args == "exact" else "deep",
+        )
 
     def _call_predicate(self, call: ActualCall) -> tuple[str, ...]:
         try:
@@ -96,32 +99,6 @@ class ExpectedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (
             f"{self.tool}({self._predicate if callable(self.input) else render_value(self.input)})"
         )
-
-
-def contains(actual: Any, expected: Any, *, patterns: bool = False) -> bool:
-    """Return whether a value has everything that is expected of it.
-
-    A dict may have more keys than expected; a list must have the same length. With `patterns`, an
-    expected text is a regular expression.
-    """
-    if isinstance(expected, Mapping):
-        fields = cast("Mapping[str, Any]", expected)
-        return isinstance(actual, Mapping) and all(
-            key in actual and contains(actual[key], value, patterns=patterns)
-            for key, value in fields.items()
-        )
-    if isinstance(expected, (list, tuple)):
-        if not isinstance(actual, (list, tuple)):
-            return False
-        expected_items, actual_items = cast("list[Any]", expected), cast("list[Any]", actual)
-        return len(actual_items) == len(expected_items) and all(
-            contains(a, b, patterns=patterns)
-            for a, b in zip(actual_items, expected_items, strict=True)
-        )
-    if patterns and isinstance(expected, str) and isinstance(actual, str):
-        return compile_pattern(expected).search(actual) is not None
-    # In Python True == 1, in JSON they differ.
-    return bool(actual == expected) and isinstance(actual, bool) == isinstance(expected, bool)
 
 
 class CallComparison(NamedTuple):

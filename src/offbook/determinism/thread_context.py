@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
@@ -38,12 +38,35 @@ def thread_variable(name: str) -> ContextVar[Any]:
 
 
 @contextmanager
+def use_variable(variable: ContextVar[Any], value: object) -> Generator[None]:
+    """Set a variable in a block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        # A fixture may be closed in another context than it was opened in; that one is gone.
+        with suppress(ValueError):
+            variable.reset(token)
+
+
+@contextmanager
 def propagate_to_threads() -> Generator[None]:
     """Propagate the thread variables to the threads that are started in this block."""
     with ExitStack() as stack:
         stack.callback(apply_patch(Thread, "start", _start_thread))
         stack.callback(apply_patch(ThreadPoolExecutor, "submit", _submit))
         yield
+
+
+def snapshot_variables() -> Callable[[], None]:
+    """Return a function that sets the thread variables of the caller in another context."""
+    values = [(variable, variable.get()) for variable in _variables]
+
+    def restore() -> None:
+        for variable, value in values:
+            variable.set(value)
+
+    return restore
 
 
 def _start_thread(original: Callable[[Thread], None], thread: Thread) -> None:

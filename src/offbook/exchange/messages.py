@@ -13,7 +13,7 @@ converts tool arguments between JSON objects and the text form that some provide
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
 from threading import Lock
@@ -249,6 +249,13 @@ class History(Sequence[Message]):
         index = self._length if length is None else length
         digests = self._log.digests
         return digests[index] if index < len(digests) else self._log.digest(index)
+
+    def longest_prefix(self, digests: Container[str]) -> int:
+        """Return the length of the longest beginning whose digest is among these, or 0."""
+        length = self._length
+        while length and self.digest(length) not in digests:
+            length -= 1
+        return length
 
     def latest(self, role: Role) -> Message | None:
         """Return the latest message with this role."""

@@ -1,17 +1,13 @@
 """A model as the rest of Offbook sees it: a source that turns a `Request` into a `Reply`.
 
 Playbooks, mocks, cassettes and live providers all implement `ModelSource`; sessions, servers and
-judges call it. A source returns a whole reply. One that receives it event by event (a live
-provider) can also pass each event to a listener: `Relay` runs such a source and yields its events
-while they arrive.
+judges call it. A source returns a whole reply; `exchange/relay.py` passes on the events of one that
+is still arriving.
 """
 
 from __future__ import annotations
 
-import asyncio
-import re
-from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -27,11 +23,6 @@ from offbook.exchange.messages import (
     find_calls,
     join_text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-
-    Listener = Callable[[bytes], object]
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -189,63 +180,3 @@ class ModelSource(Protocol):
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply to this request."""
         ...
-
-
-# ------------------------------------------------------- relaying a reply in progress
-
-_listener: ContextVar[Listener | None] = ContextVar("offbook-listener", default=None)
-_LAST_EVENT = re.compile(
-    rb'\[DONE\]|"type": ?"(?:message_stop|response\.(?:completed|incomplete|failed))"'
-)
-
-
-def current_listener() -> Listener | None:
-    """Return the listener for the events of the reply in progress in this context."""
-    return _listener.get()
-
-
-def can_relay(source: object) -> bool:
-    """Return whether this source can emit events before its reply is complete."""
-    # An optional attribute: most sources return whole replies and do not have it.
-    return bool(getattr(source, "relays", False))
-
-
-class Relay:
-    """A reply in progress, run as a task, and its events so far."""
-
-    def __init__(self, work: Coroutine[None, None, Reply]) -> None:
-        self._events: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._next: bytes | None = None
-        # Only the source of this reply may see the listener, so it is set in a copy.
-        context = copy_context()
-        context.run(_listener.set, self._events.put_nowait)
-        self.reply = asyncio.get_running_loop().create_task(work, context=context)
-        # None marks the end of the events, also if the source fails.
-        self.reply.add_done_callback(lambda _: self._events.put_nowait(None))
-
-    async def has_early_events(self) -> bool:
-        """Wait for the first event; False if the reply is complete without any."""
-        try:
-            self._next = await self._events.get()
-        except asyncio.CancelledError:
-            self.reply.cancel()
-            raise
-        return self._next is not None
-
-    async def events(self) -> AsyncIterator[bytes]:
-        """Yield the events as they arrive.
-
-        The last event is delayed until the reply is complete and recorded: a client may exit as
-        soon as it has received it, and end the run.
-        """
-        try:
-            while self._next is not None and _LAST_EVENT.search(self._next) is None:
-                yield self._next
-                self._next = await self._events.get()
-            # Raises the error of the source, if it failed.
-            await self.reply
-            while self._next is not None:
-                yield self._next
-                self._next = await self._events.get()
-        finally:
-            self.reply.cancel()

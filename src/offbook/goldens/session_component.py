@@ -14,7 +14,8 @@ from offbook.errors import UsageError
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.goldens.components import Component, step
 from offbook.goldens.session_hub import SessionHub
-from offbook.sources.playbook import Playbook, call, say, when
+from offbook.sources.playbook.actions import call, say, when
+from offbook.sources.playbook.playbook import Playbook
 from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import RunContext
 from offbook.trace.instrument import TracedSource

@@ -9,7 +9,7 @@ from offbook.reports.report import Case, Suite, join_suites
 
 # XML 1.0 cannot represent control characters, lone surrogates and two non-characters, not even
 # as an escape.
-INVALID_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+INVALID_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class JUnitReport:

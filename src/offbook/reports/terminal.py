@@ -25,6 +25,7 @@ from offbook.trace.events import (
     AGENT_ERROR,
     AGENT_START,
     ERROR,
+    HOST_CALL,
     REPLY,
     REQUEST,
     RUN_END,
@@ -426,8 +427,18 @@ class TraceTree:
         if name == "session.error":
             error = StyledText(_escape(str(data.get("error", ""))))
             return Node(StyledText("error: ", "error"), error)
+        if name == HOST_CALL:
+            return self._describe_host_call(data)
         fields = f" {self._shorten_json(data)}" if data else ""
         return Node(StyledText(_escape(name), "faint"), StyledText(fields))
+
+    def _describe_host_call(self, data: dict[str, Any]) -> Node:
+        operation = _escape(f"{data.get('capability', '')}.{data.get('operation', '')}")
+        params = StyledText(f" {self._shorten_json(data.get('params') or {})}")
+        answer = (StyledText(" → ", "ok"), StyledText(self._shorten_json(data.get("result"))))
+        if "error" in data:
+            answer = (StyledText(" error: ", "error"), StyledText(_escape(str(data["error"]))))
+        return Node(StyledText("host ", "faint"), StyledText(operation, "name"), params, *answer)
 
     def _describe_call(self, tool: str, arguments: Any) -> tuple[StyledText, ...]:
         fields = StyledText(f" {self._shorten_json(arguments or {})}")

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
-from inspect import Parameter, signature
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offbook.errors import UsageError, did_you_mean, explain_call
-from offbook.exchange.model import ModelSource
-from offbook.exchange.tool_aliases import ToolAlias
-from offbook.runs.rehearsal import Rehearsal
-from offbook.subjects.session.session import (
-    DEFAULT_SYSTEM_PROMPT,
-    AgentSession,
-    Skill,
-    require_list,
-)
-from offbook.subjects.subject import Subject
+
+# The rehearsal, the session and asyncio are imported by the first call: a module with tests is
+# collected in half the time.
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from offbook.exchange.model import ModelSource
+    from offbook.exchange.tool_aliases import ToolAlias
+    from offbook.runs.rehearsal import Rehearsal
+    from offbook.subjects.session.session import Skill
 
 
 @explain_call
@@ -28,7 +25,8 @@ def session(  # noqa: PLR0913 - the options of a session
     extension_factories: Iterable[object] = (),
     mock_tools: Mapping[str, Any] | None = None,
     mock_ui: Mapping[str, Any] | None = None,
-    system_prompt: str = DEFAULT_SYSTEM_PROMPT,
+    mock_host: Iterable[Mapping[str, Any]] | None = None,
+    system_prompt: str | None = None,
     cwd: Path | str | None = None,
     skills: Iterable[Skill | Mapping[str, Any]] = (),
     settings: Mapping[str, Any] | None = None,
@@ -42,12 +40,15 @@ def session(  # noqa: PLR0913 - the options of a session
 ) -> Rehearsal:
     """Start a real agent session with a scripted model.
 
-    Extensions are loaded for real; `mock_tools` and `mock_ui` replace the environment and the
-    user. In an `async def`, await it, or use it with `async with`.
+    Extensions are loaded for real; `mock_tools`, `mock_host` and `mock_ui` replace the environment
+    and the user. In an `async def`, await it, or use it with `async with`.
 
         with session(extensions=["./guard.py"], mock_tools={"bash": "ok"}) as rehearsal:
             rehearsal.run(when("List files", [call("bash", {"command": "ls"}), say("Done.")]))
     """
+    from offbook.runs.rehearsal import Rehearsal
+    from offbook.subjects.session.session import AgentSession, require_list
+
     require_bools(
         mock_extension_tools=mock_extension_tools,
         propagate_errors=propagate_errors,
@@ -62,6 +63,7 @@ def session(  # noqa: PLR0913 - the options of a session
         ],
         mock_tools=mock_tools,
         mock_ui=mock_ui,
+        mock_host=mock_host,
         system_prompt=system_prompt,
         skills=skills,
         settings=settings,
@@ -109,6 +111,9 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     `serve` is for clients that open their own sockets: during the run, the variables for base URLs
     and keys (`OPENAI_BASE_URL`, …) name a server on loopback.
     """
+    from offbook.runs.rehearsal import Rehearsal
+    from offbook.subjects.subject import Subject
+
     require_bools(auto_assert=auto_assert, allow_unused_mocks=allow_unused_mocks, serve=serve)
     if isinstance(subject, type) or not isinstance(subject, Subject):
         # Imported here: a session does not need the frameworks.
@@ -130,6 +135,8 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
             raise UsageError(f"cannot drive {kind}", hint=hint)
         # A framework that accepts any option would fail on a misspelled one during the run.
         for option in options if wrapped.adapter.option_names() is None else ():
+            from difflib import get_close_matches
+
             if close := get_close_matches(option, DRIVE_OPTIONS, n=1, cutoff=0.8):
                 hint = f"did you mean {close[0]!r}?"
                 raise UsageError(f"drive() has no option {option!r}", hint=hint)
@@ -158,11 +165,8 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     )
 
 
-DRIVE_OPTIONS = [
-    name
-    for name, parameter in signature(drive).parameters.items()
-    if parameter.kind == Parameter.KEYWORD_ONLY
-]
+# `__wrapped__` is the function without its decorator.
+DRIVE_OPTIONS = list(drive.__wrapped__.__kwdefaults__)  # type: ignore[attr-defined]
 
 
 def require_bools(**options: object) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from offbook.errors import DeadlineExceeded, Interrupted, RunError, UsageError
-from offbook.exchange.providers import client_arguments
+from offbook.exchange.client_environment import client_arguments
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.run_endings import emit_failure
 from offbook.sources.server.server import Server
@@ -230,7 +230,7 @@ class Service:
         if failures:
             emit_failure(self._hub, failures[0], exit=ended.code)
         else:
-            from offbook.sources.playbook import Playbook
+            from offbook.sources.playbook.playbook import Playbook
 
             for _, source in self._runs.values():
                 if isinstance(source, Playbook):

@@ -13,11 +13,15 @@ import msgspec
 from offbook.subjects.clis.claude_code import ClaudeCode
 from offbook.subjects.clis.cli import ClientPackage
 from offbook.subjects.clis.codex import Codex
+from offbook.subjects.clis.continue_cli import Continue
 from offbook.subjects.clis.gemini import GeminiCli
+from offbook.subjects.clis.opencode import OpenCode
 from offbook.subjects.clis.pi import Pi
+from offbook.subjects.clis.qwen import QwenCode
 from offbook.subjects.process import isolated_env, run_process
 
-CLIENTS = (Codex.client, ClaudeCode.client, GeminiCli.client, Pi.client)
+AGENTS = (Codex, ClaudeCode, GeminiCli, Pi, OpenCode, QwenCode, Continue)
+CLIENTS = tuple(agent.client for agent in AGENTS)
 # The versions in requirements.lock; a test compares them.
 PACKAGES = {
     "anthropic": "2.8.0",

@@ -32,11 +32,15 @@ from offbook.errors import (
 from offbook.exchange.model import ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.runs.mock_scopes import current_llm
 from offbook.runs.run_endings import emit_failure, record_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
-from offbook.sources.playbook import Playbook, Role, Turn, list_called_tools, validate
+from offbook.sources.playbook.actions import Role, Turn, list_called_tools
+from offbook.sources.playbook.diagnostics import validate
+from offbook.sources.playbook.playbook import Playbook
 from offbook.subjects.subject import HasToolWatch, SendsPrompts, Subject
+from offbook.trace.current_hub import use_hub
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
@@ -203,6 +207,8 @@ class Rehearsal:
                 f"{type(source).__name__} does not implement ModelSource",
                 hint="pass an object with `async def reply(self, request)`, such as a Playbook",
             )
+        if source is None and (scope := current_llm.get()) is not None and scope.has_lines:
+            source = scope
         # With another source there is a playbook, too, but no run loads it.
         self.playbook = source if isinstance(source, Playbook) else Playbook(strict=auto_assert)
         self._source = self.playbook if source is None else source
@@ -344,7 +350,8 @@ class Rehearsal:
             )
             self._hub.subscribe(self._recorder.record)
             self._hub.subscribe(self._remember_seq)
-            await self.subject.open(self._wiring.connect(self.cwd))
+            with use_hub(self._hub):
+                await self.subject.open(self._wiring.connect(self.cwd))
             self._opened = True
         except BaseException as error:
             # A subject that failed to open may have started something: it is closed as well.
@@ -434,7 +441,7 @@ class Rehearsal:
     async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
         try:
-            with record_termination(self._hub), self._wiring.guard():
+            with use_hub(self._hub), record_termination(self._hub), self._wiring.guard():
                 output = await self.subject.prompt(text)
         except Exception as error:
             failure = self._failure
@@ -516,7 +523,8 @@ class Rehearsal:
         try:
             if self._opened:
                 try:
-                    await self.subject.close()
+                    with use_hub(self._hub):
+                        await self.subject.close()
                 finally:
                     failed_verdicts = self._emit_last_verdicts()
                 await self._hub.idle()

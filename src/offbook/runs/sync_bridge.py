@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
 import msgspec
 
+from offbook.determinism.thread_context import snapshot_variables
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
@@ -41,7 +43,15 @@ class SyncBridge:
         # One loop for all calls: subjects keep tasks and connections between two prompts.
         if self._runner is None:
             self._runner = asyncio.Runner()
-        return self._runner.run(work)
+        # The loop has the context in which it was created. The scopes of mocks that the caller
+        # has opened since then apply as well.
+        restore = snapshot_variables()
+
+        async def run_in_scopes() -> T:
+            restore()
+            return await work
+
+        return self._runner.run(run_in_scopes())
 
     def close(self) -> None:
         """Cancel the tasks that still run and close the loop; idempotent."""

@@ -28,6 +28,7 @@ from urllib.parse import quote, quote_plus
 
 from offbook.secrets.named_values import (
     Name,
+    compile_pattern,
     has_digit,
     is_secret_name,
     is_secret_value,
@@ -53,16 +54,17 @@ class _Rule(NamedTuple):
     It is matched at each occurrence of its word, or up to `lookbehind` bytes before it.
     """
 
-    pattern: re.Pattern[bytes]
+    pattern: bytes
     judge: Callable[[bytes], bool]
     lookbehind: int = 0
 
     def find(self, raw: bytes, _lower: bytes, start: int, _end: int) -> Iterator[tuple[int, int]]:
         """Yield the position of the secret whose word is at this position."""
+        pattern = compile_pattern(self.pattern)
         for at in range(max(0, start - self.lookbehind), start) if self.lookbehind else (start,):
-            match = self.pattern.match(raw, at)
+            match = pattern.match(raw, at)
             if match is not None:
-                first, last = match.span(self.pattern.groups)
+                first, last = match.span(pattern.groups)
                 if self.judge(raw[first:last]):
                     yield first, last
                 return
@@ -70,18 +72,14 @@ class _Rule(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _rules_by_word() -> tuple[WordFinder, list[tuple[bytes | None, list[_Rule | Name]]]]:
-    """Return a finder of all words, and for each the bytes that may follow it and its rules.
-
-    All are compiled when first needed.
-    """
+    """Return a finder of all words, and for each the bytes that may follow it and its rules."""
     by_word: dict[bytes, list[_Rule | Name]] = {}
     for word, shape in KEYS.items():
-        pattern = re.compile(f"{EDGE}(?:{shape}){END}".encode())
+        pattern = f"{EDGE}(?:{shape}){END}".encode()
         rule = _Rule(pattern, has_digit, LOOKBEHIND.get(word, 0))
         by_word.setdefault(word.encode(), []).append(rule)
     for word, place in PLACES.items():
-        pattern = re.compile(place.encode(), re.DOTALL)
-        rule = _Rule(pattern, is_secret_value, LOOKBEHIND.get(word, 0))
+        rule = _Rule(f"(?s){place}".encode(), is_secret_value, LOOKBEHIND.get(word, 0))
         by_word.setdefault(word.encode(), []).append(rule)
     for name, rule in secret_names().items():
         by_word.setdefault(name, []).append(rule)

@@ -9,7 +9,7 @@ something else: a type, a variable, a placeholder (`your-api-key`), the name of 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offbook.secrets.secret_shapes import PLAIN_TOKENS, QUERY_NAMES, SECRET_NAMES, VAGUE_NAMES
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Judge = Callable[[bytes], bool]
+
+
+# Compiled at its first match: there are 200 patterns, and most runs contain the words of few.
+compile_pattern = cache(re.compile)
 
 
 class Format(NamedTuple):
@@ -30,8 +34,8 @@ class Format(NamedTuple):
     """
 
     first: bytes
-    value: re.Pattern[bytes]
-    start: re.Pattern[bytes] | None = None
+    value: bytes
+    start: bytes | None = None
     strict: bool = False
     upper: bool = False
     judge: Judge | None = None
@@ -42,23 +46,25 @@ class Name(NamedTuple):
 
     formats: dict[int, list[Format]]
     vague: bool = False
-    edge: re.Pattern[bytes] | None = None
+    edge: bytes | None = None
 
     def find(self, raw: bytes, lower: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the positions of the values after the name at this position; `lower` is `raw`."""
         formats = self.formats.get(lower[end]) if end < len(lower) else None
-        if formats is None or (self.edge is not None and not self.edge.match(lower, start)):
+        if formats is None or (self.edge and not compile_pattern(self.edge).match(lower, start)):
             return
         for form in formats:
             if form.upper and not raw[start:end].isupper():
                 continue
-            match = form.value.match(lower, end)
+            pattern = compile_pattern(form.value)
+            match = pattern.match(lower, end)
             if match is None:
                 continue
-            if form.start and not form.start.search(raw, max(0, start - MAX_NAME_LENGTH), start):
+            before = max(0, start - MAX_NAME_LENGTH)
+            if form.start and not compile_pattern(form.start).search(raw, before, start):
                 continue
             judge = looks_random if self.vague or form.strict else is_secret_value
-            first, last = match.span(form.value.groups)
+            first, last = match.span(pattern.groups)
             if (form.judge or judge)(raw[first:last]):
                 yield first, last
 
@@ -74,15 +80,13 @@ _LINE_END = r"(?=[ \t]*(?:\Z|[\r\n\"'`]|\\|[ \t]#))"
 def secret_names() -> dict[bytes, Name]:
     """Return the names of secrets, in lower case, with the formats of their values."""
     # The beginning of a line, also of one that is escaped in JSON, or of a quoted text.
-    line = re.compile(
-        rb"(?:\A|\n|\\n|[\"'`])[ \t]*(?:- |> |export |set |-[a-z] )?[\w./:@-]*\Z", re.IGNORECASE
-    )
-    parameter = re.compile(rb"(?:\A|\n|\\n|[\"'`?&;]|--|//)[\w./:@-]*\Z")
-    word = re.compile(rb"(?:\A|\n|\\[nt]|[\s\"'`;&(=])[A-Z0-9_]*\Z")
-    option = re.compile(rb"--[\w-]*\Z")
+    line = rb"(?i)(?:\A|\n|\\n|[\"'`])[ \t]*(?:- |> |export |set |-[a-z] )?[\w./:@-]*\Z"
+    parameter = rb"(?:\A|\n|\\n|[\"'`?&;]|--|//)[\w./:@-]*\Z"
+    word = rb"(?:\A|\n|\\[nt]|[\s\"'`;&(=])[A-Z0-9_]*\Z"
+    option = rb"--[\w-]*\Z"
 
     def form(first: str, value: str, *rest: Any, **more: Any) -> Format:
-        return Format(first.encode(), re.compile(value.encode(), re.DOTALL), *rest, **more)
+        return Format(first.encode(), f"(?s){value}".encode(), *rest, **more)
 
     formats = (
         # JSON, and JSON in JSON, however deep: a text ends at a quote with as many backslashes as
@@ -132,7 +136,7 @@ def secret_names() -> dict[bytes, Name]:
         line,
         judge=has_digit,
     )
-    query = form("=", r"=([^&\s\"'\\<>#;]{6,})", re.compile(rb"[?&;]\Z"), judge=looks_random)
+    query = form("=", r"=([^&\s\"'\\<>#;]{6,})", rb"[?&;]\Z", judge=looks_random)
 
     def by_first_byte(*chosen: Format) -> dict[int, list[Format]]:
         table: dict[int, list[Format]] = {}
@@ -149,7 +153,7 @@ def secret_names() -> dict[bytes, Name]:
             edge = r"(?:(?<![a-z0-9])|(?<=\\[nrt]))"
         if name == "token":
             edge += "".join(f"(?<!{word}_)(?<!{word}-)" for word in PLAIN_TOKENS)
-        known = Name(usual, vague, re.compile(edge.encode()) if edge else None)
+        known = Name(usual, vague, edge.encode() or None)
         for spelling in (name, name.replace("_", "-"), name.replace("_", " ")):
             names[spelling.encode()] = known
     for name in (b"authorization", b"api-key", b"auth-token"):

@@ -24,7 +24,7 @@ import msgspec
 
 from offbook.errors import ModelError, RunError, UsageError, did_you_mean
 from offbook.exchange.dialects.dialect import HttpResponse
-from offbook.exchange.model import current_listener
+from offbook.exchange.relay import current_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from offbook.capability import Capability
 
 CAPABILITIES = (
+    "evals",
     "goldens",
     "patterns",
     "workflows",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 from offbook.determinism.clock import stable_id
 from offbook.errors import OffbookError
 from offbook.files import copy_atomic
+from offbook.host.host_scope import HostScope, current_host
 from offbook.runs.api import drive, session
+from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import in_event_loop
 from offbook.trace.reader import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from offbook.exchange.model import ModelSource
     from offbook.runs.cassettes import CassetteOptions, Cassettes
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from offbook.runs.request_goldens import RequestGoldens
     from offbook.trace.redaction import RedactionRules
 
+__all__ = ["HostScope", "LlmScope", "MockScopes", "Offbook", "current_host"]
 P = ParamSpec("P")
 MAX_NAME_LENGTH = 120
 SHOWN_LINES = 40
@@ -35,6 +39,25 @@ def redact_text(text: str) -> str:
     from offbook.secrets import hide_secrets, known_secrets
 
     return hide_secrets(text, known_secrets())
+
+
+@contextmanager
+def open_scopes(test: str, *, with_llm: bool) -> Generator[MockScopes]:
+    """Open the mocks of a test. What they fail is raised by `close_scopes`, in the test."""
+    scopes = MockScopes(HostScope(where=test), LlmScope(where=test))
+    llm = scopes.llm if with_llm else None
+    manager = ScopeManager(lambda: (scopes, scopes.host, llm))
+    manager.__enter__()
+    try:
+        yield scopes
+    finally:
+        manager.restore()
+
+
+def close_scopes(scopes: MockScopes) -> None:
+    """Raise for an unused mock, and for a call without a mock that was swallowed."""
+    scopes.llm.close()
+    scopes.host.close()
 
 
 class _OpenRehearsal(NamedTuple):

@@ -1,16 +1,39 @@
-"""Conformance suites for authors of sources, subjects and dialects.
+"""Functions for tests, and conformance suites for authors of sources, subjects and dialects.
 
-Subclass a suite in a test file; pytest collects its tests:
+    from offbook.testing import assert_host_called, host_call, with_host_mocks
 
-    from offbook.testing import SourceConformance
+    with with_host_mocks([{"capability": "clock", "operation": "now_ms", "result": 7}]):
+        assert host_call("clock.now_ms") == 7
+        assert_host_called("clock", "now_ms")
+
+A suite is subclassed in a test file; pytest collects its tests:
 
     class TestMySource(SourceConformance):
         def source(self):
             return MySource()
 """
 
-from offbook.testing.dialect_conformance import DialectConformance
-from offbook.testing.source_conformance import SourceConformance
-from offbook.testing.subject_conformance import SubjectConformance
+from offbook.capability import lazy_names
 
-__all__ = ["DialectConformance", "SourceConformance", "SubjectConformance"]
+# `__init__.pyi` lists the same names for type checkers.
+_MODULES = {
+    "host.host_providers": "register_host_provider",
+    "host.host_scope": "HostCall HostScope assert_host_call_count assert_host_called"
+    " assert_no_host_calls clear_host_mocks host_call host_call_count host_call_count_for"
+    " host_calls host_calls_for host_was_called mock_host_error mock_host_response"
+    " mock_host_result",
+    "runs.mock_scopes": "LlmScope MockScopes clear_llm_mocks llm_call llm_call_count llm_calls"
+    " llm_mock with_host_mocks with_llm_mocks with_mocks",
+    "testing.dialect_conformance": "DialectConformance",
+    "testing.source_conformance": "SourceConformance",
+    "testing.subject_conformance": "SubjectConformance",
+}
+
+__all__ = [  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - from the table
+    *sorted(name for names in _MODULES.values() for name in names.split()),
+]
+__getattr__ = lazy_names(_MODULES, "offbook")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

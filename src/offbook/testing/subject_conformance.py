@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from offbook.errors import OffbookError
 from offbook.runs.rehearsal import Rehearsal
-from offbook.sources.playbook import Playbook, call, fail, say, when
+from offbook.sources.playbook.actions import call, fail, say, when
+from offbook.sources.playbook.playbook import Playbook
 from offbook.subjects.subject import ModelAccess, RunContext, Subject
 from offbook.testing.expectations import expect, no_leftovers, no_task_leaks, skip
 from offbook.trace.events import ERROR, REQUEST, TOOL_CALL, TOOL_RESULT, Verdict

@@ -8,43 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from offbook.trace.events import Event
+    from offbook.trace.subscription import Subscription
 
-    Listener = Callable[[Event], object]
-    KeepError = Callable[[Exception, "Subscription", Event], None]
-
-
-class Subscription:
-    """A listener, its filter, and the events that an async listener has not handled yet."""
-
-    __slots__ = ("backlog", "listener", "loop", "names", "on_close")
-
-    def __init__(
-        self,
-        listener: Listener,
-        names: str | Sequence[str],
-        on_close: Callable[[], None] | None,
-    ) -> None:
-        self.listener = listener
-        self.names = names
-        self.on_close = on_close
-        # events of other threads are handled in the loop in which the listener was subscribed
-        self.loop = running_loop()
-        self.backlog: deque[tuple[Awaitable[object], Event, Context]] = deque()
-
-    @property
-    def name(self) -> str:
-        """The name of the listener, for messages."""
-        return getattr(self.listener, "__qualname__", None) or repr(self.listener)
+    KeepError = Callable[[Exception, Subscription, Event], None]
 
 
 class AsyncListeners:
@@ -62,7 +38,7 @@ class AsyncListeners:
 
     def schedule(self, subscription: Subscription, work: Awaitable[object], event: Event) -> None:
         """Queue the awaitable that a listener returned for this event."""
-        current_loop = running_loop()
+        current_loop = subscription.running_loop()
         loop = current_loop or subscription.loop
         if loop is None or loop.is_closed():
             _discard(work)
@@ -146,14 +122,6 @@ def _discard(work: Awaitable[object]) -> None:
     close = getattr(work, "close", None)
     if close is not None:
         close()
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop of this thread, or None if none runs."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 class EventBuffer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import sys
@@ -10,6 +9,7 @@ from contextvars import ContextVar, Token, copy_context
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
+    from asyncio import Task
     from collections.abc import Callable, Mapping
     from types import FrameType
 
@@ -114,7 +114,9 @@ def _async_generator(frame: FrameType) -> FrameType | None:
     return None if manager else frame
 
 
-def _current_task() -> asyncio.Task[Any] | None:
+def _current_task() -> Task[Any] | None:
+    import asyncio  # loaded already, where an async generator runs
+
     try:
         return asyncio.current_task()
     except RuntimeError:  # no event loop runs in this thread

@@ -10,7 +10,8 @@ Names
     tool.error                   an exception of a tool
     session.* agent.* turn.*     the progress of the agent's loop
     ui.*                         notifications and questions to the user
-    host.* step.* handoff bus.* cell.* process.* ux.* fault.*   events of other subjects
+    host.call                    what the agent asked of its host
+    step.* handoff bus.* cell.* process.* ux.* fault.*   events of other subjects
     check.verdict                the result of a check
 """
 
@@ -46,6 +47,7 @@ TOOL_BLOCKED = "tool.blocked"  # A hook blocked a tool call: the reason.
 AGENT_START = "agent.start"  # The agent starts to work on a prompt.
 AGENT_END = "agent.end"  # The agent has finished a prompt.
 AGENT_ERROR = "agent.error"  # The agent failed: the error.
+HOST_CALL = "host.call"  # A call of the host: parameters, who answered, and the answer.
 PUBLISH = "bus.publish"  # A hat published an event: topic and payload.
 PROCESS_START = "process.start"  # A process starts: its command.
 PROCESS_OUTPUT = "process.output"  # Output of a process: stream and text.

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import RunError, UsageError
-from offbook.trace.async_listeners import AsyncListeners, EventStream, Subscription
 from offbook.trace.context import EMPTY, ContextScope, current_context
 from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
+from offbook.trace.subscription import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+
+    from offbook.trace.async_listeners import AsyncListeners, EventStream
 
     Listener = Callable[[Event], object]
 
@@ -64,7 +66,7 @@ class Hub:
         self.allow_errors = allow_errors
         self.closed = False
         self.errors: list[Exception] = []
-        self._async_listeners = AsyncListeners(self._keep_error)
+        self._async_listeners: AsyncListeners | None = None  # made for the first one
 
     def emit(
         self,
@@ -117,7 +119,7 @@ class Hub:
                         self._keep_error(error, subscription, event)
                     else:
                         if result is not None and isawaitable(result):
-                            self._async_listeners.schedule(subscription, result, event)
+                            self._schedule(subscription, result, event)
                 if not queue:
                     break
                 delivered += 1
@@ -135,6 +137,14 @@ class Hub:
                 event, route = queue.popleft()
         finally:
             self._delivering = False
+
+    def _schedule(self, subscription: Subscription, work: Awaitable[object], event: Event) -> None:
+        """Run the awaitable that an async listener returned."""
+        if self._async_listeners is None:
+            from offbook.trace.async_listeners import AsyncListeners
+
+            self._async_listeners = AsyncListeners(self._keep_error)
+        self._async_listeners.schedule(subscription, work, event)
 
     def emit_verdict(self, verdict: Verdict) -> None:
         """Emit the verdict of a check."""
@@ -192,6 +202,8 @@ class Hub:
 
         With a timeout, waiting longer than that for one event raises DeadlineExceeded.
         """
+        from offbook.trace.async_listeners import EventStream
+
         stream = EventStream(f"{names!r}", timeout)
         buffer = stream.buffer  # the stream itself is not referenced: see EventBuffer
         stream.stop = self.subscribe(buffer.put, names, on_close=buffer.close)
@@ -216,7 +228,8 @@ class Hub:
 
     async def idle(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:  # noqa: ASYNC109 - the error names the busy listeners
         """Wait until the async listeners have handled all events emitted so far."""
-        await self._async_listeners.idle(timeout)
+        if self._async_listeners is not None:
+            await self._async_listeners.idle(timeout)
 
     def now(self) -> int:
         """Return the hub's time, in milliseconds since 1970."""

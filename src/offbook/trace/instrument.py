@@ -87,16 +87,12 @@ class TracedSource:
 
     def _request_data(self, request: Request, exchange: str, after: str) -> dict[str, Any]:
         messages = request.messages
-        # the longest prefix of the conversation that the trace already has
-        known = count = len(messages)
-        before = after
-        while known and before not in self._digests:
-            known -= 1
-            before = messages.digest(known)
+        count = len(messages)
+        known = messages.longest_prefix(self._digests)
         self._remember(after)
         data: dict[str, Any] = {
             "exchange": exchange,
-            "before": before,
+            "before": messages.digest(known),
             "after": after,
             "new": messages[known:] if known < count else (),
             "count": count,

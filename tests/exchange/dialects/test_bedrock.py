@@ -27,7 +27,7 @@ from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.model import Reply, Request, Usage
 from offbook.runs.api import drive
 from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.playbook import call, fail, say, think, when
+from offbook.sources.playbook.actions import call, fail, say, think, when
 from offbook.sources.server.server import Server
 from tests.exchange.dialects import strategies
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from offbook.errors import FormatError, ModelError, UsageError
 from offbook.exchange.messages import Text, ToolCall
 from offbook.exchange.model import Reply
+from offbook.sources.cassette.cassette_file import CassetteFile
+from offbook.sources.cassette.format import Interaction
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.maintenance import (
     Drift,
@@ -45,6 +48,24 @@ def test_statistics_count_interactions_hats_models_and_tokens(path: Path):
     stats = cassette_stats(path)
     assert (stats.interactions, stats.hats, stats.models) == (3, {"main": 3}, {"gpt-5": 3})
     assert (stats.tokens, stats.errors, stats.cost_dollars, stats.stale) == (53, 0, None, ())
+
+
+@pytest.mark.parametrize("command", [cassette_stats, upgrade_cassette])
+def test_a_command_parses_each_interaction_once(
+    path: Path, command: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+):
+    upgrade_cassette(path)
+    parsed: list[int] = []
+    parse = CassetteFile._parse_interaction  # pyright: ignore[reportPrivateUsage] - counted
+
+    def count(file: CassetteFile, start: int, end: int, line: int) -> Interaction:
+        parsed.append(line)
+        return parse(file, start, end, line)
+
+    monkeypatch.setattr(CassetteFile, "_parse_interaction", count)
+    command(path)
+    # An upgrade also checks the text that it writes.
+    assert len(parsed) == (3 if command is cassette_stats else 6)
 
 
 def test_trimming_copies_the_messages_that_other_interactions_refer_to(path: Path):

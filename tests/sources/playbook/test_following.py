@@ -7,7 +7,8 @@ import pytest
 from offbook.errors import ModelError, ScriptExhausted, ScriptMismatch
 from offbook.exchange.messages import History, Message, Text, ToolResult, user
 from offbook.exchange.model import Reply, Request, Tool
-from offbook.sources.playbook import Playbook, call, fail, role, say, when
+from offbook.sources.playbook.actions import call, fail, role, say, when
+from offbook.sources.playbook.playbook import Playbook
 
 
 def following(*script: object) -> Playbook:

@@ -17,9 +17,19 @@ from offbook.errors import (
     ScriptMismatch,
     UsageError,
 )
-from offbook.exchange.messages import History, Message, Text, Thinking, ToolCall, ToolResult, user
+from offbook.exchange.messages import (
+    History,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    to_json,
+    user,
+)
 from offbook.exchange.model import Reply, Request, Tool
-from offbook.sources.playbook import Action, Call, Role, Say, Turn, validate
+from offbook.sources.playbook.actions import Action, Call, Role, Say, Turn
+from offbook.sources.playbook.diagnostics import validate
 
 
 def offer(playbook: Playbook) -> tuple[Tool, ...]:
@@ -382,7 +392,7 @@ async def test_a_missing_result_is_an_error_if_a_callback_waits_for_it():
     ],
 )
 def test_actions_are_rendered_as_written_and_cut_to_a_line(action: Action, rendered: str):
-    from offbook.sources.playbook import describe
+    from offbook.sources.playbook.diagnostics import describe
 
     assert describe(action) == rendered
 
@@ -541,6 +551,11 @@ async def nothing(_: int) -> dict[str, Any]:
         (lambda: raw.call("a", {1: 2}), "must be strings, got 1"),
         (lambda: raw.call("a", nothing), "must not take arguments"),
         (lambda: raw.call("a", {}, unknown="no"), "unknown='no'"),
+        (lambda: raw.call("a", {}, unanswered=1), "unanswered=1"),
+        (lambda: raw.call("a", raises="ValueError"), "a class of exceptions, not 'ValueError'"),
+        (lambda: raw.call("a", raises=int), "a class of exceptions, not <class 'int'>"),
+        (lambda: raw.call("a", raises=KeyboardInterrupt), "a class of exceptions"),
+        (lambda: raw.call("a", raises=(ValueError, 5)), "a class of exceptions, not 5"),
         (lambda: raw.call("a").then(5), ".then() takes a function of the result"),
         (lambda: raw.call("a").then(lambda: None), ".then() takes a function of the result"),
         (lambda: raw.say(5), "say() takes a string"),
@@ -549,6 +564,9 @@ async def nothing(_: int) -> dict[str, Any]:
         (lambda: raw.fail(5), "fail() takes a message"),
         (lambda: raw.fail("x", status="500"), "fail() takes a message and a status"),
         (lambda: raw.fail("x", status=200), "fail(status=200) is not an error status"),
+        (lambda: raw.fail("x", status=399), "fail(status=399) is not an error status"),
+        (lambda: raw.fail("x", status=600), "fail(status=600) is not an error status"),
+        (lambda: raw.fail("x", status=True), "not str and True"),
         (lambda: raw.fail("x", category=5), "fail(category=5)"),
         (lambda: raw.fail("x", retry_after="soon"), "fail(retry_after='soon')"),
         (lambda: raw.fail("x", retry_after=-1), "fail(retry_after=-1)"),
@@ -564,6 +582,11 @@ async def nothing(_: int) -> dict[str, Any]:
             lambda: raw.role("a", [raw.say("b")], tools="bash"),
             "tools must be a list of names, got str",
         ),
+        (lambda: raw.role("a", [raw.say("b")], tools={"a": 1}), "list of names, got dict"),
+        (lambda: raw.role("a", [raw.say("b")], tools=5), "list of names, got int"),
+        (lambda: raw.role(5, [raw.say("b")], system="x"), "role() takes its name first"),
+        (lambda: raw.role("a", [raw.say("b")], model=5), "model must be a string or a pattern"),
+        (lambda: raw.role("a", [raw.say("b")], first=5), "first must be a string or a pattern"),
         (lambda: raw.role("a", raw.say("b"), system="x"), "takes a list of actions"),
         (lambda: raw.Playbook().load("x"), "turns and roles, not str"),
         (
@@ -626,6 +649,78 @@ def test_a_script_that_could_run_is_accepted():
     validate(turns, tools=["bash", "read"], commands=["plans"])
     validate([when("z", [call("whatever"), say("d")])])
     validate([role("all", [say("a")], system="x"), when("roles answer", [])])
+
+
+def test_the_first_and_the_last_error_status_are_accepted():
+    assert [fail("x", status=status).status for status in (400, 599)] == [400, 599]
+    assert fail("x", retry_after=0).retry_after == 0
+    assert (fail().status, fail().category, fail().retry_after) == (529, "", None)
+
+
+def test_a_call_keeps_its_options():
+    plain = call("a")
+    assert (plain.unanswered, plain.unknown, plain.raises) == (False, False, None)
+    assert call("a", unanswered=True).unanswered
+    assert call("a", unknown=True).unknown
+    assert call("a", raises=ValueError).raises is ValueError
+    assert call("a", raises=(ValueError, KeyError)).raises == (ValueError, KeyError)
+
+
+def test_a_single_message_may_be_a_list_with_an_error():
+    assert when("x", [[fail()]]).actions == ((fail(),),)
+
+
+async def test_the_result_of_an_unknown_call_does_not_hide_a_later_result():
+    received: list[str] = []
+    playbook, _ = opened(when("x", [call("a").then(lambda r: received.append(r.text)), say("b")]))
+    head: dict[str, Any] = {"tools": (Tool("a"),)}
+    history = History().plus(user("x"))
+    reply = await playbook.reply(Request(history, **head))
+    [made] = reply.message.calls
+    stray = ToolResult("another", (Text("stray"),), False, "a")
+    wanted = ToolResult(made.id, (Text("wanted"),), False, "a")
+    history = history.plus(reply.message).plus(Message("tool", (stray, wanted)))
+    await playbook.reply(Request(history, **head))
+    assert received == ["wanted"]
+    assert playbook.unfinished() is None
+
+
+async def test_an_exhausted_turn_and_an_exhausted_role_are_named():
+    playbook, agent = opened(when("x", [say("a")]))
+    await agent.ask()
+    with pytest.raises(ScriptExhausted, match="playbook exhausted: the turn ended with step 1"):
+        await agent.ask()
+    playbook, agent = opened(
+        when("x", [say("a")]), role("helper", [say("b")], system="Help"), system="Main"
+    )
+    await agent.ask()
+    other = Agent(playbook, system="Help")
+    other.prompt("y")
+    await other.ask()
+    with pytest.raises(ScriptExhausted, match="helper"):
+        await other.ask()
+
+
+@given(st.lists(st.text(max_size=9), min_size=1, max_size=6), st.booleans())
+async def test_the_tokens_of_a_growing_conversation_are_those_of_a_whole_one(
+    texts: list[str],
+    offers: bool,  # noqa: FBT001 - drawn
+):
+    script = when("", [say("a") for _ in texts])
+    tools = (Tool("find", "Find an order."),) if offers else ()
+    growing, whole = Playbook(), Playbook()
+    for playbook in (growing, whole):
+        playbook.load(script)
+        playbook.open(script)
+    history = History()
+    for text in texts:
+        history = history.plus(user(text))
+        grown = await growing.reply(Request(history, tools=tools))
+    fresh = await whole.reply(Request(History([*history]), tools=tools))
+    assert grown.usage == fresh.usage  # pyright: ignore[reportPossiblyUnboundVariable] - one at least
+    assert fresh.usage.input == sum(len(text) // 4 + 1 for text in texts) + (
+        len(to_json(tools).decode()) // 4 + 1 if tools else 0
+    )
 
 
 def test_turns_are_opened_in_order():

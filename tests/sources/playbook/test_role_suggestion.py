@@ -9,7 +9,7 @@ from offbook import drive, role, say, when
 from offbook.errors import ScriptError, ScriptExhausted, ScriptMismatch
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Request, Tool
-from offbook.sources.playbook import Role
+from offbook.sources.playbook.actions import Role
 from offbook.sources.playbook.role_suggestion import read_head, suggest_role
 
 MAIN = Request(

@@ -24,6 +24,7 @@ class Plain:
     """Sends the neutral messages as JSON."""
 
     name = "plain"
+    continues_by_id = False
 
     def claims(self, http_request: HttpRequest) -> bool:
         return http_request.path in {"/v1/plain", "/plain", "/v1/models", "/v1/responses"}

@@ -11,7 +11,8 @@ from offbook.errors import ModelError, ScriptMismatch
 from offbook.exchange.dialects.dialect import HttpResponse
 from offbook.exchange.messages import Message, Text, ToolResult, user
 from offbook.exchange.model import Reply, Request
-from offbook.sources.playbook import Playbook, call, fail, say, when
+from offbook.sources.playbook.actions import call, fail, say, when
+from offbook.sources.playbook.playbook import Playbook
 from offbook.sources.server.endpoint import Pacing
 from offbook.sources.server.server import Server
 from offbook.trace.events import Event

@@ -7,14 +7,27 @@ import pytest
 from offbook.errors import DeadlineExceeded, RunError, ScriptExhausted, UsageError
 from offbook.exchange.messages import ToolResult
 from offbook.runs.api import drive
-from offbook.sources.playbook import call, fail, say, when
+from offbook.sources.playbook.actions import call, fail, say, when
 from offbook.subjects.clis.cli import CliAgent
 from offbook.subjects.clis.codex import Codex
 from offbook.subjects.subject import Subject
 from offbook.testing import SubjectConformance
-from tests.clients import CLAUDE, CODEX, GEMINI, PI, Shell, installed, is_alive, needs
+from tests.clients import (
+    CLAUDE,
+    CODEX,
+    CONTINUE,
+    GEMINI,
+    OPENCODE,
+    PI,
+    QWEN,
+    Shell,
+    installed,
+    is_alive,
+    needs,
+)
 
-ALL = [installed(CODEX), installed(CLAUDE), installed(GEMINI), installed(PI)]
+MORE = [installed(OPENCODE), installed(QWEN), installed(CONTINUE)]
+ALL = [installed(CODEX), installed(CLAUDE), installed(GEMINI), installed(PI), *MORE]
 QUICK = [installed(CODEX), installed(CLAUDE)]
 
 
@@ -41,6 +54,21 @@ class TestClaudeCode(ShellConformance):
     shell = CLAUDE
 
 
+@needs(OPENCODE)
+class TestOpenCode(ShellConformance):
+    shell = OPENCODE
+
+
+@needs(QWEN)
+class TestQwenCode(ShellConformance):
+    shell = QWEN
+
+
+@needs(CONTINUE)
+class TestContinue(ShellConformance):
+    shell = CONTINUE
+
+
 def final_text(subject: Subject) -> str:
     assert isinstance(subject, CliAgent)
     return subject.output.text
@@ -62,7 +90,9 @@ def test_the_clients_own_tool_runs(shell: Shell):
         assert first.output == final_text(rehearsal.subject) == "Made."
 
 
-@pytest.mark.parametrize("shell", [installed(CLAUDE), installed(GEMINI)])
+@pytest.mark.parametrize(
+    "shell", [installed(CLAUDE), installed(GEMINI), installed(OPENCODE), installed(QWEN)]
+)
 def test_tools_can_be_called_by_the_common_names(shell: Shell, tmp_path: Path):
     note = str(tmp_path / "note.txt")
     with drive(shell.make(), cwd=tmp_path) as rehearsal:
@@ -84,7 +114,7 @@ def test_tools_can_be_called_by_the_common_names(shell: Shell, tmp_path: Path):
         assert "two" in run.results("bash")[0].text
 
 
-@pytest.mark.parametrize("shell", [*QUICK, installed(PI)])
+@pytest.mark.parametrize("shell", [*QUICK, installed(PI), *MORE])
 def test_the_next_prompt_resumes_after_a_tool_call(shell: Shell):
     with drive(shell.make()) as rehearsal:
         rehearsal.run(when("Do it", [call(shell.tool, shell.params("echo hi")), say("Done.")]))
@@ -145,3 +175,15 @@ def test_a_missing_client_is_an_error_with_the_install_command(monkeypatch: pyte
     monkeypatch.delenv("OFFBOOK_CLIENTS", raising=False)
     with pytest.raises(UsageError, match="npm install -g @openai/codex@"):
         drive(CODEX.make())
+
+
+@pytest.mark.parametrize("prefix", ["", "opencode"])
+def test_a_client_is_found_in_the_common_prefix_or_in_its_own(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    program = tmp_path / prefix / "node_modules" / ".bin" / "opencode"
+    program.parent.mkdir(parents=True)
+    program.touch(0o755)
+    monkeypatch.setenv("OFFBOOK_CLIENTS", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    assert OPENCODE.client.find() == str(program)

@@ -9,7 +9,7 @@ import pytest
 
 from offbook.errors import DeadlineExceeded, RunError, ScriptExhausted, UsageError
 from offbook.runs.api import drive
-from offbook.sources.playbook import call, fail, say, when
+from offbook.sources.playbook.actions import call, fail, say, when
 from offbook.subjects.clis.codex import Codex
 from offbook.subjects.clis.command import Command
 from offbook.testing import SubjectConformance

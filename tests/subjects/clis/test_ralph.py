@@ -8,7 +8,7 @@ import pytest
 
 from offbook.errors import CheckFailed, ScriptExhausted, UsageError
 from offbook.runs.api import drive
-from offbook.sources.playbook import say, when
+from offbook.sources.playbook.actions import say, when
 from offbook.subjects.clis.ralph import Ralph
 from offbook.trace.events import read_verdicts
 from offbook.trace.reader import read_trace

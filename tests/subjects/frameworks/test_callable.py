@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import socket
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -318,6 +319,23 @@ def test_the_run_method_of_an_agent_can_be_driven(agent: Any):
 async def test_the_run_method_of_an_agent_can_be_driven_in_an_event_loop(agent: Any):
     async with drive(agent.run) as rehearsal:
         assert (await rehearsal.run(SCRIPT)).output == "Hello."
+
+
+def stream_words(prompt: str) -> Iterator[str]:
+    yield from (ask(prompt) or "").split()
+
+
+async def stream_words_async(prompt: str) -> AsyncIterator[str]:
+    yield await ask_async(prompt) or ""
+
+
+@pytest.mark.parametrize("function", [stream_words, stream_words_async])
+def test_a_generator_that_nothing_consumes_is_refused(function: object):
+    with (
+        drive(function) as rehearsal,
+        pytest.raises(UsageError, match="stream_words.* returned a generator"),
+    ):
+        rehearsal.run(SCRIPT)
 
 
 def greet(prompt: str, *, language: str = "en") -> str:

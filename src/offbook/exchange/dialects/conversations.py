@@ -30,6 +30,17 @@ ArgumentsT = TypeVarTuple("ArgumentsT")
 MAX_EXCHANGES = 1024  # bounds the memory of a server that runs for days
 
 
+class RestoredCalls(msgspec.Struct, frozen=True):
+    """A conversation with the call ids of this run in place of those that the client made.
+
+    `replaced` has our id by the client's; `used` are all ids of this run that it contains.
+    """
+
+    messages: History
+    replaced: dict[str, str]
+    used: set[str]
+
+
 class ConversationStore:
     """The latest exchanges of one run, by the id of their reply."""
 
@@ -37,6 +48,7 @@ class ConversationStore:
         self._exchanges: OrderedDict[str, tuple[Request, Reply]] = OrderedDict()
         self._replies_by_call: OrderedDict[str, Reply] = OrderedDict()
         self._other_calls: set[str] = set()  # calls in requests that this run did not make
+        self._restored: dict[str, RestoredCalls] = {}  # by the digest of a conversation
 
     @property
     def count(self) -> int:
@@ -52,6 +64,10 @@ class ConversationStore:
             exchanges[conversation] = (request, reply)
         while len(exchanges) > MAX_EXCHANGES:
             exchanges.popitem(last=False)
+        self.add_calls(reply)
+
+    def add_calls(self, reply: Reply) -> None:
+        """Store the tool calls of a reply by their ids."""
         if calls := reply.calls:
             self._replies_by_call.update((call.id, reply) for call in calls)
             while len(self._replies_by_call) > MAX_EXCHANGES:
@@ -88,10 +104,17 @@ class ConversationStore:
         known = self._replies_by_call
         if all(result.call_id in known for result in request.results):
             return request
-        used = {call.id for message in request.messages for call in message.calls} & known.keys()
-        replaced: dict[str, str] = {}
+        # The calls before the new messages were restored for an earlier request.
+        sent = request.messages
+        done = sent.longest_prefix(self._restored)
+        restored = self._restored.pop(sent.digest(done), None) or RestoredCalls(
+            History(), {}, set()
+        )
+        new = sent[done:]
+        used, replaced = restored.used, restored.replaced
+        used.update(call.id for message in new for call in message.calls if call.id in known)
         messages: list[Message] = []
-        for message in request.messages:
+        for message in new:
             blocks: list[AnyBlock] = []
             for block in message.blocks:
                 if isinstance(block, ToolCall) and block.id not in known:
@@ -111,10 +134,14 @@ class ConversationStore:
                     block = msgspec.structs.replace(block, call_id=call_id)  # noqa: PLW2901
                 blocks.append(block)
             messages.append(Message(message.role, tuple(blocks)))
+        whole = restored.messages.plus(*messages)
+        self._restored[sent.digest()] = RestoredCalls(whole, replaced, used)
+        if len(self._restored) > MAX_PREFIXES:
+            del self._restored[next(iter(self._restored))]
         if not replaced:
             return request
         metadata = {**request.metadata, "call_ids": {ours: id_ for id_, ours in replaced.items()}}
-        return msgspec.structs.replace(request, messages=History(messages), metadata=metadata)
+        return msgspec.structs.replace(request, messages=whole, metadata=metadata)
 
     def _find_by_name(self, name: str, used: Container[str]) -> str | None:
         for call_id, reply in self._replies_by_call.items():

@@ -108,9 +108,14 @@ def make_reply_id(prefix: str, reply: Reply, request: Request, *, length: int = 
 
 
 class Dialect(Protocol):
-    """The wire format of one provider."""
+    """The wire format of one provider.
+
+    In some formats a request can continue an earlier reply by its id (`continues_by_id`): then the
+    server keeps the exchanges.
+    """
 
     name: str
+    continues_by_id: bool
 
     def claims(self, http_request: HttpRequest) -> bool:
         """Return whether this request is in the dialect: a model call or a side request."""

@@ -88,15 +88,16 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class CassetteFile:
-    """A cassette, read and checked."""
+    """A cassette, read and checked; with `keep`, its interactions stay parsed."""
 
-    def __init__(self, raw: bytes, path: Path | str = "") -> None:
+    def __init__(self, raw: bytes, path: Path | str = "", *, keep: bool = False) -> None:
         raw = normalize_newlines(raw)
         self.path = path
         self.raw = raw
         self.digest = blake2b(raw, digest_size=16).hexdigest()
         self.span = find_items(raw)
-        self._values: list[Interaction] | None = None  # only if parsed as one document
+        # The parsed interactions, if they are kept or the file was parsed as one document.
+        self._values: list[Interaction] | None = [] if keep else None
         self._response_key = b"\n%*bresponse:" % (
             self.span.indent + INDENT if self.span else 0,
             b"",
@@ -121,6 +122,8 @@ class CassetteFile:
                     line += self.raw.count(b"\n", start, first)
                 interaction = self._parse_interaction(first, last, line)
                 entries.append(self._make_entry(interaction, number, first, last, line))
+                if self._values is not None:
+                    self._values.append(interaction)
                 line += self.raw.count(b"\n", first, last)
         except FormatError:
             if b"&" not in self.raw:
@@ -480,7 +483,8 @@ def _find_redaction(text: str, section: int, kind: str, name: str) -> int:
 def normalize_newlines(raw: bytes) -> bytes:
     """Return a text without a byte order mark and with plain line ends."""
     raw = raw.removeprefix(BOM)
-    return raw.replace(b"\r\n", b"\n") if b"\r\n" in raw else raw
+    # The search for one byte is twenty times as fast as that for two.
+    return raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw
 
 
 def write_cassette_bytes(path: Path, raw: bytes) -> None:
@@ -513,10 +517,10 @@ def _open_cached(path: Path, _stamp: tuple[int, ...]) -> CassetteFile:
     return CassetteFile(read_cassette_bytes(path), path)
 
 
-def open_cassette_file(path: Path) -> CassetteFile:
+def open_cassette_file(path: Path, *, keep: bool = False) -> CassetteFile:
     """Open a cassette; an unchanged file is read only once."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return CassetteFile(read_cassette_bytes(path), path)
-    return _open_cached(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    if not keep:
+        with suppress(OSError):  # reading the file explains the error
+            stat = path.stat()
+            return _open_cached(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return CassetteFile(read_cassette_bytes(path), path, keep=keep)

@@ -282,15 +282,16 @@ def _merged_text(
     return update_header(file, {"metadata": {**file.header.metadata, **totals, **metadata}})
 
 
-def load_cassette(path: Path) -> CassetteFile:
-    """Open a cassette, and first merge the journal that a killed recorder has left."""
+def load_cassette(path: Path, *, keep: bool = False) -> CassetteFile:
+    """Open a cassette, and first merge the journal that a killed recorder has left.
+
+    With `keep`, its interactions stay parsed, for a command that reads all of them.
+    """
     journal = journal_path(path)
-    if not journal.exists():
-        return open_cassette_file(path)
     try:
         file = os.open(journal, os.O_RDWR | os.O_APPEND)
-    except FileNotFoundError:  # merged by its owner just now
-        return open_cassette_file(path)
+    except FileNotFoundError:
+        return open_cassette_file(path, keep=keep)
     except OSError:  # not writable for us: merge in memory only
         raw = read_cassette_bytes(path) if path.exists() else b""
         lines = _parse_lines(journal.read_bytes())
@@ -301,4 +302,4 @@ def load_cassette(path: Path) -> CassetteFile:
             _merge(path, file, {"interrupted": True})
     finally:
         os.close(file)
-    return open_cassette_file(path)
+    return open_cassette_file(path, keep=keep)

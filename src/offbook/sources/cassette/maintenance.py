@@ -64,7 +64,7 @@ class CassetteStats(msgspec.Struct, frozen=True):
 
 def cassette_stats(path: Path) -> CassetteStats:
     """Return the numbers of a cassette."""
-    file = load_cassette(path)
+    file = load_cassette(path, keep=True)
     responses = [interaction.response for interaction in file]
     models = [
         file.settings(entry).model or response.model
@@ -152,7 +152,7 @@ def trim_cassette(path: Path, numbers: Collection[int]) -> int:
 
 def upgrade_cassette(path: Path) -> list[int]:
     """Bring a cassette to the newest version, and return the interactions that changed."""
-    file = as_block_sequence(load_cassette(path))
+    file = as_block_sequence(load_cassette(path, keep=True))
     normalizer = Normalizer(file.header.redactions)
     changed: dict[int, Interaction] = {}
     for entry, hash_ in zip(file.entries, file.rehash(normalizer), strict=True):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 PROMPT_LIMIT = 200
 RECEIPTS = 1000  # a server may run for days
+CONVERSATIONS = 64  # side by side, whose text is kept from request to request
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
 UNINDEXED = 8  # fewer patterns are tried one by one: the index gains nothing before
 WORD_LENGTH = 12  # longer words are cut: rare enough, and the search stays small
@@ -89,7 +90,18 @@ class Mocks:
         self._used: set[int] = set()
         self._remaining = len(self.file.mocks)
         self._call_count = 0
-        self._last_text = (0, "", "")  # messages, digest and text of the latest conversation
+        # The text of recent conversations by their digest, the latest last.
+        self._texts: dict[str, str] = {}
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Append a line; it is checked as a line of a file."""
+        number = self.file.mocks[-1].number + 1
+        # Empty lines before it give it its number.
+        text = "\n" * (number - 1) + msgspec.json.encode(line).decode()
+        [mock] = parse_mocks(text, self.file.path).mocks
+        self.file = msgspec.structs.replace(self.file, mocks=(*self.file.mocks, mock))
+        self._scopes.setdefault(mock.scope, _Scope()).add(mock)
+        self._remaining += 1
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the first line that matches the request."""
@@ -122,14 +134,13 @@ class Mocks:
     def _match_text(self, request: Request) -> str:
         """Return the text that patterns match; of a growing conversation only read the new part."""
         messages = request.messages
-        length = len(messages)
-        count, digest, text = self._last_text
-        if not 0 < count <= length or messages.digest(count) != digest:
-            count, text = 0, ""
-        if count < length:
-            more = join_values(messages[count:] if count else messages)
-            text = f"{text}\n{more}" if text and more else text or more
-            self._last_text = (length, messages.digest(), text)
+        known = messages.longest_prefix(self._texts)
+        text = self._texts.pop(messages.digest(known), "")
+        if more := join_values(messages[known:]):
+            text = f"{text}\n{more}" if text else more
+        self._texts[messages.digest()] = text
+        if len(self._texts) > CONVERSATIONS:
+            del self._texts[next(iter(self._texts))]
         return text
 
     def _answer(self, mock: Mock, text: str, requested: str, request: Request) -> Reply:
@@ -152,7 +163,8 @@ class Mocks:
             raise mock.line.error.to_model_error()
         usage = mock.usage
         if not mock.has_input_tokens:  # then a token is a byte of the conversation
-            usage = Usage(len(text.encode()), usage.output, usage.cache_read, usage.cache_write)
+            size = len(text) if text.isascii() else len(_encode(text))
+            usage = Usage(size, usage.output, usage.cache_read, usage.cache_write)
         blocks = mock.blocks
         if find_calls(blocks):
             blocks = tuple(self._with_call_id(block, request) for block in blocks)
@@ -237,6 +249,7 @@ class _Scope:
             self.queue.append(mock)
         else:
             self._patterns[mock.number] = mock
+            self._index = None
 
     def next(self) -> Mock:
         """Return the next line in order."""

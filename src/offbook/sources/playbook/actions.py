@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from inspect import signature
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
@@ -264,6 +263,8 @@ def check_params(params: Mapping[Any, Any], tool: str) -> Params:
 
 def _accepts(function: Callable[..., object], count: int) -> bool:
     """Return whether a function accepts `count` positional arguments."""
+    from inspect import signature
+
     try:
         signature(function).bind(*range(count))
     except TypeError:

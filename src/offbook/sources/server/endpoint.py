@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import ModelError, OffbookError, RunError
+from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.model import FAILED_CALLS, Relay, can_relay
-from offbook.exchange.providers import client_env
+from offbook.exchange.model import FAILED_CALLS
+from offbook.exchange.relay import Relay, can_relay
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
 from offbook.trace.events import ASIDE, ERROR
@@ -226,7 +227,10 @@ class Endpoint:
         """Return the source's reply, with the id by which a later request may refer to it."""
         reply = await self.source.reply(request)
         reply = msgspec.structs.replace(reply, id=dialect.reply_id(reply, request))
-        self._conversations.add(reply.id, request, reply)
+        if dialect.continues_by_id:
+            self._conversations.add(reply.id, request, reply)
+        else:  # whole conversations of a format that never asks for them would fill the memory
+            self._conversations.add_calls(reply)
         return reply
 
     async def _follow(self, relay: Relay) -> AsyncIterator[bytes]:

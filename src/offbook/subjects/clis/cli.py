@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 import msgspec
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
-from offbook.exchange.providers import client_env
+from offbook.exchange.client_environment import client_env
 from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
 
@@ -59,11 +59,13 @@ class ClientPackage(msgspec.Struct, frozen=True):
 
     def find(self) -> str | None:
         """Return the path of the program in the folder OFFBOOK_CLIENTS, or on the PATH."""
-        # The layout of `npm install --prefix` and of a virtual environment per package.
-        inside = f"{self.package}/bin" if self.manager == "pip" else "node_modules/.bin"
         clients = os.environ.get(CLIENTS_VARIABLE)
-        folder = str(Path(clients).resolve() / inside) if clients else ""
-        return (folder and shutil.which(self.program, path=folder)) or shutil.which(self.program)
+        # A virtual environment per package; one npm prefix for all, or one per program.
+        npm = ["node_modules/.bin", f"{self.program}/node_modules/.bin"]
+        layouts = [f"{self.package}/bin"] if self.manager == "pip" else npm
+        folders = [str(Path(clients).resolve() / layout) for layout in layouts] if clients else []
+        found = shutil.which(self.program, path=os.pathsep.join(folders)) if folders else None
+        return found or shutil.which(self.program)
 
 
 class AgentOutput(msgspec.Struct, frozen=True):

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from inspect import Parameter, isawaitable, iscoroutinefunction, signature
+from inspect import (
+    Parameter,
+    isasyncgen,
+    isawaitable,
+    iscoroutinefunction,
+    isgenerator,
+    signature,
+)
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
 
+from offbook.errors import UsageError
 from offbook.subjects.frameworks.framework import NoToolAccess, parameter_names
 
 if TYPE_CHECKING:
@@ -76,6 +84,12 @@ class FunctionAdapter(NoToolAccess):
             answer = self._function(*arguments, **options)
         finally:
             unsubscribe()
+        # A generator that nothing consumed has not run the agent.
+        if not requests and (isgenerator(answer) or isasyncgen(answer)):
+            raise UsageError(
+                f"{self.name} returned a generator, which did not run",
+                hint="drive a function that consumes it and returns the answer",
+            )
         # A plain function may return a coroutine, as a lambda around an async function does.
         return await answer if isawaitable(answer) else answer
 

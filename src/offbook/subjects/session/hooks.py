@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import ToolBlocked, UsageError, did_you_mean
+from offbook.host.host_scope import Host
 from offbook.subjects.session.tools import ToolOutcome, to_tool_outcome
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class Context(msgspec.Struct, frozen=True):
 
     `cwd` is the working directory, `ui` the mocked user interface, `settings` the session's
     settings. `model` is the scripted model, for requests outside the main loop such as those of
-    a subagent: a `role(…)` of the playbook replies to them.
+    a subagent: a `role(…)` of the playbook replies to them. `host` calls host capabilities:
+    `ctx.host.call("workspace.read_text", {"path": "a.txt"})`.
     """
 
     cwd: Path
@@ -62,6 +64,7 @@ class Context(msgspec.Struct, frozen=True):
     settings: Mapping[str, Any]
     model: ModelSource
     has_ui: bool = True
+    host: Host = Host()
 
 
 class HookEvent:

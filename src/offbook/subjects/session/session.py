@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
+from offbook.determinism.thread_context import use_variable
 from offbook.errors import ModelError, RunError, ToolFailed, UsageError, did_you_mean
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
 from offbook.exchange.model import Request
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
+from offbook.host.host_scope import Host, HostScope, current_host
 from offbook.subjects.session.builtin_tools import install_builtin_tools
 from offbook.subjects.session.extensions import (
     CommandHandler,
@@ -104,7 +106,8 @@ class AgentSession:
         extensions: Iterable[object] = (),
         mock_tools: Mapping[str, Any] | None = None,
         mock_ui: Mapping[str, Any] | None = None,
-        system_prompt: str = DEFAULT_SYSTEM_PROMPT,
+        mock_host: Iterable[Mapping[str, Any]] | None = None,
+        system_prompt: str | None = None,
         skills: Iterable[Skill | Mapping[str, Any]] = (),
         settings: Mapping[str, Any] | None = None,
         mock_extension_tools: bool = False,
@@ -120,11 +123,18 @@ class AgentSession:
                 f"mock_ui[{answered[0]!r}] has no effect: has_ui=False declines every question",
                 hint="remove one of the two",
             )
+        self._host: HostScope | None = None
+        if mock_host is not None:
+            self._host = HostScope(where="mock_host")
+            for number, entry in enumerate(require_list(mock_host, "mock_host"), 1):
+                self._host.add(cast("JSON", entry), f"mock_host, mock {number}")
         mocks = require_mapping(mock_tools, "mock_tools")
         self._tools = ToolRegistry(mocks, mock_extensions=mock_extension_tools)
         self._hooks = Hooks()
         self._commands: dict[str, CommandHandler] = {}
-        self._system = compose_system_prompt(system_prompt, skills)
+        self._system = compose_system_prompt(
+            DEFAULT_SYSTEM_PROMPT if system_prompt is None else system_prompt, skills
+        )
         self._all_settings = require_mapping(settings, "settings")
         self._settings = parse_settings(self._all_settings)
         self._propagate_errors = propagate_errors
@@ -160,10 +170,12 @@ class AgentSession:
         ]
         problems = [f"mock_tools {', '.join(names)}"] if names else []
         problems += [f"{n} answer{'s' * (n > 1)} of mock_ui[{m!r}]" for m, n in left.items()]
+        host = [] if self._host is None else self._host.unused()
+        problems += [f"mock_host {', '.join(host)}"] if host else []
         if not problems:
             return []
         message = f"never used: {'; '.join(problems)}"
-        return [Verdict("mocks used", "fail", message, actual=[*unused, *left])]
+        return [Verdict("mocks used", "fail", message, actual=[*unused, *left, *host])]
 
     async def open(self, context: RunContext, /) -> None:
         """Load the extensions and start the session."""
@@ -172,7 +184,12 @@ class AgentSession:
         self._hub = context.hub
         ui = UI(self._mock_ui, context.hub, has_ui=self._has_ui)
         self._context = Context(
-            context.cwd, ui, self._all_settings, context.source, has_ui=self._has_ui
+            context.cwd,
+            ui,
+            self._all_settings,
+            context.source,
+            has_ui=self._has_ui,
+            host=Host(self._host),
         )
         install_builtin_tools(self._tools)
         for spec in self._extension_specs:
@@ -198,6 +215,11 @@ class AgentSession:
 
     async def prompt(self, text: str, /) -> str | None:
         """Send a prompt to the agent and return its final text; None for a command."""
+        # A tool may also call its host by `host_call`: it gets the same mocks as `ctx.host`.
+        with use_variable(current_host, self._host or current_host.get()):
+            return await self._prompt(text)
+
+    async def _prompt(self, text: str) -> str | None:
         self._task, self._aborted = asyncio.current_task(), False
         try:
             # A prompt such as "/plans all" runs a command of an extension, without the model.
@@ -216,6 +238,8 @@ class AgentSession:
             self._task = None
             # An extension may have caught the error of an answer, or forgotten an `await`.
             self._context.ui.raise_errors()
+            if self._host is not None:
+                self._host.raise_refusals()
 
     def abort(self) -> None:
         """Stop the running prompt, as a user does with Escape.

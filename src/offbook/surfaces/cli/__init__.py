@@ -26,6 +26,7 @@ from offbook.errors import (
     signal_name,
 )
 from offbook.surfaces.capabilities import load_capabilities
+from offbook.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,9 +143,7 @@ class Commands(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click calls it so
     if wanted:
-        from importlib.metadata import version
-
-        click.echo(f"offbook {version('offbook')}")
+        click.echo(f"offbook {VERSION}")
         ctx.exit()
 
 

@@ -82,7 +82,7 @@ def show(path: Path, number: int | None) -> None:
     from offbook.sources.cassette.journal import load_cassette
     from offbook.yaml_files import dump_yaml
 
-    file = load_cassette(path)
+    file = load_cassette(path, keep=number is None)
     if number is None:
         for entry in file.entries:
             item = file.read(entry)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import UsageError
 from offbook.surfaces.mcp_server import describe_tools, find_tool
 from offbook.surfaces.mcp_server.stdio import INSTRUCTIONS
+from offbook.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def build_server() -> Server[Any]:
     return Server(
         "offbook",
         title="Offbook",
-        version=version("offbook"),
+        version=VERSION,
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,

@@ -12,12 +12,12 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from importlib.metadata import version
 from typing import IO, Any
 
 import msgspec
 
 from offbook.errors import UsageError
+from offbook.version import VERSION
 
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
@@ -155,7 +155,7 @@ def respond(method: str, params: Mapping[str, Any]) -> JsonObject:
         return {
             "protocolVersion": requested if supported else PROTOCOL_VERSIONS[0],
             "capabilities": {"tools": {"listChanged": False}},
-            "serverInfo": {"name": "offbook", "title": "Offbook", "version": version("offbook")},
+            "serverInfo": {"name": "offbook", "title": "Offbook", "version": VERSION},
             "instructions": INSTRUCTIONS,
         }
     if method == "ping":

@@ -76,6 +76,7 @@ class Anthropic:
     """Anthropic's Messages API, with these validation rules."""
 
     name = wire.NAME
+    continues_by_id = True
 
     def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules

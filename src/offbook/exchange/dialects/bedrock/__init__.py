@@ -60,6 +60,7 @@ class Bedrock:
     """Bedrock's Converse and ConverseStream, with these validation rules."""
 
     name = wire.NAME
+    continues_by_id = False
 
     def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules

@@ -60,6 +60,7 @@ class Chat:
     """The dialect of `/v1/chat/completions`."""
 
     name = wire.NAME
+    continues_by_id = False
 
     def __init__(self, rules: frozenset[str] = validation.ALL_RULES) -> None:
         self._rules = rules

@@ -76,6 +76,7 @@ class Gemini:
     """Google's Gemini API, with these validation rules."""
 
     name = wire.NAME
+    continues_by_id = False
 
     def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules

@@ -54,6 +54,7 @@ class Responses:
     """The dialect of `/v1/responses`."""
 
     name = wire.NAME
+    continues_by_id = True
 
     def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules

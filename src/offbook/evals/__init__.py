@@ -1,0 +1,34 @@
+"""Eval packs: portable cases with rubrics and thresholds, run on one machine or on a cluster.
+
+offbook eval run evals/offbook.eval.toml
+
+from offbook.evals import PackBuilder
+"""
+
+from offbook.capability import Capability, CommandEntry, lazy_names
+
+CAPABILITY = Capability(
+    heading="Evals",
+    commands={
+        "eval": CommandEntry(
+            "Run eval packs, list and compare their results.", "offbook.evals.evals_cli:evals"
+        ),
+    },
+)
+
+# Lazy, because `offbook --help` and every start of pytest import this package.
+# `__init__.pyi` lists the same names for type checkers.
+_MODULES = {
+    "case_results": "CaseResult",
+    "pack": "Pack",
+    "pack_file": "read_pack",
+    "pack_run": "run_pack",
+}
+
+_NAMES = sorted(name for names in _MODULES.values() for name in names.split())
+__all__ = ["CAPABILITY", *_NAMES]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll] - only strings
+__getattr__ = lazy_names(_MODULES, __name__)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,157 @@
+"""Cases of the kind `live-verify`: an executor does a task, a command verifies the result.
+
+The executor gets a JSON request on standard input and prints a JSON outcome; its last line counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from offbook.errors import UsageError
+from offbook.evals.pack import CommandRef, CommandSpec, EvalCase, LoadedPack
+from offbook.evals.run_record import RunRecord, RunStage, StoredRun, parse_run_record
+from offbook.trace.events import Verdict
+
+REQUEST_TYPE = "harn.eval.live_verify.executor_request.v1"
+EXECUTOR_SECONDS = 600.0
+VERIFY_SECONDS = 120.0
+MAX_TAIL = 400
+
+
+class CommandEnd(msgspec.Struct, frozen=True):
+    """The end of a command; `problem` says why it did not exit with 0."""
+
+    stdout: str
+    problem: str = ""
+
+
+def run_live_verify(loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun, list[Verdict]]:
+    """Run the executor and the verification in a copy of the workspace."""
+    source = loaded.base / (case.workspace or ".")
+    if not source.is_dir():
+        raise UsageError("no such workspace", where=str(source))
+    with tempfile.TemporaryDirectory(prefix="offbook-eval-") as name:
+        folder = Path(name) / "workspace"
+        # Without our own results: the workspace may be the folder of the pack.
+        shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".offbook", ".git"))
+        return _run_in(folder, loaded, case)
+
+
+def _run_in(folder: Path, loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun, list[Verdict]]:
+    started = time.time()
+    request = {
+        "_type": REQUEST_TYPE,
+        "pack_id": loaded.id,
+        "case_id": case.id,
+        "task": case.task,
+        "workspace": str(folder),
+        "project": case.project,
+        "metadata": case.metadata,
+    }
+    executor = case.executor or loaded.pack.executor
+    end = run_command(executor, folder, json.dumps(request), EXECUTOR_SECONDS)
+    verdicts = [_command_verdict("executor", end)]
+    outcome = _last_json(end.stdout)
+    record = _record(case, outcome, failed=bool(end.problem))
+    if not end.problem:
+        verify = run_command(case.verify_command, folder, "", VERIFY_SECONDS)
+        verdicts.append(_command_verdict("verify_command", verify))
+    produced = [p for p in folder.rglob("*") if p.is_file() and p.stat().st_mtime >= started - 1]
+    for path in case.expected_output_paths:
+        ok = (folder / path).exists()
+        message = "" if ok else f"expected output {path} was not produced"
+        verdicts.append(Verdict(f"output {path}", "pass" if ok else "fail", message))
+    texts = [path.read_text("utf-8", "replace") for path in produced]
+    for snippet in case.required_output_snippets:
+        ok = any(snippet in text for text in texts)
+        message = "" if ok else f"no produced file contains {snippet!r}"
+        verdicts.append(Verdict("output snippet", "pass" if ok else "fail", message))
+    counts = Counter(tool.tool_name for tool in record.record.tool_recordings)
+    for tool, budget in case.tool_budgets.items():
+        ok = counts[tool] <= budget
+        message = "" if ok else f"{tool} was called {counts[tool]} times, budget {budget}"
+        verdicts.append(Verdict(f"budget {tool}", "pass" if ok else "fail", message))
+    return record, verdicts
+
+
+def _record(case: EvalCase, outcome: dict[str, Any] | None, *, failed: bool) -> StoredRun:
+    status = "failed" if failed else "completed"
+    if outcome is not None:
+        value = outcome.get("run_record", outcome)
+        if isinstance(value, dict) and "status" in value:
+            return parse_run_record(value, case.id)
+    stage = RunStage(node_id="executor", status=status)
+    record = RunRecord(id=case.id, status=status, stages=[stage], output=outcome)
+    return StoredRun(record, msgspec.to_builtins(record), case.id)
+
+
+def _command_verdict(name: str, end: CommandEnd) -> Verdict:
+    return Verdict(name, "fail" if end.problem else "pass", end.problem)
+
+
+def _last_json(output: str) -> dict[str, Any] | None:
+    for text in (output, *reversed(output.splitlines())):
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+    return None
+
+
+def run_command(
+    reference: CommandRef | None, folder: Path, stdin: str, seconds: float
+) -> CommandEnd:
+    """Run a command with a deadline; the whole group of its processes ends with it."""
+    spec = _to_spec(reference)
+    words = list(spec.argv) or ["/bin/sh", "-c", spec.command]
+    deadline = spec.timeout_seconds or seconds
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the command is written in the pack
+            words,
+            cwd=folder / spec.cwd,
+            env={**os.environ, **spec.env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        return CommandEnd("", f"cannot run {words[0]}: {error.strerror}")
+    try:
+        out, err = process.communicate(stdin, timeout=deadline)
+    except subprocess.TimeoutExpired:
+        return CommandEnd("", f"{words[0]} did not end within {deadline:g} s")
+    finally:
+        # Processes that the command left behind end as well.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if process.returncode:
+        tail = (err.strip() or out.strip())[-MAX_TAIL:]
+        return CommandEnd(out, f"{words[0]} exited with {process.returncode}: {tail}")
+    return CommandEnd(out)
+
+
+def _to_spec(reference: CommandRef | None) -> CommandSpec:
+    if isinstance(reference, str):
+        return CommandSpec(command=reference)
+    if isinstance(reference, list):
+        return CommandSpec(argv=tuple(reference))
+    if reference is None or not (reference.argv or reference.command):
+        raise UsageError("the command is empty", hint='argv = ["…"]')
+    return reference

@@ -1,0 +1,282 @@
+"""Runs the trials of cases in worker processes of this machine.
+
+A worker that dies, hangs or prints anything is one failed trial: results come through a pipe of
+their own, each trial has a deadline, and a lost worker is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from offbook.errors import signal_name
+from offbook.evals.case_results import CaseResult
+
+# A worker has so many seconds of work ahead, and not more trials: with short trials it does not
+# wait for the next one, and with long ones no trial waits for a worker while another is idle.
+AHEAD_SECONDS = 0.02
+MAX_AHEAD = 32
+MAX_OUTPUT = 2000
+SIZE = 4  # bytes of the length before each message
+DEFAULT_TIMEOUT = 600.0
+
+
+class Trial(NamedTuple):
+    """One trial of a case: the positions of its pack and its case, and its number from 1."""
+
+    pack: int
+    case: int
+    trial: int
+
+
+class LostTrial(NamedTuple):
+    """A trial without a result, and the reason."""
+
+    trial: Trial
+    reason: str
+    output: str = ""
+
+
+Evaluate = Callable[[Trial], CaseResult]
+Result = tuple[Trial, CaseResult] | LostTrial
+
+_encoder = msgspec.json.Encoder(enc_hook=repr)
+_decoder = msgspec.json.Decoder(CaseResult)
+
+
+class _Worker:
+    """A forked process: it reads trials from a pipe and writes their results to another."""
+
+    def __init__(self, evaluate: Evaluate) -> None:
+        trials_in, trials_out = os.pipe()
+        results_in, results_out = os.pipe()
+        self.log = Path(tempfile.mkstemp(prefix="offbook-worker-")[1])
+        self.pid = os.fork()
+        if self.pid == 0:
+            # Only the worker: it never returns from here, so nothing of the parent runs twice.
+            try:
+                os.setsid()  # a group of its own, to be killed with all its children
+                os.close(trials_out)
+                os.close(results_in)
+                _work(evaluate, trials_in, results_out, self.log)
+            finally:
+                os._exit(0)
+        os.close(trials_in)
+        os.close(results_out)
+        self.results = results_in
+        self._trials = trials_out
+        self._buffer = b""
+        self.pending: deque[Trial] = deque()
+        self.started = self.since = time.monotonic()
+        self.finished = 0
+
+    def send(self, trials: Sequence[Trial]) -> None:
+        if not self.pending:
+            self.since = time.monotonic()
+        self.pending.extend(trials)
+        message = msgspec.json.encode(list(trials))
+        with suppress(BrokenPipeError):  # it died: the end of its results says so
+            os.write(self._trials, len(message).to_bytes(SIZE) + message)
+
+    @property
+    def wanted(self) -> int:
+        """The number of trials to send now."""
+        seconds = (time.monotonic() - self.started) / max(1, self.finished)
+        ahead = min(MAX_AHEAD, max(1, int(AHEAD_SECONDS / max(seconds, 1e-6))))
+        # In halves: one message for several trials.
+        return ahead - len(self.pending) if len(self.pending) <= ahead // 2 else 0
+
+    def receive(self) -> list[CaseResult] | None:
+        """Return the results that have arrived, or None at the end of the worker."""
+        data = os.read(self.results, 1 << 16)
+        if not data:
+            return None
+        self._buffer += data
+        found: list[CaseResult] = []
+        while len(self._buffer) >= SIZE:
+            end = SIZE + int.from_bytes(self._buffer[:SIZE])
+            if len(self._buffer) < end:
+                break
+            found.append(_decoder.decode(self._buffer[SIZE:end]))
+            self._buffer = self._buffer[end:]
+        return found
+
+    def close(self, *, kill: bool = True) -> int:
+        """End the worker and return its exit status."""
+        os.close(self._trials)
+        os.close(self.results)
+        if kill:
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                # It has not called setsid yet, or it is gone.
+                _kill(self.pid)
+        _, status = os.waitpid(self.pid, 0)
+        self.log.unlink(missing_ok=True)
+        return os.waitstatus_to_exitcode(status)
+
+    def output(self) -> str:
+        """Return the end of what the worker has printed."""
+        try:
+            return self.log.read_text("utf-8", "replace")[-MAX_OUTPUT:]
+        except OSError:
+            return ""
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _work(evaluate: Evaluate, trials: int, results: int, log: Path) -> None:
+    """The life of a worker."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    # What a case prints goes to a file: it must not mix with results or reports.
+    file = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    while True:
+        head = _read_exactly(trials, SIZE)
+        if head is None:
+            return
+        body = _read_exactly(trials, int.from_bytes(head))
+        for item in msgspec.json.decode(body or b"[]", type=list[tuple[int, int, int]]):
+            os.ftruncate(file, 0)
+            message = _encoder.encode(evaluate(Trial(*item)))
+            _write_all(results, len(message).to_bytes(SIZE) + message)
+
+
+def _read_exactly(file: int, count: int) -> bytes | None:
+    data = b""
+    while len(data) < count:
+        part = os.read(file, count - len(data))
+        if not part:
+            return None
+        data += part
+    return data
+
+
+def _write_all(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def run_local(
+    trials: Iterable[Trial],
+    evaluate: Evaluate,
+    *,
+    jobs: int = 1,
+    timeout_of: Callable[[Trial], float] = lambda _: DEFAULT_TIMEOUT,
+) -> Generator[Result]:
+    """Yield the results of the trials as they come, in any order. Closing it ends the workers."""
+    pool = _Pool(trials, evaluate, timeout_of)
+    try:
+        for _ in range(max(1, jobs)):
+            pool.start()
+        while pool.workers:
+            for worker in pool.wait():
+                yield from pool.receive(worker)
+            yield from pool.end_late_workers()
+    finally:
+        pool.close()
+
+
+class _Pool:
+    """The workers of a run, and the trials that wait for one."""
+
+    def __init__(
+        self, trials: Iterable[Trial], evaluate: Evaluate, timeout_of: Callable[[Trial], float]
+    ) -> None:
+        self.workers: list[_Worker] = []
+        self._source = iter(trials)
+        self._returned: deque[Trial] = deque()  # the trials of a lost worker
+        self._evaluate = evaluate
+        self._timeout_of = timeout_of
+        self._selector = selectors.DefaultSelector()
+
+    def start(self) -> None:
+        """Start a worker, if there is a trial for it."""
+        if batch := self._next(1):
+            worker = _Worker(self._evaluate)
+            self.workers.append(worker)
+            self._selector.register(worker.results, selectors.EVENT_READ, worker)
+            worker.send(batch)
+
+    def _next(self, count: int) -> list[Trial]:
+        batch: list[Trial] = []
+        while len(batch) < count:
+            item = self._returned.popleft() if self._returned else next(self._source, None)
+            if item is None:
+                break
+            batch.append(item)
+        return batch
+
+    def wait(self) -> list[_Worker]:
+        """Return the workers that have sent something, at the next deadline at the latest."""
+        deadlines = [w.since + self._timeout_of(w.pending[0]) for w in self.workers if w.pending]
+        seconds = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        return [key.data for key, _ in self._selector.select(seconds)]
+
+    def receive(self, worker: _Worker) -> Iterator[Result]:
+        """Yield the results of a worker, and give it more work or end it."""
+        results = worker.receive()
+        if results is None:
+            yield from self._replace(worker, "")
+            return
+        for result in results:
+            worker.since = time.monotonic()
+            worker.finished += 1
+            yield worker.pending.popleft(), result
+        if batch := self._next(worker.wanted):
+            worker.send(batch)
+        elif not worker.pending:
+            self._remove(worker)
+
+    def end_late_workers(self) -> Iterator[Result]:
+        """End the workers whose trial takes too long."""
+        for worker in list(self.workers):
+            limit = self._timeout_of(worker.pending[0]) if worker.pending else None
+            if limit is not None and time.monotonic() - worker.since >= limit:
+                yield from self._replace(worker, f"the case did not end within {limit:g} s")
+
+    def _replace(self, worker: _Worker, reason: str) -> Iterator[LostTrial]:
+        """End a worker and start another: the trial that it was at is lost, the others wait."""
+        output = worker.output()
+        code = self._remove(worker)
+        if not worker.pending:
+            return
+        lost = worker.pending.popleft()
+        self._returned.extendleft(reversed(worker.pending))
+        if not reason:
+            reason = (
+                f"the process of the case was killed by {signal_name(-code)}"
+                if code < 0
+                else f"the process of the case exited with {code}"
+            )
+        yield LostTrial(lost, reason, output)
+        self.start()
+
+    def _remove(self, worker: _Worker) -> int:
+        self._selector.unregister(worker.results)
+        self.workers.remove(worker)
+        return worker.close()
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self.workers:
+            worker.close()
+        self._selector.close()

@@ -1,0 +1,426 @@
+"""The schema of an eval pack: fixtures, rubrics, cases, thresholds and ladders.
+
+A pack contains references only, no code: files of fixtures, and subjects by name. The keys may be
+written with dashes or underscores. `pack_file.py` reads and checks a pack.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+Severity = Literal["blocking", "warning", "informational", "warn", "info"]
+SEVERITIES = {"warn": "warning", "info": "informational"}
+
+FixtureKind = Literal[
+    "run-record",
+    "recorded-run",
+    "replay-fixture",
+    "friction-events",
+    "jsonl-trace",
+    "provider-events",
+    "connector-payload",
+    "trace",
+    "cassette",
+    "playbook",
+]
+RubricKind = Literal[
+    "deterministic",
+    "replay",
+    "budget",
+    "hitl",
+    "side-effect",
+    "friction",
+    "context-pack-suggestion",
+    "llm-judge",
+    "llm_as_judge",
+    "judge",
+]
+JUDGE_KINDS = {"llm-judge", "llm_as_judge", "judge"}
+FRICTION_KINDS = {"friction", "context-pack-suggestion"}
+
+AssertionKind = Literal[
+    "run-status",
+    "status",
+    "stage-status",
+    "visible-text-contains",
+    "hitl-question-contains",
+    "context-pack-suggestion",
+    "suggestion",
+    "tool-called",
+    "tool-never",
+    "side-effect-level",
+    "output",
+    "path",
+    "check",
+]
+Operator = Literal["eq", "ne", "lt", "le", "gt", "ge", "in", "contains", "matches", "exists"]
+Metric = Literal["latency_ms", "cost_usd", "tokens", "stage_count", "score", "confidence"]
+
+
+class PackStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The base of the structs of a pack: unknown keys are errors."""
+
+
+class PackageInfo(PackStruct, frozen=True):
+    """The package that a pack belongs to."""
+
+    name: str = ""
+    version: str = ""
+    source: str = ""
+    templates: tuple[str, ...] = ()
+
+
+class Thresholds(PackStruct, frozen=True):
+    """Limits on the metrics of a run. A metric that the run does not have is `no data`."""
+
+    severity: Severity | None = None
+    min_score: float | None = None
+    min_confidence: float | None = None
+    max_cost_usd: float | None = None
+    max_latency_ms: float | None = None
+    max_tokens: int | None = None
+    max_stage_count: int | None = None
+
+    def limits(self) -> dict[str, tuple[str, float]]:
+        """Return the limits that are set: the metric and the limit, by the name of the key."""
+        found: dict[str, tuple[str, float]] = {}
+        for name, metric in METRIC_OF.items():
+            if (limit := getattr(self, name)) is not None:
+                found[name] = metric, limit
+        return found
+
+
+METRIC_OF: dict[str, Metric] = {
+    "max_latency_ms": "latency_ms",
+    "max_cost_usd": "cost_usd",
+    "max_tokens": "tokens",
+    "max_stage_count": "stage_count",
+    "min_score": "score",
+    "min_confidence": "confidence",
+}
+
+
+class JudgeSettings(PackStruct, frozen=True):
+    """The judge of a rubric.
+
+    `source` is a file (playbook, mocks, cassette) relative to the pack, or a provider, which needs
+    `--live`. Scores are from 0 to 1. Of several `votes`, the majority wins; `tie_break` decides if
+    there is none. `min_agreement` is the lowest kappa on the calibration examples.
+    """
+
+    model: str = ""
+    source: str = ""
+    prompt_version: str = ""
+    tie_break: Literal["fail", "pass", "lowest", "highest", "median", ""] = ""
+    confidence_min: float | None = None
+    temperature: float | None = None
+    rubric: str = ""
+    votes: int = 1
+    min_agreement: float | None = None
+    metadata: dict[str, Any] = {}
+
+
+class CalibrationExample(PackStruct, frozen=True):
+    """A labelled example for a judge."""
+
+    input: Any = None
+    output: Any = None
+    score: float | None = None
+    explanation: str = ""
+
+
+class PackAssertion(PackStruct, frozen=True):
+    """One condition of a rubric.
+
+    - `path` with `op` and `expected`: a JSON Pointer into the run record
+    - `check`: any assertion of Offbook, as in scenario files
+    """
+
+    kind: AssertionKind | Literal[""] = ""
+    stage: str = ""
+    path: str | None = None
+    op: Operator = "eq"
+    expected: Any = None
+    contains: str = ""
+    check: dict[str, Any] | None = None
+    metadata: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        problem = assertion_problem(self)
+        if problem:
+            raise ValueError(problem)
+
+
+def assertion_problem(item: PackAssertion) -> str:
+    """Return why an assertion would check nothing; empty if it checks something."""
+    if item.kind in {"", "path"}:
+        return "" if item.path is not None else "an assertion needs a kind, or a path"
+    if item.kind == "check":
+        return "" if item.check else "the kind check needs a check"
+    if item.kind in {"visible-text-contains", "hitl-question-contains"}:
+        return "" if item.contains else f"the kind {item.kind} needs contains"
+    if item.kind == "stage-status" and not item.stage:
+        return "the kind stage-status needs a stage"
+    if item.kind in {"run-status", "status", "stage-status", "side-effect-level"}:
+        ok = isinstance(item.expected, str) and item.expected
+        return "" if ok else f"the kind {item.kind} needs expected, a text"
+    if item.kind in {"tool-called", "tool-never"}:
+        return "" if item.expected else f"the kind {item.kind} needs expected, names of tools"
+    if item.kind == "output":
+        ok = item.contains or item.expected is not None
+        return "" if ok else "the kind output needs contains or expected"
+    return ""
+
+
+class Rubric(PackStruct, frozen=True):
+    """A named set of conditions."""
+
+    id: str
+    kind: RubricKind | Literal[""] = "deterministic"
+    description: str = ""
+    prompt: str = ""
+    thresholds: Thresholds = Thresholds()
+    judge: JudgeSettings | None = None
+    calibration: tuple[CalibrationExample, ...] = ()
+    assertions: tuple[PackAssertion, ...] = ()
+    metadata: dict[str, Any] = {}
+
+    @property
+    def judged(self) -> bool:
+        """True if a model judges it."""
+        return self.kind in JUDGE_KINDS
+
+    @property
+    def has_rule(self) -> bool:
+        """True if the rubric checks anything. The rule of a replay is the fixture of the case."""
+        if self.judged:
+            return bool(self.prompt or self.description or self.judge)
+        return bool(self.assertions or self.thresholds.limits() or self.kind == "replay")
+
+
+class FixtureRef(PackStruct, frozen=True):
+    """A file, or an inline value, that cases refer to by id."""
+
+    id: str
+    kind: FixtureKind
+    path: str = ""
+    trace_id: str = ""
+    provider: str = ""
+    event_kind: str = ""
+    inline: Any = None
+    metadata: dict[str, Any] = {}
+
+
+class CommandSpec(PackStruct, frozen=True):
+    """A command: `argv`, or `command` for the shell."""
+
+    argv: tuple[str, ...] = ()
+    command: str = ""
+    cwd: str = ""
+    env: dict[str, str] = {}
+    timeout_seconds: float | None = None
+
+
+CommandRef = str | list[str] | CommandSpec
+CaseKind = Literal["replay", "live-verify", "friction", "subject", ""]
+
+
+class EvalCase(PackStruct, frozen=True, gc=False):
+    """One case: it reads a stored run, or runs a subject now.
+
+    - `run`: a run record; `trace`: a trace; `friction_events`: friction events
+    - `subject` with `prompt`: "module:name", "file.py:name" or a command. Its model is a
+      `playbook`, a `cassette` or, with `live` and the option `--live`, the real one. Without any of
+      them, a function is called with `input`.
+    - `task` with `executor` and `verify_command`: a command does the work, another one verifies it
+    """
+
+    id: str = ""
+    name: str = ""
+    description: str = ""
+    kind: CaseKind = ""
+    run: str = ""
+    trace: str = ""
+    friction_events: str = ""
+    fixture: str = ""
+    compare_to: str = ""
+    rubrics: tuple[str, ...] = ()
+    severity: Severity | None = None
+    thresholds: Thresholds = Thresholds()
+    metadata: dict[str, Any] = {}
+    trials: int | None = None
+    timeout_seconds: float | None = None
+    # running a subject
+    subject: str | list[str] = ""
+    prompt: str = ""
+    input: Any = None
+    playbook: str = ""
+    cassette: str = ""
+    live: bool = False
+    # live-verify
+    task: str = ""
+    workspace: str = ""
+    project: str = ""
+    executor: CommandRef | None = None
+    verify_command: CommandRef | None = None
+    expected_output_paths: tuple[str, ...] = ()
+    required_output_snippets: tuple[str, ...] = ()
+    tool_budgets: dict[str, int] = {}
+
+    @property
+    def label(self) -> str:
+        """The name for reports."""
+        return self.name or self.id
+
+    @property
+    def mode(self) -> str:
+        """The form of the case: `run`, `trace`, `friction`, `subject` or `live-verify`."""
+        if self.friction_events or self.kind == "friction":
+            return "friction"
+        if self.kind == "live-verify" or self.verify_command is not None:
+            return "live-verify"
+        if self.subject or self.kind == "subject":
+            return "subject"
+        return "trace" if self.trace else "run"
+
+
+class LadderBackend(PackStruct, frozen=True):
+    """The source of a ladder's transcripts: a stored one, or a command that is run now."""
+
+    kind: Literal["replay", "mock", "live"] = "replay"
+    path: str = ""
+    command: CommandRef | None = None
+
+
+class ModelRoute(PackStruct, frozen=True):
+    """A model, and how it is reached."""
+
+    id: str = ""
+    route: str = ""
+    provider: str = ""
+    model: str = ""
+    profile: str = ""
+    max_cost_usd: float | None = None
+    max_model_calls: int | None = None
+    metadata: dict[str, Any] = {}
+
+
+class TimeoutTier(PackStruct, frozen=True):
+    """The budget of a cell."""
+
+    id: str = ""
+    timeout_ms: float | None = None
+    max_latency_ms: float | None = None
+    max_cost_usd: float | None = None
+    max_tool_calls: int | None = None
+    max_model_calls: int | None = None
+    max_sweeps: int | None = None
+    watch_backoff_ms: int | None = None
+    metadata: dict[str, Any] = {}
+
+
+class LadderSpec(PackStruct, frozen=True):
+    """One task over all routes and tiers. It runs after the ladders in `after`, if these passed."""
+
+    id: str = ""
+    type_: str = msgspec.field(name="_type", default="")
+    version: int = 1
+    name: str = ""
+    description: str = ""
+    persona: str = "merge_captain"
+    base_dir: str = ""
+    artifact_root: str = ""
+    severity: Severity | None = None
+    backend: LadderBackend = LadderBackend()
+    golden: str = ""
+    model_routes: tuple[ModelRoute, ...] = ()
+    timeout_tiers: tuple[TimeoutTier, ...] = ()
+    after: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+
+
+class PackDefaults(PackStruct, frozen=True):
+    """The defaults of all cases."""
+
+    severity: Severity | None = None
+    fixture_root: str = ""
+    judge: JudgeSettings | None = None
+    thresholds: Thresholds = Thresholds()
+
+
+class ModelPrice(PackStruct, frozen=True):
+    """The price of a model in dollars for a million tokens."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+class Pack(PackStruct, frozen=True):
+    """An eval pack."""
+
+    version: int = 1
+    type_: str = msgspec.field(name="_type", default="")
+    schema_: str = msgspec.field(name="$schema", default="")
+    id: str = ""
+    name: str = ""
+    description: str = ""
+    base_dir: str = ""
+    baseline: str = ""
+    trials: int = 1
+    executor: CommandRef | None = None
+    metadata: dict[str, Any] = {}
+    package: PackageInfo = PackageInfo()
+    defaults: PackDefaults = PackDefaults()
+    split: dict[str, tuple[str, ...]] = {}
+    prices: dict[str, ModelPrice] = {}
+    fixtures: tuple[FixtureRef, ...] = ()
+    rubrics: tuple[Rubric, ...] = ()
+    judge: JudgeSettings | None = None
+    cases: tuple[EvalCase, ...] = ()
+    ladders: tuple[LadderSpec, ...] = ()
+
+    def severity_of(self, case: EvalCase) -> str:
+        """Return the severity of a case: its own, or the default."""
+        found = (
+            case.severity
+            or case.thresholds.severity
+            or self.defaults.severity
+            or self.defaults.thresholds.severity
+            or "blocking"
+        )
+        return SEVERITIES.get(found, found)
+
+    def trials_of(self, case: EvalCase) -> int:
+        """Return how often a case runs."""
+        return max(1, case.trials or self.trials)
+
+
+class LoadedPack:
+    """A pack with its file: it resolves references and finds fixtures and rubrics by id."""
+
+    def __init__(self, pack: Pack, path: Path, digest: str) -> None:
+        self.pack = pack
+        self.path = path
+        self.digest = digest
+        self.base = path.parent / pack.base_dir
+        self.fixtures = {fixture.id: fixture for fixture in pack.fixtures}
+        self.rubrics = {rubric.id: rubric for rubric in pack.rubrics}
+
+    @property
+    def id(self) -> str:
+        """The id of the pack: its own, its name, or the name of the file."""
+        return self.pack.id or self.pack.name or self.path.stem
+
+    def fixture_path(self, fixture: FixtureRef) -> Path:
+        """Return the file of a fixture: relative to `fixture_root`, else to the pack."""
+        return self.base / self.pack.defaults.fixture_root / fixture.path
+
+    def resolve(self, reference: str) -> Path:
+        """Return the file of a reference: of a fixture with this id, else relative to the pack."""
+        fixture = self.fixtures.get(reference)
+        return self.fixture_path(fixture) if fixture is not None else self.base / reference

@@ -1,0 +1,387 @@
+"""Reads eval packs strictly: TOML, JSON or YAML. Nothing runs before the whole pack is checked.
+
+    loaded = read_pack(Path("offbook.eval.toml"))
+
+An error names the file and the line. Also read: an eval suite (JSON with `_type`
+"eval_suite_manifest") and the file of a single ladder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import msgspec
+
+from offbook.checks.registry import parse_assertion
+from offbook.errors import FormatError, UsageError, did_you_mean
+from offbook.evals.fixtures import ROLES, check_fixture
+from offbook.evals.friction import parse_expectation
+from offbook.evals.pack import (
+    FRICTION_KINDS,
+    METRIC_OF,
+    EvalCase,
+    LadderSpec,
+    LoadedPack,
+    Pack,
+    PackAssertion,
+    Rubric,
+)
+from offbook.evals.pack_lines import line_of
+from offbook.files import convert, parse_json, read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PACK_NAMES = ("offbook.eval.toml", "harn.eval.toml")
+SUFFIXES = (".toml", ".json", ".yaml", ".yml")
+SUITE_TYPE = "eval_suite_manifest"
+# Values of the user: their keys are kept as they are.
+FREE_KEYS = {
+    "metadata",
+    "inline",
+    "expected",
+    "input",
+    "output",
+    "env",
+    "split",
+    "prices",
+    "check",
+    "tool_budgets",
+}
+ALIASES = {"run_path": "run", "fixture_path": "fixture", "type": "kind"}
+LADDER_KEYS = {"timeout_tiers", "model_routes", "backend"}
+RUN_METRICS = {"latency_ms", "cost_usd", "tokens", "stage_count"}
+JUDGE_METRICS = {"score", "confidence"}
+
+
+def read_pack(path: Path) -> LoadedPack:
+    """Return the pack of a file, with all references checked."""
+    text = read_text(path)
+    value = _parse(text, path)
+    if not isinstance(value, dict):
+        raise FormatError(f"expected an eval pack, got {type(value).__name__}", path=path, line=1)
+    reader = _PackReader(path, text)
+    raw = reader.normalize(cast("dict[str, Any]", value), "$")
+    if LADDER_KEYS & raw.keys() and "cases" not in raw and "ladders" not in raw:
+        raw = {"id": raw.get("id", path.stem), "ladders": [raw]}
+    elif raw.get("_type") == SUITE_TYPE:
+        raw = reader.suite_to_pack(raw)
+    pack = convert(raw, Pack, path=path, text=text, line_finder=lambda t, at: line_of(t, at, path))
+    loaded = LoadedPack(_with_ids(pack), path, hashlib.sha256(text.encode()).hexdigest())
+    reader.check(loaded)
+    return loaded
+
+
+def find_packs(paths: Iterable[Path]) -> list[Path]:
+    """Return the pack files of these paths; of a folder, the packs in it."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            if not path.exists():
+                raise FormatError("no such file", path=path, hint="offbook eval new writes a pack")
+            found.append(path)
+            continue
+        packs = sorted(
+            file for name in PACK_NAMES for file in path.rglob(name) if ".offbook" not in file.parts
+        )
+        if not packs:
+            raise FormatError(
+                f"no eval pack in this folder: {' or '.join(PACK_NAMES)}",
+                path=path,
+                hint="name the file, or write one with: offbook eval new",
+            )
+        found += packs
+    return found
+
+
+def _parse(text: str, path: Path) -> Any:
+    if path.suffix == ".toml":
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            line = _toml_error_line(str(error))
+            raise FormatError(f"invalid TOML: {error}", path=path, line=line) from error
+    if path.suffix == ".json":
+        return parse_json(text, path)
+    if path.suffix in SUFFIXES:
+        from offbook.yaml_files import parse_yaml  # most packs are TOML
+
+        return parse_yaml(text, path)
+    raise FormatError(
+        f"unsupported file type {path.suffix!r}",
+        path=path,
+        hint=f"an eval pack is a {', '.join(SUFFIXES[:-1])} file",
+    )
+
+
+def _toml_error_line(message: str) -> int | None:
+    _, _, rest = message.partition("(at line ")
+    number = rest.partition(",")[0]
+    return int(number) if number.isdigit() else None
+
+
+def _with_ids(pack: Pack) -> Pack:
+    """Return the pack with an id for each case, route and tier."""
+    cases = tuple(
+        case if case.id else msgspec.structs.replace(case, id=f"case_{number}")
+        for number, case in enumerate(pack.cases, 1)
+    )
+    ladders = tuple(
+        msgspec.structs.replace(
+            ladder,
+            id=ladder.id or f"ladder_{number}",
+            model_routes=tuple(
+                route if route.id else msgspec.structs.replace(route, id=f"route_{n}")
+                for n, route in enumerate(ladder.model_routes, 1)
+            ),
+            timeout_tiers=tuple(
+                tier if tier.id else msgspec.structs.replace(tier, id=f"tier_{n}")
+                for n, tier in enumerate(ladder.timeout_tiers, 1)
+            ),
+        )
+        for number, ladder in enumerate(pack.ladders, 1)
+    )
+    return msgspec.structs.replace(pack, cases=cases, ladders=ladders)
+
+
+class _PackReader:
+    """Checks one file; errors have its path and a line."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.text = text
+
+    def fail(self, problem: str, at: str, hint: str = "") -> NoReturn:
+        """Raise an error at a location."""
+        line = line_of(self.text, at, self.path)
+        raise FormatError(problem, path=self.path, line=line, hint=hint)
+
+    def normalize(self, raw: dict[str, Any], at: str) -> dict[str, Any]:
+        """Return the keys with underscores, without aliases; a key that is there twice fails."""
+        fields: dict[str, Any] = {}
+        for key, value in raw.items():
+            name = key.replace("-", "_")
+            name = ALIASES.get(name, name) if ".cases[" in at or at.startswith("$.cases") else name
+            if name in fields:
+                self.fail(f"{name!r} is defined twice, as {key!r} as well", f"{at}.{key}")
+            fields[name] = value if name in FREE_KEYS else self._value(value, f"{at}.{name}")
+            # The severity and kinds may be written with underscores; so may values of the seed.
+            if name == "kind" and isinstance(value, str) and value != "llm_as_judge":
+                fields[name] = value.replace("_", "-")
+        return fields
+
+    def _value(self, value: Any, at: str) -> Any:
+        if isinstance(value, dict):
+            return self.normalize(cast("dict[str, Any]", value), at)
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            return [self._value(item, f"{at}[{number}]") for number, item in enumerate(items)]
+        return value
+
+    def suite_to_pack(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """Return an eval suite as a pack: its cases have a label instead of an id and a name."""
+        cases: list[Any] = []
+        for number, item in enumerate(raw.get("cases", []), 1):
+            if isinstance(item, dict):
+                case = dict(cast("dict[str, Any]", item))
+                label = case.pop("label", "")
+                cases.append({"id": label or f"case_{number}", "name": label, **case})
+            else:
+                cases.append(item)
+        return {**raw, "cases": cases}
+
+    # --- Checks that the types cannot express
+
+    def check(self, loaded: LoadedPack) -> None:
+        """Raise an error for a pack that could not run as written."""
+        pack = loaded.pack
+        if pack.version > 1:
+            self.fail(f"unsupported version {pack.version}", "$.version", "this Offbook reads 1")
+        if not pack.cases and not pack.ladders:
+            self.fail("the pack has no cases and no ladders", "$", "add a [[cases]] table")
+        self._check_unique("fixtures", [fixture.id for fixture in pack.fixtures])
+        self._check_unique("rubrics", [rubric.id for rubric in pack.rubrics])
+        self._check_unique("cases", [case.id for case in pack.cases])
+        self._check_unique("ladders", [ladder.id for ladder in pack.ladders])
+        for number, fixture in enumerate(pack.fixtures):
+            at = f"$.fixtures[{number}]"
+            if bool(fixture.path) is (fixture.inline is not None):
+                self.fail(f"the fixture {fixture.id!r} needs a path or an inline value", at)
+            if fixture.path and not loaded.fixture_path(fixture).is_file():
+                missing = loaded.fixture_path(fixture)
+                self.fail(f"the file of the fixture {fixture.id!r} is missing: {missing}", at)
+            check_fixture(loaded, fixture)
+        for number, rubric in enumerate(pack.rubrics):
+            self._check_rubric(rubric, number)
+        for number, case in enumerate(pack.cases):
+            self._check_case(loaded, case, f"$.cases[{number}]")
+        self._check_split(pack)
+        self._check_metrics(loaded)
+        self._check_ladders(pack)
+
+    def _check_unique(self, section: str, ids: list[str]) -> None:
+        if len(set(ids)) == len(ids):
+            return
+        twice = next(name for name, count in Counter(ids).items() if count > 1)
+        second = [number for number, name in enumerate(ids) if name == twice][1]
+        self.fail(f"the id {twice!r} is defined twice in {section}", f"$.{section}[{second}].id")
+
+    def _check_rubric(self, rubric: Rubric, number: int) -> None:
+        at = f"$.rubrics[{number}]"
+        if not rubric.has_rule:
+            hint = "add [[rubrics.assertions]] or [rubrics.thresholds]"
+            if rubric.judged:
+                hint = "add a prompt"
+            self.fail(f"the rubric {rubric.id!r} has no rule and would check nothing", at, hint)
+        for position, item in enumerate(rubric.assertions):
+            try:
+                self._check_assertion(item)
+            except UsageError as error:
+                self.fail(error.what, f"{at}.assertions[{position}]", error.hint)
+
+    def _check_assertion(self, item: PackAssertion) -> None:
+        if item.check is not None:
+            parse_assertion(item.check)
+        if item.kind in {"context-pack-suggestion", "suggestion"}:
+            parse_expectation(item.expected, item.contains, str(self.path))
+        if item.path and not item.path.startswith("/"):
+            raise UsageError(
+                f"invalid JSON Pointer {item.path!r}", hint=f"write /{item.path.replace('.', '/')}"
+            )
+        if item.op == "matches":
+            from offbook.trace.text_patterns import compile_pattern  # few packs have patterns
+
+            compile_pattern(str(item.expected), "expected")
+
+    def _check_case(self, loaded: LoadedPack, case: EvalCase, at: str) -> None:
+        modes = [
+            name
+            for name, given in (
+                ("run", case.run),
+                ("trace", case.trace),
+                ("friction_events", case.friction_events),
+                ("subject", case.subject),
+            )
+            if given
+        ]
+        live_verify = case.mode == "live-verify"
+        if len(modes) != 1 and not (live_verify and not modes):
+            problem = "has neither run, trace, friction_events nor subject" if not modes else ""
+            problem = problem or f"has {' and '.join(modes)}: one of them is enough"
+            self.fail(f"the case {case.id!r} {problem}", at)
+        if live_verify and (not case.task or (case.executor or loaded.pack.executor) is None):
+            self.fail(f"the live-verify case {case.id!r} needs a task and an executor", at)
+        if live_verify and case.verify_command is None:
+            self.fail(f"the live-verify case {case.id!r} needs a verify_command", at)
+        if sum(map(bool, (case.playbook, case.cassette, case.live))) > 1:
+            self.fail(f"the case {case.id!r} has two models", at, "playbook, cassette or live")
+        # Most cases have no rubrics by another name: the table is searched for the wrong ones.
+        for rubric in case.rubrics:
+            if rubric not in loaded.rubrics:
+                hint = did_you_mean(rubric, loaded.rubrics)
+                self.fail(f"unknown rubric {rubric!r}", f"{at}.rubrics", hint)
+        for role, kinds in ROLES.items():
+            fixture = loaded.fixtures.get(getattr(case, role))
+            if fixture is not None and fixture.kind not in kinds:
+                self.fail(
+                    f"the fixture {fixture.id!r} is a {fixture.kind}, and {role} needs"
+                    f" {' or '.join(kinds)}",
+                    f"{at}.{role}",
+                )
+
+    def _check_split(self, pack: Pack) -> None:
+        if not pack.split:
+            return
+        ids = {case.id for case in pack.cases}
+        seen: set[str] = set()
+        for name, members in pack.split.items():
+            for member in members:
+                if member not in ids:
+                    hint = did_you_mean(member, ids)
+                    self.fail(f"unknown case {member!r} in the split", f"$.split.{name}", hint)
+                if member in seen:
+                    self.fail(f"the case {member!r} is twice in the split", f"$.split.{name}")
+                seen.add(member)
+        if missing := sorted(ids - seen):
+            self.fail(f"the case {missing[0]!r} is in no part of the split", "$.split")
+
+    def _check_metrics(self, loaded: LoadedPack) -> None:
+        """Refuse a threshold on a metric that no case can have."""
+        pack = loaded.pack
+        every: set[str] = set()
+        by_rubric: dict[str, set[str]] = {}
+        for number, case in enumerate(pack.cases):
+            rubrics = [loaded.rubrics[name] for name in case.rubrics]
+            metrics = set[str]() if case.mode == "friction" else set(RUN_METRICS)
+            if any(rubric.judged for rubric in rubrics):
+                metrics |= JUDGE_METRICS
+            every |= metrics
+            for rubric in rubrics:
+                by_rubric.setdefault(rubric.id, set()).update(metrics)
+            self._check_limits(case.thresholds.limits(), metrics, f"$.cases[{number}].thresholds")
+        if pack.cases:
+            self._check_limits(pack.defaults.thresholds.limits(), every, "$.defaults.thresholds")
+        for number, rubric in enumerate(pack.rubrics):
+            if rubric.id in by_rubric:
+                at = f"$.rubrics[{number}].thresholds"
+                self._check_limits(rubric.thresholds.limits(), by_rubric[rubric.id], at)
+            if rubric.kind in FRICTION_KINDS and rubric.thresholds.limits():
+                self.fail("a friction rubric has no thresholds", f"$.rubrics[{number}].thresholds")
+
+    def _check_limits(self, limits: Iterable[str], metrics: set[str], at: str) -> None:
+        for name in limits:
+            if METRIC_OF[name] not in metrics:
+                self.fail(
+                    f"{name} is a threshold on {METRIC_OF[name]}, which no case has",
+                    f"{at}.{name}",
+                    "score and confidence need a rubric of the kind llm-judge"
+                    if METRIC_OF[name] in JUDGE_METRICS
+                    else "friction cases have no such metric",
+                )
+
+    def _check_ladders(self, pack: Pack) -> None:
+        ladders = {ladder.id: ladder for ladder in pack.ladders}
+        for number, ladder in enumerate(pack.ladders):
+            at = f"$.ladders[{number}]"
+            if not ladder.timeout_tiers:
+                self.fail(f"the ladder {ladder.id!r} has no timeout tiers", at)
+            backend = ladder.backend
+            if backend.kind == "live" and backend.command is None:
+                self.fail(f"the live ladder {ladder.id!r} needs a command", f"{at}.backend")
+            if backend.kind != "live" and not backend.path:
+                self.fail(f"the ladder {ladder.id!r} needs a path", f"{at}.backend")
+            for other in ladder.after:
+                if other not in ladders:
+                    hint = did_you_mean(other, ladders)
+                    self.fail(f"unknown ladder {other!r}", f"{at}.after", hint)
+            names = [route.id for route in ladder.model_routes]
+            self._check_unique(f"ladders[{number}].model_routes", names)
+            names = [tier.id for tier in ladder.timeout_tiers]
+            self._check_unique(f"ladders[{number}].timeout_tiers", names)
+        try:
+            order_ladders(pack.ladders)
+        except ValueError as error:
+            self.fail(str(error), "$.ladders[0].after")
+
+
+def order_ladders(ladders: Iterable[LadderSpec]) -> list[LadderSpec]:
+    """Return the ladders so that each follows those it runs after; a cycle is a ValueError."""
+    by_id = {ladder.id: ladder for ladder in ladders}
+    ordered: dict[str, LadderSpec] = {}
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            cycle = " → ".join([*path[path.index(name) :], name])
+            raise ValueError(f"the ladders form a cycle: {cycle}")
+        if name not in ordered:
+            for other in by_id[name].after:
+                visit(other, (*path, name))
+            ordered[name] = by_id[name]
+
+    for name in by_id:
+        visit(name, ())
+    return list(ordered.values())

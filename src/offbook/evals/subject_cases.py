@@ -1,0 +1,193 @@
+"""Cases that run a subject now: with a playbook, a cassette, the real model, or no model at all."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import re
+import sys
+import tempfile
+import time
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from offbook.errors import OffbookError, UsageError, did_you_mean
+from offbook.evals.pack import EvalCase, LoadedPack
+from offbook.evals.run_record import (
+    OUTCOMES,
+    RecordUsage,
+    RunRecord,
+    RunStage,
+    StoredRun,
+    record_from_trace,
+)
+from offbook.files import run_source
+from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
+from offbook.trace.recorder import to_json_value
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_subjects: dict[str, Any] = {}  # each is imported once for all cases of a worker
+
+
+class SubjectRun(msgspec.Struct, frozen=True):
+    """A run that was made now."""
+
+    run: StoredRun
+    trace: Path
+    verdicts: list[Verdict]
+    folder: Path | None = None
+
+
+def run_subject(
+    loaded: LoadedPack, case: EvalCase, traces: str, trial: int, *, live: bool
+) -> SubjectRun:
+    """Run the subject of a case and return its record and trace."""
+    if case.live and not live:
+        raise UsageError("the case needs a real model", hint="allow it with --live")
+    folder = Path(traces or tempfile.gettempdir())
+    folder.mkdir(parents=True, exist_ok=True)
+    trace = folder / f"{_UNSAFE.sub('_', case.id)[:80]}-{trial}.jsonl"
+    if isinstance(case.subject, str) and not (case.playbook or case.cassette or case.live):
+        return _call_function(case, _load(loaded, case.subject), trace)
+    return _rehearse(loaded, case, trace)
+
+
+# --- A function without a model
+
+
+def _call_function(case: EvalCase, function: Any, trace: Path) -> SubjectRun:
+    """Call a function with the input of the case; the trace has its beginning and end."""
+    if not callable(function):
+        raise UsageError(
+            f"{case.subject} is a {type(function).__name__} and no function",
+            hint="an agent needs a model: playbook, cassette or live",
+        )
+    started, clock = time.time_ns() // 1_000_000, time.perf_counter()
+    verdict, output, error = Verdict("run", "pass"), None, ""
+    try:
+        output = function(case.prompt if case.input is None else case.input)
+        if inspect.isawaitable(output):
+            output = asyncio.run(_await(output))
+        output = to_json_value(output)
+    except Exception as raised:  # noqa: BLE001 - the subject failed, which is a result
+        error = f"{type(raised).__name__}: {raised}"
+        verdict = Verdict("run", "error", f"the subject raised {error}")
+    status = "failed" if error else "completed"
+    millis = (time.perf_counter() - clock) * 1000
+    text = output if isinstance(output, str) else None
+    record = RunRecord(
+        id=case.id,
+        status=status,
+        stages=[
+            RunStage(node_id="run", status=status, outcome=OUTCOMES[status], visible_text=text)
+        ],
+        usage=RecordUsage(total_duration_ms=millis),
+        output=output,
+    )
+    end: dict[str, Any] = {"ok": not error, "output": output}
+    events = [
+        trace_header(started, subject=str(case.subject)),
+        Event(started, RUN_START, {"subject": case.subject, "turns": 1, "input": case.input}, 1),
+        Event(started + int(millis), RUN_END, {**end, "error": error} if error else end, 2),
+    ]
+    # One write, as for a whole trace of a rehearsal: a killed worker leaves no half of it.
+    trace.write_bytes(msgspec.json.Encoder().encode_lines(events))
+    run = StoredRun(record, msgspec.to_builtins(record), str(case.subject))
+    return SubjectRun(run, trace, [verdict])
+
+
+async def _await(value: Any) -> Any:
+    return await value
+
+
+# --- An agent with a model
+
+
+def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path) -> SubjectRun:
+    from offbook.runs.api import drive
+    from offbook.sources.cassette.replay import Cassette
+    from offbook.sources.live import Live
+    from offbook.sources.loading import open_source
+    from offbook.sources.playbook import Playbook
+    from offbook.sources.playbook.script_files import read_script
+
+    subject: Any
+    if isinstance(case.subject, list):
+        from offbook.subjects.clis.command import Command
+
+        subject = Command(case.subject)
+    else:
+        subject = _load(loaded, case.subject)
+    script: tuple[Any, ...] = (case.prompt,)
+    source: Any = None
+    if case.live:
+        source = Live()
+    else:
+        path = loaded.resolve(case.playbook or case.cassette)
+        source = open_source(path)()
+        if isinstance(source, Playbook):
+            # The script has the prompts; the prompt of the case would be a second one.
+            source, script = None, read_script(path)
+    if source is not None and not case.prompt:
+        raise UsageError("the case needs a prompt", where=case.id)
+    folder = _workspace(loaded, case)
+    verdict = Verdict("run", "pass")
+    try:
+        with drive(subject, source=source, trace=trace, cwd=folder) as rehearsal:
+            rehearsal.run(*script)
+        unused = source.unfinished() if isinstance(source, Cassette) else None
+        if unused is not None:
+            verdict = Verdict("run", "fail", str(unused))
+    except OffbookError as error:
+        verdict = Verdict("run", "fail", str(error))
+    except Exception as error:  # noqa: BLE001 - the agent failed, which is a result
+        verdict = Verdict("run", "error", f"the subject raised {type(error).__name__}: {error}")
+    run = record_from_trace(trace, case.id)
+    return SubjectRun(run, trace, [verdict], folder)
+
+
+def _workspace(loaded: LoadedPack, case: EvalCase) -> Path | None:
+    """Return a copy of the case's workspace: two trials must not see each other's files."""
+    if not case.workspace:
+        return None
+    import shutil
+
+    source = loaded.base / case.workspace
+    if not source.is_dir():
+        raise UsageError("no such workspace", where=str(source))
+    folder = Path(tempfile.mkdtemp(prefix="offbook-eval-"))
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    return folder
+
+
+def _load(loaded: LoadedPack, reference: str) -> Any:
+    """Import the subject of a reference: `module:name`, or `file.py:name` relative to the pack."""
+    if reference in _subjects:
+        return _subjects[reference]
+    place, _, name = reference.rpartition(":")
+    if not place or not name:
+        raise UsageError(f"invalid subject {reference!r}", hint="write module:name or file.py:name")
+    if place.endswith(".py"):
+        path = (loaded.base / place).resolve()
+        if not path.is_file():
+            raise UsageError("no such subject", where=str(path))
+        spec = spec_from_file_location(f"offbook_subject_{path.stem}", path)
+        if spec is None:
+            raise UsageError("not a Python file", where=str(path))
+        module = module_from_spec(spec)
+        sys.modules[spec.name] = module
+        sys.path.insert(0, str(path.parent))  # it may import its neighbours
+        run_source(module, path)
+    else:
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as `python -m` does
+        module = importlib.import_module(place)
+    if not hasattr(module, name):
+        names = [each for each in vars(module) if not each.startswith("_")]
+        raise UsageError(f"{place} has no {name!r}", hint=did_you_mean(name, names))
+    _subjects[reference] = getattr(module, name)
+    return _subjects[reference]

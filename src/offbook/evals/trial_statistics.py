@@ -1,0 +1,102 @@
+"""Statistics of trials: Wilson intervals, pass@k, pass^k, kappa, and paired comparison."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from math import comb, sqrt
+from statistics import NormalDist, fmean
+from typing import NamedTuple
+
+CONFIDENCE = 0.95
+Z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+RESAMPLES = 2000
+
+
+class Interval(NamedTuple):
+    """A confidence interval of 95 %."""
+
+    low: float
+    high: float
+
+
+def wilson(successes: int, total: int, z: float = Z) -> Interval:
+    """Return the Wilson interval of a rate; without trials nothing is known: 0 to 1.
+
+    >>> wilson(8, 10)
+    Interval(low=0.4901..., high=0.9433...)
+    """
+    if total == 0:
+        return Interval(0.0, 1.0)
+    rate = successes / total
+    denominator = 1 + z * z / total
+    centre = rate + z * z / (2 * total)
+    spread = z * sqrt(rate * (1 - rate) / total + z * z / (4 * total * total))
+    return Interval(
+        max(0.0, (centre - spread) / denominator), min(1.0, (centre + spread) / denominator)
+    )
+
+
+def pass_at_k(trials: int, passes: int, k: int) -> float:
+    """Return the unbiased estimate of the chance that at least one of k trials passes."""
+    if k > trials or trials == 0:
+        raise ValueError(f"pass@{k} needs at least {k} trials, got {trials}")
+    return 1.0 - comb(trials - passes, k) / comb(trials, k)
+
+
+def pass_hat_k(trials: int, passes: int, k: int) -> float:
+    """Return the unbiased estimate of the chance that all of k trials pass (pass^k)."""
+    if k > trials or trials == 0:
+        raise ValueError(f"pass^{k} needs at least {k} trials, got {trials}")
+    return comb(passes, k) / comb(trials, k)
+
+
+class PairedDifference(NamedTuple):
+    """The mean of paired differences, its bootstrap interval, and the p-value of a sign test."""
+
+    mean: float
+    interval: Interval
+    p_value: float
+    pairs: int
+
+    @property
+    def significant(self) -> bool:
+        """True if the sign test rejects that both are equal."""
+        return self.p_value < 1 - CONFIDENCE
+
+
+def compare_paired(before: Sequence[float], after: Sequence[float]) -> PairedDifference:
+    """Compare two runs of the same cases; the pairs are the cases."""
+    if len(before) != len(after) or not before:
+        raise ValueError(f"expected pairs, got {len(before)} and {len(after)} values")
+    differences = [b - a for a, b in zip(before, after, strict=True)]
+    generator = random.Random(len(differences))  # noqa: S311 - the same data give the same interval
+    means = sorted(
+        fmean(generator.choices(differences, k=len(differences))) for _ in range(RESAMPLES)
+    )
+    tail = (1 - CONFIDENCE) / 2
+    interval = Interval(means[int(tail * RESAMPLES)], means[int((1 - tail) * RESAMPLES) - 1])
+    ups = sum(difference > 0 for difference in differences)
+    downs = sum(difference < 0 for difference in differences)
+    return PairedDifference(fmean(differences), interval, sign_test(ups, downs), len(differences))
+
+
+def sign_test(ups: int, downs: int) -> float:
+    """Return the two-sided p-value that ups and downs are equally likely (exact McNemar)."""
+    total = ups + downs
+    if total == 0:
+        return 1.0
+    tail = sum(comb(total, k) for k in range(min(ups, downs) + 1)) / 2**total
+    return min(1.0, 2 * tail)
+
+
+def cohen_kappa(table: Sequence[Sequence[int]]) -> float:
+    """Return Cohen's kappa of a square table of counts; 1 if both agree on a single label."""
+    total = sum(map(sum, table))
+    if total == 0:
+        raise ValueError("kappa needs at least one example")
+    agreed = sum(table[i][i] for i in range(len(table))) / total
+    rows = [sum(row) / total for row in table]
+    columns = [sum(row[i] for row in table) / total for i in range(len(table))]
+    chance = sum(row * column for row, column in zip(rows, columns, strict=True))
+    return 1.0 if chance == 1 else (agreed - chance) / (1 - chance)

@@ -1,0 +1,1 @@
+"""Host capabilities: what code asks of its host, mocked under test and real elsewhere."""

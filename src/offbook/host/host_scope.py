@@ -1,0 +1,425 @@
+"""Host calls: code asks its host through `host_call`, and a test mocks the answers.
+
+    mock_host_result("workspace", "read_text", "file contents")
+    host_call("workspace.read_text", {"path": "test.txt"})      # "file contents"
+    assert_host_called("workspace", "read_text", {"path": "test.txt"})
+
+Mocks and the log of all calls belong to a `HostScope`, which follows the current context: other
+tasks and threads do not see it. In a scope, and in any test under pytest, a call that no mock
+answers is refused unless the scope allows it. Elsewhere the real provider answers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
+
+from offbook.determinism.thread_context import thread_variable
+from offbook.errors import CheckFailed, HostError, UnmockedCall, UsageError, did_you_mean
+from offbook.host.host_providers import call_provider, providers
+from offbook.trace.current_hub import current_hub
+from offbook.trace.events import HOST_CALL
+from offbook.trace.matching import contains, find_mismatches, render_value
+
+if TYPE_CHECKING:
+    from contextvars import ContextVar
+
+Outcome = Literal["mocked", "real", "refused"]
+CONFIG_KEYS = ("result", "error", "results", "params", "times")
+ENTRY_KEYS = ("capability", "operation", *CONFIG_KEYS)
+
+
+class HostCall(msgspec.Struct, frozen=True):
+    """A call of the host: `outcome` says whether a mock or the real provider answered."""
+
+    capability: str
+    operation: str
+    params: dict[str, Any] = {}
+    outcome: Outcome = "mocked"
+
+    def __str__(self) -> str:
+        shown = render_value(self.params) if self.params else ""
+        return f"{self.capability}.{self.operation}({shown})"
+
+
+class HostMock:
+    """The mocked answer to some calls: a value, an error, or several in order."""
+
+    def __init__(self, capability: str, operation: str, config: Mapping[str, Any]) -> None:
+        self.capability = capability
+        self.operation = operation
+        self.params: Mapping[str, Any] = config.get("params") or {}
+        single = config.get("error")
+        single = config.get("result") if single is None else _to_exception(single)
+        self._answers: Sequence[Any] = config.get("results", [single])
+        self._in_order = "results" in config
+        self._times: int | None = len(self._answers) if self._in_order else config.get("times")
+        self.used = 0
+
+    def matches(self, call: HostCall) -> bool:
+        """Return whether it is for this call: the parameters are a subset, exact below."""
+        return self.names(call) and contains(call.params, self.params, subset="top")
+
+    def names(self, call: HostCall) -> bool:
+        """Return whether it is for this operation, whatever its parameters."""
+        return (self.capability, self.operation) == (call.capability, call.operation)
+
+    @property
+    def exhausted(self) -> bool:
+        """True if it has answered as often as it may."""
+        return self._times is not None and self.used >= self._times
+
+    @property
+    def remaining(self) -> int:
+        """The number of answers that were not used: all of a list, otherwise one."""
+        return len(self._answers) - self.used if self._in_order else int(not self.used)
+
+    def next_answer(self) -> Any:
+        """Return the next answer."""
+        answer = self._answers[self.used if self._in_order else 0]
+        self.used += 1
+        return answer
+
+    def __str__(self) -> str:
+        shown = f" with {render_value(self.params)}" if self.params else ""
+        return f"{self.capability}.{self.operation}{shown}"
+
+
+def _to_exception(error: object) -> Exception:
+    return error if isinstance(error, Exception) else HostError(str(error))
+
+
+class HostScope:
+    """Mocks of the host, and the log of every call.
+
+    Of several mocks that match a call the last registered one answers. `allow` names operations
+    that reach the real provider: `clock.now`, `clock.*` or `clock`.
+    """
+
+    def __init__(self, *, allow: Iterable[str] = (), where: str = "") -> None:
+        self._where = where
+        self._mocks: list[HostMock] = []
+        self._lock = RLock()
+        self._allowed: set[str] = set()
+        self.calls: list[HostCall] = []
+        self.refusals: list[UnmockedCall] = []
+        self.allow(*allow)
+
+    def allow(self, *names: str) -> None:
+        """Let these operations reach the real provider."""
+        for name in names:
+            self._allowed |= providers.names(name)
+
+    def add(self, entry: Mapping[str, Any], where: str = "") -> None:
+        """Register a mock: `capability`, `operation`, and what it answers."""
+        where = where or self._where
+        fields = _check_config(entry, ENTRY_KEYS, where)
+        for name in ("capability", "operation"):
+            if not isinstance(fields.get(name), str):
+                raise UsageError(f"a host mock needs a {name!r}", where=where)
+        capability, operation = fields["capability"], fields["operation"]
+        providers.find(capability, operation, where)  # a misspelled mock would never answer
+        with self._lock:
+            self._mocks.append(HostMock(capability, operation, fields))
+
+    def clear(self) -> None:
+        """Remove all mocks of this scope, and empty its log."""
+        with self._lock:
+            self._mocks.clear()
+            self.calls.clear()
+            self.refusals.clear()
+
+    def call(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Answer a call by the last matching mock, or by the real provider if it is allowed."""
+        capability, operation = _split_name(name)
+        # Copies: the caller may change its parameters afterwards, and the answer as well.
+        call = HostCall(capability, operation, deepcopy(dict(params or {})))
+        with self._lock:
+            usable = [mock for mock in self._mocks if not mock.exhausted and mock.matches(call)]
+            answer = usable[-1].next_answer() if usable else None
+            outcome: Outcome = (
+                "mocked" if usable else "real" if name in self._allowed else "refused"
+            )
+            call = msgspec.structs.replace(call, outcome=outcome)
+            self.calls.append(call)
+        if outcome == "refused":
+            refusal = self._refuse(call)
+            self.refusals.append(refusal)
+            _emit(call, error=refusal.what)
+            raise refusal
+        try:
+            if outcome == "real":
+                result = call_provider(providers.find(capability, operation), call.params)
+            else:
+                result = answer(call.params) if callable(answer) else answer
+            if isinstance(result, Exception):
+                raise result  # noqa: TRY301 - a mock may be an exception, as in mock_tools
+            result = deepcopy(result) if outcome == "mocked" else result
+        except Exception as error:
+            _emit(call, error=f"{type(error).__name__}: {error}")
+            raise
+        _emit(call, result=result)
+        return result
+
+    def _refuse(self, call: HostCall) -> UnmockedCall:
+        """Return the error for a call without a mock, with the nearest mock."""
+        lines: list[str] = []
+        same = [mock for mock in self._mocks if mock.names(call)]
+        for mock in same[-1:]:
+            if mock.exhausted and mock.matches(call):
+                lines.append(f"used up: {mock}, {mock.used} time{'s' * (mock.used != 1)}")
+            else:
+                mismatch = next(find_mismatches(call.params, mock.params, subset="top"), None)
+                lines.append(f"nearest: {mock}; {mismatch}")
+        if not same and self._mocks:
+            name = f"{call.capability}.{call.operation}"
+            mocked = [f"{mock.capability}.{mock.operation}" for mock in self._mocks]
+            lines.append(f"mocked: {did_you_mean(name, mocked)}")
+        words = f'"{call.capability}", "{call.operation}"'
+        lines.append(f"fix: mock_host_result({words}, …), or allow the real one in the scope")
+        return UnmockedCall(
+            f"no mock for the host call {call}",
+            where=self._where,
+            hint="\n".join(f"  {line}" for line in lines),
+        )
+
+    def unused(self) -> list[str]:
+        """Return the mocks that were never used, and answers that are left in a list."""
+        return [str(mock) for mock in self._mocks if mock.remaining]
+
+    def raise_refusals(self) -> None:
+        """Raise the first refused call, which the code under test may have swallowed."""
+        if self.refusals:
+            raise self.refusals[0]
+
+    def close(self, *, allow_unused: bool = False) -> None:
+        """Fail for a refused call that was swallowed, and for a mock that was never used."""
+        self.raise_refusals()
+        unused = self.unused()
+        if unused and not allow_unused:
+            raise CheckFailed(
+                f"never used: host mock {'; '.join(unused)}",
+                where=self._where,
+                hint="remove it, or pass allow_unused_mocks=True",
+            )
+
+
+class Host:
+    """The host of a session, `ctx.host`: its own mocks, or those of the current scope."""
+
+    def __init__(self, scope: HostScope | None = None) -> None:
+        self._scope = scope
+
+    def call(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Call an operation: `ctx.host.call("workspace.read_text", {"path": "a.txt"})`."""
+        # A session is always under test, so without any scope every call is refused.
+        scope = self._scope or current_host.get() or HostScope(where="ctx.host")
+        return scope.call(name, params)
+
+
+current_host: ContextVar[HostScope | None] = thread_variable("offbook_host")
+"""The scope of the current task; a thread started in a scope inherits it."""
+
+
+def host_call(name: str, params: Mapping[str, Any] | None = None) -> Any:
+    """Call an operation of the host: `host_call("workspace.read_text", {"path": "a.txt"})`.
+
+    It blocks. In async code, write `await asyncio.to_thread(host_call, …)`.
+    """
+    scope = current_host.get()
+    if scope is None and "PYTEST_CURRENT_TEST" in os.environ:
+        scope = HostScope()  # fail closed: a test without mocks, or a thread that left its scope
+    if scope is not None:
+        return scope.call(name, params)
+    return call_provider(providers.find(*_split_name(name)), params or {})
+
+
+def _split_name(name: object) -> tuple[str, str]:
+    capability, dot, operation = name.partition(".") if isinstance(name, str) else ("", "", "")
+    if not dot or not capability or not operation:
+        raise UsageError(
+            f"invalid host call {name!r}", hint='write "capability.operation": "clock.now_ms"'
+        )
+    return capability, operation
+
+
+def _check_config(config: object, keys: Sequence[str], where: str) -> dict[str, Any]:
+    """Return the fields of a mock, or raise for a wrong one."""
+    if not isinstance(config, Mapping):
+        kind = type(config).__name__
+        raise UsageError(f"a host mock must be a dict, got {kind}", where=where)
+    fields = dict(cast("Mapping[str, Any]", config))
+    for key in fields:
+        if key not in keys:
+            raise UsageError(
+                f"unknown key {key!r} in a host mock", where=where, hint=did_you_mean(key, keys)
+            )
+    params, results, times = (fields.get(key) for key in ("params", "results", "times"))
+    if params is not None and not isinstance(params, Mapping):
+        raise UsageError(f"params must be a dict, got {type(params).__name__}", where=where)
+    if "results" in fields:
+        if not isinstance(results, (list, tuple)) or not results:
+            raise UsageError("results must be a list of answers", where=where)
+        if {"result", "error", "times"} & fields.keys():
+            raise UsageError("results stands alone: each of its answers is used once", where=where)
+    if times is not None and (isinstance(times, bool) or not isinstance(times, int) or times < 1):
+        raise UsageError(f"times must be a positive number, got {times!r}", where=where)
+    error = fields.get("error")
+    if error is not None and not isinstance(error, (str, Exception)):
+        kind = type(error).__name__
+        raise UsageError(f"error must be a message or an exception, got {kind}", where=where)
+    return fields
+
+
+def _emit(call: HostCall, **answer: Any) -> None:
+    hub = current_hub.get()
+    if hub is not None:
+        hub.emit(HOST_CALL, {**msgspec.to_builtins(call, enc_hook=repr), **answer})
+
+
+# --- The functions of tests, on the scope of the current task
+
+
+def _scope() -> HostScope:
+    """Return the current scope; the first mock of a task opens one that lasts as long as it."""
+    scope = current_host.get()
+    if scope is None:
+        scope = HostScope()
+        current_host.set(scope)
+    return scope
+
+
+def _recording() -> HostScope:
+    """Return the current scope, or raise: without one no call is recorded."""
+    scope = current_host.get()
+    if scope is None:
+        raise UsageError(
+            "host calls are not recorded here, because there is no scope",
+            hint="call clear_host_mocks() first, or use `with with_host_mocks([…]):`",
+        )
+    return scope
+
+
+def clear_host_mocks() -> None:
+    """Remove the host mocks of the current scope, and empty its log of calls."""
+    _scope().clear()
+
+
+def mock_host_result(
+    capability: str, operation: str, result: Any, params: Mapping[str, Any] | None = None
+) -> None:
+    """Answer a host call with a value, or with a function of its parameters.
+
+    With `params`, only calls that have these parameters are answered.
+    """
+    entry = {"capability": capability, "operation": operation, "result": result, "params": params}
+    _scope().add(entry, "mock_host_result")
+
+
+def mock_host_error(
+    capability: str,
+    operation: str,
+    message: str | Exception,
+    params: Mapping[str, Any] | None = None,
+) -> None:
+    """Answer a host call with an error: `HostError` with this message, or this exception."""
+    entry = {"capability": capability, "operation": operation, "error": message, "params": params}
+    _scope().add(entry, "mock_host_error")
+
+
+def mock_host_response(capability: str, operation: str, config: Mapping[str, Any]) -> None:
+    """Answer a host call as configured.
+
+    `result` or `error`, `params` to match, `times` as the largest number of answers; or `results`,
+    a list of answers for one call after the other.
+    """
+    fields = _check_config(config, CONFIG_KEYS, "mock_host_response")
+    entry = {**fields, "capability": capability, "operation": operation}
+    _scope().add(entry, "mock_host_response")
+
+
+def host_calls() -> list[HostCall]:
+    """Return every host call in the current scope, also refused ones, in order."""
+    return list(_recording().calls)
+
+
+def host_calls_for(capability: str, operation: str) -> list[HostCall]:
+    """Return the calls of one operation."""
+    return _select(_recording(), capability, operation)
+
+
+def host_call_count() -> int:
+    """Return the number of host calls in the current scope."""
+    return len(host_calls())
+
+
+def host_call_count_for(capability: str, operation: str) -> int:
+    """Return the number of calls of one operation."""
+    return len(host_calls_for(capability, operation))
+
+
+def host_was_called(
+    capability: str, operation: str, params: Mapping[str, Any] | None = None
+) -> bool:
+    """Return whether the operation was called, with these parameters if they are given."""
+    return bool(_select(_recording(), capability, operation, params))
+
+
+def assert_host_called(
+    capability: str,
+    operation: str,
+    params: Mapping[str, Any] | None = None,
+    message: str | None = None,
+) -> None:
+    """Fail unless the operation was called, with these parameters if they are given."""
+    scope = _recording()
+    if not _select(scope, capability, operation, params):
+        wanted = f" with {render_value(params)}" if params else ""
+        raise CheckFailed(
+            message or f"expected a host call {capability}.{operation}{wanted}",
+            hint=_show_log(scope),
+        )
+
+
+def assert_host_call_count(
+    expected_count: int, capability: str, operation: str, message: str | None = None
+) -> None:
+    """Fail unless the operation was called exactly this often."""
+    scope = _recording()
+    actual = len(_select(scope, capability, operation))
+    if actual != expected_count:
+        raise CheckFailed(
+            message
+            or f"expected {expected_count} host calls of {capability}.{operation}, got {actual}",
+            hint=_show_log(scope),
+        )
+
+
+def assert_no_host_calls(message: str | None = None) -> None:
+    """Fail if the host was called at all."""
+    scope = _recording()
+    if scope.calls:
+        what = f"expected no host calls, got {len(scope.calls)}"
+        raise CheckFailed(message or what, hint=_show_log(scope))
+
+
+def _select(
+    scope: HostScope, capability: str, operation: str, params: Mapping[str, Any] | None = None
+) -> list[HostCall]:
+    providers.find(capability, operation)  # a misspelled name would match no call
+    return [
+        call
+        for call in scope.calls
+        if (call.capability, call.operation) == (capability, operation)
+        and contains(call.params, params or {}, subset="top")
+    ]
+
+
+def _show_log(scope: HostScope) -> str:
+    lines = [f"  {call}: {call.outcome}" for call in scope.calls]
+    return "\n".join(["host calls:", *(lines or ["  none"])])

@@ -1,0 +1,21 @@
+"""The hub of the current run, for code that is called by the agent and has no run at hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offbook.determinism.thread_context import thread_variable, use_variable
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from contextvars import ContextVar
+
+    from offbook.trace.hub import Hub
+
+current_hub: ContextVar[Hub | None] = thread_variable("offbook_hub")
+"""The hub of the current run, in all its tasks and threads; None outside of a run."""
+
+
+def use_hub(hub: Hub) -> AbstractContextManager[None]:
+    """Make this the current hub in a `with` block."""
+    return use_variable(current_hub, hub)

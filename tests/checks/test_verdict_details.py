@@ -1,0 +1,652 @@
+"""A verdict names its assertion, and has the expected and the actual side for a program."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbook.checks import assertion
+from offbook.checks.alignment import align_in_order, find_differences, render_rows, render_value
+from offbook.checks.assertion import Assertion, AssertionResult, CheckContext
+from offbook.checks.context import NoData
+from offbook.checks.registry import evaluate_all
+from offbook.checks.tool_calls import ActualCall, ExpectedCall, compare_tool_calls, contains
+from offbook.errors import UsageError
+from offbook.trace.events import LOOP_START, RUN_END, RUN_START, VERDICT, Event, Verdict
+from tests.checks.test_assertions import RUN, iteration, make, publish
+
+CALLS = ['find({"id":7})', 'find({"id":7})', 'rm({"path":"/"})']
+PUBLISHED = {"task.start": 1, "build.task": 1, "build.done": 1}
+
+
+def judge(kind: str, fields: dict[str, Any], root: Path | None = None) -> Verdict:
+    [verdict] = evaluate_all([{"type": kind, **fields}], CheckContext(RUN, root, root))
+    return verdict
+
+
+@pytest.mark.parametrize(
+    "kind, fields, title, expected, actual, context",
+    [
+        ("exit_code", {"expected": 1}, "exit_code", 1, 0, {}),
+        (
+            "termination_reason",
+            {"expected": "completed"},
+            "termination_reason",
+            "CompletionPromise",
+            "CompletionPromise",
+            {},
+        ),
+        ("iterations", {"min": 3}, "iterations", {"min": 3}, 2, {}),
+        ("duration", {"max_secs": 2}, "duration", {"max_secs": 2.0}, 1.5, {}),
+        ("cost_within", {"max_dollars": 1}, "cost_within", {"max_dollars": 1.0}, 0.1, {}),
+        (
+            "event_occurred",
+            {"topic": "build.task", "payload_pattern": "auth"},
+            "event_occurred build.task auth",
+            "auth",
+            ['{"goal":"auth"}'],
+            {"topic": "build.task"},
+        ),
+        (
+            "event_occurred",
+            {"topic": "build.task"},
+            "event_occurred build.task",
+            "build.task",
+            1,
+            {},
+        ),
+        (
+            "event_sequence",
+            {"topics": ["task.start"]},
+            "event_sequence ['task.start']",
+            ["task.start"],
+            [*PUBLISHED],
+            {},
+        ),
+        (
+            "event_count",
+            {"topic": "build.*", "max": 1},
+            "event_count build.*",
+            {"max": 1},
+            2,
+            {"topic": "build.*", "published": PUBLISHED},
+        ),
+        ("no_event", {"topic": "x"}, "no_event x", "no x", [], {}),
+        (
+            "hat_transition",
+            {"from": "planner", "to": "builder"},
+            "hat_transition planner builder",
+            "planner -> builder",
+            ["planner -> builder"],
+            {"transitions": ["planner -> builder"]},
+        ),
+        (
+            "iteration_count",
+            {"hat": "planner", "exact": 1},
+            "iteration_count planner",
+            {"exact": 1},
+            1,
+            {"hats": {"planner": 1, "builder": 1}},
+        ),
+        (
+            "stdout_contains",
+            {"pattern": "Succ"},
+            "stdout_contains Succ",
+            "Succ",
+            "Successfully completed\n",
+            {},
+        ),
+        ("stderr_contains", {"pattern": "w"}, "stderr_contains w", "w", "a warning\n", {}),
+        (
+            "tool_sequence",
+            {"tools": ["find"], "mode": "superset"},
+            "tool_sequence superset",
+            ["find"],
+            CALLS,
+            {"missing": [], "extra": CALLS[1:]},
+        ),
+        (
+            "tool_called",
+            {"tool": "find", "max": 3},
+            "tool_called find",
+            {"min": 1, "max": 3, "call": "find"},
+            2,
+            {"calls": CALLS[:2]},
+        ),
+        ("tool_never", {"tool": "write"}, "tool_never write", "no write", [], {}),
+        (
+            "tool_before",
+            {"first": "find", "then": "rm"},
+            "tool_before find rm",
+            "find before rm",
+            ["find", "find", "rm"],
+            {},
+        ),
+        (
+            "tool_status",
+            {"tool": "find", "status": "ok"},
+            "tool_status find ok",
+            "ok",
+            ["failed", "ok", "retried"],
+            {},
+        ),
+    ],
+)
+def test_a_verdict_has_a_title_and_both_sides(
+    kind: str, fields: dict[str, Any], title: str, expected: Any, actual: Any, context: Any
+):
+    verdict = judge(kind, fields)
+    assert (verdict.check, verdict.expected, verdict.actual) == (title, expected, actual)
+    assert verdict.context == context
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "main.py").write_text("def main(): ...\n")
+    (tmp_path / "raw.bin").write_bytes(b"\xff\xfe\x00")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "kind, fields, title, expected, actual, context",
+    [
+        (
+            "file_exists",
+            {"path": "src/other.py"},
+            "file_exists src/other.py",
+            "src/other.py",
+            "missing",
+            {"path": "src/other.py", "there": ["main.py"]},
+        ),
+        (
+            "file_exists",
+            {"path": "src"},
+            "file_exists src",
+            "src",
+            "a folder",
+            {"path": "src", "there": ["raw.bin", "src"]},
+        ),
+        (
+            "file_exists",
+            {"path": "no/where"},
+            "file_exists no/where",
+            "no/where",
+            "missing",
+            {"path": "no/where", "there": []},
+        ),
+        (
+            "file_contains",
+            {"path": "src/main.py", "pattern": "def"},
+            "file_contains src/main.py def",
+            "def",
+            "def main(): ...\n",
+            {"path": "src/main.py"},
+        ),
+        (
+            "file_contains",
+            {"path": "gone.py", "pattern": "def"},
+            "file_contains gone.py def",
+            "gone.py",
+            None,
+            {"path": "gone.py", "there": ["raw.bin", "src"]},
+        ),
+        (
+            "file_not_contains",
+            {"path": "src/main.py", "pattern": "TODO"},
+            "file_not_contains src/main.py TODO",
+            "no TODO",
+            "",
+            {"path": "src/main.py"},
+        ),
+    ],
+)
+def test_a_verdict_about_a_file_names_it_and_its_neighbours(
+    folder: Path,
+    kind: str,
+    fields: dict[str, Any],
+    title: str,
+    expected: Any,
+    actual: Any,
+    context: Any,
+):
+    verdict = judge(kind, fields, folder)
+    assert (verdict.check, verdict.expected, verdict.actual) == (title, expected, actual)
+    assert verdict.context == context
+
+
+@pytest.mark.parametrize(
+    "path, message",
+    [
+        ("src", "src is a folder"),
+        ("raw.bin", "raw.bin is not UTF-8 text"),
+        ("gone.py", "gone.py is missing"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["file_contains", "file_not_contains"])
+def test_a_file_that_cannot_be_searched_fails_with_the_reason(
+    folder: Path, kind: str, path: str, message: str
+):
+    verdict = judge(kind, {"path": path, "pattern": "x"}, folder)
+    assert (verdict.status, verdict.message) == ("fail", message)
+
+
+def test_forbidden_text_is_shown_with_its_surroundings(folder: Path):
+    text = "a" * 50 + "TODO" + "b" * 50
+    (folder / "long.txt").write_text(text)
+    (folder / "short.txt").write_text("xTODOy")
+    long = judge("file_not_contains", {"path": "long.txt", "pattern": "TODO"}, folder)
+    short = judge("file_not_contains", {"path": "short.txt", "pattern": "TODO"}, folder)
+    assert long.actual == "a" * 40 + "TODO" + "b" * 40
+    assert short.actual == "xTODOy"
+
+
+def test_a_searched_file_shows_its_beginning(folder: Path):
+    (folder / "long.txt").write_text("a" * 201)
+    verdict = judge("file_contains", {"path": "long.txt", "pattern": "b"}, folder)
+    assert verdict.actual == "a" * 200
+
+
+def test_the_scratchpad_of_ralph_is_searched_too(folder: Path):
+    (folder / ".ralph" / "agent").mkdir(parents=True)
+    (folder / ".ralph" / "agent" / "scratchpad.md").write_text("done")
+    verdict = judge("scratchpad_contains", {"pattern": "done"}, folder)
+    assert (verdict.status, verdict.context) == ("pass", {"path": ".ralph/agent/scratchpad.md"})
+    assert verdict.check == "scratchpad_contains done"
+
+
+def test_without_a_scratchpad_there_is_no_data_and_an_invalid_pattern_is_an_error(folder: Path):
+    assert judge("scratchpad_contains", {"pattern": "x"}, folder).message == (
+        "no data: no scratchpad found"
+    )
+    invalid = judge("scratchpad_contains", {"pattern": "["}, folder)
+    assert invalid.status == "error"
+    assert invalid.message.startswith("scratchpad_contains.pattern: invalid pattern")
+
+
+def test_a_changed_snapshot_lists_changed_added_and_deleted_files(folder: Path):
+    files = '{"files": {"src/main.py": "def other(): ...\\n", "old.txt": "old"}}'
+    (folder / ".offbook").mkdir()
+    (folder / ".offbook" / "approved.json").write_text(files)
+    [verdict] = evaluate_all(
+        [{"type": "snapshot_matches", "snapshot_id": "approved"}],
+        CheckContext(RUN, folder, folder / ".offbook"),
+    )
+    assert verdict.check == "snapshot_matches approved"
+    assert verdict.message == "3 files differ: src/main.py, raw.bin, old.txt"
+    assert verdict.actual == ["src/main.py", "raw.bin", "old.txt"]
+    assert verdict.context["diff"]["changed_files"] == ["src/main.py"]
+    assert verdict.context["diff"]["added_files"] == ["raw.bin"]
+    assert verdict.context["diff"]["deleted_files"] == ["old.txt"]
+
+
+def test_a_pending_snapshot_is_not_suggested(folder: Path):
+    for name in ("one.json", "two.pending.json"):
+        (folder / name).write_text('{"files": {}}')
+    verdict = judge("snapshot_matches", {"snapshot_id": "onne"}, folder)
+    assert verdict.message == "no snapshot 'onne'\ndid you mean 'one'?"
+
+
+# ---------------------------------------------------------------------- errors of a check itself
+
+
+ERRORS: dict[str, Exception] = {
+    "NoData": NoData("nothing"),
+    "UsageError": UsageError("wrong"),
+    "KeyError": KeyError("x"),
+    "OSError": OSError("disk"),
+}
+
+
+class Raising(Assertion, frozen=True, tag="raising"):
+    error: str
+
+    def evaluate(self, context: CheckContext) -> AssertionResult:  # noqa: ARG002
+        raise ERRORS[self.error]
+
+
+@pytest.mark.parametrize(
+    "error, status, message",
+    [
+        ("NoData", "no_data", "no data: nothing"),
+        ("UsageError", "error", "wrong"),
+        ("KeyError", "error", "the trace has a malformed event: KeyError('x')"),
+        ("OSError", "error", "cannot be checked: disk"),
+    ],
+)
+def test_an_error_of_a_check_is_never_a_pass(error: str, status: str, message: str):
+    verdict = Raising(error).judge(CheckContext(RUN))
+    assert (verdict.check, verdict.status, verdict.message) == ("raising", status, message)
+
+
+class Fixed(Assertion, frozen=True, tag="fixed"):
+    ok: bool = False
+    message: str = "no"
+    text: Any = None
+
+    def evaluate(self, context: CheckContext) -> AssertionResult:  # noqa: ARG002
+        return AssertionResult(self.ok, 1, self.text, self.message)
+
+
+def test_a_failure_without_a_message_shows_both_sides():
+    verdict = one("iterations", {"exact": 1}, iteration(1, "a"), iteration(2, "b"))
+    assert verdict.message == "expected {'exact': 1}, got 2"
+
+
+def test_a_pass_has_no_message():
+    assert Fixed(ok=True, message="a remark").judge(CheckContext(RUN)).message == ""
+
+
+def test_a_long_text_is_shortened_in_a_verdict(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(assertion, "MAX_TEXT", 100)
+    verdict = Fixed(text="x" * 1000).judge(CheckContext(RUN))
+    assert len(verdict.actual) < 200
+
+
+# ------------------------------------------------------------------------------- rows and columns
+
+
+@given(st.lists(st.sampled_from("ab"), max_size=5), st.lists(st.sampled_from("ab"), max_size=5))
+def test_the_ordered_pairing_is_the_longest_possible(actual: list[str], expected: list[str]):
+    pairs = align_in_order(len(actual), len(expected), lambda a, e: actual[a] == expected[e])
+    assert all(actual[a] == expected[e] for a, e in pairs)
+    assert pairs == sorted(pairs)
+    assert len({a for a, _ in pairs}) == len({e for _, e in pairs}) == len(pairs)
+    lengths = [
+        size
+        for size in range(min(len(actual), len(expected)) + 1)
+        if any(
+            chosen in set(itertools.combinations(expected, size))
+            for chosen in itertools.combinations(actual, size)
+        )
+    ]
+    assert len(pairs) == max(lengths)
+
+
+def names(text: str) -> list[ActualCall]:
+    return [ActualCall(name, {"n": number}) for number, name in enumerate(text)]
+
+
+def test_an_unmatched_call_shares_the_row_of_the_next_expectation_of_its_tool():
+    # `b` is matched by number 1 only: the call before it may not take an expectation behind it.
+    expected = [ExpectedCall("b", {"n": 1}), ExpectedCall("a", {"n": 9})]
+    assert render_rows(compare_tool_calls(names("ab"), expected, "exact").rows) == [
+        "  expected   | actual",
+        '+            | a({"n":0})',
+        '= b({"n":1}) | b({"n":1})',
+        '- a({"n":9}) |',
+    ]
+    # In any order, it shares that row.
+    assert render_rows(compare_tool_calls(names("ab"), expected, "any_order").rows) == [
+        "  expected   | actual",
+        '≠ a({"n":9}) | a({"n":0})',
+        "    .n: expected 9, got 0",
+        '= b({"n":1}) | b({"n":1})',
+    ]
+
+
+def test_a_missing_step_has_its_row_before_the_step_that_follows_it():
+    expected = [ExpectedCall("x"), ExpectedCall("a"), ExpectedCall("y"), ExpectedCall("b")]
+    rows = compare_tool_calls(names("ab"), expected, "exact").rows
+    assert [row.expected for row in rows] == ["x", "a", "y", "b"]
+    assert [row.sign for row in rows] == ["-", "=", "-", "="]
+
+
+@pytest.mark.parametrize("length, shortened", [(60, False), (61, True)])
+def test_a_column_has_at_most_sixty_characters(length: int, *, shortened: bool):
+    rows = compare_tool_calls([], [ExpectedCall("x" * length)], "exact").rows
+    shown = "x" * 59 + "…" if shortened else "x" * 60
+    assert render_rows(rows)[1] == f"- {shown} |"
+
+
+@pytest.mark.parametrize("length, shown", [(77, f'"{"x" * 77}"'), (78, f'"{"x" * 78}…')])
+def test_a_value_on_one_line_has_at_most_seventy_nine_characters(length: int, shown: str):
+    assert render_value("x" * length) == shown
+
+
+@pytest.mark.parametrize("before, cut", [(39, False), (40, True)])
+def test_a_long_text_is_shown_from_shortly_before_the_difference(before: int, *, cut: bool):
+    def differs(actual: object, expected: object) -> bool:
+        return actual != expected
+
+    [line] = find_differences("x" * before + "b", "x" * before + "a", differs)
+    # The quotation mark is a character, too.
+    text = "x" * 20 if cut else '"' + "x" * before
+    sign = "…" if cut else ""
+    assert line == f'input: expected {sign}{text}a", got {sign}{text}b"'
+
+
+@pytest.mark.parametrize(
+    "actual, expected, patterns, ok",
+    [
+        (["rm -rf"], ["^rm"], True, True),
+        (["ls"], ["^rm"], True, False),
+        ([{"cmd": "rm"}], [{"cmd": "r."}], True, True),
+        ([{"cmd": "rm"}], [{"cmd": "r."}], False, False),
+        ("a", ["a"], False, False),
+        ({"a": 1}, ["a"], False, False),
+        (["a"], {"a": 1}, False, False),
+        ((1, 2), [1, 2], False, True),
+        ([2, 1], [1, 2], False, False),
+        (True, True, False, True),
+        (1, True, False, False),
+    ],
+)
+def test_a_value_contains_what_is_expected(actual: Any, expected: Any, patterns: bool, ok: bool):  # noqa: FBT001 - columns
+    assert contains(actual, expected, patterns=patterns) is ok
+
+
+# ------------------------------------------------------------------------- facts about the trace
+
+
+def one(kind: str, fields: dict[str, Any], *events: Event) -> Verdict:
+    [verdict] = evaluate_all([{"type": kind, **fields}], CheckContext(events))
+    return verdict
+
+
+@pytest.mark.parametrize(
+    "kind, fields",
+    [
+        ("duration", {"max_secs": 1.5}),
+        ("cost_within", {"max_dollars": 0.1}),
+        ("iterations", {"min": 2}),
+        ("iterations", {"max": 2}),
+        ("iterations", {"min": 2, "max": 2, "exact": 2}),
+        ("tool_called", {"tool": "find", "max": 2}),
+        ("tool_called", {"tool": "find", "min": 0, "max": 2}),
+        ("tool_called", {"tool": "write", "min": 0}),
+        ("tool_never", {"tool": "find", "input": {"id": 8}}),
+        ("tool_never", {"tool": "rm", "input": {"path": "^/.+"}}),
+    ],
+)
+def test_a_bound_is_inclusive(kind: str, fields: dict[str, Any]):
+    assert judge(kind, fields).status == "pass"
+
+
+@pytest.mark.parametrize(
+    "kind, fields",
+    [
+        ("iterations", {"exact": 1}),
+        ("iterations", {"exact": 3}),
+        ("iterations", {"max": 1}),
+        ("tool_called", {"tool": "find", "min": 3}),
+        ("tool_called", {"tool": "find", "input": {"id": 7}, "max": 1}),
+        ("tool_never", {"tool": "find", "input": {"id": 7}}),
+        ("tool_never", {"tool": "rm", "input": {"path": "^/"}}),
+        ("tool_before", {"first": "write", "then": "rm"}),
+        ("tool_before", {"first": "rm", "then": "rm"}),
+        ("tool_status", {"tool": "rm", "status": "ok"}),
+        ("hat_transition", {"from": "planner", "to": "planner"}),
+    ],
+)
+def test_one_beyond_the_bound_fails(kind: str, fields: dict[str, Any]):
+    assert judge(kind, fields).status == "fail"
+
+
+@pytest.mark.parametrize(
+    "kind, fields",
+    [
+        ("tool_before", {"first": "find", "then": "write"}),
+        ("tool_status", {"tool": "write", "status": "ok"}),
+    ],
+)
+def test_a_tool_that_was_never_called_has_no_data(kind: str, fields: dict[str, Any]):
+    assert judge(kind, fields).message == "no data: 'write' was never called"
+
+
+def called(number: str = "1") -> Event:
+    return make("tool.call", call_id=number, tool="find", input={}, step=1)
+
+
+def result(*, is_error: bool | None, number: str = "1") -> Event:
+    fields: dict[str, Any] = {"content": [], "details": None, "mocked": False, "step": 1}
+    return make("tool.result", call_id=number, tool="find", is_error=is_error, **fields)
+
+
+CALL = called()
+BLOCKED = make("tool.blocked", call_id="1", tool="find", reason="no", step=1)
+AGAIN = [called("2"), result(is_error=False, number="2")]
+
+
+@pytest.mark.parametrize(
+    "status, events, expected",
+    [
+        ("ok", [CALL, result(is_error=False)], "pass"),
+        ("ok", [CALL, result(is_error=True)], "fail"),
+        ("ok", [CALL, result(is_error=None)], "no_data"),
+        ("ok", [CALL, result(is_error=None), *AGAIN], "pass"),
+        ("ok", [CALL], "fail"),
+        ("retried", [CALL, result(is_error=True), *AGAIN], "pass"),
+        ("retried", [CALL, result(is_error=False), *AGAIN], "fail"),
+        ("retried", [CALL, BLOCKED, *AGAIN], "pass"),
+    ],
+)
+def test_the_status_of_a_tool_is_what_its_results_say(
+    status: str, events: list[Event], expected: str
+):
+    assert one("tool_status", {"tool": "find", "status": status}, *events).status == expected
+
+
+SUMMARY = publish("loop.terminate", "## Reason\nmax_iterations\n\nIterations: 7\nExit code: -9\n")
+
+
+@pytest.mark.parametrize(
+    "kind, expected, events, actual",
+    [
+        ("exit_code", 3, [make("process.exit", code=3)], 3),
+        ("exit_code", 3, [make("process.exit", exit_code=3, code=4)], 3),
+        ("exit_code", 3, [make("process.exit", code=3), make("process.exit", code=None)], 3),
+        ("exit_code", 4, [make("process.exit", code=3), make("process.exit", code=4)], 4),
+        ("exit_code", -9, [SUMMARY], -9),
+        ("exit_code", 2, [make("_meta.termination", reason="max_iterations")], 2),
+        ("termination_reason", "MaxIterations", [SUMMARY], "MaxIterations"),
+        (
+            "termination_reason",
+            "Stopped",
+            [SUMMARY, make("_meta.termination", reason="stopped")],
+            "Stopped",
+        ),
+    ],
+)
+def test_the_end_of_a_run_is_read_from_its_events_and_from_the_summary_of_ralph(
+    kind: str, expected: Any, events: list[Event], actual: Any
+):
+    verdict = one(kind, {"expected": expected}, *events)
+    assert (verdict.status, verdict.actual) == ("pass", actual)
+
+
+def test_an_unknown_reason_is_shown_as_it_was_recorded():
+    event = make("_meta.termination", reason="the till burned")
+    verdict = one("termination_reason", {"expected": "Stopped"}, event)
+    assert (verdict.status, verdict.actual) == ("fail", "the till burned")
+
+
+@pytest.mark.parametrize(
+    "events, count",
+    [
+        ([SUMMARY], 7),
+        ([SUMMARY, iteration(1, "a")], 1),
+        ([make("_meta.termination", iterations=3), make("_meta.termination", iterations=4)], 3),
+    ],
+)
+def test_recorded_iterations_count_more_than_a_summary(events: list[Event], count: int):
+    assert one("iterations", {"exact": count}, *events).status == "pass"
+
+
+@pytest.mark.parametrize(
+    "events, dollars",
+    [
+        ([make("a", cost_usd=0.25), make("b", cost_dollars=0.5)], 0.75),
+        ([make("a", total_cost_usd=1)], 1.0),
+        ([make("a", cost_usd=0)], 0.0),
+    ],
+)
+def test_the_costs_of_all_events_are_added(events: list[Event], dollars: float):
+    assert one("cost_within", {"max_dollars": 5}, *events).actual == dollars
+
+
+def test_verdicts_do_not_count_towards_the_duration():
+    events = [Event(1000, "a", {}), Event(4000, "b", {}), Event(9000, VERDICT, {})]
+    assert one("duration", {"max_secs": 60}, *events).actual == 3.0
+
+
+@pytest.mark.parametrize(
+    "end, status",
+    [
+        ([], "no_data"),
+        ([make(RUN_END, ok=True)], "pass"),
+        ([publish("loop.terminate", "## Reason\nStopped")], "pass"),
+        ([make("process.exit", code=0)], "no_data"),
+    ],
+)
+@pytest.mark.parametrize("start", [RUN_START, LOOP_START])
+def test_of_a_run_without_an_end_nothing_is_known(start: str, end: list[Event], status: str):
+    verdict = one("no_event", {"topic": "x"}, make(start), publish("a"), *end)
+    assert verdict.status == status
+    if status == "no_data":
+        assert verdict.message == "no data: the run did not end, so its trace is incomplete"
+
+
+@pytest.mark.parametrize(
+    "text, truncated, status",
+    [("done", True, "pass"), ("other", True, "no_data"), ("other", False, "fail")],
+)
+def test_output_that_was_not_kept_may_contain_the_pattern(
+    text: str,
+    truncated: bool,  # noqa: FBT001 - a column
+    status: str,
+):
+    events = [
+        make("process.output", stream="stdout", text=text),
+        make("process.exit", code=0, truncated=truncated),
+    ]
+    assert one("stdout_contains", {"pattern": "done"}, *events).status == status
+
+
+def test_an_invalid_pattern_is_an_error_also_without_output_and_events():
+    assert one("stdout_contains", {"pattern": "["}).status == "error"
+    assert one("event_occurred", {"topic": "a", "payload_pattern": "["}).status == "error"
+
+
+def test_the_first_five_events_of_a_topic_are_shown():
+    events = [publish("a", number) for number in range(6)]
+    assert len(one("no_event", {"topic": "a"}, *events).actual) == 5
+
+
+def test_a_long_sequence_of_topics_is_shortened():
+    shown = one("event_sequence", {"topics": ["a"]}, *[publish("a")] * 201).actual
+    assert (len(shown), shown[-2:]) == (201, ["a", "…"])
+    assert one("event_sequence", {"topics": ["a"]}, *[publish("a")] * 200).actual == ["a"] * 200
+
+
+def test_two_iterations_of_one_hat_are_no_transition():
+    events = [iteration(number, hat) for number, hat in enumerate("aabab")]
+    verdict = one("hat_transition", {"from": "a", "to": "b"}, *events)
+    assert verdict.actual == ["a -> b", "b -> a", "a -> b"]
+    assert verdict.context == {"transitions": ["a -> b", "b -> a"]}
+    assert one("hat_transition", {"from": "a", "to": "a"}, *events).status == "fail"

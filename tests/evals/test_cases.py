@@ -1,0 +1,247 @@
+"""The result of a case: its checks, its severity and the gate."""
+
+from typing import Any
+
+import pytest
+
+from tests.evals.conftest import RUN, RunPack
+
+
+def case(**fields: Any) -> dict[str, Any]:
+    return {"id": "one", "run": "run.json", **fields}
+
+
+def rubric(*assertions: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": "r", "assertions": list(assertions), **fields}
+
+
+# Each assertion with a value that passes, and one that must fail.
+ASSERTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "run-status": ({"expected": "completed"}, {"expected": "failed"}),
+    "status": ({"expected": "completed"}, {"expected": "failed"}),
+    "stage-status": (
+        {"stage": "plan", "expected": "completed"},
+        {"stage": "act", "expected": "completed"},
+    ),
+    "visible-text-contains": ({"contains": "plan is ready"}, {"contains": "Plan"}),
+    "hitl-question-contains": ({"contains": "repository"}, {"contains": "branch"}),
+    "tool-called": ({"expected": "read"}, {"expected": ["read", "write"]}),
+    "tool-never": ({"expected": "write"}, {"expected": ["read"]}),
+    "side-effect-level": ({"expected": "workspace_write"}, {"expected": "none"}),
+    "path": (
+        {"path": "/usage/models/0", "expected": "mock"},
+        {"path": "/usage/models/1", "expected": "mock"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ASSERTIONS)
+@pytest.mark.parametrize("passes", [True, False])
+def test_an_assertion_of_each_kind_passes_and_fails(run_files: RunPack, kind: str, *, passes: bool):
+    fields = ASSERTIONS[kind][0 if passes else 1]
+    pack = {"rubrics": [rubric({"kind": kind, **fields})], "cases": [case(rubrics=["r"])]}
+    run = run_files(pack)
+    assert run.summary.passed_gate is passes
+    assert run.cases[0].status == ("pass" if passes else "fail")
+
+
+OPERATORS: dict[str, tuple[str, Any, bool]] = {
+    "eq": ("/usage/input_tokens", 3, True),
+    "eq of another type": ("/usage/input_tokens", "3", False),
+    "eq of null and a missing value": ("/nothing", None, False),
+    "ne": ("/status", "failed", True),
+    "lt": ("/usage/total_cost", 0.02, True),
+    "le": ("/usage/total_cost", 0.01, True),
+    "gt": ("/usage/total_cost", 0.01, False),
+    "ge": ("/usage/total_cost", 0.01, True),
+    "lt of a text and a number": ("/status", 3, False),
+    "in": ("/status", ["completed", "done"], True),
+    "contains": ("/usage/models", "mock", True),
+    "matches": ("/status", "^comp", True),
+    "matches not": ("/status", "^done", False),
+    "exists": ("/usage", True, True),
+    "exists not": ("/nothing", True, False),
+    "exists false": ("/nothing", False, True),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_compares_the_value_of_a_pointer(run_files: RunPack, name: str):
+    path, expected, passes = OPERATORS[name]
+    item = {"path": path, "op": name.split(maxsplit=1)[0], "expected": expected}
+    run = run_files({"rubrics": [rubric(item)], "cases": [case(rubrics=["r"])]})
+    assert run.summary.passed_gate is passes
+
+
+def test_a_pointer_escapes_slash_and_tilde(run_files: RunPack):
+    record = {**RUN, "a/b": {"c~d": 1}}
+    item = {"path": "/a~1b/c~0d", "expected": 1}
+    pack = {"rubrics": [rubric(item)], "cases": [case(rubrics=["r"])]}
+    assert run_files(pack, {"run.json": record}).summary.passed_gate
+
+
+THRESHOLDS: dict[str, tuple[dict[str, Any], str]] = {
+    "a latency at the limit": ({"max_latency_ms": 12}, "pass"),
+    "a latency above the limit": ({"max_latency_ms": 11}, "fail"),
+    "a cost above the limit": ({"max_cost_usd": 0.009}, "fail"),
+    "tokens at the limit": ({"max_tokens": 7}, "pass"),
+    "tokens above the limit": ({"max_tokens": 6}, "fail"),
+    "stages above the limit": ({"max_stage_count": 0}, "fail"),
+}
+
+
+@pytest.mark.parametrize("name", THRESHOLDS)
+@pytest.mark.parametrize("place", ["case", "defaults", "rubric"])
+def test_a_threshold_is_a_limit(run_files: RunPack, name: str, place: str):
+    limits, status = THRESHOLDS[name]
+    pack: dict[str, Any] = {"cases": [case()]}
+    if place == "defaults":
+        pack["defaults"] = {"thresholds": limits}
+    elif place == "rubric":
+        pack |= {
+            "rubrics": [rubric(kind="budget", thresholds=limits)],
+            "cases": [case(rubrics=["r"])],
+        }
+    else:
+        pack["cases"] = [case(thresholds=limits)]
+    assert run_files(pack).cases[0].status == status
+
+
+@pytest.mark.parametrize("limit", ["max_cost_usd", "max_latency_ms", "max_tokens"])
+def test_a_run_without_usage_is_no_data_and_no_pass(run_files: RunPack, limit: str):
+    record = {key: value for key, value in RUN.items() if key != "usage"}
+    run = run_files({"cases": [case(thresholds={limit: 1})]}, {"run.json": record})
+    assert run.cases[0].status == "no_data"
+    assert not run.summary.passed_gate
+    assert "no data" in run.cases[0].failures[0]
+
+
+def test_the_cost_of_a_known_model_is_computed_from_its_tokens(run_files: RunPack):
+    usage = {"input_tokens": 1_000_000, "output_tokens": 0, "models": ["custom-1-mini"]}
+    pack = {
+        "prices": {"custom-1": {"input": 3.0, "output": 15.0}},
+        "cases": [case(thresholds={"max_cost_usd": 2.9})],
+    }
+    run = run_files(pack, {"run.json": {**RUN, "usage": usage}})
+    assert run.cases[0].failures == ("cost_usd 3 exceeds the maximum 2.9",)
+
+
+@pytest.mark.parametrize(
+    "severity, gate", [("blocking", False), ("warning", True), ("informational", True)]
+)
+def test_a_failure_stays_visible_whatever_the_severity(
+    run_files: RunPack, severity: str, *, gate: bool
+):
+    run = run_files({"cases": [case(severity=severity, thresholds={"max_tokens": 1})]})
+    assert run.summary.passed_gate is gate
+    assert run.summary.failed == 1
+    assert run.cases[0].failures == ("tokens 7 exceeds the maximum 1",)
+    assert run.cases[0].gated is gate
+
+
+def test_a_case_that_checks_nothing_is_no_data(run_files: RunPack):
+    run = run_files({"cases": [case()]})
+    assert run.cases[0].status == "no_data"
+    assert "nothing was checked" in run.cases[0].failures[0]
+
+
+def test_a_missing_run_is_an_error_of_its_case_only(run_files: RunPack):
+    cases = [case(thresholds={"max_tokens": 9}, id=name) for name in ("a", "b", "c")]
+    cases[1]["run"] = "nope.json"
+    run = run_files({"cases": cases})
+    assert [item.status for item in run.cases] == ["pass", "error", "pass"]
+    assert "nope.json" in run.cases[1].failures[0]
+
+
+REPLAYS: dict[str, tuple[dict[str, Any], str]] = {
+    "all equal": ({}, ""),
+    "another status": ({"expected_status": "failed"}, "run status mismatch: expected failed"),
+    "a missing stage": ({"node_id": "act"}, "missing stage act"),
+    "another outcome": ({"expected_outcome": "error"}, "stage plan outcome mismatch"),
+    "a branch": ({"expected_branch": "x"}, "stage plan branch mismatch: expected x, got none"),
+    "an artifact": ({"required_artifact_kinds": ["diff"]}, "missing artifact kind diff"),
+    "a text": ({"visible_text_contains": "nope"}, "does not contain expected snippet"),
+}
+
+
+@pytest.mark.parametrize("name", REPLAYS)
+def test_a_replay_fixture_is_compared_field_by_field(run_files: RunPack, name: str):
+    changes, message = REPLAYS[name]
+    stage = {"node_id": "plan", "expected_status": "completed", "expected_outcome": "success"}
+    fixture: dict[str, Any] = {
+        "expected_status": "completed",
+        "stage_assertions": [{**stage, **changes}],
+    }
+    if "expected_status" in changes:
+        fixture = {"expected_status": "failed", "stage_assertions": []}
+    run = run_files({"cases": [case(fixture="fixture.json")]}, {"fixture.json": fixture})
+    assert message in "; ".join(run.cases[0].failures)
+    assert run.summary.passed_gate is (message == "")
+
+
+def test_a_branch_that_is_not_expected_is_a_difference(run_files: RunPack):
+    record = {**RUN, "stages": [{**RUN["stages"][0], "branch": "x"}]}
+    stage = {"node_id": "plan", "expected_status": "completed", "expected_outcome": "success"}
+    fixture = {"expected_status": "completed", "stage_assertions": [stage]}
+    run = run_files({"cases": [case(fixture="f.json")]}, {"run.json": record, "f.json": fixture})
+    assert "branch mismatch: expected none, got x" in run.cases[0].failures[0]
+
+
+QUESTIONS: dict[str, tuple[list[str], dict[str, Any], bool]] = {
+    "the required term": (["Which repository?"], {"required_terms": ["repository"]}, True),
+    "a forbidden term": (["Which branch?"], {"forbidden_terms": ["branch"]}, False),
+    "two questions": (["Which repository?", "Why?"], {"max_questions": 1}, False),
+    "no question": ([], {"required_terms": ["repository"]}, False),
+    "no question and no rule": ([], {}, False),
+    "a normalized term": (["Which repo-sitory?!"], {"required_terms": ["repo sitory"]}, True),
+    "the expected question": (["which REPO"], {"expected_question": "Which repo?"}, True),
+    "another question": (["why"], {"accepted_questions": ["which", "what"]}, False),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_clarifying_question_is_checked(run_files: RunPack, name: str):
+    prompts, rules, passes = QUESTIONS[name]
+    record = {**RUN, "hitl_questions": [{"prompt": prompt} for prompt in prompts]}
+    fixture = {
+        "eval_kind": "clarifying_question",
+        "expected_status": "completed",
+        "clarifying_question": rules,
+    }
+    run = run_files({"cases": [case(fixture="f.json")]}, {"run.json": record, "f.json": fixture})
+    assert run.summary.passed_gate is passes
+
+
+def test_a_difference_from_the_baseline_is_named(run_files: RunPack):
+    stage = {**RUN["stages"][0], "outcome": "error"}
+    run = run_files({"cases": [case(compare_to="b.json")]}, {"b.json": {**RUN, "stages": [stage]}})
+    assert "stage plan changed, outcome: error -> success" in run.cases[0].failures[0]
+
+
+def test_a_baseline_ignores_texts_and_times(run_files: RunPack):
+    other = {**RUN, "id": "x", "usage": None}
+    other["stages"] = [{**RUN["stages"][0], "visible_text": "different"}]
+    assert run_files({"cases": [case(compare_to="b.json")]}, {"b.json": other}).summary.passed_gate
+
+
+@pytest.mark.parametrize("severity, status", [(None, "fail"), ("warning", "pass")])
+def test_a_judge_that_is_not_configured_fails_a_blocking_rubric(
+    run_files: RunPack, severity: str | None, status: str
+):
+    limits = {"severity": severity} if severity else {}
+    judged = {"id": "j", "kind": "llm-judge", "prompt": "Is it good?", "thresholds": limits}
+    checked = rubric({"kind": "run-status", "expected": "completed"})
+    pack = {"rubrics": [judged, checked], "cases": [case(rubrics=["j", "r"])]}
+    run = run_files(pack)
+    assert run.cases[0].status == status
+
+
+def test_fixtures_are_under_the_fixture_root_and_paths_are_not(run_files: RunPack):
+    pack = {
+        "defaults": {"fixture_root": "data"},
+        "fixtures": [{"id": "f", "kind": "run-record", "path": "run.json"}],
+        "rubrics": [rubric({"path": "/id", "expected": "in-data"})],
+        "cases": [case(run="f", rubrics=["r"]), case(id="two", rubrics=["r"])],
+    }
+    run = run_files(pack, {"data/run.json": {**RUN, "id": "in-data"}})
+    assert [item.status for item in run.cases] == ["pass", "fail"]

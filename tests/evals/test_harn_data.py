@@ -1,0 +1,138 @@
+"""The shared packs, suites, ladders, manifests and datasets give the results in `expected/`.
+
+Where Offbook is stricter, the difference is in a test of its own.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from offbook.errors import FormatError
+from offbook.evals.eval_reports import report_json
+from offbook.evals.fixtures import load_friction_events
+from offbook.evals.friction import parse_friction_events, suggest
+from offbook.evals.pack_file import read_pack
+from offbook.evals.pack_run import RunOptions, run_pack
+from offbook.evals.replay_checks import check_replay
+from offbook.evals.run_record import parse_replay_fixture, read_run_record
+from offbook.evals.transcript_audit import audit, find_golden, read_golden, read_transcript
+
+pytestmark = pytest.mark.external
+
+
+@pytest.fixture
+def harn(shared_data: Path) -> Path:
+    """The shared data of this capability."""
+    return shared_data / "harn"
+
+
+def expected(harn: Path, name: str) -> dict[str, Any]:
+    return json.loads((harn / "expected" / f"{name}.json").read_text())
+
+
+def missing_runs(path: Path) -> bool:
+    """Return whether a suite names a run that is not part of the shared data."""
+    pack = read_pack(path)
+    return any(case.run and not pack.resolve(case.run).is_file() for case in pack.pack.cases)
+
+
+def assert_subset(expected: Any, actual: Any, at: str = "$") -> None:
+    """Assert that every expected value is in the actual one."""
+    if isinstance(expected, dict):
+        for key, value in cast("dict[str, Any]", expected).items():
+            assert key in actual, f"{at}.{key}"
+            assert_subset(value, actual[key], f"{at}.{key}")
+    elif isinstance(expected, list):
+        items = cast("list[Any]", expected)
+        assert len(items) == len(actual), at
+        for number, (one, other) in enumerate(zip(items, actual, strict=True)):
+            assert_subset(one, other, f"{at}[{number}]")
+    else:
+        assert actual == expected, at
+
+
+def test_every_pack_and_suite_gives_the_expected_report(harn: Path, tmp_path: Path):
+    checked = 0
+    for name, wanted in expected(harn, "eval_packs").items():
+        if "kind" not in wanted or "error" in wanted or missing_runs(harn / name):
+            continue
+        run = run_pack([harn / name], RunOptions(output=str(tmp_path / str(checked))))
+        report = report_json(run)
+        ladders = wanted.pop("ladders", [])
+        code = wanted.pop("exit_code")
+        wanted.pop("kind")
+        for case, actual in zip(wanted.pop("cases", []), report["cases"], strict=False):
+            if contained := case.pop("failure_contains", None):
+                assert contained in "; ".join(actual["failures"])
+            assert_subset(case, actual, name)
+        for ladder, actual in zip(ladders, report["ladders"], strict=True):
+            outcomes = ladder.pop("tiers")
+            assert [tier["outcome"] for tier in actual["tiers"]] == outcomes
+            assert_subset(ladder, actual, name)
+        assert_subset(wanted, report, name)
+        assert run.summary.passed_gate is (code == 0)
+        checked += 1
+    assert checked >= 6
+
+
+def test_a_pack_whose_fixtures_are_missing_is_refused_with_the_line(harn: Path):
+    with pytest.raises(FormatError, match="url-verification-run") as error:
+        read_pack(harn / "derived/eval_pack_spec_slack/harn.eval.toml")
+    assert error.value.line == 9
+
+
+def test_every_ladder_gives_the_expected_cells(harn: Path, tmp_path: Path):
+    for number, (name, wanted) in enumerate(expected(harn, "ladder").items()):
+        run = run_pack([harn / name], RunOptions(output=str(tmp_path / str(number))))
+        (ladder,) = report_json(run)["ladders"]
+        assert_subset(wanted, ladder, name)
+        for cell in ladder["tiers"]:
+            root = Path(ladder["artifact_root"])
+            for part in ("transcript_path", "receipt_path", "summary_path"):
+                assert (root / cell[part]).is_file()
+
+
+def test_every_transcript_gives_the_expected_audit(harn: Path):
+    for name, wanted in expected(harn, "transcript_audit").items():
+        stem, _, option = name.partition("(")
+        path = harn / "examples/personas/merge_captain/transcripts" / f"{stem}.jsonl"
+        found = find_golden(path)
+        golden = None if option or found is None else read_golden(found)
+        assert_subset(wanted, msgspec.to_builtins(audit(read_transcript(path), golden)), name)
+
+
+def test_friction_events_give_the_expected_suggestions(harn: Path):
+    for name, wanted in expected(harn, "friction_suggestions").items():
+        path = harn / name
+        suggestions = suggest(parse_friction_events(json.loads(path.read_text()), path))
+        actual = msgspec.to_builtins(suggestions)
+        for suggestion in wanted:
+            # The queries of the reference are the `included_queries` of the manifest.
+            manifest = suggestion["candidate_manifest"]
+            manifest["included_queries"] = manifest.pop("queries")
+        assert_subset(wanted, actual, name)
+        text = json.dumps(actual)
+        assert "sk-live-secret" not in text
+        assert "token=secret" not in text
+
+
+def test_the_friction_events_of_a_pack_are_found_by_id(harn: Path):
+    loaded = read_pack(harn / "derived/eval_pack_friction/harn.eval.toml")
+    assert len(load_friction_events(loaded, "incident-friction")) == 2
+
+
+def test_the_clarifying_question_passes(harn: Path):
+    folder = harn / "derived/clarifying_question"
+    fixture = folder / "fixture.json"
+    rules = parse_replay_fixture(json.loads(fixture.read_text()), fixture)
+    record = read_run_record(folder / "run.json").record
+    assert {verdict.status for verdict in check_replay(rules, record)} == {"pass"}
+
+
+def test_a_live_verify_pack_is_read_with_its_split(harn: Path):
+    pack = read_pack(harn / "evals/completion_claim/harn.eval.toml").pack
+    assert (len(pack.cases), pack.trials, len(pack.split)) == (8, 5, 2)
+    assert {case.mode for case in pack.cases} == {"live-verify"}

@@ -1,0 +1,105 @@
+"""A judge is built from its name: a file, a provider, a client or a command."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from offbook.errors import ModelError, UsageError
+from offbook.runs.judge_factory import JudgeConfig
+from offbook.sources.live import Live
+
+PLAYBOOK = """- when: Is it good?
+  do:
+    - say: '{"reasoning": "so", "score": 4}'
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "strict.yaml").write_text(PLAYBOOK)
+    return tmp_path
+
+
+async def answer(config: JudgeConfig, folder: Path) -> str:
+    judge = config.build(folder)
+    return (await judge.source.reply(judge.build_request("Is it good?"))).text
+
+
+async def test_a_file_is_the_judge(folder: Path):
+    assert '"score": 4' in await answer(JudgeConfig(str(folder / "strict.yaml")), Path("gone"))
+
+
+async def test_a_name_without_a_suffix_is_a_file_of_the_folder(folder: Path):
+    assert '"score": 4' in await answer(JudgeConfig("strict"), folder)
+
+
+def test_a_file_without_a_suffix_is_read_as_it_is(folder: Path):
+    (folder / "plain").write_text(PLAYBOOK)
+    with pytest.raises(UsageError, match="plain"):
+        JudgeConfig(str(folder / "plain")).build(folder)
+
+
+def test_an_unknown_name_suggests_the_nearest_file_and_provider(folder: Path):
+    with pytest.raises(UsageError, match="unknown judge 'strct'\ndid you mean 'strict'"):
+        JudgeConfig("strct").build(folder)
+    with pytest.raises(UsageError, match="did you mean 'anthropic'"):
+        JudgeConfig("antropic").build(folder)
+
+
+def test_a_missing_file_is_reported_by_its_name(folder: Path):
+    with pytest.raises(UsageError, match=r"gone\.yaml"):
+        JudgeConfig("gone.yaml").build(folder)
+
+
+def test_the_options_of_the_judge_are_those_of_its_config(folder: Path):
+    config = JudgeConfig("strict", model="m", instructions="Be strict.", reasoned=False)
+    judge = config.build(folder)
+    assert (judge.model, judge.dialect, judge.instructions) == ("m", "", "Be strict.")
+    assert judge.reasoned is False
+
+
+def test_a_provider_is_asked_in_its_own_dialect(folder: Path):
+    judge = JudgeConfig("anthropic", model="m", env={"ANTHROPIC_API_KEY": "k"}).build(folder)
+    assert isinstance(judge.source, Live)
+    assert judge.dialect == "anthropic"
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        (JudgeConfig(), "evaluate needs a judge, a judge_backend or a judge_command"),
+        (JudgeConfig("anthropic", model="m"), "the judge 'anthropic' is a real model"),
+        (JudgeConfig("anthropic", env={"K": "v"}), "missing model name of the judge"),
+        (JudgeConfig(backend="claud"), "unknown judge_backend 'claud'"),
+        (JudgeConfig(backend="command"), "judge_command requires the judge_backend 'command'"),
+        (
+            JudgeConfig(backend="claude", command=["true"]),
+            "judge_command requires the judge_backend 'command'",
+        ),
+        (JudgeConfig("gone", command=["true"]), "unknown judge 'gone'"),
+    ],
+)
+def test_an_incomplete_judge_is_refused(config: JudgeConfig, message: str, tmp_path: Path):
+    with pytest.raises(UsageError, match=message):
+        config.build(tmp_path)
+
+
+async def test_a_command_reads_the_question_and_writes_the_answer(tmp_path: Path):
+    program = "import sys; print(sys.stdin.read().split()[-1], 'yes')"
+    config = JudgeConfig(command=[sys.executable, "-c", program])
+    assert await answer(config, tmp_path) == "good? yes\n"
+
+
+@pytest.mark.parametrize(
+    "program, shown",
+    [
+        ("import sys; print('out'); sys.exit('no till')", "exit code 1: no till \\("),
+        ("print('x' * 300); raise SystemExit(3)", f"exit code 3: {'x' * 200} \\("),
+    ],
+)
+async def test_a_command_that_fails_is_an_error_with_the_end_of_its_output(
+    tmp_path: Path, program: str, shown: str
+):
+    with pytest.raises(ModelError, match=shown):
+        await answer(JudgeConfig(command=[sys.executable, "-c", program]), tmp_path)

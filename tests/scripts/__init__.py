@@ -1,0 +1,1 @@
+"""The commands of this checkout report what they find."""
