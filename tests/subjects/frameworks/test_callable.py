@@ -333,7 +333,7 @@ async def stream_words_async(prompt: str) -> AsyncIterator[str]:
 def test_a_generator_that_nothing_consumes_is_refused(function: object):
     with (
         drive(function) as rehearsal,
-        pytest.raises(UsageError, match="stream_words.* returned a generator"),
+        pytest.raises(UsageError, match=r"stream_words.* returned a generator"),
     ):
         rehearsal.run(SCRIPT)
 
