@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.errors import CheckFailed, UsageError
 from offbook.patterns.cells import Cell
-from offbook.patterns.runtime import Computed, Stream
+from offbook.patterns.runtime import Computed, Stream, format_place
 from offbook.patterns.values import ReadOnly, freeze
 
 if TYPE_CHECKING:
     from collections.abc import Sized
-
-    from offbook.patterns.runtime import Runtime
 
 
 class CellExpectation:
@@ -55,7 +53,16 @@ class CellExpectation:
         lines = [f"{target.name}: {message}", f"  actual: {actual!r}"]
         if isinstance(target, Cell):
             lines.append(f"  last written by: {target.last_writer}")
-        lines += _pending(target.runtime)
+        for source in target.sources if isinstance(target, Computed) else ():
+            writer = format_place(source.writer) or "its initial value"
+            lines.append(f"  computed from: {source.name}, last written by {writer}")
+        runtime = target.runtime
+        stale = target.stale_readers if isinstance(target, Cell) else runtime.stale_names(target)
+        if stale:
+            lines.append(f"  stale until it is read or h.idle() runs it: {', '.join(stale)}")
+        lines += [
+            f"  not handled yet: {event}; call h.idle() first" for event in runtime.pending_events
+        ]
         raise CheckFailed("\n".join(lines))
 
 
@@ -107,10 +114,3 @@ def expect_handler(stream: Stream, event: Any = None) -> HandlerExpectation:
             hint="return the handler from the pattern, and use pattern.result.NAME",
         )
     return HandlerExpectation(stream, event)
-
-
-def _pending(runtime: Runtime) -> list[str]:
-    return [
-        f"  not handled yet: {stream.name} (sent at {where}); call h.idle() first"
-        for stream, _, where in runtime.events
-    ]

@@ -169,6 +169,20 @@ class Computed(GraphNode):
         """Call back with the value now, and after each change; return a function that stops it."""
         return self.runtime.sink(self.get, callback, self.name)
 
+    @property
+    def sources(self) -> list[Store]:
+        """The cells that the value was computed from, directly or not."""
+        seen: dict[GraphNode, None] = {self: None}
+        stack: list[GraphNode] = [self]
+        while stack:
+            node = stack.pop()
+            read = node.dependencies or () if isinstance(node, Computed) else ()
+            above = (node.parent,) if isinstance(node, PathNode) and node.parent else ()
+            fresh = [other for other in (*read, *above) if other not in seen]
+            seen.update(dict.fromkeys(fresh))
+            stack += fresh
+        return [node for node in seen if isinstance(node, Store)]
+
     def __bool__(self) -> bool:
         raise TypeError(f"the computed value {self.name} is not its value: read it with .get()")
 
@@ -189,7 +203,7 @@ class Effect:
 class Stream:
     """Events for a handler. `send` queues an event; the handler runs in the next flush."""
 
-    __slots__ = ("bound", "function", "name", "runtime")
+    __slots__ = ("bound", "function", "is_named", "name", "runtime")
 
     def __init__(
         self,
@@ -200,6 +214,7 @@ class Stream:
     ) -> None:
         self.runtime = runtime
         self.name = name
+        self.is_named = False  # after its pattern and output
         self.function = function
         self.bound = bound
 
@@ -208,9 +223,14 @@ class Stream:
         if self.function is None:
             raise UsageError(f"the stream {self.name} has no handler, so the event is lost")
         self.runtime.require_open()
-        where = format_place(caller())
+        where = self.runtime.actor or format_place(caller())
         self.runtime.events.append((self, freeze(event), where))
         self.runtime.report("cell.send", {"stream": self.name, "event": event, "by": where})
+
+    @property
+    def location(self) -> str:
+        """The file and the line of the handler."""
+        return locate_function(self.function) if self.function is not None else self.name
 
 
 class Runtime:
@@ -467,7 +487,8 @@ class Runtime:
             if node.version != before:
                 self._mark_dependents(node)
 
-        node.task = self._track(compute(), f"the computed value {node.name}")
+        place = locate_function(node.function)
+        node.task = self._track(compute(), f"the computed value {node.name} ({place})")
 
     def _set_dependencies(self, node: Computed | Effect, reads: dict[GraphNode, int]) -> None:
         for dependency in node.dependencies or ():
@@ -602,6 +623,7 @@ class Runtime:
         self._clean_up(effect)
         outer = self._reader, self._reads, self.actor
         self._reader, self._reads, self.actor = effect, {}, effect.name
+        self.report("cell.effect", {"effect": effect.name})
         try:
             result = effect.function()
             effect.cleanup = result if callable(result) else None
@@ -643,7 +665,8 @@ class Runtime:
             self.actor = actor
         if inspect.iscoroutine(result):
             task = self._track(
-                self._finish_handler(stream, result, undo, where), f"the handler {stream.name}"
+                self._finish_handler(stream, result, undo, where),
+                f"the handler {stream.name} ({stream.location})",
             )
             # A task that is cancelled before its first step never reaches the coroutine.
             task.add_done_callback(lambda _: result.close())
@@ -683,6 +706,24 @@ class Runtime:
             self.report("cell.error", {"error": repr(error), "where": where})
 
     # --- reporting
+
+    @property
+    def pending_events(self) -> list[str]:
+        """The events that are not handled yet, with the cells that their handlers may write."""
+        return [_describe_event(stream, where) for stream, _, where in self.events]
+
+    def stale_names(self, node: GraphNode) -> list[str]:
+        """Return the names of what depends on a node and has not seen its value yet."""
+        names: dict[str, None] = {}
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            stack += node.children.values() if isinstance(node, PathNode) else ()
+            for dependent in node.dependents:
+                if dependent.stale and dependent.name not in names:
+                    names[dependent.name] = None
+                    stack += [dependent] if isinstance(dependent, Computed) else []
+        return sorted(names)
 
     def report(self, event: str, data: dict[str, Any]) -> None:
         """Pass an event to the observer."""
@@ -775,9 +816,21 @@ def _add_note(error: BaseException, note: str) -> None:
         error.add_note(note)
 
 
+def _describe_event(stream: Stream, where: str) -> str:
+    cells = [bound.name for bound in stream.bound.values() if hasattr(bound, "last_writer")]
+    binding = f" for {', '.join(cells)}" if cells else ""
+    return f"{stream.name}{binding} (sent at {where})"
+
+
 def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+
+
+def locate_function(function: Callable[..., Any]) -> str:
+    """Return the file and the line of a function."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else describe_function(function)
 
 
 def describe_function(function: Callable[..., Any]) -> str:
