@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
     from offbook.exchange.model import ModelSource
+    from offbook.explore.playing import Invariant, World
+    from offbook.explore.search import Exploration
     from offbook.runs.cassettes import CassetteOptions, Cassettes
     from offbook.runs.rehearsal import Run
     from offbook.runs.request_goldens import RequestGoldens
@@ -157,6 +159,25 @@ class Offbook:
         folders = [opened.rehearsal.cwd for opened in self._open]
         roots = {f"CWD{number or ''}": folder for number, folder in enumerate(folders)}
         self._goldens.check(run.requests, name, redactions=redactions, roots=roots)
+
+    def explore(
+        self, world: World, prompt: str, *invariants: Invariant, **options: Any
+    ) -> Exploration:
+        """Play generated models against an agent; the options are those of `explore`.
+
+        Of its rehearsals only the trace of the smallest script that breaks an invariant is kept.
+        """
+        from offbook.explore import explore
+
+        opened, traces = len(self._open), len(self._traces)
+        try:
+            return explore(world, prompt, *invariants, **options)
+        finally:
+            # The search has closed them, and the last one is what the report shows.
+            del self._open[opened:]
+            for trace in self._traces[traces:-1]:
+                trace.unlink(missing_ok=True)
+            del self._traces[traces:-1]
 
     async def close_in_loop(self, *, failed: bool = False) -> list[Exception]:
         """Close the rehearsals of the running event loop, and return their errors."""

@@ -172,13 +172,17 @@ class MockHeader(StrictStruct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class MockCall(StrictStruct, frozen=True, forbid_unknown_fields=True):
-    """A tool call; its arguments have one of two keys."""
+    """A tool call; its arguments have one of two keys.
+
+    With `unanswered`, no request needs to have its result.
+    """
 
     name: str
     arguments: Any = msgspec.UNSET
     args: Any = msgspec.UNSET
     id: str = ""
     type: str = ""
+    unanswered: bool = False
 
     def to_tool_call(self) -> ToolCall:
         """Return the call; `arguments` wins over `args`."""
