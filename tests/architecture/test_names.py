@@ -17,6 +17,7 @@ LAZY_MODULES = [
     "conformance",
     "testing",
     "evals",
+    "explore",
     "goldens",
     "patterns",
     "workflows",

@@ -282,6 +282,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         "offbook.errors",
         "offbook.evals",
         "offbook.goldens",
+        "offbook.explore",
         "offbook.patterns",
         "offbook.surfaces",
         "offbook.surfaces.capabilities",

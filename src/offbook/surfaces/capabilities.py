@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 CAPABILITIES = (
     "conformance",
     "evals",
+    "explore",
     "goldens",
     "patterns",
     "workflows",

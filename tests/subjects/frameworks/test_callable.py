@@ -4,17 +4,20 @@ import asyncio
 import json
 import os
 import socket
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import anthropic
 import httpx
 import openai
 import pytest
 import requests
 
 from offbook import Command, call, drive, fail, say, when
-from offbook.errors import IsolationError, OffbookWarning, UsageError
+from offbook.errors import IsolationError, OffbookWarning, ScriptMismatch, UsageError
 from offbook.sources.mocks.mocks import Mocks
 from offbook.subjects.frameworks.framework import FrameworkSubject
 
@@ -114,6 +117,15 @@ def with_an_error_of_its_own(prompt: str) -> object:
         raise AgentDownError("try later") from error
 
 
+def with_the_error_of_a_framework(prompt: str) -> object:
+    try:
+        return ask(prompt)
+    except openai.APIError as error:
+        # The framework is not installed here; only the name of its module counts.
+        kind = type("ServiceError", (Exception,), {"__module__": "semantic_kernel.exceptions"})
+        raise kind(f"the service failed: {error}") from error
+
+
 def with_requests(_prompt: str) -> object:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     response = requests.post("https://api.openai.com/v1/chat/completions", json=body, timeout=10)
@@ -130,7 +142,9 @@ def with_httpx(_prompt: str) -> object:
 DOWN = when("Hi", [fail("down", status=401)])
 
 
-@pytest.mark.parametrize("function", [ask, ask_async, with_requests, with_httpx])
+@pytest.mark.parametrize(
+    "function", [ask, ask_async, with_requests, with_httpx, with_the_error_of_a_framework]
+)
 def test_the_own_error_of_a_provider_passes_after_a_scripted_one(function: object):
     with drive(function) as rehearsal:
         [event] = rehearsal.run(DOWN).events.named("agent.error")
@@ -264,12 +278,25 @@ class Workflow:
     """An agent whose plain `run` starts a task, so it needs a running event loop."""
 
     def run(self, user_msg: str) -> asyncio.Task[str | None]:
-        return asyncio.get_running_loop().create_task(ask_async(user_msg))
+        work = ask_async(user_msg)  # without a loop, it is never awaited
+        return asyncio.get_running_loop().create_task(work)
+
+
+class ChatAgent:
+    """An agent whose first method is not the one to drive, as its class tells."""
+
+    __module__, __qualname__ = "ag2.agent", "Agent"
+
+    def run(self, prompt: str) -> None: ...
+
+    async def ask(self, *messages: str) -> str | None:
+        return await ask_async(messages[0])
 
 
 @pytest.mark.parametrize(
     "agent, line",
     [
+        (ChatAgent(), "drive(agent.ask)"),
         (AssistantAgent(), "drive(lambda p: agent.run(task=p))"),
         (Workflow(), "drive(lambda p: agent.run(p))"),
     ],
@@ -296,6 +323,23 @@ async def test_the_run_method_of_an_agent_can_be_driven_in_an_event_loop(agent: 
         assert (await rehearsal.run(SCRIPT)).output == "Hello."
 
 
+def stream_words(prompt: str) -> Iterator[str]:
+    yield from (ask(prompt) or "").split()
+
+
+async def stream_words_async(prompt: str) -> AsyncIterator[str]:
+    yield await ask_async(prompt) or ""
+
+
+@pytest.mark.parametrize("function", [stream_words, stream_words_async])
+def test_a_generator_that_nothing_consumes_is_refused(function: object):
+    with (
+        drive(function) as rehearsal,
+        pytest.raises(UsageError, match=r"stream_words.* returned a generator"),
+    ):
+        rehearsal.run(SCRIPT)
+
+
 def greet(prompt: str, *, language: str = "en") -> str:
     return f"{ask(prompt)} ({language})"
 
@@ -311,3 +355,87 @@ def test_an_unknown_option_is_refused_at_once_with_the_nearest(option: str, near
     with pytest.raises(UsageError, match=f"unknown option '{option}' for greet") as caught:
         cast("Any", drive)(greet, **{option: "x"})
     assert f"did you mean '{nearest}'" in str(caught.value)
+
+
+def test_an_agent_keeps_its_lock_and_its_client_between_runs():
+    """Both belong to the event loop in which they are used first."""
+    lock = asyncio.Lock()
+    client = openai.AsyncOpenAI(api_key="none")
+    loops: set[int] = set()
+
+    async def agent(prompt: str) -> object:
+        async def ask_alone() -> str | None:
+            async with lock:
+                messages: Any = [{"role": "user", "content": prompt}]
+                answer = await client.chat.completions.create(model="m", messages=messages)
+                return answer.choices[0].message.content
+
+        loops.add(id(asyncio.get_running_loop()))
+        return list(
+            await asyncio.gather(ask_alone(), ask_alone())
+        )  # one of them waits for the lock
+
+    with drive(agent) as rehearsal:
+        for _ in range(3):
+            run = rehearsal.run(when("Hi", [say("Hello."), say("Hello again.")]))
+            assert run.output == ["Hello.", "Hello again."]
+    assert len(loops) == 1
+
+
+def test_an_agent_keeps_its_client_between_rehearsals():
+    client = openai.AsyncOpenAI(api_key="none")
+
+    async def agent(prompt: str) -> str | None:
+        messages: Any = [{"role": "user", "content": prompt}]
+        answer = await client.chat.completions.create(model="m", messages=messages)
+        return answer.choices[0].message.content
+
+    for _ in range(2):
+        with drive(agent) as rehearsal:
+            assert rehearsal.run(SCRIPT).output == "Hello."
+
+
+def ask_anthropic(prompt: str) -> object:
+    client = anthropic.Anthropic(api_key="none")
+    answer: Any = client.messages.create(
+        model="m", max_tokens=9, messages=[{"role": "user", "content": prompt}]
+    )
+    return answer.content[0].text
+
+
+@pytest.mark.parametrize("agent", [ask, ask_anthropic])
+@pytest.mark.parametrize("status", [429, 500, 529])
+@pytest.mark.parametrize("retry_after", [None, 5])
+def test_an_sdk_retries_a_scripted_error_without_waiting(
+    monkeypatch: pytest.MonkeyPatch, agent: Any, status: int, retry_after: float | None
+):
+    delays: list[float] = []
+    monkeypatch.setattr(time, "sleep", delays.append)
+    script = when("Hi", [fail("busy", status=status, retry_after=retry_after), say("Hello.")])
+    with drive(agent) as rehearsal:
+        assert rehearsal.run(script).output == "Hello."
+    assert delays == [0.001]
+
+
+def test_an_agent_that_reads_the_header_gets_the_scripted_delay():
+    headers: list[Any] = []
+
+    def agent(prompt: str) -> None:
+        with pytest.raises(openai.RateLimitError) as caught:
+            openai.OpenAI(api_key="none", max_retries=0).responses.create(model="m", input=prompt)
+        headers.append(caught.value.response.headers)
+
+    with drive(agent) as rehearsal:
+        rehearsal.run(when("Hi", [fail("busy", status=429, retry_after=5)]))
+    assert headers[0]["retry-after"] == "5"
+
+
+def test_an_error_of_the_script_has_no_other_error_as_its_context():
+    with drive(ask) as rehearsal, pytest.raises(ScriptMismatch) as caught:
+        rehearsal.run(when("Hi", [call("add", {})]))
+    contexts: list[BaseException] = []
+    error: BaseException | None = caught.value
+    while error is not None:
+        contexts.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    assert not [error for error in contexts if "no running event loop" in str(error)]
