@@ -381,6 +381,7 @@ class Playbook:
         """Build the reply of a step."""
         blocks: list[AnyBlock] = []
         stop: StopReason = "stop"
+        given: StopReason = "stop"  # a message with calls can be cut short, too
         for action in step.actions:
             match action:
                 case Call(tool, params):
@@ -399,7 +400,7 @@ class Playbook:
                     stop = "tool_use"
                 case Say(text, reason):
                     blocks.append(Text(text))
-                    stop = stop if stop == "tool_use" else reason
+                    given = reason if reason != "stop" else given
                 case Think(text):
                     blocks.append(Thinking(text))
                 case Fail(message, status, category, retry_after):
@@ -408,6 +409,7 @@ class Playbook:
                     )
         usage = Usage(self._estimate_input(request), sum(map(_estimate_tokens, blocks)))
         name = "" if queue.name == MAIN else queue.name
+        stop = stop if given == "stop" else given
         return Reply(tuple(blocks), stop, usage, request.model, step=step.number, role=name)
 
     def _estimate_input(self, request: Request) -> int:
