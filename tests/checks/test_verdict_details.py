@@ -22,7 +22,7 @@ from offbook.trace.events import LOOP_START, RUN_END, RUN_START, VERDICT, Event,
 from offbook.trace.matching import Mismatch, contains, render_value, text_matches, values_equal
 from tests.checks.test_assertions import RUN, iteration, make, publish
 
-CALLS = ['find({"id":7})', 'find({"id":7})', 'rm({"path":"/"})']
+CALLS = ['find({"id":7})', 'find({"id":7})', 'save({"path":"/"})']  # `rm` was blocked
 PUBLISHED = {"task.start": 1, "build.task": 1, "build.done": 1}
 
 
@@ -123,10 +123,10 @@ def judge(kind: str, fields: dict[str, Any], root: Path | None = None) -> Verdic
         ("tool_never", {"tool": "write"}, "tool_never write", "no write", [], {}),
         (
             "tool_before",
-            {"first": "find", "then": "rm"},
-            "tool_before find rm",
-            "find before rm",
-            ["find", "find", "rm"],
+            {"first": "find", "then": "save"},
+            "tool_before find save",
+            "find before save",
+            ["find", "find", "save"],
             {},
         ),
         (
