@@ -110,7 +110,7 @@ def judge(kind: str, fields: dict[str, Any], root: Path | None = None) -> Verdic
             "tool_sequence superset",
             ["find"],
             CALLS,
-            {"missing": [], "extra": CALLS[1:]},
+            {"missing": [], "extra": CALLS[1:], "not run": ['rm({"path":"/"})']},
         ),
         (
             "tool_called",
