@@ -316,6 +316,7 @@ async def test_a_call_of_a_tool_is_refused_if_the_request_offers_none():
     with pytest.raises(ScriptMismatch, match="does not offer 'no_such_tool'") as caught:
         await agent.ask()
     assert "it offers no tools" in str(caught.value)
+    assert 'got: a user message: "' in str(caught.value)
     assert playbook.failure is caught.value
 
 

@@ -225,7 +225,11 @@ def unknown_tool_error(step: Step, action: Call, request: Request) -> ScriptMism
         fact = f"does not offer {tool!r}"
         nearest = did_you_mean(tool, request.tool_names) if request.tools else "it offers no tools"
         hint = f"{nearest}; to script a tool that does not exist, add unknown=True to the call"
-    return ScriptMismatch(f"the agent {fact}: step {step}", where=step.location, hint=hint)
+    return ScriptMismatch(
+        f"the agent {fact}: step {step}",
+        where=step.location,
+        hint=f"{hint}\n  got: {describe_request(request)}",
+    )
 
 
 def unfinished_error(
