@@ -25,7 +25,7 @@ from offbook.errors import ModelError, RunError, ToolFailed, UsageError, did_you
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
 from offbook.exchange.model import Request
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
-from offbook.host.host_scope import Host, HostScope, current_host
+from offbook.host.session_host import Host
 from offbook.subjects.session.builtin_tools import install_builtin_tools
 from offbook.subjects.session.extensions import (
     CommandHandler,
@@ -42,6 +42,7 @@ from offbook.subjects.session.tools import (
     to_tool_outcome,
 )
 from offbook.subjects.session.ui import DEFAULTS, UI, validate_mock_ui
+from offbook.trace.current_hub import current_host
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -56,6 +57,7 @@ from offbook.trace.instrument import error_data, tool_result_data
 
 if TYPE_CHECKING:
     from offbook.exchange.model import Reply
+    from offbook.host.host_scope import HostScope
     from offbook.subjects.subject import ModelAccess, RunContext
 
 DEFAULT_SYSTEM_PROMPT = "You are an agent. Use the tools that you are given."
@@ -125,6 +127,8 @@ class AgentSession:
             )
         self._host: HostScope | None = None
         if mock_host is not None:
+            from offbook.host.host_scope import HostScope
+
             self._host = HostScope(where="mock_host")
             for number, entry in enumerate(require_list(mock_host, "mock_host"), 1):
                 self._host.add(cast("JSON", entry), f"mock_host, mock {number}")
