@@ -87,7 +87,7 @@ except urllib.error.HTTPError:
             COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 58, id="scenario"
         ),
         pytest.param(
-            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 55, id="mismatch"
+            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 56, id="mismatch"
         ),
     ],
 )
