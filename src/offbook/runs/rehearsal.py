@@ -215,6 +215,9 @@ class Rehearsal:
             source = Playbook(strict=auto_assert)
         self._source = source
         self._playbook = _as_playbook(source)
+        # Once: an isinstance() with a protocol takes 30 µs.
+        self._prompt_sender = subject if isinstance(subject, SendsPrompts) else None
+        self._tool_watcher = subject if isinstance(subject, HasToolWatch) else None
         self._auto_assert = auto_assert
         self._allow_unused_mocks = allow_unused_mocks
         self._clock = clock or SystemClock()
@@ -431,7 +434,7 @@ class Rehearsal:
         items = [item for item in script if isinstance(item, (Turn, Role))]
         _raise_unexpected(script, items, "turns and roles")
         turns = [item for item in items if isinstance(item, Turn)]
-        takes_prompt = not isinstance(self.subject, SendsPrompts) or self.subject.takes_prompt
+        takes_prompt = self._prompt_sender is None or self._prompt_sender.takes_prompt
         if not turns and (takes_prompt or not items):
             raise PlaybookError(
                 f"the script has no turn, and {self.subject.name} needs a prompt",
@@ -470,9 +473,7 @@ class Rehearsal:
 
     def _raise_tool_errors(self) -> None:
         """Raise an exception of a tool that the framework turned into a result for the model."""
-        if not isinstance(self.subject, HasToolWatch):
-            return
-        errors = self.subject.tool_watch.errors
+        errors = [] if self._tool_watcher is None else self._tool_watcher.tool_watch.errors
         while errors:
             seen = errors.pop(0)
             # A recording contains the results: a replay compares them.
