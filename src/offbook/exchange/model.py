@@ -75,7 +75,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def tool_names(self) -> tuple[str, ...]:
         """The names of the offered tools."""
-        return tuple(tool.name for tool in self.tools)
+        return tuple([tool.name for tool in self.tools])  # without a generator: per request
 
     @property
     def new_messages(self) -> tuple[Message, ...]:
