@@ -1,6 +1,6 @@
 """A counter: a cell, two computed values and two handlers."""
 
-from offbook.patterns import Cell, computed, handler, pattern
+from offbook.patterns import Cell, computed, default, handler, pattern
 
 
 def nth(number: int) -> str:
@@ -23,7 +23,7 @@ def decrement(event, value):
 
 
 @pattern
-def counter(value: Cell[int] = 0):
+def counter(value: Cell[int] = default(0)):
     return {
         "value": value,
         "label": computed(lambda: f"the {nth(value.get())} visit"),

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TypedDict
 
-from offbook.patterns import Cell, computed, handler, pattern
+from offbook.patterns import Cell, computed, default, handler, pattern
 
 
 class Expense(TypedDict):
@@ -21,7 +21,7 @@ def add(event, expenses):
 
 
 @pattern
-def expense_tracker(expenses: Cell[list[Expense]] = []):  # noqa: B006 - copied into a cell
+def expense_tracker(expenses: Cell[list[Expense]] = default([])):
     def by_category():
         totals = Counter()
         for expense in expenses.get():

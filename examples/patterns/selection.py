@@ -1,6 +1,6 @@
 """A selection: an item of a list, found again by identity."""
 
-from offbook.patterns import Cell, handler, pattern
+from offbook.patterns import Cell, default, handler, pattern
 
 
 @handler
@@ -15,7 +15,7 @@ def remove_selected(event, items, selected):
 
 
 @pattern
-def selection(items: Cell[list[dict]] = [], selected: Cell[dict | None] = None):  # noqa: B006 - copied
+def selection(items: Cell[list[dict]] = default([]), selected: Cell[dict | None] = default(None)):
     return {
         "items": items,
         "selected": selected,

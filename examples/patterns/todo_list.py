@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from offbook.patterns import Cell, computed, handler, pattern
+from offbook.patterns import Cell, computed, default, handler, pattern
 
 
 class Item(TypedDict):
@@ -18,7 +18,7 @@ def add(event, items):
 
 
 @pattern
-def todo_list(items: Cell[list[Item]] = []):  # noqa: B006 - copied into a cell
+def todo_list(items: Cell[list[Item]] = default([])):
     return {
         "items": items,
         "active": computed(lambda: [item for item in items.get() if not item["done"]]),

@@ -131,6 +131,15 @@ class CheckFailed(RunError, AssertionError):
     """A check on the trace failed."""
 
 
+class InvariantBroken(CheckFailed):
+    """A generated model made the agent break an invariant.
+
+    `exploration` has what was tried and all findings.
+    """
+
+    exploration: object = None
+
+
 class JudgeError(RunError):
     """The answer of a judge is unusable."""
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from offbook.surfaces.fixtures import HostScope, LlmScope, MockScopes, Offbook
 
 MOCK_FIXTURES = frozenset({"host_mocks", "llm_mocks", "mocks"})
-HOST_MODULE = "offbook.host.host_scope"  # loaded in a session with tests that may call a host
+# Loaded in a session with tests that may call a host, or record steps.
+SCOPED_MODULES = ("offbook.host.host_scope", "offbook.trace.steps")
 
 # The modules of the capabilities. They are no pytest plugins: each one costs pytest 3 ms at every
 # start, used or not. So their options, fixtures and configuration are registered here.
@@ -38,8 +39,8 @@ TRACES_HELP = """Keep the traces of failing tests in the folder DIR (default: .o
 RECORD_HELP = """Send requests to the real model, with your keys, and record the cassettes of \
 tests (`offbook.cassette()`). Without it they are replayed."""
 
-UPDATE_HELP = """Write the goldens of requests (`offbook.check_requests(run)`) instead of \
-comparing with them. Refused in CI."""
+UPDATE_HELP = """Write the goldens of requests (`offbook.check_requests(run)`) and of transcripts \
+(`assert_golden_transcript`) instead of comparing with them. Refused in CI."""
 
 
 ALLOW_HELP = """Addresses that tests with the fixture `offbook` may reach outside of a run, such \
@@ -67,6 +68,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let the capabilities register the hooks that this project needs."""
     for module in MODULES:
         module.configure(config)
+    if config.getoption("--offbook-update"):
+        from offbook.surfaces.fixtures import update_goldens
+
+        update_goldens.set(True)
+        config.add_cleanup(lambda: update_goldens.set(None) and None)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -84,7 +90,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Give a test its own mocks, and block the network if it uses the fixture `offbook`."""
     fixtures = getattr(item, "fixturenames", ())
-    mocks = MOCK_FIXTURES.intersection(fixtures) or HOST_MODULE in sys.modules
+    mocks = MOCK_FIXTURES.intersection(fixtures) or any(map(sys.modules.get, SCOPED_MODULES))
     if not mocks and "offbook" not in fixtures:
         return (yield)
     with ExitStack() as stack:
@@ -103,7 +109,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a test that did not use its mocks."""
     result = yield
-    if HOST_MODULE in sys.modules:
+    if SCOPED_MODULES[0] in sys.modules:
         from pytest_offbook.mock_fixtures import close_test_scopes
 
         close_test_scopes(item)

@@ -58,8 +58,19 @@ RUN = [
         mocked=False,
         step=2,
     ),
-    make("tool.call", call_id="3", tool="rm", input={"path": "/"}, step=3),
-    make("tool.blocked", call_id="3", tool="rm", reason="no", step=3),
+    make("tool.call", call_id="3", tool="save", input={"path": "/"}, step=3),
+    make(
+        "tool.result",
+        call_id="3",
+        tool="save",
+        content=[],
+        is_error=False,
+        details=None,
+        mocked=False,
+        step=3,
+    ),
+    make("tool.call", call_id="4", tool="rm", input={"path": "/"}, step=4),
+    make("tool.blocked", call_id="4", tool="rm", reason="no", step=4),
     make(
         "_meta.termination",
         reason="CompletionPromise",
@@ -127,40 +138,46 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("stderr_contains", {"pattern": "panic"}, "fail"),
     ("cost_within", {"max_dollars": 0.2}, "pass"),
     ("cost_within", {"max_dollars": 0.05}, "fail"),
-    ("tool_sequence", {"tools": ["find", "find", "rm"]}, "pass"),
+    ("tool_sequence", {"tools": ["find", "find", "save"]}, "pass"),
+    ("tool_sequence", {"tools": ["find", "find", "save", "rm"]}, "fail"),
+    ("tool_sequence", {"tools": ["rm"], "mode": "superset"}, "fail"),
     (
         "tool_sequence",
         {"tools": [{"tool": "find", "input": {"id": 7}}], "mode": "in_order"},
         "pass",
     ),
-    ("tool_sequence", {"tools": ["rm", "find"], "mode": "in_order"}, "fail"),
+    ("tool_sequence", {"tools": ["save", "find"], "mode": "in_order"}, "fail"),
     (
         "tool_sequence",
-        {"tools": ["find", "find", {"tool": "rm", "input": {"path": "^/$"}, "args": "pattern"}]},
+        {"tools": ["find", "find", {"tool": "save", "input": {"path": "^/$"}, "args": "pattern"}]},
         "pass",
     ),
     (
         "tool_sequence",
-        {"tools": [{"tool": "find", "input": {}, "args": "exact"}, "find", "rm"]},
+        {"tools": [{"tool": "find", "input": {}, "args": "exact"}, "find", "save"]},
         "fail",
     ),
     (
         "tool_sequence",
-        {"tools": [{"tool": "find", "input": {}}, "find", "rm"], "args": "exact"},
+        {"tools": [{"tool": "find", "input": {}}, "find", "save"], "args": "exact"},
         "fail",
     ),
-    ("tool_sequence", {"tools": ["find", "find", "rm", "rm"], "mode": "subset"}, "pass"),
+    ("tool_sequence", {"tools": ["find", "find", "save", "save"], "mode": "subset"}, "pass"),
     ("tool_sequence", {"tools": ["find"], "mode": "superset"}, "pass"),
-    ("tool_sequence", {"tools": ["rm", "find", "find"], "mode": "any_order"}, "pass"),
+    ("tool_sequence", {"tools": ["save", "find", "find"], "mode": "any_order"}, "pass"),
     ("tool_sequence", {"tools": [], "mode": "superset"}, "error"),
     ("tool_called", {"tool": "find", "input": {"id": 8}}, "fail"),
     ("tool_called", {"tool": "find", "min": 2}, "pass"),
     ("tool_called", {"tool": "find", "max": 1}, "fail"),
     ("tool_called", {"tool": "fnd"}, "fail"),
+    ("tool_called", {"tool": "rm"}, "fail"),
+    ("tool_called", {"tool": "rm", "min": 0, "max": 0}, "pass"),
     ("tool_never", {"tool": "write"}, "pass"),
     ("tool_never", {"tool": "rm"}, "fail"),
-    ("tool_before", {"first": "find", "then": "rm"}, "pass"),
-    ("tool_before", {"first": "rm", "then": "find"}, "fail"),
+    ("tool_before", {"first": "find", "then": "save"}, "pass"),
+    ("tool_before", {"first": "save", "then": "find"}, "fail"),
+    ("tool_before", {"first": "find", "then": "rm"}, "fail"),
+    ("tool_before", {"first": "rm", "then": "save"}, "fail"),
     ("tool_status", {"tool": "rm", "status": "blocked"}, "pass"),
     ("tool_status", {"tool": "find", "status": "retried"}, "pass"),
     ("tool_status", {"tool": "find", "status": "failed"}, "pass"),
@@ -268,17 +285,18 @@ def test_an_invalid_assertion_suggests_the_nearest_valid_one(raw: dict[str, Any]
 
 
 def test_a_failed_tool_sequence_shows_expected_and_actual_calls(context: CheckContext):
-    tools = ["find", {"tool": "rm", "input": {"path": "/tmp"}}]  # noqa: S108 - only a text
+    tools = ["find", {"tool": "save", "input": {"path": "/tmp"}}]  # noqa: S108 - only a text
     [verdict] = evaluate_all([{"type": "tool_sequence", "tools": tools}], context)
     assert verdict.message.split("\n") == [
-        "the calls differ:",
-        "  expected            | actual",
-        '= find                | find({"id":7})',
-        '+                     | find({"id":7})',
-        '≠ rm({"path":"/tmp"}) | rm({"path":"/"})',
+        "the tools that ran differ:",
+        "  expected              | actual",
+        '= find                  | find({"id":7})',
+        '+                       | find({"id":7})',
+        '≠ save({"path":"/tmp"}) | save({"path":"/"})',
         '    .path: expected "/tmp", got "/"',
     ]
-    assert verdict.context["missing"] == ['rm({"path":"/tmp"})']
+    assert verdict.context["missing"] == ['save({"path":"/tmp"})']
+    assert verdict.context["not run"] == ['rm({"path":"/"})']
     assert verdict.context["diff"] == verdict.message.split("\n")[1:]
 
 
@@ -300,13 +318,13 @@ def tool_result(number: int, tool: str) -> Event:
 WORK = [
     *(tool_call(1, "find", id=7), tool_result(1, "find")),
     *(tool_call(2, "refund", id=7), tool_result(2, "refund")),
-    tool_call(3, "refund", id=8),
+    *(tool_call(3, "refund", id=8), tool_result(3, "refund")),
     *(iteration(1, "planner"), publish("task.start"), iteration(2, "critic"), publish("a.b")),
 ]
 DIFFS: dict[str, tuple[dict[str, Any], str]] = {
     "with input": (
         {"type": "tool_called", "tool": "refund", "input": {"id": 9}},
-        """refund({"id":9}) was called 0 times:
+        """refund({"id":9}) ran 0 times:
   expected         | actual
                    | find({"id":7})
 ≠ refund({"id":9}) | refund({"id":7})
@@ -315,7 +333,7 @@ DIFFS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "at most once": (
         {"type": "tool_called", "tool": "refund", "max": 1},
-        """refund was called 2 times:
+        """refund ran 2 times:
   expected | actual
            | find({"id":7})
 = refund   | refund({"id":7})
@@ -340,7 +358,7 @@ DIFFS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "before": (
         {"type": "tool_before", "first": "refund", "then": "find"},
-        """'find' was called before 'refund':
+        """'find' ran before 'refund':
   expected | actual
 - refund   |
 = find     | find
@@ -352,7 +370,7 @@ DIFFS: dict[str, tuple[dict[str, Any], str]] = {
         """no call of 'refund' was failed:
   expected       | actual
 ≠ refund: failed | refund({"id":7}): ok
-≠ refund: failed | refund({"id":8}): no result""",
+≠ refund: failed | refund({"id":8}): ok""",
     ),
     "hats": (
         {"type": "hat_sequence", "hats": ["planner", "builder"]},
@@ -378,6 +396,51 @@ def test_a_failed_assertion_shows_expected_and_actual_steps(raw: dict[str, Any],
     [verdict] = evaluate_all([raw], CheckContext(WORK))
     assert (verdict.status, verdict.message) == ("fail", message)
     assert verdict.context["diff"] == message.split("\n")[1:]
+
+
+# `save` has no result: the agent was stopped, or it ended with this call.
+UNKNOWN = [*(tool_call(1, "find"), tool_result(1, "find")), tool_call(2, "save")]
+
+
+@pytest.mark.parametrize(
+    "raw, status",
+    [
+        ({"type": "tool_called", "tool": "save"}, "no_data"),
+        ({"type": "tool_called", "tool": "save", "min": 2}, "fail"),
+        ({"type": "tool_called", "tool": "find"}, "pass"),
+        ({"type": "tool_called", "tool": "save", "min": 0, "max": 0}, "no_data"),
+        ({"type": "tool_sequence", "tools": ["find", "save"]}, "no_data"),
+        ({"type": "tool_sequence", "tools": ["find"]}, "no_data"),
+        ({"type": "tool_sequence", "tools": ["find"], "mode": "superset"}, "pass"),
+        ({"type": "tool_sequence", "tools": ["send"], "mode": "superset"}, "fail"),
+        ({"type": "tool_before", "first": "find", "then": "save"}, "no_data"),
+        ({"type": "tool_before", "first": "save", "then": "find"}, "fail"),
+    ],
+)
+def test_whether_a_call_without_a_result_ran_is_unknown(raw: dict[str, Any], status: str):
+    [verdict] = evaluate_all([raw], CheckContext(UNKNOWN))
+    assert verdict.status == status
+    if status == "no_data":
+        assert "it is unknown whether 'save' ran: no result came back" in verdict.message
+
+
+def test_a_call_that_was_refused_did_not_run():
+    refused = tool_result(1, "find")
+    refused.data["executed"] = False
+    [verdict] = evaluate_all(
+        [{"type": "tool_called", "tool": "find"}], CheckContext([tool_call(1, "find"), refused])
+    )
+    assert verdict.status == "fail"
+    assert verdict.message.startswith("the model called 'find', but it did not run")
+
+
+def test_the_input_of_a_call_is_the_one_that_the_tool_received():
+    rewritten = make("hook.tool_call", call_id="1", tool="find", input={"id": 8})
+    events = [tool_call(1, "find", id=7), rewritten, tool_result(1, "find")]
+    for number, status in ((7, "fail"), (8, "pass")):
+        raw = {"type": "tool_called", "tool": "find", "input": {"id": number}}
+        [verdict] = evaluate_all([raw], CheckContext(events))
+        assert verdict.status == status
 
 
 def test_a_passing_assertion_has_no_diff():

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.checks import assertion
-from offbook.checks.alignment import align_in_order, find_differences, render_rows, render_value
+from offbook.checks.alignment import align_in_order, describe_mismatch, render_rows
 from offbook.checks.assertion import Assertion, AssertionResult, CheckContext
 from offbook.checks.context import NoData
 from offbook.checks.registry import evaluate_all
-from offbook.checks.tool_calls import ActualCall, ExpectedCall, compare_tool_calls, contains
+from offbook.checks.tool_calls import ActualCall, ExpectedCall, compare_tool_calls
 from offbook.errors import UsageError
 from offbook.trace.events import LOOP_START, RUN_END, RUN_START, VERDICT, Event, Verdict
+from offbook.trace.matching import Mismatch, contains, render_value, text_matches, values_equal
 from tests.checks.test_assertions import RUN, iteration, make, publish
 
 CALLS = ['find({"id":7})', 'find({"id":7})', 'rm({"path":"/"})']
@@ -381,6 +382,14 @@ def test_an_unmatched_call_shares_the_row_of_the_next_expectation_of_its_tool():
         '= b({"n":1}) | b({"n":1})',
         '- a({"n":9}) |',
     ]
+    # Nor one between two that are matched.
+    between = [ExpectedCall("b"), ExpectedCall("a", {"n": 9}), ExpectedCall("c")]
+    assert [row.sign for row in compare_tool_calls(names("abc"), between, "exact").rows] == [
+        "+",
+        "=",
+        "-",
+        "=",
+    ]
     # In any order, it shares that row.
     assert render_rows(compare_tool_calls(names("ab"), expected, "any_order").rows) == [
         "  expected   | actual",
@@ -411,10 +420,7 @@ def test_a_value_on_one_line_has_at_most_seventy_nine_characters(length: int, sh
 
 @pytest.mark.parametrize("before, cut", [(39, False), (40, True)])
 def test_a_long_text_is_shown_from_shortly_before_the_difference(before: int, *, cut: bool):
-    def differs(actual: object, expected: object) -> bool:
-        return actual != expected
-
-    [line] = find_differences("x" * before + "b", "x" * before + "a", differs)
+    line = describe_mismatch(Mismatch("", "x" * before + "a", "x" * before + "b"))
     # The quotation mark is a character, too.
     text = "x" * 20 if cut else '"' + "x" * before
     sign = "…" if cut else ""
@@ -438,7 +444,7 @@ def test_a_long_text_is_shown_from_shortly_before_the_difference(before: int, *,
     ],
 )
 def test_a_value_contains_what_is_expected(actual: Any, expected: Any, patterns: bool, ok: bool):  # noqa: FBT001 - columns
-    assert contains(actual, expected, patterns=patterns) is ok
+    assert contains(actual, expected, matches=text_matches if patterns else values_equal) is ok
 
 
 # ------------------------------------------------------------------------- facts about the trace

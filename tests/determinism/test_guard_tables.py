@@ -361,3 +361,25 @@ def test_the_time_without_a_cpu_is_read_from_the_system(
         (tmp_path / "schedstat").write_text(content)
     monkeypatch.setattr(home, "SCHEDULE", tmp_path / "schedstat")
     assert seconds_waiting_for_cpu() == seconds
+
+
+def test_a_process_that_is_permitted_is_started():
+    def start(*words: str) -> str:
+        return " ".join(words)
+
+    with guard_replay() as guard:
+        with pytest.raises(IsolationError, match=r"started a process.*: one"):
+            guard.check_spawn(start, "one", "two")
+        with guard.paused():
+            assert guard.check_spawn(start, "one", "two") == "one two"
+
+
+def test_a_file_that_is_written_through_a_link_is_the_other_one(folders: tuple[Path, Path]):
+    own, other = folders
+    (own / "link").symlink_to(other / "file")
+    with guard_replay(allow=[own]), pytest.raises(IsolationError, match=r"wrote .*/other/file"):
+        (own / "link").write_text("y")
+
+
+def test_no_time_is_spent_before_the_end():
+    assert (Stopwatch(0.5, FILE).spent, Stopwatch(0.5, FILE).over) == (0.0, False)

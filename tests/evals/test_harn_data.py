@@ -7,10 +7,18 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+import jsonschema
 import msgspec
 import pytest
 
 from offbook.errors import FormatError
+from offbook.evals.classifier_eval import (
+    ClassifierSettings,
+    classify_by_rules,
+    read_examples,
+    run_classifier,
+)
+from offbook.evals.context_eval import read_manifest, run_context_eval, write_context_report
 from offbook.evals.eval_reports import report_json
 from offbook.evals.fixtures import load_friction_events
 from offbook.evals.friction import parse_friction_events, suggest
@@ -136,3 +144,26 @@ def test_a_live_verify_pack_is_read_with_its_split(harn: Path):
     pack = read_pack(harn / "evals/completion_claim/harn.eval.toml").pack
     assert (len(pack.cases), pack.trials, len(pack.split)) == (8, 5, 2)
     assert {case.mode for case in pack.cases} == {"live-verify"}
+
+
+def test_the_context_manifest_gives_the_expected_report(harn: Path):
+    for name, wanted in expected(harn, "context_eval").items():
+        assert_subset(wanted, run_context_eval(read_manifest(harn / name)), name)
+
+
+def test_the_context_report_is_valid_and_the_same_twice(harn: Path, tmp_path: Path):
+    manifest = harn / "examples/evals/context-engineering-smoke.json"
+    schema = json.loads((harn / "spec/schemas/context-eval-report.v1.schema.json").read_text())
+    for folder in ("a", "b"):
+        write_context_report(run_context_eval(read_manifest(manifest)), tmp_path / folder)
+    for name in ("summary.json", "per_run.jsonl", "summary.md"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    report = json.loads((tmp_path / "a" / "summary.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(report)  # pyright: ignore[reportUnknownMemberType]
+
+
+def test_the_scope_dataset_gives_the_expected_figures(harn: Path):
+    settings = ClassifierSettings()
+    examples = read_examples(harn / "evals/scope_triage/dataset.json", settings)
+    report, _ = run_classifier(examples, classify_by_rules(settings), settings)
+    assert_subset(expected(harn, "scope_triage"), msgspec.to_builtins(report))

@@ -27,6 +27,7 @@ class Home:
     packages: tuple[str, ...]
     npm: bool = False
     no_deps: bool = False  # install the packages without their dependencies
+    bare: tuple[str, ...] = ()  # packages that are installed without theirs, after the others
     with_offbook: bool = False  # install this checkout too, to drive agents in the home
 
     @property
@@ -37,7 +38,8 @@ class Home:
     @property
     def expected_stamp(self) -> str:
         """Return the content of the stamp of a current home."""
-        return "\n".join([*self.packages, *([f"with {ROOT}"] if self.with_offbook else [])])
+        packages = [*self.packages, *self.bare]
+        return "\n".join([*packages, *([f"with {ROOT}"] if self.with_offbook else [])])
 
     @property
     def stamp(self) -> Path:
@@ -115,7 +117,32 @@ HOMES = {
             "strands",
             ("strands-agents[openai,anthropic]==1.62.0", "openai==2.54.0", "anthropic==0.125.0"),
         ),
-        Home("adk", ("google-adk==2.13.0", "google-genai==2.34.0")),
+        Home(
+            "adk",
+            ("google-adk==2.13.0", "google-genai==2.34.0", "pytest==9.2.0"),
+            with_offbook=True,
+        ),
+        # The agents of tests/matrix/published. pydantic-ai-examples requires 400 MB of packages
+        # for other examples.
+        Home(
+            "published",
+            (
+                "pydantic-ai-slim[openai,google,groq]==2.62.0",
+                "logfire[asyncpg,httpx]==5.2.0",
+                "asyncpg==0.32.0",
+                "devtools==0.13.0",
+                "deepagents==0.7.32",
+                "langchain-community==0.4.2",
+                "langchain-classic==1.0.8",
+                "langchain-openai==1.7.3",
+                "llm==0.36",
+                "openai==3.49.0",
+                "respx==0.23.1",
+                "pytest==9.2.0",
+            ),
+            bare=("pydantic-ai-examples==2.62.0",),
+            with_offbook=True,
+        ),
         Home(
             "node",
             (

@@ -39,9 +39,12 @@ def _venv(home: Home) -> list[list[str]]:
     uv = shutil.which("uv")
     if uv:
         create = [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(home.folder)]
-        return [create, [uv, "pip", "install", "--quiet", "--python", python, *packages]]
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    return [[sys.executable, "-m", "venv", "--clear", str(home.folder)], [*pip, *packages]]
+        pip = [uv, "pip", "install", "--quiet", "--python", python]
+    else:
+        create = [sys.executable, "-m", "venv", "--clear", str(home.folder)]
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    bare = [[*pip, "--no-deps", *home.bare]] if home.bare else []
+    return [create, [*pip, *packages], *bare]
 
 
 def _npm(home: Home) -> list[list[str]]:

@@ -1,9 +1,10 @@
 """The harness: loading, idle, settled, and what it reports at the end."""
 
-# pyright: basic, reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: basic, reportAttributeAccessIssue=false
 # Patterns take and return any value.
 
 import asyncio
+import re
 import threading
 import warnings
 from pathlib import Path
@@ -17,6 +18,7 @@ from offbook.patterns import (
     cell,
     computed,
     create_harness,
+    default,
     effect,
     expect_cell,
     expect_handler,
@@ -41,7 +43,7 @@ def fail(event: Any, value: Any) -> None:
 
 
 @pattern
-def counter(value: Cell[int] = 0) -> dict[str, Any]:
+def counter(value: Cell[int] = default(0)) -> dict[str, Any]:
     return {
         "value": value,
         "double": computed(lambda: value.get() * 2),
@@ -88,7 +90,7 @@ def test_instances_do_not_share_plain_values_and_share_cells():
 
 def test_a_mutable_default_is_not_shared():
     @pattern
-    def notes(items: Cell[list[str]] = []) -> dict[str, Any]:  # noqa: B006 - the point of the test
+    def notes(items: Cell[list[str]] = default([])) -> dict[str, Any]:
         return {"items": items}
 
     with create_harness() as h:
@@ -98,7 +100,7 @@ def test_a_mutable_default_is_not_shared():
 
 def test_patterns_can_be_nested():
     @pattern
-    def pair(start: Cell[int] = 1) -> dict[str, Any]:
+    def pair(start: Cell[int] = default(1)) -> dict[str, Any]:
         left, right = counter(value=start), counter(value=10)
         return {"sum": computed(lambda: left.double + right.value), "increment": left.increment}
 
@@ -115,7 +117,8 @@ def test_an_error_of_a_handler_fails_the_test():
         with create_harness() as h:
             h.load(counter).result.fail.send()
             h.idle()
-    assert "in the handler fail, for the event sent at" in str(caught.value)
+    places = r"in the handler counter\.fail at .*test_harness\.py:\d+, for the event sent at .*:\d+"
+    assert re.search(places, str(caught.value))
     assert isinstance(caught.value.__cause__, ValueError)
 
 
@@ -141,7 +144,7 @@ def test_another_number_of_errors_than_expected_fails(expected: Any, sent: int):
 @pytest.mark.filterwarnings("always")
 def test_a_warning_of_a_pattern_fails_the_test():
     @pattern
-    def noisy(value: Cell[int] = 0) -> dict[str, Any]:
+    def noisy(value: Cell[int] = default(0)) -> dict[str, Any]:
         warnings.warn("old", stacklevel=1)
         return {"value": value}
 
@@ -188,7 +191,8 @@ def test_a_computed_value_that_reads_the_clock_fails_the_test():
 def test_an_event_that_is_never_handled_fails_the_test():
     with (
         pytest.raises(
-            PatternError, match=r"1 event was never handled: increment \(sent at .*test_harness"
+            PatternError,
+            match=r"1 event was never handled: counter\.increment for counter\.value \(sent at ",
         ),
         create_harness() as h,
     ):
@@ -200,7 +204,21 @@ def test_a_failed_assertion_names_the_events_that_wait():
         loaded = h.load(counter)
         loaded.result.increment.send()
         assert loaded.result.value == 1
-    assert any("call h.idle() before reading" in note for note in caught.value.__notes__)
+    (note,) = caught.value.__notes__
+    assert "counter.increment for counter.value (sent at " in note
+    assert "test_harness.py:" in note
+    assert "call h.idle() before reading" in note
+
+
+def test_a_failed_assertion_names_the_work_that_is_still_running():
+    with pytest.raises(AssertionError) as caught, create_harness() as h:
+        loaded = h.load(fetcher)
+        loaded.result.load.send()
+        h.idle()
+        assert loaded.result.text == "content of "
+    (note,) = caught.value.__notes__
+    assert "the handler fetcher.load" in note
+    assert "call h.settled() before reading" in note
 
 
 def test_a_failed_assertion_names_the_errors_of_handlers():
@@ -213,7 +231,7 @@ def test_a_failed_assertion_names_the_errors_of_handlers():
 
 
 @pattern
-def fetcher(url: Cell[str] = "") -> dict[str, Any]:
+def fetcher(url: Cell[str] = default("")) -> dict[str, Any]:
     text = cell("")
 
     async def load(_event: object) -> None:
@@ -250,14 +268,17 @@ async def test_work_that_never_ends_is_named():
     def waiting() -> dict[str, Any]:
         return {"wait": wait()}
 
-    with pytest.raises(DeadlineExceeded, match="the handler wait"):
+    named = r"the handler waiting\.wait \(.*test_harness\.py:\d+\)"
+    with pytest.raises(DeadlineExceeded, match=named):
         async with create_harness() as h:
             h.load(waiting).result.wait.send()
             await h.settled(timeout=0.01)
 
 
 async def test_work_that_is_not_awaited_fails_the_test():
-    with pytest.raises(PatternError, match="still running: the handler load"):
+    with pytest.raises(
+        PatternError, match=r"still running: the handler fetcher\.load \(.*test_harness\.py:\d+\)"
+    ):
         async with create_harness() as h:
             h.load(fetcher).result.load.send()
             h.idle()
@@ -309,7 +330,7 @@ def test_everything_is_in_the_trace():
         events = [(name, dict(data)) for name, data in h.trace]
     names = [name for name, _ in events]
     assert names == ["cell.send", "cell.handle", "cell.write", "cell.compute"]
-    assert events[2][1] == {"cell": "counter.value", "value": 2, "by": "handler increment"}
+    assert events[2][1] == {"cell": "counter.value", "value": 2, "by": "handler counter.increment"}
     assert events[3][1] == {"computed": "counter.double", "value": 4}
 
 
@@ -324,11 +345,123 @@ def test_the_trace_reaches_a_hub():
     assert seen == ["cell.write"]
 
 
+def test_an_empty_list_gives_zero_and_an_empty_dict():
+    @pattern
+    def totals(items: Cell[list[int]] = default([])) -> dict[str, Any]:
+        return {
+            "total": computed(lambda: sum(items.get())),
+            "by_size": computed(lambda: {str(item): item for item in items.get()}),
+        }
+
+    with create_harness() as h:
+        loaded = h.load(totals)
+        h.idle()
+        assert (loaded.result.total, loaded.result.by_size) == (0, {})
+
+
+def test_two_events_one_way_and_one_back_are_handled_in_order():
+    with create_harness() as h:
+        loaded = h.load(counter, {"value": 5})
+        for by in (1, 1, -1):
+            loaded.result.increment.send({"by": by})
+        assert loaded.result.value == 5
+        h.idle()
+        assert loaded.result.value == 6
+
+
+def test_subscribe_calls_back_at_once_and_then_once_per_idle():
+    seen: list[int] = []
+    with create_harness() as h:
+        loaded = h.load(counter)
+        stop = h.subscribe(loaded.outputs.value, seen.append)
+        for _ in range(2):
+            loaded.result.increment.send()
+            h.idle()
+        stop()
+        loaded.result.increment.send()
+        h.idle()
+    assert seen == [0, 1, 2]
+
+
+def test_subscribe_takes_a_function_that_reads_results():
+    seen: list[int] = []
+    with create_harness() as h:
+        loaded = h.load(counter)
+        h.subscribe(lambda: loaded.result.double + 1, seen.append)
+        loaded.cells.value.set(3)
+        h.idle()
+    assert seen == [1, 7]
+
+
+def test_two_harnesses_of_one_test_do_not_see_each_other():
+    with create_harness() as first, create_harness() as second:
+        one, other = first.load(counter), second.load(counter)
+        one.result.increment.send()
+        second.idle()
+        assert (one.result.value, other.result.value) == (0, 0)
+        first.idle()
+        assert (one.result.value, other.result.value) == (1, 0)
+
+
+async def test_a_disposed_harness_leaves_no_task():
+    before = asyncio.all_tasks()
+    async with create_harness() as h:
+        h.load(fetcher).result.load.send()
+        h.idle()
+        h.dispose(check=False)
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+def test_settled_runs_what_the_result_of_asynchronous_work_triggers():
+    seen: list[int] = []
+    with create_harness() as h:
+        loaded = h.load(fetcher, {"url": "a"})
+        h.subscribe(loaded.outputs.length, seen.append)
+        loaded.result.load.send()
+        h.settled()
+    assert seen == [0, 12]
+
+
+def test_an_input_that_changes_between_two_runs_is_no_fault_of_the_computed_value():
+    with create_harness() as h:
+        loaded = h.load(counter)
+        for value in (1, 2, 1):
+            loaded.cells.value.set(value)
+            assert loaded.result.double == 2 * value
+
+
+def test_the_run_of_an_effect_is_in_the_trace():
+    with create_harness() as h:
+        loaded = h.load(counter)
+        h.subscribe(loaded.outputs.value, lambda _: None)
+        runs = [data for name, data in h.trace if name == "cell.effect"]
+    assert runs == [{"effect": "sink of counter.value"}]
+
+
+def test_a_plain_default_works_like_default():
+    @pattern
+    def plain(value=0, items=[]):  # noqa: ANN001, B006 - without a type checker
+        return {"value": value, "items": items}
+
+    with create_harness() as h:
+        h.load(plain).cells.items.push(1)
+        loaded = h.load(plain)
+        assert (loaded.result.value, loaded.result["items"]) == (0, [])
+
+
+def test_a_default_outside_of_a_signature_is_explained():
+    with pytest.raises(UsageError, match=r"default\(0\) is no cell"):
+        default(0).get()
+
+
 # --- types
 
 
 @pattern
-def typed(size: Cell[Literal["s", "m"]] = "s", counts: Cell[list[int]] = []) -> dict[str, Any]:  # noqa: B006 - copied
+def typed(
+    size: Cell[Literal["s", "m"]] = default("s"), counts: Cell[list[int]] = default([])
+) -> dict[str, Any]:
     return {"size": size, "counts": counts}
 
 
@@ -339,7 +472,8 @@ def test_types_are_not_checked_by_default():
 
 @pytest.mark.parametrize("state", [{"size": 5}, {"counts": ["a"]}, {"counts": 1}])
 def test_an_initial_state_of_the_wrong_type_is_refused(state: dict[str, Any]):
-    with create_harness(validate_schemas=True) as h, pytest.raises(PatternError, match="typed"):
+    named = rf"test_harness\.py:\d+: typed\.{next(iter(state))}: "
+    with create_harness(validate_schemas=True) as h, pytest.raises(PatternError, match=named):
         h.load(typed, state)
 
 
@@ -400,11 +534,27 @@ def test_one_of_several_patterns_is_selected_by_name(tmp_path: Path):
         (lambda h: h.load(counter, {"valeu": 1}), "counter has no input 'valeu'\\s+did you mean"),
         (lambda h: h.load(counter, [1]), "the initial state of counter is a list"),
         (lambda h: h.load(print), "a builtin_function_or_method is no pattern"),
-        (lambda h: h.load(counter).cells.valeu, "counter has no cell 'valeu'\\s+did you mean"),
-        (lambda h: h.load(counter).result.incremnt, "counter has no output 'incremnt'"),
+        (
+            lambda h: h.load(counter).cells.valeu,
+            r"test_harness\.py:\d+: the pattern counter has no cell 'valeu'\s+did you mean 'value'",
+        ),
+        (
+            lambda h: h.load(counter).result.incremnt,
+            r"test_harness\.py:\d+: the pattern counter has no output 'incremnt'\s+did you mean",
+        ),
+        (
+            lambda h: h.load(counter).outputs.value.send({}),
+            r"counter\.value is a cell, so the event \{\} has no handler",
+        ),
         (lambda h: h.subscribe(5, print), "5 is a value and does not change"),
-        (lambda _: expect_cell(5), "expect_cell needs a cell"),
-        (lambda _: expect_handler(5), "expect_handler needs a stream"),
+        (
+            lambda _: expect_cell(5),  # pyright: ignore[reportArgumentType]
+            "expect_cell needs a cell",
+        ),
+        (
+            lambda _: expect_handler(5),  # pyright: ignore[reportArgumentType]
+            "expect_handler needs a stream",
+        ),
     ],
 )
 def test_a_wrong_use_is_explained(action: Any, message: str):
@@ -467,8 +617,43 @@ def test_expect_cell_shows_the_cell_its_writer_and_waiting_events():
     message = str(caught.value)
     assert "counter.value: expected 3" in message
     assert "actual: 2" in message
-    assert "last written by: handler increment" in message
-    assert "not handled yet: increment" in message
+    assert "last written by: handler counter.increment" in message
+    assert "not handled yet: counter.increment for counter.value" in message
+
+
+def test_expect_cell_names_what_is_stale():
+    with create_harness() as h:
+        loaded = h.load(counter)
+        h.subscribe(loaded.outputs.double, lambda _: None)
+        loaded.cells.value.set(1)
+        with pytest.raises(AssertionError) as caught:
+            expect_cell(loaded.cells.value).to_be(2)
+        h.idle()
+    assert "stale until it is read or h.idle() runs it: counter.double, sink of" in str(
+        caught.value
+    )
+
+
+def test_expect_cell_of_a_computed_value_names_its_cells_and_their_writers():
+    with create_harness() as h:
+        loaded = h.load(counter)
+        loaded.result.increment.send()
+        h.idle()
+        with pytest.raises(AssertionError) as caught:
+            expect_cell(loaded.outputs.double).to_equal(3)
+    written = "computed from: counter.value, last written by handler counter.increment"
+    assert written in str(caught.value)
+
+
+@pytest.mark.parametrize("length, message", [(1, "expected 1 items, got 2"), (2, "")])
+def test_expect_cell_counts_items(length: int, message: str):
+    with create_harness() as h:
+        loaded = h.load(typed, {"counts": [1, 2]})
+        if not message:
+            expect_cell(loaded.cells.counts).to_have_length(length)
+            return
+        with pytest.raises(AssertionError, match=message):
+            expect_cell(loaded.cells.counts).to_have_length(length)
 
 
 def test_to_be_tells_types_apart_and_to_equal_does_not():
@@ -490,7 +675,7 @@ def test_expect_handler_fails_for_other_values(before: int, after: int):
 def test_expect_handler_reports_the_error_of_the_handler():
     with create_harness(expect_errors=1) as h:
         loaded = h.load(counter)
-        with pytest.raises(AssertionError, match="the handler fail raised ValueError"):
+        with pytest.raises(AssertionError, match=r"the handler counter\.fail raised ValueError"):
             expect_handler(loaded.result.fail).to_mutate(loaded.cells.value, 0, 99)
 
 
@@ -506,6 +691,23 @@ def test_a_leaked_harness_fails_the_test(pytester: pytest.Pytester):
     result = pytester.runpytest_subprocess("-p", "no:randomly")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*a harness was not disposed: created at *:3*"])
+
+
+def test_a_failure_shows_the_line_of_the_test_and_not_the_harness(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        "from offbook.patterns import create_harness, expect_cell, pattern\n"
+        "@pattern\ndef p(value=1): return {'value': value}\n"
+        "def test_expect(pattern_harness):\n"
+        "    expect_cell(pattern_harness.load(p).cells.value).to_be(2)\n"
+        "def test_unknown(pattern_harness):\n"
+        "    pattern_harness.load(p).cells.valeu\n"
+    )
+    result = pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:asyncio")
+    result.assert_outcomes(failed=2)
+    output = result.stdout.str()
+    assert "raise " not in output
+    result.stdout.fnmatch_lines(["E * p.value: expected 2", "*_failure_shows*.py:5: CheckFailed"])
+    assert "did you mean 'value'?" in output
 
 
 def test_the_fixture_checks_the_harness_at_the_end(pytester: pytest.Pytester):

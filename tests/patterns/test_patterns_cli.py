@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
+from offbook.patterns.definition import load_pattern
+from offbook.patterns.patterns_cli import write_scaffold
 from offbook.patterns.running import find_tests, run_tests
+from offbook.patterns.scaffold import scaffold_test
 
 COUNTER = """
-from offbook.patterns import Cell, computed, handler, pattern
+from offbook.patterns import Cell, computed, default, handler, pattern
 
 @handler
 def increment(event, value):
@@ -25,13 +28,18 @@ def increment(event, value):
 def rename(event, name):
     name.set(event["to"])
 
+@handler
+def refuse(event):
+    raise LookupError("no")
+
 @pattern
-def counter(value: Cell[int], name: Cell[str] = "c"):
+def counter(value: Cell[int], name: Cell[str] = default("c")):
     return {
         "value": value,
         "double": computed(lambda: value.get() * 2),
         "increment": increment(value=value),
         "rename": rename(name=name),
+        "refuse": refuse(),
     }
 """
 PASSING = """
@@ -46,6 +54,7 @@ def test_value():
         assert h.load("counter.py", {"value": 2}).result.value == 2
 """
 
+pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.slow
 
 
@@ -137,10 +146,68 @@ def test_a_generated_test_passes_as_it_is(project: Path):
     assert offbook(project, "counter.py", "--scaffold").returncode == 0
     text = (project / "test_counter.py").read_text()
     assert "counter.cells.value.get() == 2" in text  # increment
-    assert "TODO: send an event" in text  # rename needs one
+    assert "counter.result.rename.send({'to': 'text'})" in text  # the key that it reads
+    assert "TODO: send an event" in text  # refuse accepts none
     result = offbook(project, "counter.py")
     assert result.returncode == 0, result.stdout
-    assert "3 passed" in result.stdout
+    assert "4 passed" in result.stdout
+
+
+UNUSUAL = {
+    "an event with defaults": ("value.set(value.get() + event.get('by', 1))", ".send({})"),
+    "a number in the event": ("value.set(value.get() + event['by'] / 2)", ".send({'by': 1})"),
+    "asynchronous work": ("await asyncio.sleep(0); value.set(5)", "h.settled()"),
+    "an event that breaks a computed value": ("value.set(event['to'])", "{'to': 1}"),
+    "an object without a literal": ("value.set(1)", "def test_p_change"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_a_generated_test_passes_for(name: str, pytester: pytest.Pytester):
+    body, expected = UNUSUAL[name]
+    file = pytester.path / "p.py"
+    file.write_text(
+        "import asyncio, datetime\n"
+        "from offbook.patterns import Cell, computed, default, handler, pattern\n"
+        f"@handler\n{'async ' if 'await' in body else ''}def change(event, value):\n    {body}\n"
+        "@pattern\ndef p(value: Cell[float] = default(1)):\n"
+        "    return {\n"
+        "        'half': computed(lambda: value.get() / 2),\n"
+        "        'day': computed(lambda: datetime.date(2024, 1, 1)),\n"
+        "        'change': change(value=value),\n    }\n"
+    )
+    text = scaffold_test(load_pattern(file), "p.py")
+    assert expected in text
+    assert "day" not in text
+    (pytester.path / "test_p.py").write_text(text)
+    pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:asyncio").assert_outcomes(passed=2)
+
+
+def test_a_test_is_generated_for_one_of_several_patterns(project: Path):
+    (project / "counter.py").write_text(COUNTER + "\n\n@pattern\ndef empty(): return {}\n")
+    path = Path("counter.py:counter")
+    assert write_scaffold(path) == 0
+    assert 'h.load("counter.py:counter"' in (project / "test_counter_counter.py").read_text()
+
+
+def test_a_pattern_that_fails_when_it_is_loaded_gets_no_test(tmp_path: Path):
+    file = tmp_path / "p.py"
+    file.write_text(
+        "from offbook.patterns import effect, pattern\n"
+        "@pattern\ndef p():\n    effect(lambda: 1 / 0)\n    return {}\n"
+    )
+    with pytest.raises(UsageError, match=r"p\.py:2: no test for the pattern p: .*division"):
+        scaffold_test(load_pattern(file), "p.py")
+
+
+def test_a_filter_that_matches_no_file_of_steps_is_no_pass(project: Path):
+    (project / "counter.steps.yaml").write_text(
+        "pattern: counter.py\nstate: {value: 1}\nsteps:\n  - assert: value == 1\n"
+    )
+    (job,) = find_tests(Path("counter.py"))
+    with pytest.raises(UsageError, match="no file of steps matches the filter 'other'"):
+        run_tests(job, name_filter="other", use_cache=False)
+    assert run_tests(job, name_filter="counter", use_cache=False).exit_code == 0
 
 
 def test_a_generated_test_replaces_nothing(project: Path):
@@ -148,6 +215,21 @@ def test_a_generated_test_replaces_nothing(project: Path):
     result = offbook(project, "counter.py", "--scaffold")
     assert result.returncode == 2
     assert "exists already" in result.stderr
+
+
+def running_in(folder: Path) -> list[str]:
+    """Return the other Python processes whose working folder this is."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()):
+            continue
+        try:
+            program = (process / "exe").resolve().name
+            if (process / "cwd").resolve() == folder and program.startswith("python"):
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
@@ -178,5 +260,6 @@ def test_watch_runs_again_after_a_change_and_quits(project: Path):
         wait_for("2 passed")
         subprocess.run([*tmux, "send-keys", "q", "Enter"], check=True)
         wait_for("exit 0")
+        assert running_in(project) == []  # nothing is left behind
     finally:
         subprocess.run([*tmux, "kill-server"], check=False)

@@ -206,7 +206,9 @@ def test_the_error_of_a_computed_value_is_raised_to_its_reader(runtime: Runtime)
     value = runtime.computed(lambda: 1 // x.get(), name="inverse")
     with pytest.raises(ZeroDivisionError) as caught:
         value.get()
-    assert "in the computed value inverse" in caught.value.__notes__
+    (note,) = caught.value.__notes__
+    assert note.startswith("in the computed value inverse at ")
+    assert "test_runtime.py:" in note
     x.set(1)
     assert value.get() == 1
 
@@ -398,6 +400,19 @@ def test_a_deep_chain_needs_no_deep_stack(runtime: Runtime):
     assert node.get() == 20 * sys.getrecursionlimit()
     x.set(1)
     assert node.get() == 20 * sys.getrecursionlimit() + 1
+
+
+def test_every_node_of_a_fan_out_is_computed_once_for_a_change(runtime: Runtime):
+    x = new_cell(runtime, 0)
+    functions = [Counted(lambda i=i: x.get() + i) for i in range(1_000)]
+    nodes = [runtime.computed(function) for function in functions]
+    total = Counted(lambda: sum(node.get() for node in nodes))
+    seen: list[int] = []
+    runtime.computed(total).sink(seen.append)
+    x.set(1)
+    runtime.flush()
+    assert seen == [499_500, 500_500]
+    assert {function.runs for function in [*functions, total]} == {2}
 
 
 def test_every_node_of_a_grid_is_computed_once_for_a_change(runtime: Runtime):

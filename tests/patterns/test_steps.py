@@ -1,6 +1,6 @@
 """Tests as lists of steps."""
 
-# pyright: basic, reportArgumentType=false
+# pyright: basic
 # Patterns take and return any value.
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.patterns import Cell, computed, handler, pattern, run_steps, run_steps_file
+from offbook.patterns import Cell, computed, default, handler, pattern, run_steps, run_steps_file
 
 
 @handler
@@ -23,7 +23,7 @@ def fail(event: Any) -> None:
 
 
 @pattern
-def basket(items: Cell[list[Any]] = [], limit: Cell[int] = 3) -> dict[str, Any]:  # noqa: B006 - copied
+def basket(items: Cell[list[Any]] = default([]), limit: Cell[int] = default(3)) -> dict[str, Any]:
     return {
         "items": items,
         "count": computed(lambda: len(items.get())),

@@ -49,6 +49,17 @@ def test_it(mocks):
     mocks.llm.add({"text": "hello"})
     assert (host_call("clock.now_ms"), llm_call("Hi").text) == (7, "hello")
 """,
+    "no recording of steps reaches the next test": """
+def test_first():
+    from offbook.testing import step_assertions_begin
+    step_assertions_begin()
+
+def test_second():
+    from offbook.errors import UsageError
+    from offbook.testing import step_events
+    with pytest.raises(UsageError):
+        step_events()
+""",
     "no mock reaches the next test": """
 def test_first():
     mock_host_result("clock", "now_ms", 7)

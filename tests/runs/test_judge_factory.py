@@ -57,6 +57,8 @@ def test_the_options_of_the_judge_are_those_of_its_config(folder: Path):
     judge = config.build(folder)
     assert (judge.model, judge.dialect, judge.instructions) == ("m", "", "Be strict.")
     assert judge.reasoned is False
+    plain = JudgeConfig("strict").build(folder)
+    assert (plain.model, plain.instructions, plain.reasoned) == ("", "", True)
 
 
 def test_a_provider_is_asked_in_its_own_dialect(folder: Path):

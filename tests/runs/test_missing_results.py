@@ -1,5 +1,6 @@
 """The result of a scripted call must come back to the model, in a run of any kind."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from offbook import call, drive, say, when
+from offbook import Mocks, call, drive, say, when
 from offbook.errors import PlaybookError, ScriptUnfinished
 from offbook.surfaces.cli import main
+from offbook.trace.reader import Trace
 from tests.runs import losing_agents
 from tests.runs.losing_agents import CHANGING, LOSING, stops_after_the_call
 
@@ -23,16 +25,55 @@ FILE = """\
 """
 
 
-def run_command(folder: Path, script: str, agent: Agent) -> object:
-    """Return the exit code of `offbook run` with this playbook and this agent as a command."""
-    playbook = folder / "playbook.yaml"
-    playbook.write_text(script)
+MOCKS = """\
+{"tool_calls": [{"name": "find_order", "arguments": {"number": 7}}]}
+{"text": "It is a lamp."}
+"""
+
+
+def run_command(folder: Path, script: str, agent: Agent, option: str = "--playbook") -> object:
+    """Return the exit code of `offbook run` with this script and this agent as a command."""
+    file = folder / ("playbook.yaml" if option == "--playbook" else "mocks.jsonl")
+    file.write_text(script)
     program = [sys.executable, losing_agents.__file__, agent.__name__]
     with pytest.raises(SystemExit) as exit_:
-        main(
-            ["run", "--playbook", str(playbook), "--trace", str(folder / "t.jsonl"), "--", *program]
-        )
+        main(["run", option, str(file), "--trace", str(folder / "t.jsonl"), "--", *program])
     return exit_.value.code
+
+
+@pytest.mark.parametrize("agent", LOSING)
+def test_a_call_of_a_mock_file_whose_result_never_comes_back_fails_the_run(agent: Agent):
+    lines = [json.loads(line) for line in MOCKS.splitlines()]
+    with (
+        drive(agent, source=Mocks(lines)) as rehearsal,
+        pytest.raises(ScriptUnfinished, match="mocks:1: the result of call find_order never came"),
+    ):
+        rehearsal.run("Find order 7")
+
+
+def test_a_call_of_a_mock_file_whose_result_never_comes_back_fails_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert run_command(tmp_path, MOCKS, LOSING[0], "--mocks") == 1
+    stderr = capsys.readouterr().err
+    assert "mocks.jsonl:1: the result of call find_order never came back" in stderr
+    [end] = [event for event in Trace(tmp_path / "t.jsonl") if event.event == "_meta.run_end"]
+    assert "the result of call find_order never came back" in end.data["error"]
+
+
+@pytest.mark.parametrize("agent", CHANGING)
+def test_the_result_of_a_mocked_call_is_matched_if_the_client_changed_the_ids(agent: Agent):
+    with drive(agent, source=Mocks([json.loads(line) for line in MOCKS.splitlines()])) as t:
+        t.run("Find order 7")
+
+
+def test_a_call_of_a_mock_file_that_is_meant_to_stay_unanswered_says_so(tmp_path: Path):
+    line: dict[str, Any] = {
+        "tool_calls": [{"name": "find_order", "arguments": {}, "unanswered": True}]
+    }
+    with drive(stops_after_the_call, source=Mocks([line])) as rehearsal:
+        rehearsal.run("Find order 7")
+    assert run_command(tmp_path, json.dumps(line), stops_after_the_call, "--mocks") == 0
 
 
 @pytest.mark.parametrize("agent", LOSING)

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,37 @@ async def test_a_failing_run_in_gather_with_return_exceptions_fails_the_test():
     assert isinstance(error, ScriptUnfinished)
     with pytest.raises(ScriptUnfinished, match=UNFINISHED):
         await t.dispose()
+
+
+def test_a_failing_run_that_ends_a_thread_fails_the_test(monkeypatch: pytest.MonkeyPatch):
+    errors: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    t = session()
+    thread = threading.Thread(target=t.run, args=(FAILING,))
+    thread.start()
+    thread.join()
+    assert len(errors) == 1
+    with pytest.raises(ScriptUnfinished, match=UNFINISHED):
+        t.dispose()
+
+
+def test_a_failing_run_in_a_thread_whose_result_is_not_read_fails_the_test():
+    t = session()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(t.run, FAILING)
+    with pytest.raises(ScriptUnfinished, match=UNFINISHED):
+        t.dispose()
+
+
+def test_a_failing_run_that_is_expected_in_a_thread_passes():
+    def check() -> None:
+        with pytest.raises(ScriptUnfinished):
+            t.run(FAILING)
+
+    with session() as t, ThreadPoolExecutor(1) as pool:
+        pool.submit(check).result()
+        with pytest.raises(ScriptUnfinished):
+            pool.submit(t.run, FAILING).result()
 
 
 async def test_a_failing_run_that_is_expected_in_a_task_passes():

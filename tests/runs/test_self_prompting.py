@@ -99,6 +99,13 @@ def test_a_repeated_prompt_does_not_take_the_next_turn_with_the_same_text():
     assert answers == ["1"]
 
 
+def test_the_run_of_a_program_has_the_turns_of_the_script():
+    turns = [when(text, [say("a")]) for text in ("Write a draft", "Review", "Find a title")]
+    with drive(self_prompting.pipeline) as rehearsal:
+        rehearsal.run(*turns)
+        assert rehearsal.events.named("_meta.run_start")[0].data["turns"] == 3
+
+
 def test_a_program_that_sends_fewer_prompts_leaves_turns_unfinished():
     with drive(self_prompting.pipeline) as rehearsal, pytest.raises(ScriptUnfinished) as caught:
         rehearsal.run(

@@ -18,8 +18,10 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc"),
 ]
 
-POINTS = 3  # for each of the runners and signals
+# For each of the runners and signals; `./dev signals` tries twenty.
+POINTS = int(os.environ.get("OFFBOOK_SIGNAL_POINTS", "3"))
 SECONDS = 2.0
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
 
 # It starts a daemon without environment, session and parent of its own, again and again.
 AGENT = """
@@ -58,6 +60,12 @@ def command_of(runner: str, folder: Path) -> list[str]:
     return [sys.executable, "-m", "offbook", "run", *options, "--", *words]
 
 
+def accept_signals() -> None:
+    """Undo what nohup and the background jobs of a shell ignore."""
+    for number in SIGNALS[:-1]:
+        signal.signal(number, signal.SIG_DFL)
+
+
 def processes_of(folder: Path) -> list[str]:
     """Return the command lines with this folder in them."""
     lines: list[str] = []
@@ -71,7 +79,7 @@ def processes_of(folder: Path) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("runner", ["offbook", "pytest"])
 @pytest.mark.parametrize("point", range(POINTS))
 def test_no_process_is_left_two_seconds_after_a_signal_and_the_trace_has_the_reason(
@@ -83,22 +91,27 @@ def test_no_process_is_left_two_seconds_after_a_signal_and_the_trace_has_the_rea
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        preexec_fn=accept_signals,  # noqa: PLW1509 - no other thread runs here
         # Other plugins take seconds to end.
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     trace = tmp_path / "trace.jsonl"
-    # One point is anywhere in the start of Python; the others while the agent starts its daemons.
-    while point and not (trace.exists() and RUN_START in trace.read_text()):
+    # One point of four is anywhere in the start of Python; the others are while the agent starts
+    # its daemons. Not `random` itself: pytest-randomly seeds it alike for each test.
+    while point % 4 and not (trace.exists() and RUN_START in trace.read_text()):
         assert runs.poll() is None
+    seconds = random.Random(f"{runner} {number} {point}").uniform(0.01, 0.8)  # noqa: S311 - no secret
     with pytest.raises(subprocess.TimeoutExpired):
-        runs.wait(random.uniform(0.01, 0.8))  # noqa: S311 - no secret
+        runs.wait(seconds)
     runs.send_signal(number)
     sent = time.monotonic()
-    printed, _ = runs.communicate(timeout=30)
-    while (left := processes_of(tmp_path)) and time.monotonic() - sent < SECONDS:
+    printed, _ = runs.communicate(timeout=90)
+    # On a busy machine, a process gets a share of each second only.
+    limit = SECONDS * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
+    while (left := processes_of(tmp_path)) and time.monotonic() - sent < limit:
         pass
     assert left == [], printed.decode()
-    assert time.monotonic() - sent < SECONDS + 1, printed.decode()
+    assert time.monotonic() - sent < limit + 1, printed.decode()
 
     # Before we have started, the signal ends Python; a shell shows that as 128 plus its number.
     codes = {-number, 128 + number, *([2] if (runner, number) == ("pytest", signal.SIGINT) else [])}

@@ -278,9 +278,11 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
     imported = {line for line in outcome.stdout.splitlines() if line.startswith("offbook.")}
     assert imported == {
         "offbook.capability",
+        "offbook.conformance",
         "offbook.errors",
         "offbook.evals",
         "offbook.goldens",
+        "offbook.explore",
         "offbook.patterns",
         "offbook.surfaces",
         "offbook.surfaces.capabilities",

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from offbook.sources.playbook import Playbook
+from offbook.workflows.evaluation import evaluate_with_source
 from offbook.workflows.loop_tools import run
 from offbook.workflows.tools import check, setup
 from tests.surfaces.conftest import workspaces
@@ -60,6 +62,18 @@ def test_every_assertion_on_a_killed_run_has_no_data():
     assert {result.message for result in results} == {
         "no data: the run did not end, so its trace is incomplete"
     }
+
+
+@pytest.mark.usefixtures("killed")
+def test_no_judge_is_asked_about_a_killed_run():
+    judge = Playbook()  # it fails if it is asked
+    result = evaluate_with_source(judge, "w", [{"criterion": "safety", "target": "session"}])
+    assert not result.all_passed
+    assert result.overall_score is None
+    assert [score.error for score in result.evaluations] == [
+        "no data: the run did not end, so its trace is incomplete"
+    ]
+    assert judge.failure is None
 
 
 @pytest.mark.usefixtures("killed")

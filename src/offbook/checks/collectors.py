@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from offbook.errors import UsageError
 from offbook.trace.agent_output import output_bytes, payload_text, text_field
 from offbook.trace.events import (
+    HOOK_TOOL_CALL,
     ITERATION,
     LOOP_START,
     PROCESS_EXIT,
@@ -243,7 +244,7 @@ class OutputMatch(Collector):
 class ToolEvents(Collector):
     """The tool calls, blocks and results of the run."""
 
-    event_names = (TOOL_CALL, TOOL_BLOCKED, TOOL_RESULT)
+    event_names = (TOOL_CALL, HOOK_TOOL_CALL, TOOL_BLOCKED, TOOL_RESULT)
 
     def __init__(self) -> None:
         self.events: list[Event] = []

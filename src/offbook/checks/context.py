@@ -24,6 +24,9 @@ C = TypeVar("C", bound=Collector)
 Requirement = tuple[type[Collector], tuple[Any, ...]]
 
 
+NOT_ENDED = "no data: the run did not end, so its trace is incomplete"
+
+
 class NoData(Exception):
     """The run has no data for this check."""
 

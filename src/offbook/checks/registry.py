@@ -10,6 +10,7 @@ import msgspec
 from offbook.capability import load
 from offbook.checks.assertion import Assertion
 from offbook.checks.collectors import PublishedTopics, Termination
+from offbook.checks.context import NOT_ENDED
 from offbook.errors import UsageError, did_you_mean
 from offbook.files import explain_invalid
 from offbook.trace.events import Verdict
@@ -98,9 +99,7 @@ def evaluate_all(assertions: Iterable[object], context: CheckContext) -> list[Ve
     # Always collected: a trace that is broken or has no end is noticed whatever is asserted.
     context.collect([(Termination, ()), (PublishedTopics, ()), *required])
     # Of a run that was killed, nothing is known: what was not seen may have been about to happen.
-    killed = (
-        "no data: the run did not end, so its trace is incomplete" if context.unfinished else ""
-    )
+    killed = NOT_ENDED if context.unfinished else ""
     return [
         item
         if isinstance(item, Verdict)

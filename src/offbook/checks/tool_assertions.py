@@ -1,9 +1,14 @@
-"""Assertions about the tool calls of an agent."""
+"""Assertions about the tools of an agent.
+
+`tool_sequence`, `tool_called` and `tool_before` count the tools that ran. A call of the model that
+was blocked or refused did not run. Of a call without a result it is unknown: an assertion that
+depends on it has no data.
+"""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -20,14 +25,18 @@ from offbook.checks.tool_calls import (
     compare_tool_calls,
 )
 from offbook.errors import did_you_mean
+from offbook.trace.events import TOOL_RESULT
 from offbook.trace.matching import contains, text_matches
 from offbook.trace.query import Events, ToolCallRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 State = Literal["ok", "failed", "blocked", "retried"]
 
 
 class ToolSequence(Assertion, frozen=True, tag="tool_sequence"):
-    """The agent called these tools: names, or names with their input.
+    """The agent ran these tools: names, or names with their input.
 
     `args` sets the comparison of inputs; each tool can override it.
     """
@@ -49,20 +58,27 @@ class ToolSequence(Assertion, frozen=True, tag="tool_sequence"):
         ]
         if self.mode != "exact":  # exactly no calls is a condition; any other mode is not one
             require_items([call.tool for call in expected], "tool_sequence.tools")
-        actual = _actual_calls(context)
-        comparison = compare_tool_calls(actual, expected, self.mode)
-        return AssertionResult(
-            comparison.ok,
-            [str(call) for call in expected],
-            [str(call) for call in actual],
-            "the calls differ",
-            {"missing": comparison.missing, "extra": comparison.extra},
-            comparison.rows,
-        )
+        calls = _read_calls(context)
+
+        def compare(actual: list[ActualCall]) -> AssertionResult:
+            comparison = compare_tool_calls(actual, expected, self.mode)
+            details = {"missing": comparison.missing, "extra": comparison.extra}
+            if not_run := calls.select(False):
+                details["not run"] = [str(call) for call in not_run]
+            return AssertionResult(
+                comparison.ok,
+                [str(call) for call in expected],
+                [str(call) for call in actual],
+                "the tools that ran differ",
+                details,
+                comparison.rows,
+            )
+
+        return calls.decide(compare)
 
 
 class ToolCalled(Assertion, frozen=True, tag="tool_called"):
-    """The agent called this tool with this input, between `min` and `max` times."""
+    """The agent ran this tool with this input, between `min` and `max` times."""
 
     tool: str
     input: dict[str, Any] | None = None
@@ -75,15 +91,20 @@ class ToolCalled(Assertion, frozen=True, tag="tool_called"):
         return [(ToolEvents, ())]
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        calls = _actual_calls(context)
+        calls = _read_calls(context)
+        return calls.decide(lambda actual: self._count(actual, calls.select(False)))
+
+    def _count(self, calls: list[ActualCall], not_run: list[ActualCall]) -> AssertionResult:
         expected = ExpectedCall(self.tool, self.input, self.args)
         matching = [position for position, call in enumerate(calls) if expected.matches(call)]
         count = len(matching)
         ok = count >= self.min and (self.max is None or count <= self.max)
         bounds = {"min": self.min, "max": self.max, "call": str(expected)}
         same_tool = [str(call) for call in calls if call.tool == self.tool]
-        message = f"{expected} was called {count} times"
-        if not same_tool:
+        message = f"{expected} ran {count} times"
+        if not same_tool and any(call.tool == self.tool for call in not_run):
+            message = f"the model called {self.tool!r}, but it did not run"
+        elif not same_tool:
             suggestion = did_you_mean(self.tool, {call.tool for call in calls})
             message = f"{self.tool!r} was never called; {suggestion}"
         # Matching calls share a row with as many expectations as are required and allowed.
@@ -102,7 +123,7 @@ class ToolCalled(Assertion, frozen=True, tag="tool_called"):
 
 
 class ToolNever(Assertion, frozen=True, tag="tool_never"):
-    """The agent never called this tool, or never with this input, while it called others."""
+    """The model never called this tool, or never with this input, while it called others."""
 
     tool: str
     input: dict[str, Any] | None = None
@@ -113,7 +134,8 @@ class ToolNever(Assertion, frozen=True, tag="tool_never"):
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
         rows: list[AlignedRow] = []
-        for call in _actual_calls(context):
+        # A call that was blocked counts as well: the model must not even try.
+        for call, _ in _read_calls(context).calls:
             forbidden = call.tool == self.tool and contains(
                 call.input, self.input or {}, matches=text_matches
             )
@@ -124,7 +146,7 @@ class ToolNever(Assertion, frozen=True, tag="tool_never"):
 
 
 class ToolBefore(Assertion, frozen=True, tag="tool_before"):
-    """The agent called `first` before it called `then`."""
+    """The agent ran `first` before it ran `then`."""
 
     first: str
     then: str
@@ -134,9 +156,18 @@ class ToolBefore(Assertion, frozen=True, tag="tool_before"):
         return [(ToolEvents, ())]
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        names = [call.tool for call in _actual_calls(context)]
-        if self.then not in names:
+        calls = _read_calls(context)
+        if all(call.tool != self.then for call, _ in calls.calls):
             raise NoData(f"{self.then!r} was never called")
+        return calls.decide(self._compare)
+
+    def _compare(self, calls: list[ActualCall]) -> AssertionResult:
+        names = [call.tool for call in calls]
+        if self.then not in names:
+            rows = [AlignedRow(self.first, ""), AlignedRow(self.then, "")]
+            message = f"the model called {self.then!r}, but it did not run"
+            expected = f"{self.first} before {self.then}"
+            return AssertionResult(False, expected, names, message, rows=rows)
         position = names.index(self.then)
         ok = self.first in names[:position]
         # All calls of other tools are fine; those of `first` are too late.
@@ -144,7 +175,7 @@ class ToolBefore(Assertion, frozen=True, tag="tool_before"):
             row._replace(ok=row.ok or row.actual not in {"", self.first})
             for row in align_names([self.first, self.then], names, [(position, 1)])
         ]
-        message = f"{self.then!r} was called before {self.first!r}"
+        message = f"{self.then!r} ran before {self.first!r}"
         return AssertionResult(ok, f"{self.first} before {self.then}", names, message, rows=rows)
 
 
@@ -189,8 +220,38 @@ class ToolStatus(Assertion, frozen=True, tag="tool_status"):
         return AssertionResult(self.status in states, self.status, states, message, rows=rows)
 
 
-def _actual_calls(context: CheckContext) -> list[ActualCall]:
-    return [ActualCall(call.tool_name, call.input) for call in _call_records(context)]
+class ModelCalls(NamedTuple):
+    """The calls that the model made, in order, each with whether it ran: None if unknown."""
+
+    calls: list[tuple[ActualCall, bool | None]]
+
+    def select(self, *outcomes: bool | None) -> list[ActualCall]:
+        """Return the calls with one of these outcomes."""
+        return [call for call, ran in self.calls if ran in outcomes]
+
+    def decide(self, check: Callable[[list[ActualCall]], AssertionResult]) -> AssertionResult:
+        """Return the result for the calls that ran, if the unknown ones cannot change it."""
+        result = check(self.select(True))
+        unknown = self.select(None)
+        if unknown and check(self.select(True, None)).ok != result.ok:
+            tools = ", ".join(sorted({repr(call.tool) for call in unknown}))
+            raise NoData(f"it is unknown whether {tools} ran: no result came back")
+        return result
+
+
+def _read_calls(context: CheckContext) -> ModelCalls:
+    records = _call_records(context)
+    ran_by_id = {
+        event.data["call_id"]: bool(event.data.get("executed", True))
+        for event in context.get(ToolEvents).events
+        if event.event == TOOL_RESULT
+    }
+    calls: list[tuple[ActualCall, bool | None]] = []
+    for record in records:
+        changed = record.rewritten_input
+        call = ActualCall(record.tool_name, record.input if changed is None else changed)
+        calls.append((call, False if record.blocked else ran_by_id.get(record.tool_call_id)))
+    return ModelCalls(calls)
 
 
 def _call_records(context: CheckContext) -> list[ToolCallRecord]:

@@ -16,6 +16,7 @@ from offbook.files import write_atomic
 
 if TYPE_CHECKING:
     from offbook.evals.pack_run import FinishedRun, Progress, RunProgress
+    from offbook.exchange.model import ModelSource
 
 FORMATS = ("junit", "tap", "tap13", "ctrf", "json", "markdown")
 PROGRESS_SECONDS = 0.1
@@ -222,3 +223,289 @@ def _render(name: str, run: FinishedRun) -> str:
 
     kinds = {"junit": JUnitReport, "tap": TapReport, "tap13": Tap13Report, "ctrf": CtrfReport}
     return kinds[name]().render(*eval_reports.to_suites(run))
+
+
+# --- Looking at results
+
+
+@evals.command("list", epilog=EXAMPLE)
+@json_option
+def list_command(*, as_json: bool) -> int:
+    """List the last runs, the latest first."""
+    from offbook.errors import FormatError
+    from offbook.evals.run_directory import list_runs, read_summary
+
+    rows: list[dict[str, object]] = []
+    for folder in list_runs():
+        try:
+            summary = read_summary(folder)
+        except FormatError:
+            rows.append({"id": folder.name, "result": "unfinished"})
+            continue
+        gate = "passed" if summary.passed_gate else "failed"
+        counts = {"passed": summary.passed, "total": summary.total, "packs": summary.packs}
+        rows.append({"id": folder.name, "result": gate, **counts})
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        click.echo("no runs yet; start one: offbook eval run PACK")
+    for row in [] if as_json else rows:
+        counts = f"{row['passed']}/{row['total']}" if "total" in row else ""
+        click.echo(f"{row['id']}  {row['result']}  {counts}".rstrip())
+    return 0
+
+
+@evals.command("show", epilog=EXAMPLE)
+@click.argument("run", default="latest")
+@click.argument("case", required=False)
+@json_option
+def show_command(run: str, case: str | None, *, as_json: bool) -> int:
+    """Show a run, or one case of it with all its checks."""
+    from offbook.errors import did_you_mean
+    from offbook.evals.eval_reports import mark_of, render_counts
+    from offbook.evals.run_directory import find_results, find_run, read_results, read_summary
+
+    folder = find_run(run)
+    if case is None:
+        summary = read_summary(folder)
+        if as_json:
+            print_json(summary)
+            return 0
+        for row in summary.failing:
+            print_redacted(f"{mark_of(row):<8} {row.id}: {'; '.join(row.failures)}")
+        for line in render_counts(summary):
+            click.echo(line)
+        return 0
+    results = find_results(folder, case)
+    if not results:
+        ids = {result.id for result in read_results(folder)}
+        raise UsageError(f"no case {case!r} in {folder.name}", hint=did_you_mean(case, ids))
+    if as_json:
+        print_json(results)
+        return 0
+    for result in results:
+        print_redacted(
+            f"{result.status.upper()} {result.id} trial {result.trial}, {result.millis:g} ms"
+        )
+        for verdict in result.verdicts:
+            print_redacted(f"  {verdict.status:<8} {verdict.check}: {verdict.message}".rstrip(": "))
+        for text in filter(None, (result.error, result.output)):
+            print_redacted(f"  {text}")
+        if result.trace:
+            click.echo(f"  trace: {result.trace}")
+    return 0
+
+
+@evals.command("compare", epilog=EXAMPLE)
+@click.argument("run")
+@click.argument("other", default="latest")
+@json_option
+def compare_command(run: str, other: str, *, as_json: bool) -> int:
+    """Compare two runs of the same cases; exit with 1 if the pass rate fell significantly."""
+    from offbook.evals.run_comparison import compare_runs, render_comparison
+    from offbook.evals.run_directory import find_run
+
+    comparison = compare_runs(find_run(run), find_run(other))
+    if as_json:
+        print_json(comparison)
+    else:
+        for line in render_comparison(comparison):
+            print_redacted(line)
+    return int(comparison.regressed)
+
+
+@click.command(
+    "query",
+    epilog="""\b
+Example:
+  offbook query "select id, status from results where status <> 'pass'"
+""",
+)
+@click.argument("sql")
+@json_option
+def query_command(sql: str, *, as_json: bool) -> int:
+    """Query the results of evals with SQL (DuckDB): the table `results`, one row for each trial."""
+    from offbook.evals.run_query import query_results, render_rows
+
+    names, rows = query_results(sql)
+    if as_json:
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        for line in render_rows(names, rows):
+            print_redacted(line)
+    return 0
+
+
+# --- Writing packs
+
+
+@evals.command("new", epilog=EXAMPLE)
+@click.argument("pack", type=FILE_PATH, default=Path("evals/offbook.eval.toml"))
+def new_command(pack: Path) -> int:
+    """Write a first pack that passes."""
+    from offbook.evals.pack_scaffold import write_first_pack
+
+    for path in write_first_pack(pack):
+        click.echo(f"wrote {path}")
+    click.echo(f"run it: offbook eval run {pack}")
+    return 0
+
+
+@evals.command("init", epilog=EXAMPLE)
+@click.argument("sources", nargs=-1, required=True, type=FILE_PATH)
+@click.option("--pack", type=FILE_PATH, default=Path("evals/offbook.eval.toml"), show_default=True)
+def init_command(sources: tuple[Path, ...], pack: Path) -> int:
+    """Write a pack from existing traces, run records and test files."""
+    from offbook.evals.pack_scaffold import write_pack_from
+
+    for path in write_pack_from(sources, pack):
+        click.echo(f"wrote {path}")
+    click.echo(f"run it: offbook eval run {pack}")
+    return 0
+
+
+@evals.command("schema", epilog=EXAMPLE)
+def schema_command() -> int:
+    """Print the JSON schema of a pack, for editors."""
+    from offbook.evals.pack_scaffold import render_schema
+
+    click.echo(render_schema(), nl=False)
+    return 0
+
+
+# --- Other evals
+
+
+@evals.command("context", epilog=EXAMPLE)
+@click.argument("manifest", type=FILE_PATH)
+@click.option("--output", type=FILE_PATH, default=Path(".offbook/context-eval"), show_default=True)
+@json_option
+def context_command(manifest: Path, output: Path, *, as_json: bool) -> int:
+    """Score the ways to assemble a context, without a model."""
+    from offbook.evals.context_eval import (
+        read_manifest,
+        render_context_line,
+        run_context_eval,
+        write_context_report,
+    )
+
+    report = run_context_eval(read_manifest(manifest))
+    write_context_report(report, output)
+    if as_json:
+        print_json(report)
+    else:
+        print_redacted(render_context_line(report))
+    return 0 if report["pass"] else 1
+
+
+@evals.command("scope-triage", epilog=EXAMPLE)
+@click.argument("dataset", type=FILE_PATH)
+@click.option("--settings", "settings_file", type=FILE_PATH, help="Labels, rules, costs and gates.")
+@click.option("--max-cases", type=click.IntRange(min=0), help="Use the first cases only.")
+@click.option("--live", is_flag=True, help="Ask a model instead of the rules.")
+@click.option(
+    "--model", default="", metavar="PROVIDER:NAME|FILE", help="The model; a file is replayed."
+)
+@click.option("--output", type=FILE_PATH, default=Path(".offbook/scope-triage"), show_default=True)
+@json_option
+def scope_triage_command(
+    dataset: Path,
+    settings_file: Path | None,
+    max_cases: int | None,
+    model: str,
+    output: Path,
+    *,
+    live: bool,
+    as_json: bool,
+) -> int:
+    """Evaluate a classifier that reads prompts before the agent does."""
+    from offbook.evals import classifier_eval as triage
+
+    settings = triage.read_settings(settings_file) if settings_file else triage.ClassifierSettings()
+    examples = triage.read_examples(dataset, settings)
+    examples = examples if max_cases is None else examples[:max_cases]
+    classify = triage.classify_by_rules(settings)
+    if model or live:
+        classify = triage.classify_by_model(_open_model(model, live=live), settings, model)
+    report, rows = triage.run_classifier(examples, classify, settings)
+    triage.write_classifier_report(report, rows, output)
+    if as_json:
+        print_json(report)
+    else:
+        print_redacted(triage.render_classifier(report).rstrip())
+    return 0 if report.passed else 1
+
+
+def _open_model(model: str, *, live: bool) -> ModelSource:
+    from offbook.sources.live import Live
+    from offbook.sources.loading import open_source
+
+    if Path(model).suffix and Path(model).is_file():
+        return open_source(Path(model))()
+    if not live or ":" not in model:
+        raise UsageError(
+            f"cannot use the model {model!r}",
+            hint="--live --model openai-chat:NAME, or the path of a playbook, mocks or cassette",
+        )
+    return Live()
+
+
+@click.group(
+    "judge",
+    epilog="""\b
+Example:
+  offbook judge calibrate pack.toml --judge judge.yaml
+""",
+)
+def judge() -> None:
+    """Calibrate judges."""
+
+
+@judge.command("calibrate")
+@click.argument("pack", type=FILE_PATH)
+@click.option("--rubric", "only", default="", metavar="ID", help="Only this rubric.")
+@click.option("--judge", "source", default="", metavar="FILE|PROVIDER", help="The judge.")
+@click.option("--judge-model", default="", metavar="NAME", help="The model of the judge.")
+@click.option("--live", is_flag=True, help="Allow a real model.")
+@click.option("--min-kappa", type=float, help="Exit with 1 if kappa is lower.")
+@json_option
+def calibrate_command(
+    pack: Path,
+    only: str,
+    source: str,
+    judge_model: str,
+    min_kappa: float | None,
+    *,
+    live: bool,
+    as_json: bool,
+) -> int:
+    """Score a judge against the labelled examples of a pack."""
+    import asyncio
+
+    from offbook.evals.calibration import calibrate, render_calibration
+    from offbook.evals.judging import JudgeOptions, build_judge, settings_for
+    from offbook.evals.pack_file import read_pack
+
+    loaded = read_pack(pack)
+    options = JudgeOptions(source, judge_model, live)
+    rubrics = [r for r in loaded.pack.rubrics if r.judged and only in {"", r.id}]
+    if not rubrics:
+        raise UsageError("the pack has no such llm-judge rubric", where=str(pack))
+    code = 0
+    reports: dict[str, object] = {}
+    for rubric in rubrics:
+        settings = settings_for(rubric, loaded, options)
+        built = build_judge(settings, loaded, options)
+        if built is None:
+            raise UsageError(
+                "no judge is configured", hint="--judge FILE, or --judge PROVIDER --live"
+            )
+        report = asyncio.run(calibrate(built, rubric, settings))
+        reports[rubric.id] = report
+        least = settings.min_agreement if min_kappa is None else min_kappa
+        code |= int(least is not None and report.kappa < least)
+        if not as_json:
+            print_redacted("\n".join(render_calibration(rubric.id, report)))
+    if as_json:
+        print_json(reports)
+    return code

@@ -132,15 +132,15 @@ def run_command(
         )
     except OSError as error:
         return CommandEnd("", f"cannot run {words[0]}: {error.strerror}")
-    try:
-        out, err = process.communicate(stdin, timeout=deadline)
-    except subprocess.TimeoutExpired:
-        return CommandEnd("", f"{words[0]} did not end within {deadline:g} s")
-    finally:
-        # Processes that the command left behind end as well.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    with process:
+        try:
+            out, err = process.communicate(stdin, timeout=deadline)
+        except subprocess.TimeoutExpired:
+            return CommandEnd("", f"{words[0]} did not end within {deadline:g} s")
+        finally:
+            # Processes that the command left behind end as well.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         tail = (err.strip() or out.strip())[-MAX_TAIL:]
         return CommandEnd(out, f"{words[0]} exited with {process.returncode}: {tail}")

@@ -12,7 +12,7 @@ from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -105,15 +105,22 @@ class Evaluator:
         self.folder = folder.resolve()
         judge = JudgeOptions(options.judge, options.judge_model, options.live)
         self.case_options = EvalOptions(judge, str((folder / TRACES).resolve()))
-        self._guarded = False
+        self._guard: Any = None
+
+    def __enter__(self) -> Self:
+        # No request leaves the machine unless the run allows it.
+        self._guard = nullcontext() if self.options.live else block_network()
+        self._guard.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._guard.__exit__(*error)
+        self._guard = None
 
     def __call__(self, trial: Trial) -> CaseResult:
-        """Return the result of a trial."""
-        if not self._guarded:
-            self._guarded = True
-            # For the life of the worker: no request leaves the machine unless the run allows it.
-            guard: Any = nullcontext() if self.options.live else block_network()
-            guard.__enter__()
+        """Return the result of a trial. A worker enters the guard once, for all its life."""
+        if self._guard is None:
+            self.__enter__()
         pack = self.packs[trial.pack]
         number = (trial.pack << PACK_SHIFT) + trial.case
         cases = pack.pack.cases

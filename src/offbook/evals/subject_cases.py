@@ -113,7 +113,7 @@ def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path) -> SubjectRun:
     from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
     from offbook.sources.loading import open_source
-    from offbook.sources.playbook import Playbook
+    from offbook.sources.playbook.playbook import Playbook
     from offbook.sources.playbook.script_files import read_script
 
     subject: Any

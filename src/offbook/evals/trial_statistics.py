@@ -41,7 +41,8 @@ def pass_at_k(trials: int, passes: int, k: int) -> float:
     """Return the unbiased estimate of the chance that at least one of k trials passes."""
     if k > trials or trials == 0:
         raise ValueError(f"pass@{k} needs at least {k} trials, got {trials}")
-    return 1.0 - comb(trials - passes, k) / comb(trials, k)
+    every = comb(trials, k)
+    return (every - comb(trials - passes, k)) / every
 
 
 def pass_hat_k(trials: int, passes: int, k: int) -> float:

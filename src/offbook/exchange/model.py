@@ -176,3 +176,12 @@ class ModelSource(Protocol):
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply to this request."""
         ...
+
+
+@runtime_checkable
+class AwaitsResults(Protocol):
+    """A source that notes which of its tool calls have been answered by a result."""
+
+    def missing_result(self) -> Exception | None:
+        """Return the error for a call whose result never came back, or None."""
+        ...

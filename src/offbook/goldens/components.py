@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -29,20 +29,12 @@ from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import convert
 from offbook.goldens.fixture_store import StepDict
 from offbook.goldens.session_hub import SessionHub, SessionStatus
+from offbook.trace.component import STEP_ATTRIBUTE, BaseComponent, step
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from offbook.goldens.session_hub import Inbox
-
-F = TypeVar("F", bound=Callable[..., object])
-STEP_ATTRIBUTE = "offbook_step"
-
-
-def step(method: F) -> F:
-    """Make a method a step: `set_status(self, status)` is `{"type": "setStatus", "status": …}`."""
-    setattr(method, STEP_ATTRIBUTE, True)
-    return method
 
 
 class AbortOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -53,22 +45,17 @@ class AbortOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     node_id: str = ""
 
 
-class Component:
+class Component(BaseComponent):
     """A hub whose commands are steps. Subclasses add their own steps.
 
     One instance is created for each scenario.
     """
 
+    hub: SessionHub
+
     def __init__(self, hub: SessionHub, scenario: str) -> None:
-        self.hub = hub
-        self.scenario = scenario
+        super().__init__(hub, scenario)
         self._scopes: list[AbstractContextManager[object]] = []
-
-    async def open(self) -> None:
-        """Prepare for the first step."""
-
-    async def close(self) -> None:
-        """Release all resources. Called also after a step that raised."""
 
     def observe(self) -> dict[str, Any]:
         """Return the state that a fixture may expect in addition to the events, by name."""
@@ -255,7 +242,7 @@ class StepHandler(NamedTuple):
 
 
 @cache  # the inspection takes 7 ms for a class, a replay less than 1 ms
-def steps_of(component_class: type[Component]) -> dict[str, StepHandler]:
+def steps_of(component_class: type[BaseComponent]) -> dict[str, StepHandler]:
     """Return the steps of a component class by their type in fixtures."""
     handlers: dict[str, StepHandler] = {}
     for name, method in inspect.getmembers(component_class, callable):
@@ -283,7 +270,7 @@ def steps_of(component_class: type[Component]) -> dict[str, StepHandler]:
     return handlers
 
 
-def bind_step(component_class: type[Component], data: StepDict) -> tuple[str, dict[str, Any]]:
+def bind_step(component_class: type[BaseComponent], data: StepDict) -> tuple[str, dict[str, Any]]:
     """Return the method and the arguments of a step of a fixture, or raise UsageError."""
     steps = steps_of(component_class)
     kind = data["type"]
@@ -300,7 +287,7 @@ def bind_step(component_class: type[Component], data: StepDict) -> tuple[str, di
 
 
 def write_step(
-    component_class: type[Component],
+    component_class: type[BaseComponent],
     method: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],

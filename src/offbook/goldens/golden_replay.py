@@ -9,8 +9,9 @@ import msgspec
 
 from offbook.determinism.clock import FrozenClock
 from offbook.errors import RunError, UsageError, did_you_mean
-from offbook.goldens.components import Component, bind_step
+from offbook.goldens.components import bind_step
 from offbook.goldens.session_hub import SessionHub, event_data
+from offbook.trace.component import BaseComponent
 from offbook.trace.hub import check_name_filter, name_matches
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from offbook.trace.events import Event
     from offbook.trace.hub import NameFilter
 
-    FindComponent = Callable[[str], type[Component]]
+    FindComponent = Callable[[str], type[BaseComponent]]
 
 JsonObject = dict[str, Any]
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
@@ -92,7 +93,7 @@ class ScenarioPlayer:
     """A new component on its own hub, with a frozen clock, that runs one scenario."""
 
     def __init__(
-        self, component_class: type[Component], session_id: str, scenario: str, rule: MatchRule
+        self, component_class: type[BaseComponent], session_id: str, scenario: str, rule: MatchRule
     ) -> None:
         self.hub = _RecordedHub(session_id, rule.filter)
         self.component = component_class(self.hub, scenario)
@@ -145,7 +146,7 @@ class ScenarioPlayer:
             self.hub.close()
 
 
-async def replay(scenario: GoldenScenario, component_class: type[Component]) -> GoldenReplay:
+async def replay(scenario: GoldenScenario, component_class: type[BaseComponent]) -> GoldenReplay:
     """Run the steps of a scenario and compare the result with the expected one."""
     fixture = scenario.fixture
     player = ScenarioPlayer(component_class, fixture.session_id, fixture.scenario, scenario.rule)

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from offbook.errors import DeadlineExceeded, UsageError, did_you_mean
 from offbook.files import run_source
-from offbook.goldens.components import Component, bind_step, steps_of, write_step
+from offbook.goldens.components import bind_step, steps_of, write_step
 from offbook.goldens.fixture_store import MatchMode, MatchRule, StepDict
 from offbook.goldens.golden_replay import Observation, ScenarioPlayer
+from offbook.trace.component import BaseComponent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,7 +97,7 @@ class StepRecorder:
     Attributes that are not steps raise, because a replay could not repeat them.
     """
 
-    def __init__(self, component_class: type[Component], player: ScenarioPlayer) -> None:
+    def __init__(self, component_class: type[BaseComponent], player: ScenarioPlayer) -> None:
         self._component_class = component_class
         self._player = player
         self.steps: list[StepDict] = []
@@ -119,7 +120,7 @@ class StepRecorder:
 
 
 async def play_scenario(
-    component_class: type[Component], definition: ScenarioDef
+    component_class: type[BaseComponent], definition: ScenarioDef
 ) -> tuple[list[StepDict], Observation]:
     """Run a scenario on a real component. Return its steps and the result."""
     name = definition.name
@@ -170,15 +171,15 @@ class ComponentRegistry:
         packaged = {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)}
         return sorted({*BUILTIN_COMPONENTS, *packaged, *self.script_names()})
 
-    def find(self, name: str) -> type[Component]:
+    def find(self, name: str) -> type[BaseComponent]:
         """Return the class of a component: from its live script first, then by its name."""
         if name in self.script_names():
             module = self._load_script(name)
-            classes: list[type[Component]] = [
+            classes: list[type[BaseComponent]] = [
                 value
                 for value in vars(module).values()
                 if isclass(value)
-                and issubclass(value, Component)
+                and issubclass(value, BaseComponent)
                 and value.__module__ == module.__name__  # not an imported base class
             ]
             if classes:
@@ -245,7 +246,7 @@ class ComponentRegistry:
         return module
 
 
-def _import_component(reference: str) -> type[Component]:
+def _import_component(reference: str) -> type[BaseComponent]:
     """Import a component class by its path, `module:name`."""
     module_name, _, name = reference.partition(":")
     try:
@@ -257,7 +258,7 @@ def _import_component(reference: str) -> type[Component]:
             f"{module_name} has no attribute {name!r}", hint=did_you_mean(name, vars(module))
         )
     value = getattr(module, name)
-    if not (isclass(value) and issubclass(value, Component)):
+    if not (isclass(value) and issubclass(value, BaseComponent)):
         raise UsageError(
             f"{reference} is not a component",
             hint="a component is a subclass of offbook.goldens.Component",

@@ -19,7 +19,8 @@ _MODULES = {
     "cells": "Cell",
     "expectations": "expect_cell expect_handler",
     "harness": "PatternHarness create_harness",
-    "definition": "LoadedPattern Pattern cell computed effect handler pattern",
+    "definition": "LoadedPattern Pattern cell computed default effect handler pattern",
+    "pattern_component": "PatternComponent",
     "runtime": "Computed Runtime Stream",
     "steps": "run_steps run_steps_file",
 }

@@ -4,6 +4,7 @@ from offbook.patterns.definition import LoadedPattern as LoadedPattern
 from offbook.patterns.definition import Pattern as Pattern
 from offbook.patterns.definition import cell as cell
 from offbook.patterns.definition import computed as computed
+from offbook.patterns.definition import default as default
 from offbook.patterns.definition import effect as effect
 from offbook.patterns.definition import handler as handler
 from offbook.patterns.definition import pattern as pattern
@@ -11,6 +12,7 @@ from offbook.patterns.expectations import expect_cell as expect_cell
 from offbook.patterns.expectations import expect_handler as expect_handler
 from offbook.patterns.harness import PatternHarness as PatternHarness
 from offbook.patterns.harness import create_harness as create_harness
+from offbook.patterns.pattern_component import PatternComponent as PatternComponent
 from offbook.patterns.runtime import Computed as Computed
 from offbook.patterns.runtime import Runtime as Runtime
 from offbook.patterns.runtime import Stream as Stream
@@ -25,12 +27,14 @@ __all__ = [
     "Computed",
     "LoadedPattern",
     "Pattern",
+    "PatternComponent",
     "PatternHarness",
     "Runtime",
     "Stream",
     "cell",
     "computed",
     "create_harness",
+    "default",
     "effect",
     "expect_cell",
     "expect_handler",

@@ -8,15 +8,16 @@ items.get()[1]["title"]                                     # "Cake"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, cast
 
 from offbook.errors import UsageError
-from offbook.patterns.runtime import Computed, Runtime, Store, format_place
+from offbook.patterns.runtime import Computed, Runtime, Store
 from offbook.patterns.values import Path, ReadOnly, ReadOnlyList, describe_path, read_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
 T = TypeVar("T")
 
 
@@ -36,9 +37,14 @@ class Cell(Generic[T]):
         return f"{self._store.name}{describe_path(self._path)}"
 
     @property
+    def stale_readers(self) -> list[str]:
+        """What depends on the cell and has not seen its value yet: it runs in the next `idle`."""
+        return self.runtime.stale_names(self._store)
+
+    @property
     def last_writer(self) -> str:
         """What wrote to the cell last: a handler, an effect, or a line of a test."""
-        return format_place(self._store.writer) or "its initial value"
+        return self._store.last_writer
 
     def get(self) -> T:
         """Return the value, read-only; a computed value or effect that reads it depends on it."""
@@ -96,6 +102,13 @@ class Cell(Generic[T]):
     def sink(self, callback: Callable[[T], Any]) -> Callable[[], None]:
         """Call back with the value now, and after each change; return a function that stops it."""
         return self.runtime.sink(self.get, callback, self.name)
+
+    def send(self, event: object = None) -> Never:
+        """Raise an error: only a stream takes events."""
+        raise UsageError(
+            f"{self.name} is a cell, so the event {event!r} has no handler",
+            hint="send to a handler that the pattern returns, or write with .set(…)",
+        )
 
     def equals(self: Any, other: object) -> bool:
         """Return whether both are the same object: `Cell.equals(a, b)`, for cells and values.

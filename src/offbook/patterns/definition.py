@@ -5,7 +5,7 @@
         value.set(value.get() + 1)
 
     @pattern
-    def counter(value: Cell[int] = 0):
+    def counter(value: Cell[int] = default(0)):
         return {
             "value": value,
             "double": computed(lambda: value.get() * 2),
@@ -14,6 +14,7 @@
 
 The parameters of a pattern are its inputs, their defaults its initial state, and the dict that it
 returns its outputs. A test can trigger the handlers that are among the outputs.
+`default(0)` is a cell for type checkers; a plain `0` does the same without one.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ from contextvars import ContextVar
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
 from offbook.errors import PatternError, UsageError, did_you_mean
 from offbook.patterns.cells import Cell
-from offbook.patterns.runtime import Computed, Runtime, Store, Stream, describe_function
+from offbook.patterns.runtime import Computed, Runtime, Store, Stream, locate_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
+T = TypeVar("T")
 _building: ContextVar[Runtime | None] = ContextVar("offbook-pattern-runtime", default=None)
 
 
@@ -68,6 +71,28 @@ def cell(*value: Any, name: str = "cell") -> Cell[Any]:
     return Cell(current_runtime("cell()"), Store(name, *value))
 
 
+class InitialValue:
+    """The default of an input: each instance of the pattern has its own cell with this value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __getattr__(self, name: str) -> Any:
+        raise UsageError(
+            f"default({self.value!r}) is no cell: only the default of an input of a pattern",
+            hint="def counter(value: Cell[int] = default(0)): …",
+        )
+
+
+def default(value: T) -> Cell[T]:
+    """Return the default of an input, for the signature of a pattern.
+
+    The cells are created when the pattern is loaded, so a list is not shared between instances.
+    """
+    # A cell for type checkers, because the function of the pattern always gets one.
+    return cast("Cell[T]", InitialValue(value))
+
+
 def computed(function: Callable[[], Any]) -> Computed:
     """Return a value that is computed from cells: `computed(lambda: price.get() * 2)`."""
     if not callable(function):
@@ -91,7 +116,7 @@ class EventHandler:
         if not parameters:
             raise UsageError(
                 f"the handler {self.name} has no parameter for the event",
-                where=_location(function),
+                where=locate_function(function),
                 hint=f"def {self.name}(event, …):",
             )
         self.bound_names = [parameter.name for parameter in parameters[1:]]
@@ -102,14 +127,14 @@ class EventHandler:
             if name not in self.bound_names:
                 raise UsageError(
                     f"the handler {self.name} has no parameter {name!r}",
-                    where=_location(self.function),
+                    where=locate_function(self.function),
                     hint=did_you_mean(name, self.bound_names),
                 )
         for name in self._required:
             if name not in bound:
                 raise UsageError(
                     f"the handler {self.name} needs {name!r}",
-                    where=_location(self.function),
+                    where=locate_function(self.function),
                     hint=f"{self.name}({name}=…)",
                 )
         runtime = current_runtime(f"the handler {self.name}")
@@ -134,7 +159,7 @@ class Pattern:
     @property
     def location(self) -> str:
         """File and line, for messages."""
-        return _location(self.function)
+        return locate_function(self.function)
 
     def input_types(self) -> dict[str, Any]:
         """Return the types of the inputs: T for a parameter with the annotation `Cell[T]`."""
@@ -178,6 +203,8 @@ class Pattern:
         cells: dict[str, Cell[Any]] = {}
         for name, parameter in self.parameters.items():
             given = state.get(name, parameter.default)
+            if isinstance(given, InitialValue):
+                given = given.value
             if isinstance(given, Cell):
                 cells[name] = given
                 continue
@@ -204,7 +231,7 @@ class Pattern:
                 hint='return {"value": value, "increment": increment(value=value)}',
             )
         for name, output in outputs.items():
-            if isinstance(output, Computed) and not output.is_named:
+            if isinstance(output, (Computed, Stream)) and not output.is_named:
                 output.name, output.is_named = f"{self.name}.{name}", True
         return LoadedPattern(self, cells, outputs)
 
@@ -217,7 +244,7 @@ def pattern(function: Callable[..., Mapping[str, Any]]) -> Pattern:
 class Names:
     """Names with values, read as attributes or as items; an unknown one is an error."""
 
-    def __init__(self, values: Mapping[str, Any], kind: str, owner: str) -> None:
+    def __init__(self, values: Mapping[str, Any], kind: str, owner: Pattern) -> None:
         self._values = values
         self._kind = kind
         self._owner = owner
@@ -227,7 +254,8 @@ class Names:
             return self._values[name]
         except KeyError:
             raise UsageError(
-                f"the pattern {self._owner} has no {self._kind} {name!r}",
+                f"the pattern {self._owner.name} has no {self._kind} {name!r}",
+                where=self._owner.location,
                 hint=did_you_mean(name, self._values),
             ) from None
 
@@ -247,6 +275,9 @@ class Names:
 
     def __dir__(self) -> list[str]:
         return list(self._values)
+
+    def __repr__(self) -> str:
+        return f"<{self._kind}s of {self._owner.name}>"
 
 
 class Outputs(Names):
@@ -269,9 +300,12 @@ class LoadedPattern:
     ) -> None:
         self.pattern = pattern
         self.name = pattern.name
-        self.cells = Names(cells, "cell", pattern.name)
-        self.outputs = Names(outputs, "output", pattern.name)
-        self.result = Outputs(outputs, "output", pattern.name)
+        self.cells = Names(cells, "cell", pattern)
+        self.outputs = Names(outputs, "output", pattern)
+        self.result = Outputs(outputs, "output", pattern)
+
+    def __repr__(self) -> str:
+        return f"<pattern {self.name}>"
 
 
 def load_pattern(path: str | Path) -> Pattern:
@@ -344,11 +378,6 @@ def _type_check(label: str, kind: Any, location: str) -> Callable[[Any], None]:
             ) from None
 
     return check
-
-
-def _location(function: Callable[..., Any]) -> str:
-    code = getattr(function, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else describe_function(function)
 
 
 def _error_location(error: BaseException, file: Path) -> str:

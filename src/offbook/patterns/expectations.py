@@ -16,7 +16,7 @@ from offbook.patterns.values import ReadOnly, freeze
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from offbook.patterns.runtime import Runtime
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
 
 
 class CellExpectation:
@@ -55,7 +55,17 @@ class CellExpectation:
         lines = [f"{target.name}: {message}", f"  actual: {actual!r}"]
         if isinstance(target, Cell):
             lines.append(f"  last written by: {target.last_writer}")
-        lines += _pending(target.runtime)
+        sources = target.sources if isinstance(target, Computed) else ()
+        lines += [
+            f"  computed from: {each.name}, last written by {each.last_writer}" for each in sources
+        ]
+        runtime = target.runtime
+        stale = target.stale_readers if isinstance(target, Cell) else runtime.stale_names(target)
+        if stale:
+            lines.append(f"  stale until it is read or h.idle() runs it: {', '.join(stale)}")
+        lines += [
+            f"  not handled yet: {event}; call h.idle() first" for event in runtime.pending_events
+        ]
         raise CheckFailed("\n".join(lines))
 
 
@@ -107,10 +117,3 @@ def expect_handler(stream: Stream, event: Any = None) -> HandlerExpectation:
             hint="return the handler from the pattern, and use pattern.result.NAME",
         )
     return HandlerExpectation(stream, event)
-
-
-def _pending(runtime: Runtime) -> list[str]:
-    return [
-        f"  not handled yet: {stream.name} (sent at {where}); call h.idle() first"
-        for stream, _, where in runtime.events
-    ]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from offbook.trace.hub import Hub
 
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
 SETTLE_TIMEOUT = 5.0
 OPEN: dict[int, PatternHarness] = {}  # harnesses that are not disposed, for the pytest plugin
 # The harness whose pattern is running in this thread or task.
@@ -160,7 +161,12 @@ class PatternHarness:
     @property
     def pending_events(self) -> list[str]:
         """The events that were sent and not handled yet."""
-        return [f"{stream.name} (sent at {where})" for stream, _, where in self.runtime.events]
+        return self.runtime.pending_events
+
+    @property
+    def running_work(self) -> list[str]:
+        """The asynchronous handlers and computed values that have not ended."""
+        return sorted(task.get_name() for task in self.runtime.tasks if not task.done())
 
     # --- the end
 
@@ -169,7 +175,7 @@ class PatternHarness:
         if self._disposed:
             return Done()
         pending = self.pending_events
-        tasks = [task.get_name() for task in self.runtime.tasks if not task.done()]
+        running = self.running_work
         for stop in self._watched:
             stop()
         self.runtime.close()
@@ -179,10 +185,10 @@ class PatternHarness:
             self._runner.close()
             self._runner = None
         if check:
-            self._raise_problems(pending, tasks)
+            self._raise_problems(pending, running)
         return Done()
 
-    def _raise_problems(self, pending: list[str], tasks: list[str]) -> None:
+    def _raise_problems(self, pending: list[str], running: list[str]) -> None:
         problems: list[str] = []
         cause: Exception | None = None
         if pending:
@@ -190,8 +196,8 @@ class PatternHarness:
                 f"{_count(len(pending), 'event')} never handled: {', '.join(pending)}; "
                 "call h.idle() after send"
             )
-        if tasks:
-            problems.append(f"still running: {', '.join(sorted(tasks))}; call h.settled()")
+        if running:
+            problems.append(f"still running: {', '.join(running)}; call h.settled()")
         expected, found = self._expected_errors, len(self.errors)
         if _unexpected(expected, found):
             cause = self.errors[0] if self.errors else None
@@ -240,6 +246,8 @@ class PatternHarness:
                 f"{_count(len(pending), 'event')} not handled yet: {', '.join(pending)}; "
                 "call h.idle() before reading"
             )
+        if running := self.running_work:
+            error.add_note(f"still running: {', '.join(running)}; call h.settled() before reading")
         for kept in self.errors:
             if kept is not error:
                 error.add_note(f"the pattern reported: {kept!r} {_notes(kept)}")
@@ -294,9 +302,8 @@ class PatternHarness:
                     tasks, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED
                 )
             if not done:
-                names = ", ".join(sorted(task.get_name() for task in tasks))
                 raise DeadlineExceeded(
-                    f"not settled after {seconds:g} s: {names}",
+                    f"not settled after {seconds:g} s: {', '.join(self.running_work)}",
                     hint="the work never ends, or needs a longer h.settled(timeout=…)",
                 )
 

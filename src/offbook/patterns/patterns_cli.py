@@ -66,7 +66,7 @@ def test_command(
     from offbook.patterns.running import find_tests
 
     if scaffold:
-        return _scaffold(pattern)
+        return write_scaffold(pattern)
     jobs = find_tests(pattern, test)
     started = time.time_ns()
     outcomes = _run_all(jobs, name_filter, use_cache=not no_cache and not watch)
@@ -139,13 +139,16 @@ def _modified(files: Iterable[str]) -> dict[str, int]:
     return times
 
 
-def _scaffold(path: Path) -> int:
+def write_scaffold(path: Path) -> int:
+    """Write a first test beside a pattern file."""
     from offbook.patterns.definition import load_pattern
     from offbook.patterns.scaffold import scaffold_test
 
-    target = path.with_name(f"test_{path.name}")
+    file, _, name = path.name.partition(":")  # FILE.py:NAME selects one of several patterns
+    target = path.with_name(f"test_{Path(file).stem}{f'_{name}' if name else ''}.py")
     if target.exists():
         raise UsageError("the test exists already", where=str(target), hint="remove it first")
     write_atomic(target, scaffold_test(load_pattern(path), path.name))
-    click.echo(f"wrote {target}; run it: offbook pattern test {path}")
+    run = f"{path.with_name(file)} {target}" if name else path
+    click.echo(f"wrote {target}; run it: offbook pattern test {run}")
     return 0

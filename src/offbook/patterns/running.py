@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CACHE = Path(".offbook") / "pattern-tests.json"
+NO_TESTS_COLLECTED = 5  # an exit code of pytest
 NAMES = ("test_{stem}.py", "{stem}_test.py", "{stem}.steps.yaml", "{stem}.steps.json")
 
 
@@ -96,8 +97,17 @@ def run_tests(job: PatternTest, *, name_filter: str = "", use_cache: bool = True
     if python_tests:
         exit_code, imported = _run_pytest(python_tests, name_filter)
         files |= set(imported)
-    if steps and not name_filter:
-        exit_code = _run_step_files(steps) or exit_code
+    if steps:
+        # A filter selects whole files of steps: a step alone has no meaning.
+        matching = [path for path in steps if name_filter.lower() in path.name.lower()]
+        if not matching and not python_tests:
+            raise UsageError(
+                f"no file of steps matches the filter {name_filter!r}",
+                hint=f"a filter is a part of a name: {', '.join(path.name for path in steps)}",
+            )
+        if matching and exit_code == NO_TESTS_COLLECTED:
+            exit_code = 0  # the filter selects steps only
+        exit_code = _run_step_files(matching) or exit_code
     if exit_code == 0:
         cache[key] = {file: _digest(file) for file in sorted(files)}
         CACHE.parent.mkdir(exist_ok=True)

@@ -40,6 +40,7 @@ from offbook.patterns.values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping
 
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
 MAX_NESTED = 60  # computed values that may be evaluated inside each other before the stack unwinds
 MAX_SHOWN = 80  # characters of a value in a message
 MAX_RUNS = 100  # runs of one effect in one flush before it is a loop
@@ -106,6 +107,11 @@ class Store(PathNode):
         self.writer: str | tuple[str, int] = ""
         self.check: Callable[[Any], None] | None = None
 
+    @property
+    def last_writer(self) -> str:
+        """What wrote to the cell last, for messages."""
+        return format_place(self.writer) or "nothing, it has its initial value"
+
     def node(self, path: Path) -> PathNode:
         """Return the node of a path, so that a reader can depend on it."""
         node: PathNode = self
@@ -169,6 +175,20 @@ class Computed(GraphNode):
         """Call back with the value now, and after each change; return a function that stops it."""
         return self.runtime.sink(self.get, callback, self.name)
 
+    @property
+    def sources(self) -> list[Store]:
+        """The cells that the value was computed from, directly or not."""
+        seen: dict[GraphNode, None] = {self: None}
+        stack: list[GraphNode] = [self]
+        while stack:
+            node = stack.pop()
+            read = node.dependencies or () if isinstance(node, Computed) else ()
+            above = (node.parent,) if isinstance(node, PathNode) and node.parent else ()
+            fresh = [other for other in (*read, *above) if other not in seen]
+            seen.update(dict.fromkeys(fresh))
+            stack += fresh
+        return [node for node in seen if isinstance(node, Store)]
+
     def __bool__(self) -> bool:
         raise TypeError(f"the computed value {self.name} is not its value: read it with .get()")
 
@@ -189,7 +209,7 @@ class Effect:
 class Stream:
     """Events for a handler. `send` queues an event; the handler runs in the next flush."""
 
-    __slots__ = ("bound", "function", "name", "runtime")
+    __slots__ = ("bound", "function", "is_named", "name", "runtime")
 
     def __init__(
         self,
@@ -200,6 +220,7 @@ class Stream:
     ) -> None:
         self.runtime = runtime
         self.name = name
+        self.is_named = False  # after its pattern and output
         self.function = function
         self.bound = bound
 
@@ -208,9 +229,14 @@ class Stream:
         if self.function is None:
             raise UsageError(f"the stream {self.name} has no handler, so the event is lost")
         self.runtime.require_open()
-        where = format_place(caller())
+        where = self.runtime.actor or format_place(caller())
         self.runtime.events.append((self, freeze(event), where))
         self.runtime.report("cell.send", {"stream": self.name, "event": event, "by": where})
+
+    @property
+    def location(self) -> str:
+        """The file and the line of the handler."""
+        return locate_function(self.function) if self.function is not None else self.name
 
 
 class Runtime:
@@ -408,7 +434,7 @@ class Runtime:
                 self._reads = reads
         except Exception as raised:  # noqa: BLE001 - it is raised to the readers
             error = raised
-            _add_note(raised, f"in the computed value {node.name}")
+            _add_note(raised, f"in the computed value {node.name}{_raised_at(raised)}")
         finally:
             reads = self._reads
             self._computing.pop()
@@ -459,7 +485,7 @@ class Runtime:
             except Exception as raised:  # noqa: BLE001 - it is raised to the readers
                 error = raised
                 self.errors.append(raised)
-                _add_note(raised, f"in the computed value {node.name}")
+                _add_note(raised, f"in the computed value {node.name}{_raised_at(raised)}")
             finally:
                 _async_reader.reset(token)
             before = node.version
@@ -467,7 +493,8 @@ class Runtime:
             if node.version != before:
                 self._mark_dependents(node)
 
-        node.task = self._track(compute(), f"the computed value {node.name}")
+        place = locate_function(node.function)
+        node.task = self._track(compute(), f"the computed value {node.name} ({place})")
 
     def _set_dependencies(self, node: Computed | Effect, reads: dict[GraphNode, int]) -> None:
         for dependency in node.dependencies or ():
@@ -602,11 +629,12 @@ class Runtime:
         self._clean_up(effect)
         outer = self._reader, self._reads, self.actor
         self._reader, self._reads, self.actor = effect, {}, effect.name
+        self.report("cell.effect", {"effect": effect.name})
         try:
             result = effect.function()
             effect.cleanup = result if callable(result) else None
         except Exception as error:  # noqa: BLE001 - an effect must not stop the others
-            self._keep_error(error, f"in the {effect.name}")
+            self._keep_error(error, f"in the {effect.name}{_raised_at(error)}")
         finally:
             reads = self._reads
             self._reader, self._reads, self.actor = outer
@@ -636,14 +664,16 @@ class Runtime:
         except Exception as error:  # noqa: BLE001 - the next event is handled all the same
             self.undo = None
             self._roll_back(undo)
-            self._keep_error(error, f"in the handler {stream.name}, for the event sent at {where}")
+            place = f"in the handler {stream.name}{_raised_at(error)}"
+            self._keep_error(error, f"{place}, for the event sent at {where}")
             return
         finally:
             self.undo = None
             self.actor = actor
         if inspect.iscoroutine(result):
             task = self._track(
-                self._finish_handler(stream, result, undo, where), f"the handler {stream.name}"
+                self._finish_handler(stream, result, undo, where),
+                f"the handler {stream.name} ({stream.location})",
             )
             # A task that is cancelled before its first step never reaches the coroutine.
             task.add_done_callback(lambda _: result.close())
@@ -665,7 +695,8 @@ class Runtime:
             self._roll_back(
                 [entry for entry in undo if entry[0].writer == f"handler {stream.name}"]
             )
-            self._keep_error(error, f"in the handler {stream.name}, for the event sent at {where}")
+            place = f"in the handler {stream.name}{_raised_at(error)}"
+            self._keep_error(error, f"{place}, for the event sent at {where}")
         finally:
             self._pending_handler = None
 
@@ -683,6 +714,24 @@ class Runtime:
             self.report("cell.error", {"error": repr(error), "where": where})
 
     # --- reporting
+
+    @property
+    def pending_events(self) -> list[str]:
+        """The events that are not handled yet, with the cells that their handlers may write."""
+        return [_describe_event(stream, where) for stream, _, where in self.events]
+
+    def stale_names(self, node: GraphNode) -> list[str]:
+        """Return the names of what depends on a node and has not seen its value yet."""
+        names: dict[str, None] = {}
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            stack += node.children.values() if isinstance(node, PathNode) else ()
+            for dependent in node.dependents:
+                if dependent.stale and dependent.name not in names:
+                    names[dependent.name] = None
+                    stack += [dependent] if isinstance(dependent, Computed) else []
+        return sorted(names)
 
     def report(self, event: str, data: dict[str, Any]) -> None:
         """Pass an event to the observer."""
@@ -748,6 +797,18 @@ def caller() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
+def _raised_at(error: BaseException) -> str:
+    """Return the innermost line outside of this package in which an error was raised."""
+    place = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith(HERE):
+            place = f" at {file}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place
+
+
 def format_place(place: str | tuple[str, int]) -> str:
     """Return a handler as it is, and a file and line as `file:line`."""
     return place if isinstance(place, str) else f"{place[0]}:{place[1]}"
@@ -775,9 +836,21 @@ def _add_note(error: BaseException, note: str) -> None:
         error.add_note(note)
 
 
+def _describe_event(stream: Stream, where: str) -> str:
+    cells = [bound.name for bound in stream.bound.values() if hasattr(bound, "last_writer")]
+    binding = f" for {', '.join(cells)}" if cells else ""
+    return f"{stream.name}{binding} (sent at {where})"
+
+
 def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+
+
+def locate_function(function: Callable[..., Any]) -> str:
+    """Return the file and the line of a function."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else describe_function(function)
 
 
 def describe_function(function: Callable[..., Any]) -> str:

@@ -111,42 +111,20 @@ def run_steps(
     **options: Any,
 ) -> StepsResult:
     """Run steps against a new instance of a pattern."""
-    for number, step in enumerate(steps, 1):
-        _validate(step, f"{where}: step {number}" if where else f"step {number}")
-    if not any("assert" in step for step in steps):
-        raise UsageError(
-            "no step asserts anything", where=where, hint="add one: {assert: value == 1}"
-        )
-    results: list[StepResult] = []
+    validate_steps(steps, where)
     harness = create_harness(**options)
-    last_action = ""
     try:
         loaded = harness.load(pattern, dict(state or {}))
         harness.idle()
-        for number, step in enumerate(steps, 1):
-            kind = _kind(step)
-            name = f"{kind} {step[kind]}" if kind != "settle" else "settle"
-            if kind == "assert" and last_action:
-                name += f" (after {last_action})"
-            if step.get("skip"):
-                results.append(StepResult(name, "skipped"))
-                continue
-            try:
-                operands = _perform(kind, step, loaded, harness)
-            except OffbookError as error:
-                raise UsageError(
-                    f"step {number}: {error.what}", where=where, hint=error.hint
-                ) from error
-            if operands is not None:
-                shown = ", ".join(f"{text} is {value!r}" for text, value in operands.items())
-                results.append(StepResult(name, "failed", shown or "false", operands))
-            else:
-                results.append(StepResult(name, "passed"))
-            if kind != "assert":
-                last_action = name
+        player = StepPlayer(loaded, harness, where)
+        for step in steps:
+            if player.settles(step):
+                harness.settled()
+            player.perform(step)
     except BaseException:
         harness.dispose(check=False)
         raise
+    results = player.results
     try:
         harness.dispose()
     except OffbookError as error:
@@ -154,8 +132,78 @@ def run_steps(
     return StepsResult(results)
 
 
-def _kind(step: Mapping[str, Any]) -> str:
-    return next(kind for kind in KINDS if kind in step)
+class StepPlayer:
+    """Performs steps on a loaded pattern, one after another, and keeps their results."""
+
+    def __init__(self, loaded: LoadedPattern, harness: PatternHarness, where: str = "") -> None:
+        self._loaded = loaded
+        self._harness = harness
+        self._where = where
+        self._last_action = ""
+        self.results: list[StepResult] = []
+
+    @staticmethod
+    def settles(step: Mapping[str, Any]) -> bool:
+        """Return whether to wait before a step. The caller waits: it knows if it has a loop."""
+        return "settle" in step and not step.get("skip")
+
+    def perform(self, step: Mapping[str, Any]) -> StepResult:
+        """Perform a step that was validated."""
+        kind = next(kind for kind in KINDS if kind in step)
+        name = f"{kind} {step[kind]}" if kind != "settle" else "settle"
+        if kind == "assert" and self._last_action:
+            name += f" (after {self._last_action})"
+        result = StepResult(name, "passed")
+        number = len(self.results) + 1
+        runtime = self._harness.runtime
+        actor, runtime.actor = runtime.actor, f"step {number}"  # the author of its writes
+        try:
+            if step.get("skip"):
+                result = StepResult(name, "skipped")
+            elif kind == "assert":
+                holds, operands = evaluate(str(step[kind]), self._loaded)
+                if not holds:
+                    shown = ", ".join(f"{text} is {value!r}" for text, value in operands.items())
+                    result = StepResult(name, "failed", shown or "false", operands)
+            else:
+                self._act(kind, step)
+                self._last_action = name
+        except OffbookError as error:
+            raise UsageError(
+                f"step {number}: {error.what}", where=self._where, hint=error.hint
+            ) from error
+        finally:
+            runtime.actor = actor
+        self.results.append(result)
+        return result
+
+    def _act(self, kind: str, step: Mapping[str, Any]) -> None:
+        target = str(step[kind])
+        if kind == "settle":
+            return
+        if kind == "send":
+            stream = self._loaded.outputs[target]
+            if not isinstance(stream, Stream):
+                raise UsageError(
+                    f"{target!r} is no stream", hint="send to a handler of the pattern"
+                )
+            stream.send(step.get("event"))
+        else:
+            name, *keys = target.split(".")
+            cell = self._loaded.cells[name]
+            cell = cell.key(*(int(key) if key.isdigit() else key for key in keys))
+            cell.set(step["to"]) if kind == "set" else cell.push(step["item"])
+        self._harness.idle()
+
+
+def validate_steps(steps: Sequence[Mapping[str, Any]], where: str = "") -> None:
+    """Raise an error if a step cannot run, or if none of them asserts anything."""
+    for number, step in enumerate(steps, 1):
+        _validate(step, f"{where}: step {number}" if where else f"step {number}")
+    if not any("assert" in step for step in steps):
+        raise UsageError(
+            "no step asserts anything", where=where, hint="add one: {assert: value == 1}"
+        )
 
 
 def _validate(step: Any, where: str) -> None:
@@ -186,30 +234,6 @@ def _validate(step: Any, where: str) -> None:
             raise UsageError(
                 f"no expression: {step['assert']} ({error.msg})", where=where
             ) from None
-
-
-def _perform(
-    kind: str, step: Mapping[str, Any], loaded: LoadedPattern, harness: PatternHarness
-) -> dict[str, Any] | None:
-    """Perform a step; return the operands of an assertion that is false."""
-    target = str(step[kind])
-    if kind == "assert":
-        holds, operands = evaluate(target, loaded)
-        return None if holds else operands
-    if kind == "settle":
-        harness.settled()
-        return None
-    if kind == "send":
-        stream = loaded.outputs[target]
-        if not isinstance(stream, Stream):
-            raise UsageError(f"{target!r} is no stream", hint="send to a handler of the pattern")
-        stream.send(step.get("event"))
-    else:
-        name, *keys = target.split(".")
-        cell = loaded.cells[name].key(*(int(key) if key.isdigit() else key for key in keys))
-        cell.set(step["to"]) if kind == "set" else cell.push(step["item"])
-    harness.idle()
-    return None
 
 
 class _Recorder(ast.NodeTransformer):

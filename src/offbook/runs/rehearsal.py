@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -30,7 +32,7 @@ from offbook.errors import (
     ToolFailed,
     UsageError,
 )
-from offbook.exchange.model import ModelSource
+from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.run_endings import emit_failure, record_termination
@@ -57,16 +59,41 @@ if TYPE_CHECKING:
     Script = Turn | Role | str
 
 MOCKS_USED = "mocks used"  # the verdict of subjects with mocks
+# The modules whose frames are the first ones of a thread.
+THREAD_MODULES = frozenset({"threading", "concurrent.futures.thread"})
+
+
+class RehearsalDefaults(msgspec.Struct, frozen=True):
+    """What rehearsals use that are opened by code which does not say it.
+
+    A search plays hundreds of models against `drive(agent)` in a function of the user: each time
+    with another source, in one event loop, and without the automatic assertions.
+    """
+
+    source: ModelSource | None = None
+    bridge: SyncBridge | None = None
+    auto_assert: bool = True
+
+
+_defaults: ContextVar[RehearsalDefaults | None] = ContextVar("offbook-defaults", default=None)
+
+
+@contextmanager
+def use_defaults(defaults: RehearsalDefaults) -> Generator[None]:
+    """Apply these defaults to the rehearsals that are opened inside."""
+    token = _defaults.set(defaults)
+    try:
+        yield
+    finally:
+        _defaults.reset(token)
 
 
 class Run:
     """One run of a script. In an `async def`, await it; elsewhere it is complete."""
 
-    def __init__(
-        self, work: Coroutine[Any, Any, tuple[int, int, object]], all_events: Events
-    ) -> None:
-        self._work = work
-        self._all_events = all_events
+    def __init__(self, start: Callable[[Run], Coroutine[Any, Any, None]], events: Events) -> None:
+        self._work = start(self)
+        self._all_events = events
         self._ended: tuple[int, int, object] | None = None
         self._events: Events | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -88,11 +115,15 @@ class Run:
         work: Any = None if self._task is None else self._task.get_coro()
         self._task_frame = getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None)
         try:
-            self._ended = await self._work
+            await self._work
         except BaseException as error:
             self.error = error
             raise
         return self
+
+    def end(self, first: int, last: int, output: object) -> None:
+        """Note the range of the run's events and the agent's answer."""
+        self._ended = (first, last, output)
 
     @property
     def finished(self) -> bool:
@@ -103,13 +134,17 @@ class Run:
     def lost_error(self) -> BaseException | None:
         """The error that ended the task of this run and was never raised again by an `await`.
 
-        So it is with a task that is never awaited, or with `gather(…, return_exceptions=True)`.
+        So it is with a task that is never awaited, with `gather(…, return_exceptions=True)`, or if
+        it ended a thread.
         """
         task = self._task
         if self.error is None or task is None or not task.done() or task.cancelled():
             return None
-        # An `await` of the task would have added the frame of the caller to the traceback.
+        # An `await` of the task would have added the frame of the caller to the traceback. So
+        # would `Future.result()`, if the run was in a thread.
         trace = self.error.__traceback__
+        if trace is not None and trace.tb_frame.f_globals.get("__name__") in THREAD_MODULES:
+            return self.error
         raised_again = trace is None or trace.tb_frame is not self._task_frame
         return None if raised_again or task.exception() is not self.error else self.error
 
@@ -200,6 +235,9 @@ class Rehearsal:
         serve: bool = False,
     ) -> None:
         self.subject = subject
+        defaults = _defaults.get() or RehearsalDefaults()
+        source = defaults.source if source is None else source
+        auto_assert = auto_assert and defaults.auto_assert
         if source is not None and (
             isinstance(source, type) or not isinstance(source, ModelSource)  # pyright: ignore[reportUnnecessaryIsInstance] - checked for callers without types
         ):
@@ -230,7 +268,7 @@ class Rehearsal:
         self._hub = Hub(self._clock)
         self._kept = KeptEvents()
         self._events = Events(self._kept)
-        self._bridge = SyncBridge()
+        self._bridge = defaults.bridge or SyncBridge()
         self._wiring = Wiring(
             subject,
             self._source,
@@ -288,6 +326,11 @@ class Rehearsal:
         return self._events
 
     @property
+    def latest_run(self) -> Run | None:
+        """The run that was started last; after a failed one, its events can still be read."""
+        return self._runs[-1] if self._runs else None
+
+    @property
     def hub(self) -> Hub:
         """The live event hub: subscribe to receive events as they are emitted."""
         return self._hub
@@ -309,7 +352,7 @@ class Rehearsal:
         """
         self._raise_if_disposed()
         self._ever_run = True
-        run = Run(self._run(script), self.events)
+        run = Run(lambda run: self._run(script, run), self.events)
         # Runs that passed need no reminder at the end.
         others = (r for r in self._runs if not r.finished or r.error is not None)
         self._runs = [*others, run]
@@ -387,8 +430,8 @@ class Rehearsal:
 
     # --- Running
 
-    async def _run(self, script: tuple[Script, ...]) -> tuple[int, int, object]:
-        """Run a script; return the range of its events, and the agent's last answer."""
+    async def _run(self, script: tuple[Script, ...], run: Run) -> None:
+        """Run a script; note the range of its events, and the agent's last answer."""
         await self._open()
         if self._failed:
             # The rest of a failed script does not belong to this run.
@@ -402,7 +445,13 @@ class Rehearsal:
             prompts = self._load(playbook, script)
         first = self._last_seq
         output: object = None
-        self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": len(prompts)})
+        turns = len(prompts)
+        if not all(prompts):
+            from offbook.sources.playbook.actions import Turn
+
+            # A program that sends all prompts itself is called once for the turns of the script.
+            turns = sum(isinstance(item, Turn) for item in script)
+        self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
         try:
             for prompt in prompts:
                 if isinstance(prompt, str):
@@ -419,12 +468,13 @@ class Rehearsal:
         except BaseException as error:
             self._failed = self._ever_failed = True
             emit_failure(self._hub, error)
+            run.end(first, self._last_seq, None)
             raise
         # A value that is no text may have an address in its `repr`: its type is enough.
         known = output is None or isinstance(output, str)
         shown = output if known else {"type": type(output).__name__}
         self._hub.emit(RUN_END, {"ok": True, "output": shown})
-        return first, self._last_seq, output
+        run.end(first, self._last_seq, output)
 
     def _load(self, playbook: Playbook, script: tuple[Script, ...]) -> list[Turn | str]:
         """Validate a script before anything runs; return its prompts."""
@@ -498,6 +548,9 @@ class Rehearsal:
             message = f"a connection was refused and the agent continued: {refused[0]}"
             self._warn(Verdict("nothing leaves the machine", "warn", message))
         if self._playbook is None:
+            source = self._source if self._auto_assert else None
+            if isinstance(source, AwaitsResults) and (missing := source.missing_result()):
+                raise missing
             return
         unfinished = self._playbook.unfinished()
         if unfinished is None:
@@ -555,7 +608,7 @@ class Rehearsal:
             )
         for run in self._runs:
             if run.lost_error is not None:
-                run.lost_error.add_note("the error of a run whose task was not awaited")
+                run.lost_error.add_note("the error of a run whose task or thread was not awaited")
                 raise run.lost_error
         if self._ever_failed or not self._auto_assert:
             return

@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from offbook.capability import Capability
 
 CAPABILITIES = (
+    "conformance",
     "evals",
+    "explore",
     "goldens",
     "patterns",
     "workflows",

@@ -9,7 +9,9 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
+from offbook.checks.golden_transcript import update_goldens
 from offbook.determinism.clock import stable_id
+from offbook.determinism.thread_context import use_variable
 from offbook.errors import OffbookError
 from offbook.files import copy_atomic
 from offbook.host.host_scope import HostScope
@@ -19,17 +21,20 @@ from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import in_event_loop
 from offbook.trace.current_hub import current_host
 from offbook.trace.reader import Trace
+from offbook.trace.steps import current_step_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
     from offbook.exchange.model import ModelSource
+    from offbook.explore.playing import Invariant, World
+    from offbook.explore.search import Exploration
     from offbook.runs.cassettes import CassetteOptions, Cassettes
     from offbook.runs.rehearsal import Run
     from offbook.runs.request_goldens import RequestGoldens
     from offbook.trace.redaction import RedactionRules
 
-__all__ = ["HostScope", "LlmScope", "MockScopes", "Offbook", "current_host"]
+__all__ = ["HostScope", "LlmScope", "MockScopes", "Offbook", "current_host", "update_goldens"]
 P = ParamSpec("P")
 MAX_NAME_LENGTH = 120
 SHOWN_LINES = 40
@@ -44,15 +49,19 @@ def redact_text(text: str) -> str:
 
 @contextmanager
 def open_scopes(test: str, *, with_llm: bool) -> Generator[MockScopes]:
-    """Open the mocks of a test. What they fail is raised by `close_scopes`, in the test."""
+    """Open the mocks of a test. What they fail is raised by `close_scopes`, in the test.
+
+    The steps that a test records end with it as well.
+    """
     scopes = MockScopes(HostScope(where=test), LlmScope(where=test))
     llm = scopes.llm if with_llm else None
     manager = ScopeManager(lambda: (scopes, scopes.host, llm))
-    manager.__enter__()
-    try:
-        yield scopes
-    finally:
-        manager.restore()
+    with use_variable(current_step_log, None):
+        manager.__enter__()
+        try:
+            yield scopes
+        finally:
+            manager.restore()
 
 
 def close_scopes(scopes: MockScopes) -> None:
@@ -151,6 +160,25 @@ class Offbook:
         folders = [opened.rehearsal.cwd for opened in self._open]
         roots = {f"CWD{number or ''}": folder for number, folder in enumerate(folders)}
         self._goldens.check(run.requests, name, redactions=redactions, roots=roots)
+
+    def explore(
+        self, world: World, prompt: str, *invariants: Invariant, **options: Any
+    ) -> Exploration:
+        """Play generated models against an agent; the options are those of `explore`.
+
+        Of its rehearsals only the trace of the smallest script that breaks an invariant is kept.
+        """
+        from offbook.explore import explore
+
+        opened, traces = len(self._open), len(self._traces)
+        try:
+            return explore(world, prompt, *invariants, **options)
+        finally:
+            # The search has closed them, and the last one is what the report shows.
+            del self._open[opened:]
+            for trace in self._traces[traces:-1]:
+                trace.unlink(missing_ok=True)
+            del self._traces[traces:-1]
 
     async def close_in_loop(self, *, failed: bool = False) -> list[Exception]:
         """Close the rehearsals of the running event loop, and return their errors."""

@@ -17,6 +17,11 @@ from offbook.capability import lazy_names
 
 # `__init__.pyi` lists the same names for type checkers.
 _MODULES = {
+    "checks.audit": "AuditFinding AuditPolicy AuditReport AuditRule AuditedTranscript StateStep"
+    " assert_audit audit_transcript parse_audit_policy read_audit_policy",
+    "checks.golden_transcript": "assert_golden_transcript",
+    "checks.step_assertions": "assert_handoff_emitted assert_receipt_field assert_step_emitted"
+    " assert_step_received assert_steps_ran",
     "host.host_providers": "register_host_provider",
     "host.host_scope": "HostCall HostScope assert_host_call_count assert_host_called"
     " assert_no_host_calls clear_host_mocks host_call host_call_count host_call_count_for"
@@ -24,6 +29,8 @@ _MODULES = {
     " mock_host_result",
     "runs.mock_scopes": "LlmScope MockScopes clear_llm_mocks llm_call llm_call_count llm_calls"
     " llm_mock with_host_mocks with_llm_mocks with_mocks",
+    "trace.steps": "StepLog persona step step_assertions step_assertions_begin"
+    " step_assertions_end step_events step_events_clear",
     "testing.dialect_conformance": "DialectConformance",
     "testing.source_conformance": "SourceConformance",
     "testing.subject_conformance": "SubjectConformance",

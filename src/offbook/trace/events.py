@@ -11,7 +11,9 @@ Names
     session.* agent.* turn.*     the progress of the agent's loop
     ui.*                         notifications and questions to the user
     host.call                    what the agent asked of its host
-    step.* handoff bus.* cell.* process.* ux.* fault.*   events of other subjects
+    step.pre|post                the steps of a persona, or of a framework's agent
+    handoff plan                 what an agent passes on, and what it decided
+    bus.* cell.* process.* ux.* fault.*   events of other subjects
     check.verdict                the result of a check
 """
 
@@ -47,6 +49,13 @@ TOOL_BLOCKED = "tool.blocked"  # A hook blocked a tool call: the reason.
 AGENT_START = "agent.start"  # The agent starts to work on a prompt.
 AGENT_END = "agent.end"  # The agent has finished a prompt.
 AGENT_ERROR = "agent.error"  # The agent failed: the error.
+STEP_PRE = "step.pre"  # A step of a persona starts: its name, function and arguments.
+STEP_POST = "step.post"  # A step of a persona ended: its output, or its error.
+HANDOFF = "handoff"  # An agent hands over to another one, or to a person.
+PLAN = "plan"  # A plan or a decision of the agent, as a structure.
+FEEDBACK = "feedback_injected"  # Feedback of a person or a gate to the agent, such as an approval.
+BUDGET_EXHAUSTED = "agent.budget_exhausted"  # The agent stopped at a limit.
+LOOP_STUCK = "agent.loop_stuck"  # The agent repeated itself until it was stopped.
 HOST_CALL = "host.call"  # A call of the host: parameters, who answered, and the answer.
 PUBLISH = "bus.publish"  # A hat published an event: topic and payload.
 PROCESS_START = "process.start"  # A process starts: its command.

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from offbook.checks.context import NOT_ENDED, CheckContext
 from offbook.checks.judge import (
     JUDGE_HAT,
     MAX_SCORE,
@@ -166,10 +167,17 @@ async def evaluate_all(
     raws: list[Any] = msgspec.to_builtins(evaluations)
     parsed = [convert(raw, Evaluation, path=f"evaluations[{n}]") for n, raw in enumerate(raws, 1)]
     traced = msgspec.structs.replace(judge, source=TracedSource(judge.source, hub))
+    # Of a run that was killed, nothing is known: a judge would score what it left behind.
+    killed = CheckContext(Trace(workspace.recorded_session)).unfinished
     scores: list[EvaluationScore] = []
     for number, evaluation in enumerate(parsed, 1):
-        score = await _score(traced, workspace, evaluation, task or "")
+        if killed:
+            fields = (evaluation.criterion, evaluation.target, evaluation.passing_score)
+            score = EvaluationScore(*fields, passed=False, error=NOT_ENDED)
+        else:
+            score = await _score(traced, workspace, evaluation, task or "")
         status = "error" if score.error else "pass" if score.passed else "fail"
+        status = "no_data" if killed else status
         expected = None if score.error else f"at least {score.threshold}"
         name = f"evaluate {score.criterion} {score.target}"
         message = score.error or score.reasoning

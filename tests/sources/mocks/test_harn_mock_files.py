@@ -9,8 +9,9 @@ import pytest
 from offbook.errors import FormatError, ModelError, ScriptMismatch
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Request
-from offbook.sources.mocks.mock_file import Glob, lint_mocks, parse_mocks, read_mocks
+from offbook.sources.mocks.mock_file import lint_mocks, parse_mocks, read_mocks
 from offbook.sources.mocks.mocks import Mocks
+from offbook.trace.text_patterns import Glob
 
 pytestmark = pytest.mark.external
 

@@ -4,17 +4,19 @@ import asyncio
 import json
 import os
 import socket
+import time
 from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import anthropic
 import httpx
 import openai
 import pytest
 import requests
 
 from offbook import Command, call, drive, fail, say, when
-from offbook.errors import IsolationError, OffbookWarning, UsageError
+from offbook.errors import IsolationError, OffbookWarning, ScriptMismatch, UsageError
 from offbook.sources.mocks.mocks import Mocks
 from offbook.subjects.frameworks.framework import FrameworkSubject
 
@@ -311,3 +313,87 @@ def test_an_unknown_option_is_refused_at_once_with_the_nearest(option: str, near
     with pytest.raises(UsageError, match=f"unknown option '{option}' for greet") as caught:
         cast("Any", drive)(greet, **{option: "x"})
     assert f"did you mean '{nearest}'" in str(caught.value)
+
+
+def test_an_agent_keeps_its_lock_and_its_client_between_runs():
+    """Both belong to the event loop in which they are used first."""
+    lock = asyncio.Lock()
+    client = openai.AsyncOpenAI(api_key="none")
+    loops: set[int] = set()
+
+    async def agent(prompt: str) -> object:
+        async def ask_alone() -> str | None:
+            async with lock:
+                messages: Any = [{"role": "user", "content": prompt}]
+                answer = await client.chat.completions.create(model="m", messages=messages)
+                return answer.choices[0].message.content
+
+        loops.add(id(asyncio.get_running_loop()))
+        return list(
+            await asyncio.gather(ask_alone(), ask_alone())
+        )  # one of them waits for the lock
+
+    with drive(agent) as rehearsal:
+        for _ in range(3):
+            run = rehearsal.run(when("Hi", [say("Hello."), say("Hello again.")]))
+            assert run.output == ["Hello.", "Hello again."]
+    assert len(loops) == 1
+
+
+def test_an_agent_keeps_its_client_between_rehearsals():
+    client = openai.AsyncOpenAI(api_key="none")
+
+    async def agent(prompt: str) -> str | None:
+        messages: Any = [{"role": "user", "content": prompt}]
+        answer = await client.chat.completions.create(model="m", messages=messages)
+        return answer.choices[0].message.content
+
+    for _ in range(2):
+        with drive(agent) as rehearsal:
+            assert rehearsal.run(SCRIPT).output == "Hello."
+
+
+def ask_anthropic(prompt: str) -> object:
+    client = anthropic.Anthropic(api_key="none")
+    answer: Any = client.messages.create(
+        model="m", max_tokens=9, messages=[{"role": "user", "content": prompt}]
+    )
+    return answer.content[0].text
+
+
+@pytest.mark.parametrize("agent", [ask, ask_anthropic])
+@pytest.mark.parametrize("status", [429, 500, 529])
+@pytest.mark.parametrize("retry_after", [None, 5])
+def test_an_sdk_retries_a_scripted_error_without_waiting(
+    monkeypatch: pytest.MonkeyPatch, agent: Any, status: int, retry_after: float | None
+):
+    delays: list[float] = []
+    monkeypatch.setattr(time, "sleep", delays.append)
+    script = when("Hi", [fail("busy", status=status, retry_after=retry_after), say("Hello.")])
+    with drive(agent) as rehearsal:
+        assert rehearsal.run(script).output == "Hello."
+    assert delays == [0.001]
+
+
+def test_an_agent_that_reads_the_header_gets_the_scripted_delay():
+    headers: list[Any] = []
+
+    def agent(prompt: str) -> None:
+        with pytest.raises(openai.RateLimitError) as caught:
+            openai.OpenAI(api_key="none", max_retries=0).responses.create(model="m", input=prompt)
+        headers.append(caught.value.response.headers)
+
+    with drive(agent) as rehearsal:
+        rehearsal.run(when("Hi", [fail("busy", status=429, retry_after=5)]))
+    assert headers[0]["retry-after"] == "5"
+
+
+def test_an_error_of_the_script_has_no_other_error_as_its_context():
+    with drive(ask) as rehearsal, pytest.raises(ScriptMismatch) as caught:
+        rehearsal.run(when("Hi", [call("add", {})]))
+    contexts: list[BaseException] = []
+    error: BaseException | None = caught.value
+    while error is not None:
+        contexts.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    assert not [error for error in contexts if "no running event loop" in str(error)]

@@ -23,6 +23,7 @@ from offbook.errors import (
     UsageError,
 )
 from offbook.subjects.frameworks.framework import FrameworkSubject
+from offbook.testing import assert_handoff_emitted, assert_step_emitted, assert_steps_ran
 
 Numbers = list[int]
 Make = Callable[[Numbers], Any]
@@ -350,6 +351,10 @@ def test_a_handoff_is_in_the_trace(*, wrapped: bool):
             when("Thanks", [say("Welcome.")]),
         )
         [event] = rehearsal.events.named("handoff")
+        assert_steps_ran(["triage", "refunds", "refunds"], rehearsal.events)
+        assert_handoff_emitted(rehearsal.events, "handoff", "refunds")
+        assert_step_emitted("triage", {"output": {"handoff": "refunds"}}, rehearsal.events)
+        assert_step_emitted("refunds", {"output": "Welcome."}, rehearsal.events)
     assert event.data == {"from": "triage", "to": "refunds"}
 
 

@@ -10,7 +10,13 @@ from langgraph.graph import MessagesState, StateGraph  # pyright: ignore[reportM
 from typing_extensions import TypedDict
 
 from offbook import call, drive, say, when
-from offbook.errors import UsageError
+from offbook.errors import CheckFailed, UsageError
+from offbook.testing import (
+    assert_step_emitted,
+    assert_step_received,
+    assert_steps_ran,
+    step_assertions,
+)
 from offbook.trace.query import Events
 
 create_agent: Any = cast("Any", agents).create_agent
@@ -40,22 +46,33 @@ def graph_of(node: Any, state: Any = MessagesState) -> Any:
 
 
 def nodes(events: Events) -> list[tuple[str, str]]:
-    return [(e.event, e.data["node"]) for e in events.all if e.event.startswith("step.")]
+    return [(e.event, e.data["step_name"]) for e in events.all if e.event.startswith("step.")]
 
 
 def test_nodes_are_steps_in_the_trace():
     with drive(agent()) as rehearsal:
         run = rehearsal.run(SCRIPT)
         steps = nodes(run.events)
-    both = ("step.start", "step.end")
+    both = ("step.pre", "step.post")
     assert steps == [(event, node) for node in ("model", "tools", "model") for event in both]
+
+
+def test_the_assertions_on_steps_serve_the_nodes_of_a_graph():
+    with step_assertions("LangGraph"), drive(agent()) as rehearsal:
+        run = rehearsal.run(SCRIPT)
+    assert_steps_ran(["model", "tools", "model"])
+    assert_steps_ran(["model", "tools", "model"], run.events)
+    assert_step_received("model", lambda r: r["args"][0]["messages"][-1]["type"] == "human")
+    assert_step_emitted("tools", lambda r: r["output"]["messages"][-1]["type"] == "tool")
+    with pytest.raises(CheckFailed, match="step 'tool' never began"):
+        assert_step_received("tool")
 
 
 def test_nodes_of_a_subgraph_have_its_path():
     with drive(graph_of(agent())) as rehearsal:
         steps = nodes(rehearsal.run(SCRIPT).events)
-    assert steps[0] == ("step.start", "outer")
-    assert ("step.end", "outer/tools") in steps
+    assert steps[0] == ("step.pre", "outer")
+    assert ("step.post", "outer/tools") in steps
 
 
 def test_a_tool_of_a_subgraph_can_be_mocked():
@@ -130,7 +147,7 @@ def test_a_failing_node_is_emitted_and_fails_the_run():
     with drive(graph_of(explode)) as rehearsal:
         with pytest.raises(ZeroDivisionError, match="on purpose"):
             rehearsal.run(when("Go", [say("Done.")]))
-        [end] = rehearsal.events.named("step.end")
+        [end] = rehearsal.events.named("step.post")
     assert "on purpose" in end.data["error"]
 
 

@@ -38,6 +38,14 @@ def _thread_id() -> int:
     return _calling_thread.get() or get_ident()
 
 
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 class CoroutineRunner:
     """Runs coroutines to completion for blocking callers."""
 
@@ -48,9 +56,9 @@ class CoroutineRunner:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of a coroutine."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
+        # Not in an `except` block: an error of the work would name "no running event loop" as its
+        # context.
+        if not _in_event_loop():
             return self._run_here(work)
         # A loop runs in this thread already, and a thread has one at most: use another thread.
         if self._workers is None:

@@ -19,6 +19,7 @@ from offbook.errors import FormatError, FutureVersion, ModelError, UsageError, d
 from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
 from offbook.exchange.model import StopReason, Usage
 from offbook.files import convert, parse_json, read_text
+from offbook.trace.text_patterns import Glob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,45 +93,6 @@ STOP_REASONS: dict[str, StopReason] = {
     "content_filter": "refusal",
     "error": "error",
 }
-
-
-class Glob:
-    """A pattern in which `*` matches any text and every other character itself.
-
-    Hand-written, because the regular expression of `fnmatch.translate` takes 3 ms for a
-    conversation of 100 kB where `str.find` takes 0.1 to 0.2 ms. The other special characters of
-    `fnmatch` (`?`, `[`) are plain text here.
-    """
-
-    __slots__ = ("_first", "_inner", "_is_literal", "_last", "_min_length", "pattern")
-
-    def __init__(self, pattern: str) -> None:
-        self.pattern = pattern
-        self._is_literal = "*" not in pattern
-        self._first, *inner = pattern.split("*")
-        self._last = inner.pop() if inner else ""
-        self._inner = [segment for segment in inner if segment]
-        self._min_length = len(pattern) - pattern.count("*")
-
-    def matches(self, text: str) -> bool:
-        """Return whether the pattern matches the whole text."""
-        if self._is_literal:
-            return text == self.pattern
-        if len(text) < self._min_length or not text.startswith(self._first):
-            return False
-        start, end = len(self._first), len(text) - len(self._last)
-        # The leftmost match of each segment leaves the most text to the next: no backtracking.
-        for segment in self._inner:
-            index = text.find(segment, start, end)
-            if index < 0:
-                return False
-            start = index + len(segment)
-        return text.endswith(self._last)
-
-    def covers(self, other: Glob) -> bool:
-        """Return whether this pattern matches every text that the other one matches."""
-        # The stars of the other pattern are plain characters to this one's stars.
-        return self.matches(other.pattern)
 
 
 class MockError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -210,13 +172,17 @@ class MockHeader(StrictStruct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class MockCall(StrictStruct, frozen=True, forbid_unknown_fields=True):
-    """A tool call; its arguments have one of two keys."""
+    """A tool call; its arguments have one of two keys.
+
+    With `unanswered`, no request needs to have its result.
+    """
 
     name: str
     arguments: Any = msgspec.UNSET
     args: Any = msgspec.UNSET
     id: str = ""
     type: str = ""
+    unanswered: bool = False
 
     def to_tool_call(self) -> ToolCall:
         """Return the call; `arguments` wins over `args`."""

@@ -26,8 +26,9 @@ from offbook.exchange.messages import (
 )
 from offbook.exchange.model import Reply, Usage, make_call_id
 from offbook.secrets import word_finder
-from offbook.sources.mocks.mock_file import Glob, Mock, MockFile, parse_mocks, read_mocks
+from offbook.sources.mocks.mock_file import Mock, MockFile, parse_mocks, read_mocks
 from offbook.sources.side_requests import answer_side_request
+from offbook.trace.text_patterns import Glob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,6 +91,8 @@ class Mocks:
         self._used: set[int] = set()
         self._remaining = len(self.file.mocks)
         self._call_count = 0
+        # The calls whose results have not come back yet: the line and the tool, by id.
+        self._awaited_results: dict[str, tuple[Mock, str]] = {}
         # The text of recent conversations by their digest, the latest last.
         self._texts: dict[str, str] = {}
 
@@ -105,6 +108,12 @@ class Mocks:
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the first line that matches the request."""
+        if self._awaited_results:
+            for result in request.results:
+                _, tool = self._awaited_results.get(result.call_id, (None, ""))
+                # The id alone is not enough: the agent may have changed the call in its history.
+                if result.name in {"", tool}:
+                    self._awaited_results.pop(result.call_id, None)
         text = self._match_text(request)
         requested, scopes = DEFAULT, (DEFAULT,)
         if self.file.versioned:
@@ -168,6 +177,10 @@ class Mocks:
         blocks = mock.blocks
         if find_calls(blocks):
             blocks = tuple(self._with_call_id(block, request) for block in blocks)
+            unanswered = {call.name for call in mock.line.tool_calls if call.unanswered}
+            for call in find_calls(blocks):
+                if call.name not in unanswered:
+                    self._awaited_results[call.id] = (mock, call.name)
         chunks = mock.line.stream_chunks or ()
         return Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
 
@@ -184,9 +197,12 @@ class Mocks:
         return [mock for mock in self.file.mocks if mock.number not in self._used]
 
     def unfinished(self) -> ScriptUnfinished | None:
-        """Return the error for a run without any request; unused lines are not an error."""
+        """Return the error for a run without any request, or for a result that never came back.
+
+        Unused lines are not an error: a file may serve several agents.
+        """
         if self._used:
-            return None
+            return self.missing_result()
         count = len(self.file.mocks)
         return ScriptUnfinished(
             f"the model received no request: 0 of {count} mock line{'s' * (count != 1)} used",
@@ -194,6 +210,17 @@ class Mocks:
             hint="check that the agent reads the model's address from the environment, see"
             " `offbook run --help`",
         )
+
+    def missing_result(self) -> ScriptUnfinished | None:
+        """Return the error for a call whose result never came back, or None."""
+        for mock, tool in self._awaited_results.values():
+            return ScriptUnfinished(
+                f"the result of call {tool} never came back",
+                where=f"{self.file.path}:{mock.number}",
+                hint="let the agent run the tool and send the result with its next request; if it"
+                ' ends with this call, add "unanswered": true to the call',
+            )
+        return None
 
     def _explain_miss(self, text: str, requested: str) -> Iterator[str]:
         """Yield the lines of the hint: the nearest line, and one to add."""

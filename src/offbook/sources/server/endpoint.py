@@ -208,7 +208,7 @@ class Endpoint:
             if request is None:  # else the traced source has emitted it
                 self._emit_error(error)
                 self.refusal = _refusal_error(error)
-            response = dialect.encode_error(error, request)
+            response = _without_delay(dialect.encode_error(error, request))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - pytest.fail() raises a BaseException
@@ -331,6 +331,17 @@ def _add_outcomes(request: Request, failed: Mapping[str, bool]) -> Request:
     if not seen:
         return request
     return msgspec.structs.replace(request, metadata={**request.metadata, FAILED_CALLS: seen})
+
+
+def _without_delay(response: HttpResponse) -> HttpResponse:
+    """Return an error response after which an SDK does not wait before it tries again.
+
+    The SDKs of OpenAI, Anthropic and Groq prefer this header; `retry-after` has the script's value.
+    """
+    if "x-should-retry" in response.headers:  # they do not try again
+        return response
+    headers = {**response.headers, "retry-after-ms": "1"}
+    return msgspec.structs.replace(response, headers=headers)
 
 
 def _refusal_error(error: ModelError) -> RunError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import wraps
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from offbook.errors import UsageError, did_you_mean
 from offbook.subjects.frameworks.framework import blocking, override
+from offbook.trace.events import STEP_POST, STEP_PRE
+from offbook.trace.steps import emit_step, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
     from offbook.trace.hub import Hub
 
-NODE_START = "step.start"
-NODE_END = "step.end"
 RESERVED = {"self", "input", "stream_mode", "subgraphs", "version", "kwargs"}
 
 
@@ -72,7 +72,7 @@ class LangGraph:
         )
         async for namespace, mode, chunk in chunks:
             if mode == "tasks":
-                _emit_step(hub, namespace, chunk)
+                _emit_step(hub, self._graph.get_name(), namespace, chunk)
             elif not namespace:  # the state of the graph itself, not of a subgraph
                 state = chunk
         if self._graph.checkpointer:
@@ -157,13 +157,35 @@ class LangGraph:
         return undo
 
 
-def _emit_step(hub: Hub, namespace: tuple[str, ...], task: Mapping[str, Any]) -> None:
-    """Emit the start or the end of a node, its name prefixed by those of its subgraphs."""
+def _emit_step(hub: Hub, graph: str, namespace: tuple[str, ...], task: Mapping[str, Any]) -> None:
+    """Emit the start or the end of a node as a step, named after its subgraphs and itself."""
     path = [name.partition(":")[0] for name in namespace]
-    data: dict[str, Any] = {"node": "/".join([*path, task["name"]])}
+    record = make_record(graph, "/".join([*path, task["name"]]))
     if "triggers" in task:  # only the start of a task has them
-        hub.emit(NODE_START, data)
-        return
-    if task.get("error"):
-        data["error"] = str(task["error"])
-    hub.emit(NODE_END, data)
+        emit_step(STEP_PRE, {**record, "args": [_describe(task.get("input"))]}, hub)
+    elif task.get("error"):
+        emit_step(STEP_POST, {**record, "error": str(task["error"])}, hub)
+    else:
+        result: Any = task.get("result")
+        # A list of channels and their values in older versions.
+        output = _describe(dict(cast("Any", result)) if isinstance(result, list) else result)
+        emit_step(STEP_POST, {**record, "output": output}, hub)
+
+
+def _describe(value: Any) -> Any:
+    """Return a value of a state as JSON: the type and content of a message, no ids.
+
+    Of the messages only the last one: a trace must not grow with the square of its length.
+    """
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        state = {str(key): _describe(item) for key, item in fields.items()}
+        if isinstance(state.get("messages"), list):
+            state["messages"] = state["messages"][-1:]
+        return state
+    if isinstance(value, (list, tuple)):
+        return [_describe(item) for item in cast("list[Any]", value)]
+    if hasattr(value, "content") and hasattr(value, "type"):
+        return {"type": value.type, "content": value.content}
+    known = value is None or isinstance(value, (str, int, float, bool))
+    return value if known else {"type": type(value).__name__}

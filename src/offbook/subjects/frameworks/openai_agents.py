@@ -7,6 +7,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from offbook.subjects.frameworks.framework import override, parameter_names
+from offbook.trace.events import HANDOFF, STEP_POST, STEP_PRE
+from offbook.trace.steps import emit_step, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
     from offbook.trace.hub import Hub
 
-HANDOFF = "handoff"
+PERSONA = "openai-agents"
 
 
 class OpenAIAgents:
@@ -23,7 +25,7 @@ class OpenAIAgents:
     The SDK's own tracing is disabled: it would send to OpenAI, whatever provider the agent uses.
     """
 
-    name = "openai-agents"
+    name = PERSONA
 
     def __init__(self, agent: Any, options: Mapping[str, Any]) -> None:
         self._first_agent = agent
@@ -41,12 +43,23 @@ class OpenAIAgents:
         """Run the agent that replied last with the history and this prompt."""
         from agents import RunConfig, RunHooks, Runner
 
-        class HandoffHooks(RunHooks[Any]):
-            async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:  # noqa: ARG002 - the SDK's signature
+        class StepHooks(RunHooks[Any]):
+            """Emits each agent as a step. One that hands over has no output of its own."""
+
+            async def on_agent_start(self, context: Any, agent: Any) -> None:  # noqa: ARG002 - the SDK's signature
+                emit_step(STEP_PRE, make_record(PERSONA, agent.name, args=[text]), hub)
+
+            async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:  # noqa: ARG002 - as above
+                shown = output if isinstance(output, str) else {"type": type(output).__name__}
+                emit_step(STEP_POST, make_record(PERSONA, agent.name, output=shown), hub)
+
+            async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:  # noqa: ARG002 - as above
+                output = {"handoff": to_agent.name}
+                emit_step(STEP_POST, make_record(PERSONA, from_agent.name, output=output), hub)
                 hub.emit(HANDOFF, {"from": from_agent.name, "to": to_agent.name})
 
         options: dict[str, Any] = {"run_config": RunConfig(tracing_disabled=True), **self._options}
-        options.setdefault("hooks", HandoffHooks())
+        options.setdefault("hooks", StepHooks())
         items: list[Any] = [*self._history, {"role": "user", "content": text}]
         result = await Runner.run(self._agent, items, **options)
         self._history = result.to_input_list()

@@ -1,0 +1,23 @@
+from offbook.capability import Capability
+from offbook.conformance.cases import ConformanceCase as ConformanceCase
+from offbook.conformance.cases import find_cases as find_cases
+from offbook.conformance.cases import matches_error as matches_error
+from offbook.conformance.cases import matches_filter as matches_filter
+from offbook.conformance.conformance_run import ConformanceResult as ConformanceResult
+from offbook.conformance.conformance_run import run_cases as run_cases
+from offbook.conformance.suite_settings import SuiteSettings as SuiteSettings
+from offbook.conformance.suite_settings import read_suite_settings as read_suite_settings
+
+CAPABILITY: Capability
+
+__all__ = [
+    "CAPABILITY",
+    "ConformanceCase",
+    "ConformanceResult",
+    "SuiteSettings",
+    "find_cases",
+    "matches_error",
+    "matches_filter",
+    "read_suite_settings",
+    "run_cases",
+]

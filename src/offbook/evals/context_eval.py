@@ -1,0 +1,515 @@
+"""Context evals: how well each way to assemble a context serves a set of tasks.
+
+A manifest has tasks (artifacts, transcript, tools) and modes (budget, projection, disclosure of
+tools). Each task is scored in each mode without a model. The report is the same byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+
+from offbook.errors import FormatError
+from offbook.evals.context_selection import (
+    ContextArtifact,
+    count_tokens,
+    select_artifacts,
+)
+from offbook.evals.pack_lines import line_of
+from offbook.files import convert, parse_json, read_text, write_atomic
+
+MANIFEST_TYPE = "harn.context_eval.manifest.v1"
+REPORT_TYPE = "harn.context_eval.report.v1"
+BUDGETS = {
+    "cold": 0,
+    "scanned": 800,
+    "enriched": 1200,
+    "hud_pack": 1600,
+    "projected": 1600,
+    "compacted": 1600,
+    "tool_search_limited": 1600,
+    "full": 64_000,
+}
+DEFAULT_BUDGET = 8000
+PROJECTIONS = {"projected": "last_n", "compacted": "compacted", "full": "full"}
+KEEP_LAST = {"none": 0, "summary": 1, "compacted": 1, "last_n": 2, "projected": 2}
+DISCLOSURES = {
+    "cold": "none",
+    "scanned": "none",
+    "enriched": "none",
+    "hud_pack": "none",
+    "tool_search_limited": "tool_search_limited",
+    "full": "full",
+}
+EDIT_TOOL = re.compile(r"^(?:edit|write|apply)|patch")
+READ_TOOL = re.compile(r"^(?:read|search|list)")
+
+
+class ContextStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The base of the structs of a manifest: unknown keys are errors."""
+
+
+class ContextMode(ContextStruct, frozen=True):
+    """A way to assemble a context."""
+
+    id: str = ""
+    kind: str = ""
+    name: str | None = None
+    description: str | None = None
+    artifact_ids: list[str] = []
+    include_artifact_kinds: list[str] = []
+    exclude_artifact_kinds: list[str] = []
+    budget_tokens: int | None = None
+    assemble_strategy: Literal["relevance", "recency", "round_robin"] = "relevance"
+    dedup: Literal["none", "chunked", "semantic"] = "chunked"
+    microcompact_threshold: int = 2000
+    semantic_overlap: float = 0.85
+    projection_policy: str | None = None
+    transcript_keep_last: int | None = None
+    tool_disclosure: str | None = None
+    tool_allowlist: list[str] = []
+    expected_cache_hit: bool | None = None
+    cache_namespace: str = "harn.context_eval"
+    compaction_policy: Any = None
+    preprocessing: Any = None
+    metadata: dict[str, Any] = {}
+
+    @property
+    def budget(self) -> int:
+        """The tokens that artifacts may have."""
+        if self.budget_tokens is not None:
+            return self.budget_tokens
+        return BUDGETS.get(self.kind, DEFAULT_BUDGET)
+
+    @property
+    def projection(self) -> str:
+        """How the transcript is kept."""
+        return self.projection_policy or PROJECTIONS.get(self.kind, "none")
+
+    @property
+    def disclosure(self) -> str:
+        """Which tools are shown."""
+        return self.tool_disclosure or DISCLOSURES.get(self.kind, "limited")
+
+
+class TranscriptMessage(ContextStruct, frozen=True):
+    """A message of the conversation so far."""
+
+    role: str
+    content: str
+    estimated_tokens: int | None = None
+
+
+class ToolUse(ContextStruct, frozen=True):
+    """A use of a tool in the recorded run."""
+
+    name: str
+    order: int | None = None
+    phase: str | None = None
+    success: bool | None = None
+    quality: str | None = None
+    recovery: bool | None = None
+    metadata: dict[str, Any] = {}
+
+
+class TaskExpectation(ContextStruct, frozen=True):
+    """What a context must contain, and which tools a run must use."""
+
+    required_terms: list[str] = []
+    expected_artifact_ids: list[str] = []
+    expected_tools: list[str] = []
+    max_input_tokens: int | None = None
+
+
+class Observed(ContextStruct, frozen=True):
+    """What was measured in a real run."""
+
+    final_response: str | None = None
+    latency_ms: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    cache_hit: bool | None = None
+    compaction_count: int | None = None
+
+
+class ContextTask(ContextStruct, frozen=True):
+    """A task with all that a context may contain."""
+
+    objective: str
+    id: str = ""
+    name: str | None = None
+    description: str | None = None
+    reference_answer: str | None = None
+    artifacts: list[ContextArtifact] = []
+    transcript: list[TranscriptMessage] = []
+    tools: list[dict[str, Any]] = []
+    tool_events: list[ToolUse] = []
+    expected: TaskExpectation = TaskExpectation()
+    observed: Observed = Observed()
+    mode_observations: dict[str, Observed] = {}
+    metadata: dict[str, Any] = {}
+
+
+class ContextManifest(ContextStruct, frozen=True):
+    """The tasks and modes of a context eval."""
+
+    tasks: list[ContextTask]
+    modes: list[ContextMode]
+    type_: str = msgspec.field(name="_type", default=MANIFEST_TYPE)
+    version: int = 1
+    id: str = "context-eval"
+    name: str | None = None
+    description: str | None = None
+    metadata: dict[str, Any] = {}
+
+
+def read_manifest(path: Path) -> ContextManifest:
+    """Return the manifest of a JSON or TOML file; ids must be unique and objectives not empty."""
+    text = read_text(path)
+    value = tomllib.loads(text) if path.suffix == ".toml" else parse_json(text, path)
+
+    def fail(problem: str, at: str) -> None:
+        raise FormatError(problem, path=path, line=line_of(text, at, path))
+
+    manifest = convert(
+        value, ContextManifest, path=path, text=text, line_finder=lambda t, at: line_of(t, at, path)
+    )
+    if manifest.type_ != MANIFEST_TYPE:
+        fail(f"unsupported _type {manifest.type_!r}, expected {MANIFEST_TYPE}", "$._type")
+    if manifest.version != 1:
+        fail(f"unsupported version {manifest.version}, expected 1", "$.version")
+    manifest = with_ids(manifest)
+    for section, items in (("modes", manifest.modes), ("tasks", manifest.tasks)):
+        if not items:
+            fail(f"the manifest has no {section}", "$")
+        seen: set[str] = set()
+        for number, item in enumerate(items):
+            if item.id in seen:
+                fail(f"the id {item.id!r} is defined twice in {section}", f"$.{section}[{number}]")
+            seen.add(item.id)
+    for number, task in enumerate(manifest.tasks):
+        if not task.objective.strip():
+            fail(f"the task {task.id!r} has no objective", f"$.tasks[{number}].objective")
+    return manifest
+
+
+def with_ids(manifest: ContextManifest) -> ContextManifest:
+    """Return the manifest with an id for each mode and task, and a kind for each mode."""
+    modes: list[ContextMode] = []
+    for number, mode in enumerate(manifest.modes, 1):
+        mode_id = mode.id or f"mode_{number}"
+        modes.append(msgspec.structs.replace(mode, id=mode_id, kind=mode.kind or mode_id))
+    tasks = [
+        task if task.id else msgspec.structs.replace(task, id=f"task_{number}")
+        for number, task in enumerate(manifest.tasks, 1)
+    ]
+    return msgspec.structs.replace(manifest, modes=modes, tasks=tasks)
+
+
+# --- Running
+
+
+def run_context_eval(manifest: ContextManifest) -> dict[str, Any]:
+    """Return the report: every task in every mode."""
+    runs = [_run(task, mode) for task in manifest.tasks for mode in manifest.modes]
+    passed = sum(run["passed"] for run in runs)
+
+    def mean(name: str) -> float:
+        return round(sum(run[name]["score"] for run in runs) / len(runs), 4)
+
+    def total(name: str) -> Any:
+        return sum(run[name] for run in runs)
+
+    return {
+        "_type": REPORT_TYPE,
+        "schema_version": 1,
+        "manifest_id": manifest.id,
+        "manifest_name": manifest.name,
+        "pass": passed == len(runs),
+        "total_runs": len(runs),
+        "passed_runs": passed,
+        "failed_runs": len(runs) - passed,
+        "total_tasks": len(manifest.tasks),
+        "total_modes": len(manifest.modes),
+        "aggregate": {
+            "mean_final_correctness": mean("final_correctness"),
+            "mean_tool_call_quality": mean("tool_call_quality"),
+            "total_latency_ms": total("latency_ms"),
+            "total_input_tokens": total("input_tokens"),
+            "total_output_tokens": total("output_tokens"),
+            "total_cost_usd": round(total("cost_usd"), 6),
+            "total_compaction_count": total("compaction_count"),
+            "total_error_recovery_count": total("error_recovery_count"),
+        },
+        "modes": [
+            {
+                "id": mode.id,
+                "kind": mode.kind,
+                "projection_policy": mode.projection,
+                "tool_disclosure": mode.disclosure,
+                "preprocessing": _preprocessing(mode),
+            }
+            for mode in manifest.modes
+        ],
+        "tasks": [
+            {
+                "id": task.id,
+                "name": task.name,
+                "required_terms": task.expected.required_terms,
+                "expected_artifact_ids": task.expected.expected_artifact_ids,
+                "expected_tools": task.expected.expected_tools,
+            }
+            for task in manifest.tasks
+        ],
+        "runs": runs,
+        "metadata": manifest.metadata,
+    }
+
+
+def _preprocessing(mode: ContextMode) -> dict[str, Any]:
+    value = mode.preprocessing
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {"mode": "deterministic", "llm_enabled": False, **fields}
+    return {"mode": str(value or "deterministic"), "llm_enabled": False}
+
+
+def _run(task: ContextTask, mode: ContextMode) -> dict[str, Any]:
+    """Return the result of one task in one mode."""
+    selection = select_artifacts(
+        task.artifacts,
+        objective=task.objective,
+        kind=mode.kind,
+        budget=mode.budget,
+        ids=mode.artifact_ids,
+        include=mode.include_artifact_kinds,
+        exclude=mode.exclude_artifact_kinds,
+        strategy=mode.assemble_strategy,
+        dedup=mode.dedup,
+        chunk_tokens=mode.microcompact_threshold,
+        overlap=mode.semantic_overlap,
+    )
+    kept = _project(task.transcript, mode)
+    transcript = "\n".join(f"{message.role}: {message.content}" for message in kept)
+    tools = exposed_tools(task, mode)
+    observed = task.mode_observations.get(mode.id, task.observed)
+    surface = observed.final_response
+    if surface is None:
+        surface = "\n\n".join([task.objective, selection.text, transcript, "\n".join(tools)])
+    correctness = _score_content(task.expected, surface, selection.ids, observed)
+    events = [e for e in _ordered(task.tool_events) if mode.disclosure == "full" or e.name in tools]
+    quality = _score_tools(task.expected.expected_tools, events)
+    retained = sum(m.estimated_tokens or count_tokens(m.content) for m in kept)
+    tokens = observed.input_tokens
+    if tokens is None:
+        tokens = count_tokens(task.objective) + selection.tokens
+        tokens += count_tokens(transcript) + count_tokens("\n".join(tools))
+    failures = _failures(task.expected, correctness, quality, tokens)
+    compacted = mode.kind == "compacted" or mode.compaction_policy is not None
+    hit = mode.expected_cache_hit
+    digest = _stable_hash(task, mode, selection.ids, selection.text, transcript, tools)
+    return {
+        "run_id": f"{task.id}__{mode.id}",
+        "task_id": task.id,
+        "mode_id": mode.id,
+        "mode_kind": mode.kind,
+        "status": "fail" if failures else "pass",
+        "passed": not failures,
+        "final_correctness": correctness,
+        "reads_before_first_edit": _reads_before_edit(events),
+        "tool_call_quality": quality,
+        "latency_ms": observed.latency_ms or 0,
+        "input_tokens": tokens,
+        "output_tokens": observed.output_tokens or 0,
+        "cost_usd": round(observed.cost_usd or 0.0, 6),
+        "compaction_count": (observed.compaction_count or 0) + compacted,
+        "projection": {
+            "policy": mode.projection,
+            "source_message_count": len(task.transcript),
+            "retained_message_count": len(kept),
+            "retained_tokens": retained,
+        },
+        "context": {
+            "projection_policy": mode.projection,
+            "tool_disclosure": mode.disclosure,
+            "artifact_count": len(selection.ids),
+            "selected_artifact_ids": selection.ids,
+            "dropped_artifact_ids": selection.dropped,
+            "rendered_bytes": len(selection.text.encode()),
+            "rendered_tokens": count_tokens(selection.text),
+            "budget_tokens": mode.budget,
+            "assemble_strategy": mode.assemble_strategy,
+            "dedup": mode.dedup,
+            "exposed_tools": tools,
+        },
+        "cache": {
+            "namespace": mode.cache_namespace,
+            "key": f"{mode.cache_namespace}:{digest[:32]}",
+            "stable_input_hash": digest,
+            "deterministic_order": True,
+            "hit": observed.cache_hit if hit is None else hit,
+        },
+        "error_recovery_count": sum(bool(event.recovery) for event in events),
+        "preprocessing": _preprocessing(mode),
+        "failures": failures,
+    }
+
+
+def _project(messages: list[TranscriptMessage], mode: ContextMode) -> list[TranscriptMessage]:
+    if mode.projection == "full":
+        return messages
+    keep = mode.transcript_keep_last
+    keep = KEEP_LAST.get(mode.projection, 0) if keep is None or mode.projection == "none" else keep
+    return messages[-keep:] if keep else []
+
+
+def exposed_tools(task: ContextTask, mode: ContextMode) -> list[str]:
+    """Return the names of the tools that the mode shows, sorted."""
+    names = {str(tool.get("name", "")) for tool in task.tools}
+    if mode.disclosure == "none":
+        return []
+    if mode.disclosure != "full":
+        names &= set(mode.tool_allowlist)
+        if mode.disclosure == "tool_search_limited":
+            names.add("tool_search")
+    return sorted(names)
+
+
+def _ordered(events: list[ToolUse]) -> list[ToolUse]:
+    numbered = list(enumerate(events))
+    numbered.sort(key=lambda item: (item[0] if item[1].order is None else item[1].order, item[0]))
+    return [event for _, event in numbered]
+
+
+# --- Scoring
+
+
+def _score_content(
+    expected: TaskExpectation, surface: str, selected: Sequence[str], observed: Observed
+) -> dict[str, Any]:
+    folded = surface.lower()
+    terms = expected.required_terms
+    present = [term for term in terms if term.lower() in folded]
+    artifacts = [name for name in expected.expected_artifact_ids if name in selected]
+    fractions: list[float] = []
+    if terms:
+        fractions.append(len(present) / len(terms))
+    if expected.expected_artifact_ids:
+        fractions.append(len(artifacts) / len(expected.expected_artifact_ids))
+    score = sum(fractions) / len(fractions) if fractions else 1.0
+    missing = [term for term in terms if term not in present]
+    lost = [name for name in expected.expected_artifact_ids if name not in artifacts]
+    source = "context_projection" if observed.final_response is None else "final_response"
+    return {
+        "passed": not missing and not lost,
+        "score": round(score, 4),
+        "required_terms_present": present,
+        "required_terms_missing": missing,
+        "expected_artifact_ids_present": artifacts,
+        "expected_artifact_ids_missing": lost,
+        "source": source,
+    }
+
+
+def _score_tools(expected: list[str], events: Sequence[ToolUse]) -> dict[str, Any]:
+    used = list(dict.fromkeys(event.name for event in events))
+    matched = [name for name in expected if name in used]
+    unnecessary = [name for name in used if name not in expected and not EDIT_TOOL.search(name)]
+    total = len(expected) + len(unnecessary)
+    return {
+        "score": round(len(matched) / total, 4) if total else 1.0,
+        "expected_tools": expected,
+        "observed_tools": used,
+        "matched_tools": matched,
+        "missing_tools": [name for name in expected if name not in used],
+        "unnecessary_tools": unnecessary,
+    }
+
+
+def _reads_before_edit(events: Sequence[ToolUse]) -> int:
+    count = 0
+    for event in events:
+        if event.phase == "edit" or EDIT_TOOL.search(event.name):
+            break
+        count += event.phase in {"read", "scan"} or bool(READ_TOOL.search(event.name))
+    return count
+
+
+def _failures(
+    expected: TaskExpectation, content: dict[str, Any], tools: dict[str, Any], tokens: int
+) -> list[str]:
+    failures: list[str] = []
+    for name, items in (
+        ("required terms", content["required_terms_missing"]),
+        ("artifacts", content["expected_artifact_ids_missing"]),
+        ("tools", tools["missing_tools"]),
+    ):
+        if items:
+            failures.append(f"missing {name}: {', '.join(items)}")
+    limit = expected.max_input_tokens
+    if limit is not None and tokens > limit:
+        failures.append(f"input tokens {tokens} exceed the maximum {limit}")
+    return failures
+
+
+def _stable_hash(
+    task: ContextTask,
+    mode: ContextMode,
+    selected: Sequence[str],
+    context: str,
+    transcript: str,
+    tools: Sequence[str],
+) -> str:
+    digest = hashlib.sha256()
+    parts = [task.id, mode.id, "\n".join(selected), context, transcript, "\n".join(tools)]
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+# --- Writing
+
+
+def write_context_report(report: dict[str, Any], folder: Path) -> None:
+    """Write summary.json, per_run.jsonl and summary.md; the same report gives the same bytes."""
+    encoded = msgspec.json.format(msgspec.json.encode(report, order="sorted"))
+    write_atomic(folder / "summary.json", encoded + b"\n")
+    lines = [msgspec.json.encode(run, order="sorted") + b"\n" for run in report["runs"]]
+    write_atomic(folder / "per_run.jsonl", b"".join(lines))
+    write_atomic(folder / "summary.md", render_context_markdown(report))
+
+
+def render_context_line(report: dict[str, Any]) -> str:
+    """Return the one line for a terminal."""
+    aggregate = report["aggregate"]
+    return (
+        f"context eval: {report['passed_runs']}/{report['total_runs']} passed, "
+        f"mean_correctness={aggregate['mean_final_correctness']:.2f}, "
+        f"mean_tool_quality={aggregate['mean_tool_call_quality']:.2f}"
+    )
+
+
+def render_context_markdown(report: dict[str, Any]) -> str:
+    """Return the report as a table."""
+    lines = [f"# {report['manifest_name'] or report['manifest_id']}", ""]
+    lines += [render_context_line(report), ""]
+    lines += [
+        "| task | mode | result | correctness | tools | input tokens |",
+        "|---|---|---|---|---|---|",
+    ]
+    for run in report["runs"]:
+        score, quality = run["final_correctness"]["score"], run["tool_call_quality"]["score"]
+        lines.append(
+            f"| {run['task_id']} | {run['mode_id']} | {run['status']} | {score:.2f} "
+            f"| {quality:.2f} | {run['input_tokens']} |"
+        )
+        lines += [f"\n{failure}\n" for failure in run["failures"]]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,99 @@
+"""Eval packs in pytest: with `--offbook-evals`, each case of a pack is one test.
+
+The plugin imports this module at every start, so everything else is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+OPTION = "--offbook-evals"
+SUFFIX = ".eval.toml"
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the option that collects packs: installing Offbook alone changes nothing."""
+    parser.getgroup("offbook").addoption(
+        OPTION, action="store_true", help=f"Collect eval packs (*{SUFFIX}): one test for each case."
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    """Collect packs if they are asked for."""
+    if config.getoption(OPTION):
+        config.pluginmanager.register(_PackCollector(), "offbook-evals")
+
+
+FIXTURES: dict[str, Any] = {}
+
+
+class _PackCollector:
+    """Finds the packs among the files of a run."""
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> Any:
+        """Return the collector of a pack."""
+        if file_path.name.endswith(SUFFIX):
+            return PackFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
+        return None
+
+
+class PackFile(pytest.File):
+    """An eval pack; its cases are the tests."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        """Read the pack, and yield a test for each case and ladder."""
+        from offbook.evals.pack_file import read_pack
+
+        loaded = read_pack(self.path)
+        for number, case in enumerate([*loaded.pack.cases, *loaded.pack.ladders]):
+            item = PackCase.from_parent(self, name=case.id, loaded=loaded, number=number)  # pyright: ignore[reportUnknownMemberType]
+            yield item
+
+
+class PackCase(pytest.Item):
+    """One case: a failure of a lower severity is skipped with its reason."""
+
+    def __init__(self, *, loaded: Any, number: int, **options: Any) -> None:
+        super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]
+        self._loaded = loaded
+        self._number = number
+
+    def runtest(self) -> None:
+        """Evaluate all trials of the case in this process."""
+        from offbook.errors import CheckFailed
+        from offbook.evals.local_engine import Trial
+        from offbook.evals.pack_run import Evaluator, RunOptions
+
+        folder = self.config.rootpath / ".offbook" / "pytest"
+        evaluator = Evaluator([self._loaded], RunOptions(), folder)
+        cases = self._loaded.pack.cases
+        trials = (
+            self._loaded.pack.trials_of(cases[self._number]) if self._number < len(cases) else 1
+        )
+        with evaluator:
+            results = [evaluator(Trial(0, self._number, n)) for n in range(1, trials + 1)]
+        failed = [result for result in results if result.status != "pass"]
+        if not failed:
+            return
+        message = "; ".join(problem for result in failed for problem in result.problems)
+        if failed[0].gated:
+            pytest.skip(f"{failed[0].severity}: {message}")
+        raise CheckFailed(f"{len(failed)} of {trials} trials failed: {message}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:
+        """Return the reason only: the lines of Offbook do not help."""
+        from offbook.errors import OffbookError
+
+        if isinstance(excinfo.value, OffbookError):
+            return str(excinfo.value)
+        return str(super().repr_failure(excinfo, style))
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Return the place of the case."""
+        return self.path, None, self.name

@@ -1,0 +1,156 @@
+"""A model that plays against the agent: it looks at the tools of each request and makes a move.
+
+The search begins with random moves because nothing that was tried finds bugs in fewer runs: with
+the same moves, a search guided by new states needed 59 to 330 runs where plain random choices
+needed 28 to 237 (five seeds, the planner of `examples/`). What matters is which moves there are.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from offbook.errors import ModelError, RunError
+from offbook.explore.argument_values import ArgumentValues, Draw
+from offbook.explore.moves import END, SOON, GeneratedCall, Move, build_reply, find_values
+
+if TYPE_CHECKING:
+    from offbook.exchange.messages import JSON
+    from offbook.exchange.model import Reply, Request, Tool
+
+UNKNOWN_TOOLS = ("no_such_tool", "multi_tool_use.parallel", "bash ")
+LONG_TEXT = "and so on " * 2_000
+PATIENCE = 20  # requests after the last move, before the agent counts as endless
+
+# How often each kind of move is made. Several calls in one message are an everyday move: agents
+# that are right for one call after the other often are not for two at once.
+MOVES = {
+    "call": 40,
+    "several calls": 14,
+    "odd arguments": 12,
+    "repeat": 8,
+    "same call twice": 7,
+    "wrong arguments": 6,
+    "text": 4,
+    "unknown tool": 3,
+    "provider error": 2,
+    "empty": 1,
+    "refusal": 1,
+    "cut short": 1,
+    "long text": 1,
+}
+
+
+class GeneratedModel:
+    """A source that makes up to `steps` moves, then ends the conversation.
+
+    The same seed gives the same moves for the same requests. `moves` are those made so far, and
+    `tools` the tools that the agent has offered.
+    """
+
+    def __init__(self, values: ArgumentValues, *, seed: str, steps: int) -> None:
+        self._values = values
+        self._random = Random(seed)  # noqa: S311 - not for secrets
+        self._steps = steps
+        self._calls = 0
+        self._seen: list[Any] = []
+        self._noted: set[str] = set()
+        # In most behaviours only a few of the tools are called: what goes wrong needs some of them
+        # in some order, and each other tool makes that order rarer.
+        self._favourites = self._random.choice([0, 2, 3, 4])
+        self._chosen: tuple[str, ...] = ()
+        self.requests = 0
+        self.moves: list[Move] = []
+        self.tools: dict[str, Tool] = {}
+
+    async def reply(self, request: Request, /) -> Reply:
+        """Return the next move."""
+        self.requests += 1
+        if self.requests > self._steps + PATIENCE:
+            raise RunError(
+                f"the agent does not end: it sent {self.requests} requests, although the model"
+                f" only said {END.text!r} after the first {self._steps}"
+            )
+        for result in request.results:
+            if result.call_id not in self._noted:
+                self._noted.add(result.call_id)
+                self._seen += find_values(result)
+        self.tools.update({tool.name: tool for tool in request.tools})
+        if self.requests > self._steps:
+            return build_reply(END, request, (), 0)
+        move = self._choose(request.tools)
+        self.moves.append(move)
+        if move.status:
+            raise ModelError("the model is overloaded", status=move.status, retry_after=SOON)
+        reply = build_reply(move, request, self._seen, self._calls + 1)
+        self._calls += len(move.calls)
+        return reply
+
+    def _choose(self, offered: tuple[Tool, ...]) -> Move:  # noqa: PLR0911 - one for each kind
+        random = self._random
+        draw = Draw(random, self._seen)
+        kind = random.choices([*MOVES], [*MOVES.values()])[0]
+        functions = self._narrow([tool for tool in offered if tool.kind == "function"])
+        made = [one for move in self.moves for one in move.calls]
+        if not functions and kind not in {"text", "empty", "refusal", "long text", "cut short"}:
+            kind = "text"
+        match kind:
+            case "several calls":
+                count = random.choice([2, 2, 3])
+                # The same id for two tools is what a race needs.
+                shared: JSON | None = {} if draw.happens(0.5) else None
+                return Move(tuple(self._call(functions, draw, shared) for _ in range(count)))
+            case "odd arguments":
+                return Move((self._call(functions, draw, odd=True),))
+            case "repeat" if made:
+                return Move((random.choice(made),))
+            case "same call twice":
+                return Move((self._call(functions, draw),) * 2)
+            case "wrong arguments":
+                tool = random.choice(functions)
+                arguments = self._values.invalid_arguments(tool.schema, draw, tool.name)
+                return Move((GeneratedCall(tool.name, arguments),))
+            case "unknown tool":
+                names = {tool.name for tool in offered}
+                unknown = [name for name in UNKNOWN_TOOLS if name not in names]
+                return Move((GeneratedCall(random.choice(unknown), {}, unknown=True),))
+            case "provider error":
+                return Move(status=random.choice([429, 500, 529]))
+            case "text":
+                return Move(text=random.choice([END.text, "I am not sure. What should I do?"]))
+            case "empty":
+                return Move()
+            case "refusal":
+                return Move(text="I cannot help with that.", stop="refusal")
+            case "cut short":
+                calls = (self._call(functions, draw),) if functions else ()
+                return Move(calls, "Let me", "length")
+            case "long text":
+                return Move(text=LONG_TEXT)
+            case _:
+                return Move((self._call(functions, draw),))
+
+    def _narrow(self, functions: list[Tool]) -> list[Tool]:
+        """Return the tools that this behaviour calls."""
+        if not self._favourites or len(functions) <= self._favourites:
+            return functions
+        if not self._chosen:
+            names = [tool.name for tool in functions]
+            self._chosen = tuple(self._random.sample(names, self._favourites))
+        # The tools may change during a run.
+        return [tool for tool in functions if tool.name in self._chosen] or functions
+
+    def _call(
+        self,
+        functions: list[Tool],
+        draw: Draw,
+        shared: JSON | None = None,
+        *,
+        odd: bool = False,
+    ) -> GeneratedCall:
+        """Return a call; parameters with the name of a shared value get that value."""
+        tool = draw.choose(functions)
+        arguments = self._values.arguments(tool.schema, draw, tool.name, odd=odd)
+        if shared is not None:
+            arguments = {name: shared.setdefault(name, arguments[name]) for name in arguments}
+        return GeneratedCall(tool.name, arguments)

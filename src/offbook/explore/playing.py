@@ -1,0 +1,227 @@
+"""One behaviour of the model, played against a new world, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import msgspec
+
+from offbook.errors import PlaybookError, UsageError
+from offbook.explore.moves import find_values
+from offbook.runs.api import drive
+from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, Run, use_defaults
+from offbook.runs.sync_bridge import SyncBridge
+from offbook.sources.playbook.playbook import Playbook
+
+if TYPE_CHECKING:
+    from offbook.exchange.model import ModelSource
+    from offbook.explore.moves import Move
+    from offbook.sources.playbook.actions import Turn
+
+World = Callable[[], object]
+Invariant = Callable[[Run, Any], object]
+
+CRASH = "no unhandled exception"
+
+
+class BrokenInvariant(msgspec.Struct, frozen=True):
+    """A broken invariant: its name, and how it was broken.
+
+    Two violations with one `key` are the same bug; the message may differ from run to run.
+    """
+
+    invariant: str
+    message: str
+    key: str
+
+
+class Behaviour(msgspec.Struct, frozen=True):
+    """A played behaviour: the moves of the model, what the agent did, and the violations.
+
+    `gave_up` is the error with which the agent ended in a documented way. `broken` are errors of
+    the invariants themselves. `state` is a text that is equal for equal states of the world.
+    """
+
+    moves: tuple[Move, ...]
+    run: Run
+    violations: tuple[BrokenInvariant, ...] = ()
+    gave_up: str = ""
+    broken: tuple[tuple[str, Exception], ...] = ()
+    state: str = ""
+
+
+class _SharedLoop(SyncBridge):
+    """One event loop for all runs: frameworks keep connections and certificates with the loop."""
+
+    def close(self) -> None:
+        """End what the agent left running; the loop stays open for the next run."""
+        self.run(_cancel_tasks())
+
+    def end(self) -> None:
+        """Close the loop."""
+        super().close()
+
+
+async def _cancel_tasks() -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Stage:
+    """Plays behaviours against new worlds, in one event loop. Close it at the end.
+
+    `world` returns a rehearsal, or an agent to drive, and beside it the state that the invariants
+    look at: `(rehearsal, state)`. An exception of `gives_up` is a documented way to end.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        prompt: str,
+        invariants: Iterable[Invariant],
+        gives_up: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self.prompt = prompt
+        self.invariants = {_name_of(invariant): invariant for invariant in invariants}
+        self._world = world
+        self._gives_up = gives_up
+        self._bridge = _SharedLoop()
+        self.played = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bridge.end()
+
+    def play(self, model: ModelSource, moves: Callable[[], Iterable[Move]]) -> Behaviour:
+        """Play a model that makes its own moves."""
+        return self._play(model, self.prompt, moves)
+
+    def play_script(self, turn: Turn, moves: Iterable[Move] = ()) -> Behaviour:
+        """Play a script, without the automatic assertions of a test."""
+        return self._play(Playbook(strict=False), turn, lambda: moves)
+
+    def _play(
+        self, source: ModelSource, script: Turn | str, moves: Callable[[], Iterable[Move]]
+    ) -> Behaviour:
+        self.played += 1
+        with use_defaults(RehearsalDefaults(source, self._bridge, auto_assert=False)):
+            rehearsal, state = _open(self._world)
+        error: Exception | None = None
+        try:
+            try:
+                run = rehearsal.run(script)
+            except (UsageError, PlaybookError):
+                raise
+            except Exception as raised:  # noqa: BLE001 - whatever the agent does wrong
+                error = raised
+                run = cast("Run", rehearsal.latest_run)
+            violations, broken = self._check(run, state)
+            gave_up = error is not None and isinstance(error, self._gives_up)
+            if error is not None and not gave_up:
+                violations.append(_crash(error))
+            return Behaviour(
+                tuple(moves()),
+                run,
+                tuple(violations),
+                type(error).__name__ if gave_up else "",
+                tuple(broken),
+                describe_state(state, run),
+            )
+        finally:
+            rehearsal.dispose(failed=True)
+
+    def _check(
+        self, run: Run, state: object
+    ) -> tuple[list[BrokenInvariant], list[tuple[str, Exception]]]:
+        violations: list[BrokenInvariant] = []
+        broken: list[tuple[str, Exception]] = []
+        for name, invariant in self.invariants.items():
+            try:
+                holds = invariant(run, state)
+            except AssertionError as error:
+                message = str(error).strip() or "the assertion failed"
+                violations.append(BrokenInvariant(name, message, name))
+            except Exception as error:  # noqa: BLE001 - an error of the test, reported as one
+                broken.append((name, error))
+            else:
+                if holds is False:
+                    violations.append(BrokenInvariant(name, "it returned False", name))
+        return violations, broken
+
+
+def _open(world: World) -> tuple[Rehearsal, object]:
+    """Return the rehearsal and the state of a new world."""
+    made = world()
+    pair = cast("tuple[object, ...]", made) if isinstance(made, tuple) else (made, None)
+    if len(pair) != 2:  # noqa: PLR2004 - the rehearsal and the state
+        raise UsageError(
+            f"the world has {len(pair)} parts, not two",
+            hint="return drive(agent), or (drive(agent), state)",
+        )
+    subject, state = pair
+    return (subject if isinstance(subject, Rehearsal) else drive(subject)), state
+
+
+def _crash(error: Exception) -> BrokenInvariant:
+    """Return the violation for an exception; its key is where it was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code if trace is not None else None
+    place = f"{code.co_filename}:{code.co_name}" if code is not None else ""
+    kind = type(error).__name__
+    return BrokenInvariant(CRASH, f"the agent raised {kind}: {error}", f"{CRASH}: {kind} {place}")
+
+
+def _name_of(invariant: Invariant) -> str:
+    return getattr(invariant, "__name__", None) or repr(invariant)
+
+
+def describe_state(state: object, run: Run) -> str:
+    """Return a text for the state of the world; without one, for the results of the run.
+
+    Values that differ from run to run, such as ids, are replaced by their order of appearance.
+    """
+    results = run.events.tool_results
+    home = type(state).__module__.partition(".")[0]
+    text = _describe(state, home, set()) if state is not None else repr([r.text for r in results])
+    values = dict.fromkeys(value for result in results for value in find_values(result))
+    for number, value in enumerate(values):
+        if isinstance(value, str):
+            text = text.replace(value, f"<{number}>")
+    return text
+
+
+def _describe(value: object, home: str, inside: set[int]) -> str:
+    """Return the contents of a value, without addresses.
+
+    Of objects only those of the user's own package are opened: the inside of a framework's agent or
+    of a database connection is not the state of the world.
+    """
+    if value is None or isinstance(value, (str, int, float, bytes)):
+        return repr(value)
+    if id(value) in inside:
+        return "…"
+    inside = {*inside, id(value)}
+    if isinstance(value, dict):
+        items = cast("dict[object, object]", value).items()
+        return "{" + ", ".join(f"{k!r}: {_describe(v, home, inside)}" for k, v in items) + "}"
+    if isinstance(value, (list, tuple)):
+        parts = cast("list[object]", value)
+        return "[" + ", ".join(_describe(part, home, inside) for part in parts) + "]"
+    if isinstance(value, (set, frozenset)):
+        members = cast("set[object]", value)
+        return "{" + ", ".join(sorted(_describe(part, home, inside) for part in members)) + "}"
+    kind = type(value)
+    if kind.__module__.partition(".")[0] != home:
+        return kind.__name__
+    fields = getattr(value, "__dict__", None)
+    if fields is None and isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.asdict(value)
+    return f"{kind.__name__}{_describe(fields, home, inside) if fields else ''}"

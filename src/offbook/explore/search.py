@@ -1,0 +1,319 @@
+"""The search for a behaviour of the model that makes the agent break an invariant."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.errors import InvariantBroken, OffbookWarning, RunError, UsageError, explain_call
+from offbook.explore.argument_values import ArgumentValues
+from offbook.explore.generated_model import GeneratedModel
+from offbook.explore.moves import END, GeneratedCall, Move, build_turn, find_values, resolve
+from offbook.explore.playing import Behaviour, BrokenInvariant, Invariant, Stage, World
+from offbook.explore.scripts import render_script, run_rendered, uses_results
+from offbook.explore.shrinking import shrink
+from offbook.runs.sync_bridge import in_event_loop
+from offbook.trace.events import REQUEST
+
+if TYPE_CHECKING:
+    from offbook.exchange.model import Tool
+    from offbook.runs.rehearsal import Run
+    from offbook.sources.playbook.actions import Turn
+
+Progress = Callable[["Exploration"], object]
+ARGUMENTS_PER_TOOL = 3  # that an exhaustive search tries
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A broken invariant, and the smallest script that breaks it.
+
+    `repeats` is false if the same script did not break it again: then it was not made smaller.
+    """
+
+    invariant: str
+    message: str
+    script: str
+    run: int
+    moves: tuple[Move, ...]
+    found_with: int
+    repeats: bool = True
+
+
+class Exploration(msgspec.Struct):
+    """What a search tried, and what it found.
+
+    `states` are the different states of the world that were reached, and `never_called` the tools
+    that the agent offered and no behaviour called. `notes` are keywords of schemas that could not
+    be generated from, with what was done instead.
+    """
+
+    prompt: str
+    seed: int
+    behaviours: int = 0
+    states: set[str] = msgspec.field(default_factory=set)
+    offered: set[str] = msgspec.field(default_factory=set)
+    called: set[str] = msgspec.field(default_factory=set)
+    gave_up: Counter[str] = msgspec.field(default_factory=Counter)
+    notes: dict[str, str] = msgspec.field(default_factory=dict)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    broken: dict[str, Exception] = msgspec.field(default_factory=dict)
+
+    @property
+    def never_called(self) -> list[str]:
+        """The tools that were offered and never called."""
+        return sorted(self.offered - self.called)
+
+    @property
+    def summary(self) -> str:
+        """One line: how much was tried."""
+        parts = [_count(self.behaviours, "behaviour"), _count(len(self.states), "state")]
+        if self.never_called:
+            parts.append(f"never called: {', '.join(self.never_called)}")
+        parts += [f"{kind} {_count(count, 'time')}" for kind, count in sorted(self.gave_up.items())]
+        return ", ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+@explain_call
+def explore(  # noqa: PLR0913 - the options of a search
+    world: World,
+    prompt: str,
+    *invariants: Invariant,
+    runs: int = 500,
+    steps: int = 5,
+    seed: int = 0,
+    depth: int = 0,
+    gives_up: type[BaseException] | Sequence[type[BaseException]] = (),
+    values: Mapping[str, Sequence[Any]] | None = None,
+    progress: Progress | None = None,
+) -> Exploration:
+    """Play generated models against an agent, and fail with the smallest script that breaks it.
+
+        def world():
+            shop = Shop()
+            return drive(shop.agent), shop
+
+        explore(world, "Refund order 7", lambda run, shop: len(shop.refunds) <= 1)
+
+    Each of `runs` behaviours has up to `steps` messages of the model, chosen by `seed`. With
+    `depth`, all scripts of that many messages are tried instead, except those that lead to a state
+    which was reached before. That the agent raises no exception is an invariant of every search,
+    except for those in `gives_up`. `values` are arguments to try, by parameter.
+    """
+    _check_arguments(world, prompt, invariants, runs, steps, values)
+    kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
+    found = Exploration(prompt, seed)
+    arguments = ArgumentValues(values or {}, prompt)
+    with Stage(world, prompt, invariants, kinds) as stage:
+        if depth:
+            _enumerate(stage, found, arguments, depth, runs, progress)
+        else:
+            for number in range(runs):
+                model = GeneratedModel(arguments, seed=f"{seed}:{number}", steps=steps)
+                behaviour = stage.play(model, lambda model=model: model.moves)
+                found.offered |= set(model.tools)
+                _note(stage, found, behaviour, number)
+                if progress is not None:
+                    progress(found)
+                # One bug at a time: it may be behind what other behaviours do wrong.
+                if found.findings:
+                    break
+    found.notes = dict(arguments.notes)
+    _raise_if_nothing_was_tried(found)
+    if found.findings:
+        error = InvariantBroken(_describe(found))
+        error.exploration = found
+        raise error
+    if found.broken:
+        name, error = next(iter(found.broken.items()))
+        raise UsageError(
+            f"the invariant {name} raised {type(error).__name__}: {error}",
+            hint="an invariant fails by an assertion, or by returning False",
+        ) from error
+    return found
+
+
+def replay(
+    world: World,
+    script: Turn,
+    *invariants: Invariant,
+    gives_up: type[BaseException] | Sequence[type[BaseException]] = (),
+) -> Run:
+    """Play one script against a new world and check the invariants: a saved finding is such a test.
+
+    Unlike a test of a script, it does not fail if the agent ends before the script does.
+    """
+    kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
+    with Stage(world, script.text, invariants, kinds) as stage:
+        behaviour = stage.play_script(script)
+    for name, error in behaviour.broken:
+        raise UsageError(f"the invariant {name} raised {type(error).__name__}") from error
+    for violation in behaviour.violations:
+        raise InvariantBroken(f"{violation.invariant}: {violation.message}")
+    if not behaviour.run.events.named(REQUEST):
+        raise RunError("nothing was tested: the agent never called the model")
+    return behaviour.run
+
+
+def _check_arguments(
+    world: object,
+    prompt: object,
+    invariants: Sequence[object],
+    runs: int,
+    steps: int,
+    values: Mapping[str, Sequence[Any]] | None,
+) -> None:
+    if in_event_loop():
+        raise UsageError("explore() cannot be used in an `async def`", hint="write a plain `def`")
+    if not callable(world):
+        raise UsageError(
+            f"the world must be a function, not {type(world).__name__}",
+            hint="write def world(): return drive(agent), state",
+        )
+    if not isinstance(prompt, str) or not prompt:
+        raise UsageError("explore() takes the prompt second, a string")
+    for invariant in invariants:
+        if not callable(invariant):
+            raise UsageError(
+                f"an invariant must be a function of the run and the state, not {invariant!r}"
+            )
+    if runs < 1 or steps < 1:
+        raise UsageError("runs and steps must be 1 or more")
+    for name, choices in (values or {}).items():
+        if isinstance(choices, str) or not choices:
+            raise UsageError(
+                f"values[{name!r}] must be a list of values, not {choices!r}",
+                hint=f"write values={{{name!r}: [{choices!r}]}}",
+            )
+
+
+def _note(stage: Stage, found: Exploration, behaviour: Behaviour, number: int) -> None:
+    """Add a behaviour to what was tried; make a new violation small and keep it."""
+    found.behaviours += 1
+    found.states.add(behaviour.state)
+    found.called |= {made.tool for move in behaviour.moves for made in move.calls}
+    if behaviour.gave_up:
+        found.gave_up[behaviour.gave_up] += 1
+    for name, error in behaviour.broken:
+        found.broken[name] = error
+        # The others go on.
+        stage.invariants.pop(name, None)
+    for violation in behaviour.violations:
+        found.findings.append(_minimize(stage, behaviour, violation, number))
+
+
+def _minimize(
+    stage: Stage, behaviour: Behaviour, violation: BrokenInvariant, number: int
+) -> Finding:
+    """Return the finding for a violation, with the smallest script that repeats it."""
+
+    def fails(moves: tuple[Move, ...]) -> bool:
+        played = stage.play_script(build_turn(stage.prompt, moves, []), moves)
+        return any(other.key == violation.key for other in played.violations)
+
+    moves, length = behaviour.moves, len(behaviour.moves)
+    # Twice: what fails only now and then cannot be made smaller, only noise would be left.
+    if not (fails(moves) and fails(moves)):
+        script = render_script(stage.prompt, moves)
+        return Finding(
+            violation.invariant, violation.message, script, number, moves, length, repeats=False
+        )
+    moves, _ = shrink(moves, fails)
+    if uses_results(moves):
+        # An id that is the same in every run is easier to read as itself.
+        played = stage.play_script(build_turn(stage.prompt, moves, []), moves)
+        results = played.run.events.tool_results
+        seen = [value for result in results for value in find_values(result)]
+        fixed = tuple(_with_values(move, seen) for move in moves)
+        moves = fixed if fails(fixed) else moves
+    script = render_script(stage.prompt, moves)
+    # The text itself is what a person pastes, so it is what must fail.
+    played = stage.play_script(run_rendered(script))
+    same = [other for other in played.violations if other.key == violation.key]
+    message = same[0].message if same else violation.message
+    return Finding(violation.invariant, message, script, number, moves, length, repeats=bool(same))
+
+
+def _with_values(move: Move, seen: list[Any]) -> Move:
+    calls = tuple(
+        GeneratedCall(made.tool, resolve(made.arguments, seen), made.unknown) for made in move.calls
+    )
+    return msgspec.structs.replace(move, calls=calls)
+
+
+def _enumerate(
+    stage: Stage,
+    found: Exploration,
+    arguments: ArgumentValues,
+    depth: int,
+    runs: int,
+    progress: Progress | None,
+) -> None:
+    """Try all scripts up to a depth, the shortest first; equal states are continued once."""
+    queue: deque[tuple[Move, ...]] = deque([()])
+    while queue and found.behaviours < runs and not found.findings:
+        moves = queue.popleft()
+        behaviour = stage.play_script(build_turn(stage.prompt, moves, []), moves)
+        is_new = behaviour.state not in found.states
+        _note(stage, found, behaviour, found.behaviours)
+        tools = {tool.name: tool for request in behaviour.run.requests for tool in request.tools}
+        found.offered |= set(tools)
+        if progress is not None:
+            progress(found)
+        if not is_new or len(moves) == depth:
+            continue
+        queue.extend((*moves, move) for move in _list_moves(tools, behaviour, arguments))
+
+
+def _list_moves(
+    tools: Mapping[str, Tool], behaviour: Behaviour, arguments: ArgumentValues
+) -> list[Move]:
+    """Return the moves that an exhaustive search tries next."""
+    results = behaviour.run.events.tool_results
+    seen = [value for result in results for value in find_values(result)]
+    calls = [
+        GeneratedCall(tool.name, values)
+        for tool in tools.values()
+        if tool.kind == "function"
+        for values in arguments.few_arguments(tool.schema, seen, tool.name, ARGUMENTS_PER_TOOL)
+    ]
+    pairs = [(one, other) for one in calls for other in calls if one.tool <= other.tool]
+    return [*(Move((made,)) for made in calls), *(Move(pair) for pair in pairs)]
+
+
+def _raise_if_nothing_was_tried(found: Exploration) -> None:
+    if not found.states or not found.behaviours:
+        raise RunError("nothing was explored")
+    if not found.offered and not found.findings:
+        warnings.warn(
+            "the agent offers no tools: only its reactions to texts and errors were explored",
+            OffbookWarning,
+            stacklevel=3,
+        )
+
+
+def _describe(found: Exploration) -> str:
+    """Return the message for the findings: the script first, then how to repeat it."""
+    parts: list[str] = []
+    for finding in found.findings:
+        indented = "\n".join(f"    {line}" for line in finding.script.splitlines())
+        head = f"{finding.invariant}: {finding.message}"
+        if finding.repeats:
+            steps = len([move for move in finding.moves if move != END])
+            how = f"the smallest script that breaks it ({steps} of {finding.found_with} messages):"
+        else:
+            how = (
+                "the agent is not deterministic: the same script did not break it again, so it was"
+                " not made smaller:"
+            )
+        parts.append(
+            f"{head}\n{how}\n\n{indented}\n\nfound by run {finding.run}, seed={found.seed}"
+        )
+    return "\n\n".join([*parts, f"explored: {found.summary}"])

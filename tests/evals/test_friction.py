@@ -1,0 +1,79 @@
+"""Friction events become suggestions of context packs."""
+
+from typing import Any
+
+import pytest
+
+from offbook.evals.friction import (
+    SuggestionExpectation,
+    check_suggestions,
+    parse_friction_events,
+    redact_values,
+    redact_words,
+    suggest,
+)
+
+
+def events(count: int, **fields: Any) -> list[dict[str, Any]]:
+    base = {
+        "kind": "repeated_query",
+        "redacted_summary": "Same search",
+        "recurrence_hints": ["search"],
+        "estimated_time_ms": 10,
+    }
+    return [{**base, **fields} for _ in range(count)]
+
+
+@pytest.mark.parametrize("count, confidence", [(2, 0.62), (3, 0.74), (4, 0.82), (5, 0.9), (9, 0.9)])
+def test_more_events_give_more_confidence(count: int, confidence: float):
+    (suggestion,) = suggest(parse_friction_events(events(count), "x"))
+    assert suggestion.confidence == confidence
+    assert suggestion.estimated_savings.estimated_time_saved_ms == 10 * (count - 1)
+
+
+def test_one_event_suggests_nothing_whatever_the_option():
+    assert suggest(parse_friction_events(events(1), "x"), min_occurrences=1) == []
+
+
+def test_different_hints_are_different_groups():
+    mixed = [*events(2), *events(2, recurrence_hints=["other"])]
+    assert len(suggest(parse_friction_events(mixed, "x"))) == 2
+
+
+@pytest.mark.parametrize("word", ["ghp_x", "sk-live", "xoxb-1", "AKIA123", "token=abc", "a" * 49])
+def test_a_key_is_redacted(word: str):
+    assert redact_words(f"see {word} here") == "see [redacted] here"
+
+
+def test_a_field_named_like_a_secret_is_redacted_and_its_reference_is_not():
+    value = {"api_key": "x", "secret_ref": "NAME", "nested": {"Authorization": "y", "ok": "z"}}
+    assert redact_values(value) == {
+        "api_key": "[redacted]",
+        "secret_ref": "NAME",
+        "nested": {"Authorization": "[redacted]", "ok": "z"},
+    }
+
+
+EXPECTATIONS: dict[str, tuple[dict[str, Any], bool]] = {
+    "nothing": ({}, True),
+    "enough": ({"min_suggestions": 1}, True),
+    "too few": ({"min_suggestions": 2}, False),
+    "the artifact": ({"recommended_artifact": "context_pack"}, True),
+    "another artifact": ({"recommended_artifact": "workflow"}, False),
+    "the title": ({"title_contains": "SEARCH"}, True),
+    "another title": ({"title_contains": "nope"}, False),
+    "a capability": ({"required_capability": "nope"}, False),
+    "the slot": ({"required_output_slot": "primary_context"}, True),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTATIONS)
+def test_one_suggestion_must_have_all_that_is_expected(name: str):
+    fields, passes = EXPECTATIONS[name]
+    suggestions = suggest(parse_friction_events(events(2), "x"))
+    verdict = check_suggestions(SuggestionExpectation(**fields), suggestions)
+    assert (verdict.status == "pass") is passes
+
+
+def test_an_empty_expectation_without_suggestions_fails():
+    assert check_suggestions(SuggestionExpectation(), []).status == "fail"

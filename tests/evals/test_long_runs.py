@@ -1,0 +1,235 @@
+"""Long runs: isolation of cases, interruption, resume, shards, cost limit, cache and locks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.errors import UsageError
+from offbook.evals.eval_reports import report_json
+from offbook.evals.pack_file import read_pack
+from offbook.evals.pack_run import RunOptions, plan_trials, run_pack
+from offbook.evals.run_directory import RESULTS, RunDirectory, find_results, read_results
+from tests.evals.conftest import RunPack
+
+SUBJECTS = """
+import os, signal, sys, time
+
+def echo(value):
+    return value
+
+def fails(value):
+    raise ValueError("broken subject")
+
+def hangs(value):
+    time.sleep(60)
+
+def dies(value):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def exits(value):
+    os._exit(7)
+
+def talks(value):
+    print('{"nonsense": ', file=sys.stdout)
+    os.write(1, b"\\x00\\xff nonsense")
+    return value
+
+def dials(value):
+    import socket
+    socket.create_connection(("192.0.2.1", 80), timeout=1)
+
+def counts(path):
+    with open(path, "a") as file:
+        file.write("x")
+    return os.path.getsize(path) % 2
+"""
+OUTPUT = {"id": "output", "assertions": [{"kind": "output", "expected": "hello"}]}
+
+
+def case(name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": name,
+        "subject": f"subjects.py:{name.partition('-')[0]}",
+        "input": "hello",
+        "rubrics": ["output"],
+        **fields,
+    }
+
+
+def pack(*cases: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": "p", "rubrics": [OUTPUT], "cases": list(cases), **fields}
+
+
+FILES = {"subjects.py": SUBJECTS}
+
+BROKEN = {
+    "fails": ("error", "ValueError: broken subject"),
+    "hangs": ("error", "the case did not end within 0.3 s"),
+    "dies": ("error", "the process of the case was killed by SIGKILL"),
+    "exits": ("error", "the process of the case exited with 7"),
+    "dials": ("error", "ConnectionBlocked"),
+}
+
+
+def test_a_broken_case_is_one_failed_case_with_its_reason(run_files: RunPack):
+    cases = [case("echo-1"), *(case(name) for name in BROKEN), case("talks"), case("echo-2")]
+    for item in cases:
+        if item["id"] == "hangs":
+            item["timeout_seconds"] = 0.3
+    run = run_files(pack(*cases), FILES, jobs=2)
+    by_id = {item.id: item for item in run.cases}
+    assert {name: by_id[name].status for name in ("echo-1", "talks", "echo-2")} == {
+        "echo-1": "pass",
+        "talks": "pass",
+        "echo-2": "pass",
+    }
+    for name, (status, message) in BROKEN.items():
+        assert by_id[name].status == status
+        assert message in " ".join(by_id[name].failures)
+    assert [item.id for item in run.cases] == [item["id"] for item in cases]
+
+
+def test_trials_give_the_rate_and_name_flaky_cases(run_files: RunPack):
+    item = {"id": "flaky", "subject": "subjects.py:counts", "input": "count", "rubrics": ["odd"]}
+    rubric = {"id": "odd", "assertions": [{"kind": "output", "expected": 1}]}
+    run = run_files({"rubrics": [rubric], "cases": [item], "trials": 4}, FILES, jobs=1)
+    (flaky,) = run.cases
+    assert (flaky.passes, flaky.trials, flaky.flaky, flaky.status) == (2, 4, True, "fail")
+    assert (flaky.pass_at_k, flaky.pass_hat_k) == (1.0, 0.0)
+    assert run.summary.flaky == 1
+    assert not run.summary.passed_gate
+
+
+def test_every_case_is_in_exactly_one_shard(run_files: RunPack, tmp_path: Path):
+    names = [f"echo-{number}" for number in range(20)]
+    run_files(pack(*(case(name) for name in names)), FILES)
+    loaded = read_pack(tmp_path / "pack.json")
+    shards = [plan_trials([loaded], RunOptions(shard=(number, 3))) for number in (1, 2, 3)]
+    positions = sorted(trial.case for shard in shards for trial in shard)
+    assert positions == list(range(20))
+    assert all(shards)
+
+
+def test_a_cached_result_is_used_until_the_content_changes(run_files: RunPack, tmp_path: Path):
+    content = pack(case("echo"))
+    first = run_files(content, FILES, cache=True)
+    second = run_files(content, FILES, cache=True)
+    assert [result.cached for result in read_results(first.folder)] == [False]
+    assert [result.cached for result in read_results(second.folder)] == [True]
+    third = run_files(content, {"subjects.py": SUBJECTS + "\n# changed\n"}, cache=True)
+    assert [result.cached for result in read_results(third.folder)] == [False]
+
+
+def test_the_cost_limit_stops_the_run_and_fails_it(run_files: RunPack):
+    record = {"status": "completed", "usage": {"total_cost": 0.6}}
+    program = f"print('{json.dumps(record)}')"
+    items = [
+        {
+            "id": f"paid-{number}",
+            "kind": "live-verify",
+            "task": "work",
+            "executor": {"argv": [sys.executable, "-c", program]},
+            "verify_command": {"argv": ["true"]},
+        }
+        for number in range(5)
+    ]
+    run = run_files({"cases": items}, cost_limit=1.0)
+    assert run.summary.stopped == "cost limit of 1 USD reached"
+    assert run.summary.not_run >= 1
+    assert run.summary.cost_usd >= 1.0
+    assert not run.summary.passed_gate
+
+
+def test_a_directory_with_results_is_not_overwritten(run_files: RunPack):
+    content = pack(case("echo"))
+    run_files(content, FILES, output="out")
+    with pytest.raises(UsageError, match="has results of another run"):
+        run_files(content, FILES, output="out")
+
+
+def test_a_second_run_in_the_same_directory_is_refused(run_files: RunPack, tmp_path: Path):
+    directory = RunDirectory(tmp_path / "out")
+    try:
+        with pytest.raises(UsageError, match="another run is writing to this directory"):
+            run_files(pack(case("echo")), FILES, output=str(tmp_path / "out"))
+    finally:
+        directory.close()
+
+
+def test_a_changed_pack_is_not_resumed(run_files: RunPack):
+    run_files(pack(case("echo")), FILES, output="out")
+    with pytest.raises(UsageError, match="the packs have changed"):
+        run_files(pack(case("echo"), case("echo-2")), FILES, output="out", resume=True)
+
+
+def test_an_unknown_case_is_suggested(run_files: RunPack):
+    with pytest.raises(UsageError, match="did you mean 'echo-1'"):
+        run_files(pack(case("echo-1")), FILES, only=("echo-11",))
+
+
+def without_times(report: dict[str, Any]) -> dict[str, Any]:
+    for key in ("seconds", "id", "directory"):
+        report.pop(key)
+    for item in report["cases"]:
+        for key in ("millis", "trace"):
+            item.pop(key, None)
+        item["metrics"].pop("latency_ms", None)
+    return report
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_resumed_and_gives_the_same_report(run_files: RunPack, tmp_path: Path):
+    count = 1000
+    content = pack(*(case(f"echo-{number}") for number in range(count)))
+    whole = run_files(content, FILES, output="whole")
+    command = [sys.executable, "-m", "offbook", "eval", "run", "pack.json", "--output", "killed"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    results = tmp_path / "killed" / RESULTS
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if results.exists() and results.read_bytes().count(b"\n") > 20:
+            break
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with results.open("ab") as file:
+        file.write(b'{"id":"torn')  # as a machine that stops in the middle of a line
+    done = results.read_bytes().count(b"\n")
+    assert 20 < done < count
+    resumed = run_pack(
+        [tmp_path / "pack.json"], RunOptions(output=str(tmp_path / "killed"), resume=True)
+    )
+    assert len(list(read_results(resumed.folder))) == count
+    assert without_times(report_json(resumed)) == without_times(report_json(whole))
+
+
+def test_an_interrupted_run_keeps_what_is_done(run_files: RunPack, tmp_path: Path):
+    content = pack(case("echo"), case("hangs"))
+    run_files(content, FILES, output="unused", only=("echo",))
+    command = [sys.executable, "-m", "offbook", "eval", "run", "pack.json", "--output", "out"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    results = tmp_path / "out" / RESULTS
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if results.exists() and results.read_bytes():
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["passed"], summary["not_run"], summary["stopped"]) == (1, 1, "interrupted")
+
+
+def test_one_case_is_found_without_reading_the_others(run_files: RunPack):
+    run = run_files(pack(case("echo-1"), case("echo-10")), FILES, jobs=1)
+    (result,) = find_results(run.folder, "echo-1")
+    assert result.id == "echo-1"
+    assert Path(result.trace).is_file()

@@ -1,0 +1,137 @@
+"""Arguments that are made from the JSON schema of a tool."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbook.explore.argument_values import ArgumentValues, Draw
+from offbook.explore.moves import Place, resolve
+
+Schema = dict[str, Any]
+CHOICES: list[Schema] = [
+    {"type": "string"},
+    {"type": "string", "minLength": 3, "maxLength": 4},
+    {"type": "string", "format": "date-time"},
+    {"type": "integer", "minimum": 3, "maximum": 9},
+    {"type": "integer", "exclusiveMinimum": 0},
+    {"type": "integer", "multipleOf": 5, "minimum": 0},
+    {"type": "number"},
+    {"type": "boolean"},
+    {"type": ["string", "null"]},
+    {"enum": ["a", "b"]},
+    {"const": 7},
+    {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+    {"$ref": "#/$defs/Item"},
+    {"allOf": [{"$ref": "#/$defs/Item"}]},
+]
+LEAVES = st.sampled_from(CHOICES)
+
+
+def nest(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
+    """Return arrays and objects of these schemas."""
+    return st.one_of(st.builds(array_of, inner), st.builds(object_of, inner, inner))
+
+
+def array_of(item: Schema) -> Schema:
+    return {"type": "array", "items": item, "minItems": 1}
+
+
+def object_of(one: Schema, two: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": {"one": one, "two": two},
+        "required": ["one"],
+        "additionalProperties": False,
+    }
+
+
+SCHEMAS = st.recursive(LEAVES, nest, max_leaves=5)
+ITEM = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+
+
+def tool(parameter: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": {"it": parameter},
+        "required": ["it"],
+        "$defs": {"Item": ITEM},
+    }
+
+
+def make(schema: Schema, seed: int, *, hints: Any = None, seen: Any = ()) -> Any:
+    values = ArgumentValues(hints or {}, "Refund order 7")
+    return values.arguments(schema, Draw(Random(seed), seen), "refund")  # noqa: S311 - not for secrets
+
+
+@given(SCHEMAS, st.integers(0, 10_000))
+def test_typical_arguments_are_valid(parameter: Schema, seed: int):
+    jsonschema.validate(make(tool(parameter), seed), tool(parameter))
+
+
+def test_invalid_arguments_break_the_schema():
+    schema = {**tool({"type": "integer"}), "additionalProperties": False}
+    values = ArgumentValues({}, "")
+    for seed in range(50):
+        arguments = values.invalid_arguments(schema, Draw(Random(seed), ()), "refund")  # noqa: S311 - not for secrets
+        if arguments.get("it") != 7 or len(arguments) > 1:
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(arguments, schema)
+
+
+def test_the_numbers_of_the_prompt_are_used():
+    assert 7 in {make(tool({"type": "integer"}), seed)["it"] for seed in range(20)}
+
+
+def test_the_values_of_the_user_are_the_only_ones():
+    made = {make(tool({"type": "integer"}), s, hints={"refund.it": [42]})["it"] for s in range(20)}
+    assert made == {42}
+
+
+def test_values_of_results_are_places():
+    made = [make(tool({"type": "string"}), seed, seen=["PLAN-1"])["it"] for seed in range(20)]
+    assert Place(0, as_text=True) in made
+
+
+@pytest.mark.parametrize(
+    "value, resolved",
+    [
+        (Place(1), 8),
+        (Place(1, as_text=True), "8"),
+        ({"id": [Place(0)]}, {"id": ["PLAN-1"]}),
+        (Place(2), "PLAN-1"),
+        ("as it is", "as it is"),
+    ],
+)
+def test_a_place_gets_the_value_that_was_seen_there(value: Any, resolved: Any):
+    assert resolve(value, ["PLAN-1", 8]) == resolved
+
+
+@pytest.mark.parametrize(
+    "parameter, note",
+    [
+        ({"type": "string", "pattern": "^a"}, "refund.it: pattern"),
+        ({"$ref": "#/$defs/Missing"}, "refund.it: $ref '#/$defs/Missing'"),
+        ({"type": "date"}, "refund.it: type 'date'"),
+        ({"type": "object", "patternProperties": {}}, "refund.it: patternProperties"),
+    ],
+)
+def test_a_keyword_that_cannot_be_generated_from_is_noted(parameter: Schema, note: str):
+    values = ArgumentValues({}, "")
+    values.arguments(tool(parameter), Draw(Random(1), ()), "refund")  # noqa: S311 - not for secrets
+    assert note in values.notes
+
+
+def test_a_schema_that_contains_itself_ends():
+    node: Schema = {
+        "type": "object",
+        "properties": {"next": {"$ref": "#/$defs/Node"}},
+        "required": [],
+    }
+    schema = {"type": "object", "properties": {"it": {"$ref": "#/$defs/Node"}}, "required": ["it"]}
+    assert make({**schema, "$defs": {"Node": node}}, 1)["it"] is not None

@@ -1,0 +1,103 @@
+"""The command `offbook explore`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.explore import worlds
+
+SHOP = Path(worlds.__file__).read_text()
+OPTIONS = ("Refund order 7", "--invariant", "shop:never_twice", "--runs", "200")
+AGENT = """
+import json, os, sys, urllib.request
+
+TOOL = {"type": "function", "function": {"name": "divide", "parameters": {
+    "type": "object", "properties": {"by": {"type": "integer"}}, "required": ["by"]}}}
+messages = [{"role": "user", "content": sys.argv[1]}]
+for _ in range(10):
+    body = {"model": "m", "messages": messages, "tools": [TOOL]}
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+        json.dumps(body).encode(),
+        {"content-type": "application/json", "authorization": "Bearer x"},
+    )
+    message = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+    messages.append(message)
+    if not message.get("tool_calls"):
+        break
+    for call in message["tool_calls"]:
+        by = json.loads(call["function"]["arguments"])["by"]
+        result = str(100 / by)
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+print(message.get("content"))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(SHOP)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "offbook", "explore", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_broken_invariant_is_exit_code_1_with_the_script(folder: Path):
+    outcome = run(folder, "shop:broken_shop", *OPTIONS)
+    assert outcome.returncode == 1
+    assert '[call("refund", {"number": 7}), call("refund", {"number": 7})],' in outcome.stdout
+
+
+def test_an_agent_without_a_bug_is_exit_code_0_with_what_was_tried(folder: Path):
+    outcome = run(folder, "shop:fixed_shop", *OPTIONS[:3], "--runs", "5")
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert outcome.stdout.startswith("no behaviour broke an invariant: 5 behaviours")
+
+
+def test_the_result_as_json_has_the_script(folder: Path):
+    outcome = run(folder, "shop:broken_shop", *OPTIONS, "--json")
+    assert "refund" in json.loads(outcome.stdout)["findings"][0]["script"]
+
+
+def test_the_saved_test_fails_until_the_bug_is_fixed(folder: Path):
+    run(folder, "shop:broken_shop", *OPTIONS, "--save", "test_found.py")
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    broken = subprocess.run(pytest_command, cwd=folder, capture_output=True, check=False)
+    (folder / "shop.py").write_text(SHOP.replace("shop = Shop()", "shop = Shop(locked=True)"))
+    fixed = subprocess.run(pytest_command, cwd=folder, capture_output=True, check=False)
+    assert (broken.returncode, fixed.returncode) == (1, 0), broken.stdout
+
+
+def test_a_command_is_explored_over_the_wire(folder: Path):
+    (folder / "agent.py").write_text(AGENT)
+    command = [sys.executable, str(folder / "agent.py"), "{prompt}"]
+    outcome = run(folder, "Divide 100", "--runs", "40", "--", *command)
+    assert outcome.returncode == 1
+    assert "no unhandled exception" in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("shop:world", "Go"), "shop has no 'world'"),
+        (("shp:world", "Go"), "cannot import shp"),
+        (("shop", "Go"), "expected MODULE:NAME, got 'shop'"),
+        (("Go",), "expected a world and a prompt"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(folder: Path, arguments: tuple[str, ...], message: str):
+    outcome = run(folder, *arguments)
+    assert outcome.returncode == 2
+    assert message in outcome.stderr

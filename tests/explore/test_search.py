@@ -1,0 +1,219 @@
+"""A search plays generated models, and reports the smallest script that breaks an invariant."""
+
+import random
+import warnings
+from typing import Any, cast
+
+import pytest
+
+from offbook import say, session, when
+from offbook.errors import InvariantBroken, OffbookWarning, RunError, UsageError
+from offbook.explore import Exploration, Finding, explore, replay
+from offbook.explore.scripts import run_rendered
+from offbook.runs.rehearsal import Run
+from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, never_twice
+
+RUNS = 200
+
+
+def find(world: Any = broken_shop, *invariants: Any, **options: Any) -> list[Finding]:
+    arguments: dict[str, Any] = {"runs": RUNS, **options}
+    with pytest.raises(InvariantBroken) as caught:
+        explore(world, PROMPT, *(invariants or (never_twice,)), **arguments)
+    return cast("Exploration", caught.value.exploration).findings
+
+
+def test_two_refunds_at_once_are_found_and_shrunk_to_one_message():
+    (finding,) = find()
+    assert finding.script == (
+        'when("Refund order 7", [\n'
+        '    [call("refund", {"number": 7}), call("refund", {"number": 7})],\n'
+        '    say("Done."),\n'
+        "])"
+    )
+
+
+def test_the_script_fails_when_it_is_pasted():
+    (finding,) = find()
+    with pytest.raises(InvariantBroken, match=r"refunded \[7, 7\]"):
+        replay(broken_shop, run_rendered(finding.script), never_twice)
+
+
+def test_the_script_passes_when_the_bug_is_fixed():
+    (finding,) = find()
+    assert replay(fixed_shop, run_rendered(finding.script), never_twice).tools
+
+
+def test_an_agent_without_the_bug_passes():
+    found = explore(fixed_shop, PROMPT, never_twice, runs=RUNS)
+    assert (found.behaviours, found.findings, found.never_called) == (RUNS, [], [])
+
+
+def test_the_same_seed_finds_the_same():
+    assert find(seed=3) == find(seed=3)
+
+
+def test_another_seed_makes_other_moves():
+    assert find(seed=3)[0].run != find(seed=4)[0].run
+
+
+def test_the_message_has_the_script_the_run_and_the_seed():
+    with pytest.raises(InvariantBroken) as caught:
+        explore(broken_shop, PROMPT, never_twice, runs=RUNS, seed=1)
+    message = str(caught.value)
+    assert message.startswith("never_twice: refunded [7, 7]\n")
+    assert 'call("refund"' in message
+    assert "seed=1" in message
+
+
+def no_refund(_: Run, shop: Shop) -> bool:
+    return shop.refunds == []
+
+
+def test_an_invariant_may_return_false():
+    (finding,) = find(broken_shop, no_refund)
+    assert finding.message == "it returned False"
+
+
+def test_an_invariant_that_raises_is_an_error_of_the_test():
+    def broken(run: Run, shop: Any):
+        raise KeyError("typo")
+
+    with pytest.raises(UsageError, match="the invariant broken raised KeyError"):
+        explore(fixed_shop, PROMPT, broken, runs=5)
+
+
+def test_the_other_invariants_go_on_after_one_that_raises():
+    def broken(run: Run, shop: Any):
+        raise KeyError("typo")
+
+    assert [finding.invariant for finding in find(broken_shop, broken, never_twice)] == [
+        "never_twice"
+    ]
+
+
+def crashing_world():
+    def extension(api: Any):
+        @api.tool(
+            "divide", parameters={"type": "object", "properties": {"by": {"type": "integer"}}}
+        )
+        def divide(params: Any, ctx: Any):
+            if params.get("by") == 0:
+                raise SystemError("it crashed")
+            return "1"
+
+    return session(extensions=[extension], mock_tools=MOCKS)
+
+
+def test_an_exception_of_the_agent_is_a_violation():
+    (finding,) = find(crashing_world, seed=1)
+    assert finding.invariant == "no unhandled exception"
+    assert 'call("divide", {"by": 0})' in finding.script
+
+
+def test_a_documented_way_of_giving_up_is_counted():
+    found = explore(crashing_world, PROMPT, runs=RUNS, seed=1, gives_up=Exception)
+    assert sum(found.gave_up.values()) > 0
+
+
+def test_a_subject_that_is_not_deterministic_is_reported_with_the_whole_script():
+    decide = random.Random(7)  # noqa: S311 - not for secrets
+
+    def sometimes(run: Run, state: Any):
+        assert decide.random() < 0.9, "now and then"
+
+    (finding,) = find(fixed_shop, sometimes)
+    assert not finding.repeats
+
+
+def test_the_message_says_that_the_agent_is_not_deterministic():
+    seen: list[Run] = []
+
+    def only_once(run: Run, state: Any):
+        seen.append(run)
+        assert len(seen) != 3, "once"
+
+    with pytest.raises(InvariantBroken, match="the agent is not deterministic"):
+        explore(fixed_shop, PROMPT, only_once, runs=5)
+
+
+def test_an_exhaustive_search_finds_the_shortest_script():
+    (finding,) = find(depth=1, runs=2_000)
+    assert finding.script.count("call(") == 2
+
+
+def test_an_exhaustive_search_continues_equal_states_once():
+    found = explore(fixed_shop, PROMPT, never_twice, depth=2, runs=1_000)
+    # The state is the list of refunds. Only the scripts that lead to a new one are continued.
+    first = explore(fixed_shop, PROMPT, never_twice, depth=1, runs=1_000)
+    assert len(found.states) == len(first.states)
+    assert found.behaviours < first.behaviours * (len(first.states) + 1)
+
+
+def test_an_agent_without_tools_is_explored_with_texts_and_a_warning():
+    async def agent(prompt: str) -> str:
+        import openai
+
+        client = openai.AsyncOpenAI(api_key="x")
+        reply = await client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": prompt}]
+        )
+        return reply.choices[0].message.content or ""
+
+    with pytest.warns(OffbookWarning, match="offers no tools"):
+        explore(lambda: agent, PROMPT, runs=3)
+
+
+@pytest.mark.parametrize(
+    "arguments, options, message",
+    [
+        ((7, PROMPT), {}, "the world must be a function"),
+        ((fixed_shop, ""), {}, "takes the prompt second"),
+        ((fixed_shop, PROMPT, "never"), {}, "an invariant must be a function"),
+        ((fixed_shop, PROMPT), {"runs": 0}, "runs and steps must be 1 or more"),
+        ((fixed_shop, PROMPT), {"values": {"number": "7"}}, r"values\['number'\] must be a list"),
+        ((fixed_shop, PROMPT), {"run": 7}, "run"),
+        ((lambda: (1, 2, 3), PROMPT), {}, "the world has 3 parts"),
+    ],
+)
+def test_wrong_usage_is_refused(arguments: Any, options: Any, message: Any):
+    with pytest.raises((UsageError, TypeError), match=message):
+        explore(*arguments, **options)
+
+
+async def test_a_search_in_an_event_loop_is_refused():
+    with pytest.raises(UsageError, match="cannot be used in an `async def`"):
+        explore(fixed_shop, PROMPT)
+
+
+def test_values_of_the_user_are_used():
+    used: list[Any] = []
+
+    def note(run: Run, shop: Any):
+        used.extend(tool.input.get("number") for tool in run.executed if tool.name == "refund")
+
+    explore(fixed_shop, PROMPT, note, runs=20, values={"refund.number": [70, 71]})
+    assert {70, 71} <= set(used)
+
+
+def test_the_fixture_explores_and_keeps_one_trace(offbook: Any):
+    shop_session = fixed_shop
+
+    def world():
+        _, shop = shop_session()
+        return offbook.session(extensions=[shop.extension]), shop
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = offbook.explore(world, PROMPT, never_twice, runs=5)
+    assert found.behaviours == 5
+    assert len(offbook.traces) == 1
+
+
+def answer_at_once(prompt: str) -> str:
+    return prompt
+
+
+def test_a_replay_in_which_the_agent_never_asks_is_no_pass():
+    with pytest.raises(RunError, match="never called the model"):
+        replay(lambda: answer_at_once, when("Go", [say("never")]))

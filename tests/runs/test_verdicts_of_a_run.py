@@ -1,0 +1,316 @@
+"""Each verdict about a run is emitted, and each that fails is raised."""
+
+from __future__ import annotations
+
+import socket
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+import pytest
+
+from offbook import Playbook, call, drive, say, session, when
+from offbook.errors import (
+    CheckFailed,
+    ConnectionBlocked,
+    OffbookWarning,
+    ScriptUnfinished,
+    ToolFailed,
+    UsageError,
+)
+from offbook.exchange.messages import History, user
+from offbook.exchange.model import Reply, Request
+from offbook.runs.rehearsal import MOCKS_USED, RUN_END
+from offbook.subjects.subject import ModelAccess, RunContext
+from offbook.trace.events import Verdict
+from offbook.types import Text
+
+HELLO = when("Hello", [say("Hi!")])
+
+
+class SeenError(NamedTuple):
+    call_id: str
+    tool: str
+    error: Exception
+
+
+class Watch:
+    """What a framework saw of its tools."""
+
+    def __init__(self, *errors: SeenError) -> None:
+        self.errors = list(errors)
+        self.failed: dict[str, bool] = {}
+
+
+class Echo:
+    """A subject that makes one request per prompt."""
+
+    name = "echo"
+    model_access: ModelAccess = "call"
+    emits_tool_calls = False
+
+    def __init__(self, *verdicts: Verdict, requests: int = 1) -> None:
+        self._verdicts = verdicts
+        self._requests = requests
+        self.closed = 0
+
+    async def open(self, context: RunContext, /) -> None:
+        self._context = context
+
+    async def prompt(self, text: str, /) -> object:
+        output = ""
+        for _ in range(self._requests):
+            output = (await self._context.source.reply(Request(History([user(text)])))).text
+        return output
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    def tools(self) -> None: ...
+
+    def commands(self) -> tuple[str, ...]:
+        return ()
+
+    def verdicts(self) -> Iterable[Verdict]:
+        return self._verdicts
+
+
+class Watched(Echo):
+    """A subject that saw exceptions of its tools."""
+
+    def __init__(self, *errors: SeenError) -> None:
+        super().__init__()
+        self.tool_watch = Watch(*errors)
+
+
+BROKEN = SeenError("1", "refund", ValueError("the till is closed"))
+
+
+def test_an_exception_of_a_tool_that_became_a_result_fails_the_run():
+    with drive(Watched(BROKEN)) as t:
+        with pytest.raises(ToolFailed) as failure:
+            t.run(HELLO)
+        assert failure.value.what == "the tool refund raised ValueError: the till is closed"
+        assert "raises=ValueError" in failure.value.hint
+        assert failure.value.__cause__ is BROKEN.error
+
+
+def test_without_automatic_assertions_an_exception_of_a_tool_is_no_failure():
+    with drive(Watched(BROKEN), auto_assert=False) as t:
+        assert t.run(HELLO).output == "Hi!"
+
+
+class Always:
+    async def reply(self, _: Request, /) -> Reply:
+        return Reply((Text("from a source"),))
+
+
+def test_with_another_source_an_exception_of_a_tool_is_no_failure():
+    with drive(Watched(BROKEN), source=Always()) as t:
+        assert t.run("Hello").output == "from a source"
+
+
+def test_the_requests_of_a_run_are_those_of_no_other_run():
+    with drive(Echo()) as t:
+        first = t.run(when("One", [say("1")]))
+        second = t.run(when("Two", [say("2")]))
+        assert [request.prompt for request in first.requests] == ["One"]
+        assert [request.prompt for request in second.requests] == ["Two"]
+        assert len(first.events.all) + len(second.events.all) == len(t.events.all)
+
+
+def test_the_rest_of_a_failed_script_is_not_part_of_the_next_run():
+    with drive(Echo()) as t:
+        with pytest.raises(ScriptUnfinished, match="1 action"):
+            t.run(when("One", [say("1"), say("never")]))
+        assert t.run(when("Two", [say("2")])).output == "2"
+
+
+def test_the_end_of_a_run_has_the_answer_or_its_type():
+    class Counting(Echo):
+        async def prompt(self, text: str, /) -> object:
+            return len(str(await super().prompt(text)))
+
+    for subject, shown in ((Echo(), "Hi!"), (Counting(), {"type": "int"})):
+        with drive(subject) as t:
+            t.run(HELLO)
+            assert t.events.all[-1].data == {"ok": True, "output": shown}
+
+
+def test_a_complete_script_is_a_verdict_with_the_number_of_its_steps():
+    with drive(Echo(requests=2)) as t:
+        t.run(when("One", [say("1"), say("2")]))
+        [verdict] = t.events.verdicts
+        assert (verdict.check, verdict.status, verdict.actual) == ("playbook consumed", "pass", 2)
+
+
+def test_without_automatic_assertions_an_incomplete_script_has_no_verdict():
+    with drive(Echo(), auto_assert=False) as t:
+        t.run(when("One", [say("1"), say("never")]))
+        assert t.events.verdicts == []
+
+
+def reach_out(_: str) -> str:
+    with suppress(ConnectionBlocked), socket.socket() as sock:
+        sock.connect(("192.0.2.1", 443))  # reserved for documentation: never assigned
+    return "done"
+
+
+def test_a_refused_connection_that_the_agent_survives_is_a_warning():
+    with drive(reach_out, auto_assert=False) as t:  # it sends no request
+        with pytest.warns(OffbookWarning, match="a connection was refused and the agent continued"):
+            t.run(HELLO)
+        verdicts = {verdict.check: verdict for verdict in t.events.verdicts}
+        assert verdicts["nothing leaves the machine"].status == "warn"
+        assert "192.0.2.1:443" in verdicts["nothing leaves the machine"].message
+        [refusal] = [event for event in t.events.all if event.event == "isolation.refused"]
+        assert "192.0.2.1:443" in refusal.data["error"]
+
+
+def reach_out_and_fall(_: str) -> str:
+    with socket.socket() as sock:
+        sock.connect(("192.0.2.1", 443))
+    return "never"
+
+
+def test_a_refused_connection_that_ends_the_agent_is_the_error_of_the_run():
+    with drive(reach_out_and_fall) as t, pytest.raises(ConnectionBlocked) as failure:
+        t.run(HELLO)
+    assert failure.value.where.endswith("in reach_out_and_fall")
+
+
+def reach_out_and_fail_later(prompt: str) -> str:
+    reach_out(prompt)
+    raise ValueError("no till")
+
+
+def test_another_error_of_the_agent_has_the_refusal_as_a_note():
+    with (
+        drive(reach_out_and_fail_later) as t,
+        pytest.raises(ValueError, match="no till") as failure,
+    ):
+        t.run(HELLO)
+    [note] = failure.value.__notes__
+    assert note.startswith("before, a connection was refused: ")
+
+
+UNUSED = Verdict(MOCKS_USED, "fail", "a mock was never used")
+OTHER = Verdict("other", "fail", "something else")
+FINE = Verdict("fine", "pass")
+
+
+def test_a_failed_verdict_of_the_subject_fails_the_rehearsal():
+    for verdict, hinted in ((UNUSED, True), (OTHER, False)):
+        t = drive(Echo(FINE, verdict))
+        t.run(HELLO)
+        with pytest.raises(CheckFailed) as failure:
+            t.dispose()
+        assert failure.value.what == verdict.message
+        assert ("allow_unused_mocks" in failure.value.hint) is hinted
+        assert [v.check for v in t.events.verdicts][1:] == ["fine", verdict.check]
+
+
+def test_an_unused_mock_may_be_allowed_and_another_failure_may_not():
+    t = drive(Echo(UNUSED), allow_unused_mocks=True)
+    t.run(HELLO)
+    t.dispose()
+    assert [v.status for v in t.events.verdicts] == ["pass", "warn"]
+    t = drive(Echo(OTHER), allow_unused_mocks=True)
+    t.run(HELLO)
+    with pytest.raises(CheckFailed):
+        t.dispose()
+
+
+def test_without_automatic_assertions_a_failed_verdict_is_a_warning():
+    t = drive(Echo(OTHER), auto_assert=False)
+    t.run(HELLO)
+    with pytest.warns(OffbookWarning, match="something else"):
+        t.dispose()
+
+
+def test_after_a_failed_run_the_verdicts_of_the_subject_mean_nothing():
+    t = drive(Echo(OTHER))
+    with pytest.raises(ScriptUnfinished):
+        t.run(when("One", [say("1"), say("never")]))
+    t.dispose()
+    assert "other" not in {verdict.check for verdict in t.events.verdicts}
+
+
+def test_a_subject_is_closed_once():
+    subject = Echo()
+    t = drive(subject)
+    t.run(HELLO)
+    t.dispose()
+    t.dispose()
+    assert subject.closed == 1
+
+
+def test_a_turn_that_is_not_finished_fails_before_the_next_is_prompted():
+    prompts: list[str] = []
+
+    class Noting(Echo):
+        async def prompt(self, text: str, /) -> object:
+            prompts.append(text)
+            return await super().prompt(text)
+
+    with drive(Noting()) as t, pytest.raises(ScriptUnfinished):
+        t.run(when("One", [say("1"), say("never")]), when("Two", [say("2")]))
+    assert prompts == ["One"]
+
+
+def test_a_failed_run_is_marked_in_its_trace():
+    with drive(Echo()) as t:
+        with pytest.raises(ScriptUnfinished):
+            t.run(when("One", [say("1"), call("never")]))
+        end = t.events.all[-1]
+        assert (end.event, end.data["ok"]) == (RUN_END, False)
+        assert end.data["error"].startswith("ScriptUnfinished: ")
+
+
+def test_only_a_session_has_a_session():
+    with drive(Echo(), auto_assert=False) as t, pytest.raises(UsageError, match="not a session"):
+        _ = t.session
+    with session(auto_assert=False) as t:
+        assert t.session is t.subject
+
+
+def test_a_given_playbook_is_checked_as_an_own_one():
+    with drive(Echo(), source=Playbook()) as t, pytest.raises(ScriptUnfinished):
+        t.run(when("One", [say("1"), say("never")]))
+
+
+def test_a_subject_that_fails_to_open_and_to_close_shows_both_errors():
+    class Broken(Echo):
+        async def open(self, _: RunContext, /) -> None:
+            raise ValueError("no till")
+
+        async def close(self) -> None:
+            raise OSError("no door")
+
+    with pytest.raises(ValueError, match="no till") as failure:
+        drive(Broken()).run(HELLO)
+    assert failure.value.__notes__ == ["closing failed as well: OSError: no door"]
+
+
+@pytest.mark.parametrize("access, refused", [("endpoint", False), ("transport", True)])
+def test_only_an_agent_of_this_process_is_kept_from_the_network(
+    access: ModelAccess, *, refused: bool
+):
+    class Reaching(Echo):
+        model_access = access
+
+        async def prompt(self, _: str, /) -> object:
+            # A datagram socket sends nothing when it connects.
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                try:
+                    sock.connect(("192.0.2.1", 443))
+                except ConnectionBlocked:
+                    return "refused"
+                except OSError:  # no route from this machine
+                    return "allowed"
+            return "allowed"
+
+    with drive(Reaching(), auto_assert=False) as t, warnings.catch_warnings():
+        warnings.simplefilter("ignore", OffbookWarning)
+        assert t.run(HELLO).output == ("refused" if refused else "allowed")
