@@ -29,12 +29,14 @@ from offbook.errors import (
     OffbookWarning,
     PlaybookError,
     RunError,
+    ScriptUnfinished,
     ToolFailed,
     UsageError,
 )
 from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.runs.left_behind import describe_left_behind, list_running
 from offbook.runs.run_endings import emit_failure, record_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
@@ -283,6 +285,8 @@ class Rehearsal:
         self._opened = False
         self._failed = False
         self._ever_failed = False
+        self._first_seq = 0  # before the first event of this run
+        self._running_before: set[object] = set()  # threads and tasks
         self._ever_run = False
         self._disposed = False
         self._last_seq = 0
@@ -443,7 +447,7 @@ class Rehearsal:
             prompts: list[Turn | str] = [*_check_prompts(script)]
         else:
             prompts = self._load(playbook, script)
-        first = self._last_seq
+        first = self._first_seq = self._last_seq
         output: object = None
         turns = len(prompts)
         if not all(prompts):
@@ -501,6 +505,7 @@ class Rehearsal:
 
     async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
+        self._running_before = list_running()
         try:
             with use_hub(self._hub), record_termination(self._hub), self._wiring.guard():
                 output = await self.subject.prompt(text)
@@ -557,6 +562,11 @@ class Rehearsal:
             consumed = self._playbook.consumed
             self._hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
         elif self._auto_assert:
+            events = [event for event in self._events.all if event.seq > self._first_seq]
+            left = describe_left_behind(self._running_before, events)
+            if left:
+                hint = f"{unfinished.hint}\n  left running: {left}; wait for it in the agent"
+                unfinished = ScriptUnfinished(unfinished.what, where=unfinished.where, hint=hint)
             raise unfinished
 
     def _warn(self, verdict: Verdict) -> None:
