@@ -319,7 +319,7 @@ def draw(runs: list[dict[str, Any]]) -> str:
     for index, name in enumerate(names, 1):
         ratio, y = runs[-1]["ratios"][name], step * index
         colour = "#2a9d5c" if ratio <= 1 else "#d1495b"
-        width = min(ratio, 2.5) * scale
+        width = max(0, min(ratio, 2.5)) * scale
         parts.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{name}</text>')
         parts.append(
             f'<rect x="{left}" y="{y + 4}" width="{width:.0f}" height="12" fill="{colour}"/>'
