@@ -30,17 +30,18 @@ from offbook.sources.playbook.actions import (
     list_called_tools,
 )
 from offbook.sources.playbook.diagnostics import (
+    RoleConditions,
     Step,
     exhausted_error,
     missing_exception_error,
     missing_result_error,
     no_matching_role_error,
+    read_head,
     turn_location,
     unexpected_prompt_error,
     unfinished_error,
     unknown_tool_error,
 )
-from offbook.sources.playbook.role_suggestion import RoleConditions, read_head
 from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
