@@ -30,17 +30,18 @@ from offbook.sources.playbook.actions import (
     list_called_tools,
 )
 from offbook.sources.playbook.diagnostics import (
+    RoleConditions,
     Step,
     exhausted_error,
     missing_exception_error,
     missing_result_error,
     no_matching_role_error,
+    read_head,
     turn_location,
     unexpected_prompt_error,
     unfinished_error,
     unknown_tool_error,
 )
-from offbook.sources.playbook.role_suggestion import RoleConditions, read_head
 from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
@@ -218,7 +219,9 @@ class Playbook:
     def unfinished(self) -> ScriptUnfinished | None:
         """Return the error for a script that was not played to its end, or None."""
         if remaining := self.remaining_steps:
-            return unfinished_error(remaining, self.consumed, self._queue.last)
+            awaited = self._awaited_results.values()
+            tools = dict.fromkeys(a.action.tool for a in awaited if a.step is self._queue.last)
+            return unfinished_error(remaining, self.consumed, self._queue.last, [*tools])
         for awaited in self._awaited_results.values():
             return missing_result_error(awaited.step, awaited.action, awaited.got)
         for step, action in self._awaited_errors.values():
