@@ -40,6 +40,6 @@ def assert_ne(actual: Any, unexpected: Any, message: str | None = None) -> None:
 
 
 def require(condition: object, message: str = "a required condition is false") -> None:
-    """Raise `RequirementFailed` unless a condition holds: for the code under test, not for tests."""
+    """Raise `RequirementFailed` unless a condition holds; for the code under test."""
     if not condition:
         raise RequirementFailed(message)
