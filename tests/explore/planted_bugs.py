@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import anthropic
 import openai
@@ -92,7 +92,7 @@ def bank(*, fixed: bool) -> Any:
         return "paid"
 
     agent = create_agent(ChatOpenAI(model="gpt-4o"), [pay])  # pyright: ignore[reportUnknownVariableType] - as above
-    return drive(agent), account
+    return drive(cast("Any", agent)), account
 
 
 def never_richer(_: Any, account: Account) -> None:

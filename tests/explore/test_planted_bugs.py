@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from offbook.errors import InvariantBroken
-from offbook.explore import Exploration, Finding, explore, replay
+from offbook.explore import Counterexample, Exploration, explore, replay
 from offbook.explore.scripts import run_rendered
 from tests.explore.planted_bugs import PLANTED, PlantedBug
 
@@ -20,7 +20,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "x")
 
 
-def find(bug: PlantedBug) -> Finding:
+def find(bug: PlantedBug) -> Counterexample:
     with pytest.raises(InvariantBroken) as caught:
         explore(
             bug.broken,

@@ -8,7 +8,7 @@ import pytest
 
 from offbook import say, session, when
 from offbook.errors import InvariantBroken, OffbookWarning, RunError, UsageError
-from offbook.explore import Exploration, Finding, explore, replay
+from offbook.explore import Counterexample, Exploration, explore, replay
 from offbook.explore.scripts import run_rendered
 from offbook.runs.rehearsal import Run
 from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, never_twice
@@ -16,7 +16,7 @@ from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, n
 RUNS = 200
 
 
-def find(world: Any = broken_shop, *invariants: Any, **options: Any) -> list[Finding]:
+def find(world: Any = broken_shop, *invariants: Any, **options: Any) -> list[Counterexample]:
     arguments: dict[str, Any] = {"runs": RUNS, **options}
     with pytest.raises(InvariantBroken) as caught:
         explore(world, PROMPT, *(invariants or (never_twice,)), **arguments)

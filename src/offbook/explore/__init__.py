@@ -19,7 +19,7 @@ CAPABILITY = Capability(
 _MODULES = {
     "invariants": "at_most ends_within never_before no_secret_in_answer",
     "moves": "find_values",
-    "search": "Exploration Finding explore replay",
+    "search": "Exploration Counterexample explore replay",
 }
 
 _NAMES = sorted(name for names in _MODULES.values() for name in names.split())

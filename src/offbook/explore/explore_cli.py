@@ -14,7 +14,7 @@ from offbook.errors import InvariantBroken, UsageError, did_you_mean
 from offbook.files import write_atomic
 
 if TYPE_CHECKING:
-    from offbook.explore.search import Exploration, Finding
+    from offbook.explore.search import Counterexample, Exploration
 
 EXAMPLE = """\b
 Example:
@@ -141,7 +141,7 @@ def _load(target: str) -> Any:
 
 def _save(
     path: Path,
-    finding: Finding,
+    finding: Counterexample,
     source: str,
     invariants: tuple[str, ...],
     gives_up: tuple[str, ...],

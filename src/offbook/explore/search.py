@@ -28,7 +28,7 @@ Progress = Callable[["Exploration"], object]
 ARGUMENTS_PER_TOOL = 3  # that an exhaustive search tries
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Counterexample(msgspec.Struct, frozen=True):
     """A broken invariant, and the smallest script that breaks it.
 
     `repeats` is false if the same script did not break it again: then it was not made smaller.
@@ -59,7 +59,7 @@ class Exploration(msgspec.Struct):
     called: set[str] = msgspec.field(default_factory=set)
     gave_up: Counter[str] = msgspec.field(default_factory=Counter)
     notes: dict[str, str] = msgspec.field(default_factory=dict)
-    findings: list[Finding] = msgspec.field(default_factory=list)
+    findings: list[Counterexample] = msgspec.field(default_factory=list)
     broken: dict[str, Exception] = msgspec.field(default_factory=dict)
 
     @property
@@ -211,7 +211,7 @@ def _note(stage: Stage, found: Exploration, behaviour: Behaviour, number: int) -
 
 def _minimize(
     stage: Stage, behaviour: Behaviour, violation: BrokenInvariant, number: int
-) -> Finding:
+) -> Counterexample:
     """Return the finding for a violation, with the smallest script that repeats it."""
 
     def fails(moves: tuple[Move, ...]) -> bool:
@@ -222,7 +222,7 @@ def _minimize(
     # Twice: what fails only now and then cannot be made smaller, only noise would be left.
     if not (fails(moves) and fails(moves)):
         script = render_script(stage.prompt, moves)
-        return Finding(
+        return Counterexample(
             violation.invariant, violation.message, script, number, moves, length, repeats=False
         )
     moves, _ = shrink(moves, fails)
@@ -238,7 +238,9 @@ def _minimize(
     played = stage.play_script(run_rendered(script))
     same = [other for other in played.violations if other.key == violation.key]
     message = same[0].message if same else violation.message
-    return Finding(violation.invariant, message, script, number, moves, length, repeats=bool(same))
+    return Counterexample(
+        violation.invariant, message, script, number, moves, length, repeats=bool(same)
+    )
 
 
 def _with_values(move: Move, seen: list[Any]) -> Move:
