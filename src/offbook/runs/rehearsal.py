@@ -38,10 +38,11 @@ from offbook.runs.mock_scopes import current_llm
 from offbook.runs.run_endings import emit_failure, record_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
+from offbook.secrets import hide_secrets
 from offbook.sources.playbook.actions import Role, Turn, list_called_tools
 from offbook.sources.playbook.diagnostics import validate
 from offbook.sources.playbook.playbook import Playbook
-from offbook.subjects.subject import HasToolWatch, SendsPrompts, Subject
+from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
 from offbook.trace.current_hub import use_hub
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
@@ -543,6 +544,10 @@ class Rehearsal:
             consumed = self.playbook.consumed
             self._hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
         elif self._auto_assert:
+            # An error of the provider that ended the agent is the reason for the unused steps.
+            if isinstance(self.subject, EndsWithError) and (error := self.subject.error):
+                reason = f"{type(error).__name__}: {error}"
+                unfinished.add_note(hide_secrets(f"the agent ended with {reason}"))
             raise unfinished
 
     def _warn(self, verdict: Verdict) -> None:
