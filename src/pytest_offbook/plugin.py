@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from offbook.surfaces.fixtures import HostScope, LlmScope, MockScopes, Offbook
 
 MOCK_FIXTURES = frozenset({"host_mocks", "llm_mocks", "mocks"})
+RUNS_MODULE = "offbook.runs.rehearsal"
 # Loaded in a session with tests that may call a host, or record steps.
 SCOPED_MODULES = ("offbook.host.host_scope", "offbook.trace.steps")
 
@@ -107,8 +108,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test that did not use its mocks."""
-    result = yield
+    """Fail a test that did not use its mocks; shorten the traceback of a failed run."""
+    try:
+        result = yield
+    except BaseException as error:
+        if RUNS_MODULE in sys.modules and not item.config.getoption("fulltrace"):
+            from pytest_offbook.short_tracebacks import shorten_run_traceback
+
+            shorten_run_traceback(error)
+        raise
     if SCOPED_MODULES[0] in sys.modules:
         from pytest_offbook.mock_fixtures import close_test_scopes
 

@@ -6,29 +6,19 @@ import shutil
 from functools import wraps
 from inspect import iscoroutinefunction
 from pathlib import Path
-from sysconfig import get_path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from offbook.surfaces import fixtures
 from offbook.surfaces.fixtures import Offbook
+from pytest_offbook.short_tracebacks import ERRORS_MODULE, hide_internal_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from types import TracebackType
 
 PLUGIN_NAME = "offbook-rehearsals"
 TRACES_FOLDER = Path(".offbook") / "traces"
 OFFBOOK_KEY = pytest.StashKey[Offbook]()
-ERRORS_MODULE = "offbook.errors"
-OFFBOOK_FOLDER = str(Path(fixtures.__file__).parents[1])
-# Frames of these folders are removed from the tracebacks of runs.
-INTERNAL_FOLDERS = (
-    OFFBOOK_FOLDER,
-    *(get_path(name) for name in ("stdlib", "purelib", "platlib")),
-    "<frozen",
-)
 
 
 def open_offbook(request: pytest.FixtureRequest) -> Offbook:
@@ -97,7 +87,7 @@ class RehearsalHooks:
         except BaseException as error:
             _add_notes(error, opened.close(failed=True))
             if not self._full_traceback:
-                _hide_internal_frames(error)
+                hide_internal_frames(error)
             raise
         finally:
             if iscoroutinefunction(test):
@@ -177,31 +167,3 @@ def _add_notes(error: BaseException, others: list[Exception]) -> None:
 
 def _title(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _hide_internal_frames(error: BaseException) -> None:
-    """Remove the frames of Offbook and of installed packages from an error of a run.
-
-    What is left are the lines of the test, of the agent's own code, and the last one.
-    """
-    frames: list[TracebackType] = []
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append(trace)
-        trace = trace.tb_next
-    files = [frame.tb_frame.f_code.co_filename for frame in frames]
-    own = type(error).__module__ == ERRORS_MODULE
-    # An error that did not pass through a run is not ours to shorten.
-    if own or any(file.startswith(OFFBOOK_FOLDER) for file in files):
-        outside = zip(frames, files, strict=True)
-        kept = [frame for frame, file in outside if not file.startswith(INTERNAL_FOLDERS)]
-        # The last frame is the place where a library raised; one of Offbook itself says nothing.
-        if frames[-1:] != kept[-1:] and not files[-1].startswith(OFFBOOK_FOLDER):
-            kept.append(frames[-1])
-        if kept:
-            for frame, following in zip(kept, [*kept[1:], None], strict=True):
-                frame.tb_next = following
-            error.__traceback__ = kept[0]
-    cause = error.__cause__ or error.__context__  # shown with it
-    if cause is not None:
-        _hide_internal_frames(cause)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from offbook.trace.events import LOOP_START, RUN_END, RUN_START, VERDICT, Event,
 from offbook.trace.matching import Mismatch, contains, render_value, text_matches, values_equal
 from tests.checks.test_assertions import RUN, iteration, make, publish
 
-CALLS = ['find({"id":7})', 'find({"id":7})', 'rm({"path":"/"})']
+CALLS = ['find({"id":7})', 'find({"id":7})', 'save({"path":"/"})']  # `rm` was blocked
 PUBLISHED = {"task.start": 1, "build.task": 1, "build.done": 1}
 
 
@@ -109,7 +110,7 @@ def judge(kind: str, fields: dict[str, Any], root: Path | None = None) -> Verdic
             "tool_sequence superset",
             ["find"],
             CALLS,
-            {"missing": [], "extra": CALLS[1:]},
+            {"missing": [], "extra": CALLS[1:], "not run": ['rm({"path":"/"})']},
         ),
         (
             "tool_called",
@@ -122,10 +123,10 @@ def judge(kind: str, fields: dict[str, Any], root: Path | None = None) -> Verdic
         ("tool_never", {"tool": "write"}, "tool_never write", "no write", [], {}),
         (
             "tool_before",
-            {"first": "find", "then": "rm"},
-            "tool_before find rm",
-            "find before rm",
-            ["find", "find", "rm"],
+            {"first": "find", "then": "save"},
+            "tool_before find save",
+            "find before save",
+            ["find", "find", "save"],
             {},
         ),
         (
@@ -235,6 +236,13 @@ def test_a_file_that_cannot_be_searched_fails_with_the_reason(
 ):
     verdict = judge(kind, {"path": path, "pattern": "x"}, folder)
     assert (verdict.status, verdict.message) == ("fail", message)
+
+
+@pytest.mark.parametrize("kind", ["file_contains", "file_not_contains"])
+def test_a_pipe_is_never_read_and_fails(folder: Path, kind: str):
+    os.mkfifo(folder / "pipe")
+    verdict = judge(kind, {"path": "pipe", "pattern": "x"}, folder)
+    assert (verdict.status, verdict.message) == ("fail", "pipe is not a regular file")
 
 
 def test_forbidden_text_is_shown_with_its_surroundings(folder: Path):
@@ -495,6 +503,29 @@ def test_one_beyond_the_bound_fails(kind: str, fields: dict[str, Any]):
 
 
 @pytest.mark.parametrize(
+    "args, found, status",
+    [
+        ("exact", {"id": 7}, "pass"),
+        ("exact", {}, "fail"),
+        ("partial", {}, "pass"),
+        ("partial", {"id": 8}, "fail"),
+        ("pattern", {"id": 7}, "pass"),
+        ("ignore", {"id": 8}, "pass"),
+    ],
+)
+def test_the_input_of_a_call_is_compared_as_args_says(
+    args: str, found: dict[str, Any], status: str
+):
+    fields = {"tool": "find", "input": found, "args": args}
+    assert judge("tool_called", fields).status == status
+
+
+def test_an_assertion_that_is_no_dict_is_an_error_without_a_name():
+    [verdict] = evaluate_all(["exit_code"], CheckContext(RUN))
+    assert (verdict.check, verdict.status) == ("?", "error")
+
+
+@pytest.mark.parametrize(
     "kind, fields",
     [
         ("tool_before", {"first": "find", "then": "write"}),
@@ -516,6 +547,7 @@ def result(*, is_error: bool | None, number: str = "1") -> Event:
 
 CALL = called()
 BLOCKED = make("tool.blocked", call_id="1", tool="find", reason="no", step=1)
+THIRD = [called("3"), result(is_error=False, number="3")]
 AGAIN = [called("2"), result(is_error=False, number="2")]
 
 
@@ -530,6 +562,8 @@ AGAIN = [called("2"), result(is_error=False, number="2")]
         ("retried", [CALL, result(is_error=True), *AGAIN], "pass"),
         ("retried", [CALL, result(is_error=False), *AGAIN], "fail"),
         ("retried", [CALL, BLOCKED, *AGAIN], "pass"),
+        ("retried", [CALL, result(is_error=True), *AGAIN, called("3")], "pass"),
+        ("retried", [*AGAIN, CALL, result(is_error=True), *THIRD], "pass"),
     ],
 )
 def test_the_status_of_a_tool_is_what_its_results_say(

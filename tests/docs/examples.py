@@ -74,8 +74,14 @@ class Block:
         if self.needs not in HOMES:
             return sys.executable if find_spec(self.needs) else None
         home = HOMES[self.needs]
-        python = sys.executable if home.npm else home.python
+        python = home.python if home.with_offbook else sys.executable
         return python if home.ready else None
+
+    @property
+    def scripts(self) -> str:
+        """The folder of the commands of its client."""
+        home = HOMES.get(self.needs or "")
+        return str(Path((home and not home.npm and home.python) or sys.executable).parent)
 
     @property
     def needs_client(self) -> bool:
@@ -134,7 +140,8 @@ def run_page(page: Path, folder: Path) -> int:
             pending.append(block)
         elif block.is_script:
             _link_packages(block.needs, folder)
-            _run([block.runner or "", "-c", block.code], location, folder)
+            command = [block.runner or "", "-c", block.code]
+            _run(command, location, folder, scripts=block.scripts)
             executed += 1
         for words, code, expected in block.commands:
             executed += _run_tests(page, pending, folder)
@@ -172,10 +179,15 @@ def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
     return len(files)
 
 
-def _run(command: list[str], location: str, folder: Path, code: int = 0) -> str:
+def _run(
+    command: list[str],
+    location: str,
+    folder: Path,
+    code: int = 0,
+    scripts: str = str(Path(sys.executable).parent),
+) -> str:
     """Return the output of a command, or raise ExampleError for another exit code."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    scripts = str(Path(sys.executable).parent)
     temp_folder = folder / ".tmp"  # pages may use the same workspace ids
     temp_folder.mkdir(exist_ok=True)
     path = os.pathsep.join([scripts, os.environ["PATH"]])

@@ -94,7 +94,12 @@ def test_a_live_cell_has_a_real_deadline(tmp_path: Path, name: str):
 
 def test_a_ladder_after_a_failed_one_is_not_run(run_files: RunPack):
     failing = {"id": "a", "backend": {"path": "t.jsonl"}, "timeout_tiers": [{"max_tool_calls": 0}]}
-    second = {"id": "b", "after": ["a"], "backend": {"path": "t.jsonl"}, "timeout_tiers": [{}]}
+    second: dict[str, Any] = {
+        "id": "b",
+        "after": ["a"],
+        "backend": {"path": "t.jsonl"},
+        "timeout_tiers": [{}],
+    }
     run = run_files({"ladders": [failing, second]}, {"t.jsonl": jsonl(EVENTS)}, jobs=1)
     assert {item.id: item.status for item in run.cases} == {"a": "fail", "b": "no_data"}
 

@@ -99,7 +99,42 @@ HOMES = {
             for client in MORE_CLIENTS
             if client
         ),
-        Home("litellm", ("litellm==1.106.2", "mcp==2.3.0"), with_offbook=True),
+        Home(
+            "litellm",
+            ("litellm==1.106.2", "mcp==2.3.0", "dspy==3.4.1", "mini-swe-agent==2.4.6"),
+            with_offbook=True,
+        ),
+        # frameworks that require or accept the OpenAI SDK 2, which uses httpx
+        Home(
+            "openai-2",
+            (
+                "openai==2.54.0",
+                "crewai==1.15.30",
+                "llama-index-core==0.14.25",
+                "llama-index-llms-openai==0.8.3",
+                "mirascope[openai]==2.8.2",
+                "instructor==1.15.4",
+            ),
+            with_offbook=True,
+        ),
+        Home(
+            "openai-3",
+            (
+                "openai==3.49.0",
+                "autogen-agentchat==0.7.5",
+                "autogen-ext[openai]==0.7.5",
+                "haystack-ai==3.4.0",
+                "agno==3.1.10",
+                "agent-framework-openai==1.17.0",
+                "ag2[openai]==1.2.1",
+                "semantic-kernel==1.45.0",
+            ),
+            with_offbook=True,
+        ),
+        # commands with old versions of litellm
+        Home("aider", ("aider-chat==0.86.2",)),
+        # it imports pkg_resources, which setuptools 82 no longer has
+        Home("open-interpreter", ("open-interpreter==0.4.3", "setuptools==80.9.0")),
         Home(
             "inspect",
             (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offbook.files import copy_atomic
-from offbook.sources.playbook.actions import Turn, call, say, when
+from offbook.sources.playbook.actions import Role, Turn, call, role, say, when
 from tests.matrix.homes import COMMANDS, HOMES, Home
 
 SCRIPTS = Path(__file__).parent / "clients"
@@ -23,6 +23,7 @@ FINAL = "It is 21 degrees in Paris."
 
 
 WEATHER = when(PROMPT, [call("get_weather", {"city": "Paris"}), say(FINAL)])
+PLUGIN = when(PROMPT, [call("weather-get_weather", {"city": "Paris"}), say(FINAL)])
 TEXT_ONLY = when(PROMPT, [say(FINAL)])
 STRUCTURED = when(PROMPT, [say('{"city": "Paris", "degrees": 21}')])
 FINAL_ANSWER = when(
@@ -43,6 +44,75 @@ QWEN_SHELL = when(
     [call("run_shell_command", {"command": ECHO, "is_background": False}), say(FINAL)],
 )
 TOUCH = when(PROMPT, [call("Bash", {"command": f"touch it; {ECHO}"}), say(FINAL)])
+END = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+SUBMIT = f"{END}; echo '{FINAL}'"
+MINI = when(
+    PROMPT,
+    [call("bash", {"command": ECHO}), call("bash", {"command": SUBMIT}, unanswered=True)],
+)
+MINI_TEXT = when(
+    PROMPT, [say(f"Look.\n```mswea_bash_command\n{command}\n```") for command in (ECHO, SUBMIT)]
+)
+# The first answer does not pass aider's test.
+EDITS = when(PROMPT, [say(f"weather.txt\n```\n{sky}\n```\n") for sky in ("rainy", "sunny")])
+COMMITS = role("commits", [say("Guess"), say("Correct it")], system="commit message")
+# The first object is not valid, and the second one ends the loop.
+OBJECT = when(
+    PROMPT,
+    [
+        call("Weather", {"city": "Paris", "degrees": "21 degrees in Paris"}),
+        call("Weather", {"city": "Paris", "degrees": 21}, unanswered=True),
+    ],
+)
+JSON_OBJECT = when(
+    PROMPT,
+    [
+        say('{"city": "Paris", "degrees": "21 degrees in Paris"}'),
+        say('{"city": "Paris", "degrees": 21}'),
+    ],
+)
+# Streamed, an object is not asked for again.
+PARTIAL_OBJECT = when(
+    PROMPT, [call("PartialWeather", {"city": "Paris", "degrees": 21}, unanswered=True)]
+)
+SUBMITTED = when(
+    PROMPT,
+    [
+        call("get_weather", {"city": "Paris"}),
+        call("submit", {"answer": FINAL}, unanswered=True),
+    ],
+)
+
+
+def _fields(**fields: str) -> str:
+    """Return an answer in the format of DSPy."""
+    texts = [f"[[ ## {name} ## ]]\n{text}" for name, text in fields.items()]
+    return "\n\n".join([*texts, "[[ ## completed ## ]]"])
+
+
+REACT = when(
+    PROMPT,
+    [
+        say(
+            _fields(
+                next_thought="Look.",
+                next_tool_name="get_weather",
+                next_tool_args='{"city": "Paris"}',
+            )
+        ),
+        say(_fields(next_thought="Done.", next_tool_name="finish", next_tool_args="{}")),
+        say(_fields(reasoning="It is known.", answer=FINAL)),
+    ],
+)
+LLAMA_REACT = when(
+    PROMPT,
+    [
+        say('Thought: Look.\nAction: get_weather\nAction Input: {"city": "Paris"}'),
+        say(f"Thought: Done.\nAnswer: {FINAL}"),
+    ],
+)
+EXECUTE = when(PROMPT, [call("execute", {"language": "shell", "code": ECHO}), say(FINAL)])
+EXECUTE_TEXT = when(PROMPT, [say(f"Look.\n\n```shell\n{ECHO}\n```"), say(FINAL)])
 MCP = when(PROMPT, [call("mcp__wx__get_weather", {"city": "Paris"}), say(FINAL)])
 
 
@@ -58,6 +128,7 @@ class Row:
     turn: Turn = WEATHER
     text: str = FINAL
     results_as_text: bool = False  # it sends tool results as text, not as tool results
+    roles: tuple[Role, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.client} {self.variant} {self.mode}"
@@ -205,6 +276,97 @@ ROWS = [
     *_both("anthropic 0 (httpx)", "anthropic_sdk.py", "messages", home_name="strands"),
     *_both("google-genai 2", "genai_sdk.py", "auto", home_name="adk"),
     *_both("google-adk", "adk_agent.py", "gemini", home_name="adk"),
+    *_both("crewai", "crewai_agent.py", "chat", home_name="openai-2"),
+    *_both("llama-index", "llama_index_agent.py", "chat", "responses", home_name="openai-2"),
+    *_both("autogen", "autogen_agent.py", "agent", "team", home_name="openai-3"),
+    *_both("haystack", "haystack_agent.py", "chat", "responses", home_name="openai-3"),
+    *_both("agno", "agno_agent.py", "chat", "responses", home_name="openai-3"),
+    *_both(
+        "agent-framework", "agent_framework_agent.py", "chat", "responses", home_name="openai-3"
+    ),
+    *_both("ag2", "ag2_agent.py", "chat", "responses", home_name="openai-3"),
+    *(
+        Row("semantic-kernel", "semantic_kernel_agent.py", variant, stream, "openai-3", PLUGIN)
+        for variant in ("chat", "responses")
+        for stream in (False, True)
+    ),
+    *(
+        Row(
+            "llama-index",
+            "llama_index_agent.py",
+            "react",
+            stream,
+            "openai-2",
+            LLAMA_REACT,
+            FINAL,
+            True,
+        )
+        for stream in (False, True)
+    ),
+    *(
+        Row(
+            "instructor",
+            "instructor_call.py",
+            variant,
+            stream,
+            "openai-2",
+            turn,
+            "Paris: 21",
+            as_text,
+        )
+        for variant, stream, turn, as_text in (
+            ("tools", False, OBJECT, False),
+            ("tools", True, PARTIAL_OBJECT, False),
+            ("json", False, JSON_OBJECT, True),
+            ("json", True, STRUCTURED, False),
+        )
+    ),
+    *(
+        Row("dspy", "dspy_module.py", variant, stream, "litellm", turn, FINAL, as_text)
+        for variant, turn, as_text in (("native", SUBMITTED, False), ("text", REACT, True))
+        for stream in (False, True)
+    ),
+    *(
+        Row(
+            "aider",
+            "aider_command.py",
+            "whole",
+            stream,
+            "aider",
+            EDITS,
+            "Correct it: sunny",
+            True,
+            (COMMITS,),
+        )
+        for stream in (False, True)
+    ),
+    *(
+        Row(
+            "mini-swe-agent",
+            "mini_command.py",
+            variant,
+            False,
+            "litellm",
+            turn,
+            FINAL,
+            turn is MINI_TEXT,
+        )
+        for variant, turn in (("chat", MINI), ("responses", MINI), ("text", MINI_TEXT))
+    ),
+    *(
+        Row(
+            "open-interpreter",
+            "interpreter_command.py",
+            variant,
+            True,
+            "open-interpreter",
+            turn,
+            FINAL,
+            turn is EXECUTE_TEXT,
+        )
+        for variant, turn in (("function", EXECUTE), ("text", EXECUTE_TEXT))
+    ),
+    *_both("mirascope", "mirascope_call.py", "completions", "responses", home_name="openai-2"),
     *_both("strands", "strands_agent.py", "openai", home_name="strands"),
     Row("strands", "strands_agent.py", "anthropic", stream=True, home_name="strands"),
     *_both("node openai", "openai.mjs", "chat", "responses", home_name="node"),

@@ -4,6 +4,7 @@
 # Patterns take and return any value.
 
 import asyncio
+import re
 import threading
 import warnings
 from pathlib import Path
@@ -116,7 +117,8 @@ def test_an_error_of_a_handler_fails_the_test():
         with create_harness() as h:
             h.load(counter).result.fail.send()
             h.idle()
-    assert "in the handler counter.fail, for the event sent at" in str(caught.value)
+    places = r"in the handler counter\.fail at .*test_harness\.py:\d+, for the event sent at .*:\d+"
+    assert re.search(places, str(caught.value))
     assert isinstance(caught.value.__cause__, ValueError)
 
 
@@ -689,6 +691,23 @@ def test_a_leaked_harness_fails_the_test(pytester: pytest.Pytester):
     result = pytester.runpytest_subprocess("-p", "no:randomly")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*a harness was not disposed: created at *:3*"])
+
+
+def test_a_failure_shows_the_line_of_the_test_and_not_the_harness(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        "from offbook.patterns import create_harness, expect_cell, pattern\n"
+        "@pattern\ndef p(value=1): return {'value': value}\n"
+        "def test_expect(pattern_harness):\n"
+        "    expect_cell(pattern_harness.load(p).cells.value).to_be(2)\n"
+        "def test_unknown(pattern_harness):\n"
+        "    pattern_harness.load(p).cells.valeu\n"
+    )
+    result = pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:asyncio")
+    result.assert_outcomes(failed=2)
+    output = result.stdout.str()
+    assert "raise " not in output
+    result.stdout.fnmatch_lines(["E * p.value: expected 2", "*_failure_shows*.py:5: CheckFailed"])
+    assert "did you mean 'value'?" in output
 
 
 def test_the_fixture_checks_the_harness_at_the_end(pytester: pytest.Pytester):

@@ -217,6 +217,21 @@ def test_a_generated_test_replaces_nothing(project: Path):
     assert "exists already" in result.stderr
 
 
+def running_in(folder: Path) -> list[str]:
+    """Return the other Python processes whose working folder this is."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()):
+            continue
+        try:
+            program = (process / "exe").resolve().name
+            if (process / "cwd").resolve() == folder and program.startswith("python"):
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_watch_runs_again_after_a_change_and_quits(project: Path):
     (project / "test_counter.py").write_text(PASSING)
@@ -245,5 +260,6 @@ def test_watch_runs_again_after_a_change_and_quits(project: Path):
         wait_for("2 passed")
         subprocess.run([*tmux, "send-keys", "q", "Enter"], check=True)
         wait_for("exit 0")
+        assert running_in(project) == []  # nothing is left behind
     finally:
         subprocess.run([*tmux, "kill-server"], check=False)

@@ -206,7 +206,9 @@ def test_the_error_of_a_computed_value_is_raised_to_its_reader(runtime: Runtime)
     value = runtime.computed(lambda: 1 // x.get(), name="inverse")
     with pytest.raises(ZeroDivisionError) as caught:
         value.get()
-    assert "in the computed value inverse" in caught.value.__notes__
+    (note,) = caught.value.__notes__
+    assert note.startswith("in the computed value inverse at ")
+    assert "test_runtime.py:" in note
     x.set(1)
     assert value.get() == 1
 

@@ -517,3 +517,46 @@ def test_a_chained_exception_shows_no_secret_in_the_terminal_and_in_junit(
     assert "wrong key [API_KEY], wrong password [API_KEY]" in shown
     assert "ghp_aB3" not in shown
     assert "password correct horse" not in shown
+
+
+FAILING_COMMAND = """
+import sys
+from offbook import Command, drive
+
+AGENT = '''
+import json, os, urllib.request
+body = {"model": "m", "messages": [{"role": "user", "content": "Find it"}]}
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+request = urllib.request.Request(url, json.dumps(body).encode())
+request.add_header("content-type", "application/json")
+urllib.request.urlopen(request).read()
+'''
+
+def command(code):
+    return Command([sys.executable, "-c", AGENT + code, "{prompt}"])
+"""
+
+
+def test_a_failing_command_shows_the_line_of_the_test_and_its_output_once(run_tests: RunTests):
+    code = f"""{FAILING_COMMAND}
+def test_it(offbook):
+    offbook.drive(command("raise KeyError('bug')")).run(when("Find it", [say("Found.")]))
+"""
+    outcome = run_tests(code)
+    outcome.stdout.fnmatch_lines(["E*RunError: *failed with exit code 1", "E*KeyError: 'bug'"])
+    outcome.stdout.no_fnmatch_line("*rehearsal.py*")
+    outcome.stdout.no_fnmatch_line("*cli.py*")
+    assert outcome.stdout.str().count("KeyError: 'bug'") == 1
+
+
+def test_a_script_error_of_a_command_is_shown_without_the_error_of_its_process(run_tests: RunTests):
+    code = f"""{FAILING_COMMAND}
+def test_it():
+    with drive(command("urllib.request.urlopen(request)")) as rehearsal:
+        rehearsal.run(when("Find it", [say("Found.")]))
+"""
+    outcome = run_tests(code)
+    outcome.stdout.fnmatch_lines(["E*ScriptExhausted: *", "test_it.py:*: ScriptExhausted"])
+    for internal in ("*rehearsal.py*", "*cli.py*", "*HTTPError*", "*direct cause*"):
+        outcome.stdout.no_fnmatch_line(internal)
+    run_tests(code, "--full-trace").stdout.fnmatch_lines(["*rehearsal.py*"])

@@ -202,12 +202,12 @@ def edits_the_evidence(prompt: str, shop: Shop) -> object:
 
 
 def leaves_the_work_to_a_thread(_prompt: str, shop: Shop) -> object:
-    threading.Thread(target=shop.closed.wait, daemon=True).start()
+    threading.Thread(target=shop.closed.wait, name="till clerk", daemon=True).start()
     return "Refunded."
 
 
 async def leaves_the_work_to_a_task(_prompt: str, shop: Shop) -> object:
-    shop.task = asyncio.create_task(asyncio.Event().wait())
+    shop.task = asyncio.create_task(asyncio.Event().wait(), name="till clerk")
     return "Refunded."
 
 
@@ -313,7 +313,7 @@ REFUSED = "the provider refused the request"
 ORPHAN = "messages with role 'tool' must be a response to a preceeding message"
 ANOTHER_REQUEST = "playbook exhausted: the turn ended with step 3."
 BROKEN: dict[Callable[[str, Shop], object], list[str]] = {
-    runs_no_tool: ["2 actions remaining", STOPPED],
+    runs_no_tool: ["2 actions remaining", STOPPED, "and sent no result of find_order"],
     drops_a_result: [REFUSED, "tool_call_ids did not have response messages"],
     forgets_the_conversation: [LOST, "got: no request has it"],
     swaps_two_results: ["('find_order', {'number': 7}, 'order 8: one lamp')"],
@@ -322,8 +322,8 @@ BROKEN: dict[Callable[[str, Shop], object], list[str]] = {
     asks_twice: [ANOTHER_REQUEST, 'got: a user message: "Refund order 7"'],
     never_stops: [ANOTHER_REQUEST, "got: a request with nothing new in it"],
     edits_the_evidence: ["trace.jsonl: the trace was changed while the agent ran"],
-    leaves_the_work_to_a_thread: [NOT_STARTED],
-    leaves_the_work_to_a_task: [NOT_STARTED],
+    leaves_the_work_to_a_thread: [NOT_STARTED, "left running: the thread till clerk"],
+    leaves_the_work_to_a_task: [NOT_STARTED, "left running: the task till clerk"],
     returns_nothing: ["assert None == 'Refunded.'"],
     invents_an_answer: ["+ Refunded, and here is a voucher."],
     invents_a_result: [REFUSED, ORPHAN],
@@ -342,7 +342,7 @@ BROKEN: dict[Callable[[str, Shop], object], list[str]] = {
 COMMANDS = {
     "forks away": (
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)",
-        [NOT_STARTED],
+        [NOT_STARTED, "left running: 1 process in the background, now ended"],
     ),
     "exits with an error": (
         "import sys\nsys.exit('no till')",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import warnings
 from collections.abc import Iterable
@@ -21,7 +22,11 @@ from offbook.errors import (
 )
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
-from offbook.runs.rehearsal import MOCKS_USED, RUN_END
+from offbook.runs.rehearsal import (
+    MOCKS_USED,
+    RUN_END,
+    _find_in_chain,  # pyright: ignore[reportPrivateUsage]
+)
 from offbook.subjects.subject import ModelAccess, RunContext
 from offbook.trace.events import Verdict
 from offbook.types import Text
@@ -314,3 +319,35 @@ def test_only_an_agent_of_this_process_is_kept_from_the_network(
     with drive(Reaching(), auto_assert=False) as t, warnings.catch_warnings():
         warnings.simplefilter("ignore", OffbookWarning)
         assert t.run(HELLO).output == ("refused" if refused else "allowed")
+
+
+async def test_the_lost_error_of_a_run_is_raised_although_a_later_run_passed():
+    t = await drive(Echo())
+    lost = asyncio.ensure_future(t.run(when("One", [say("1"), say("never")])).complete())
+    await asyncio.wait([lost])
+    await t.run(HELLO)
+    with pytest.raises(ScriptUnfinished):
+        await t.dispose()
+
+
+def test_a_subject_that_calls_its_source_has_no_endpoint():
+    class Noting(Echo):
+        endpoint = "none yet"
+
+        async def open(self, context: RunContext, /) -> None:
+            await super().open(context)
+            self.endpoint = context.endpoint
+
+    subject = Noting()
+    with drive(subject) as t:
+        t.run(HELLO)
+    assert subject.endpoint == ""
+
+
+def test_a_chain_of_errors_may_be_a_circle():
+    refusal = ConnectionBlocked("refused")
+    one, two = ValueError("one"), ValueError("two")
+    one.__cause__, two.__cause__ = two, one
+    assert _find_in_chain(one, [refusal]) is None
+    two.__cause__ = refusal
+    assert _find_in_chain(one, [refusal]) is refusal

@@ -1,5 +1,6 @@
 """`offbook serve` and `offbook run`: a scripted model for commands of any kind."""
 
+import contextlib
 import json
 import os
 import re
@@ -391,9 +392,13 @@ def test_a_served_playbook_answers_openai_clients_until_interrupted(
 ):
     command = [sys.executable, "-m", "offbook", "serve", str(shop), "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
-    ) as process:
+    with (
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+        ) as process,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(process.kill)  # a failed assertion would wait for it for ever
         assert process.stdout is not None
         while (
             found := re.match(r"export OPENAI_BASE_URL=(.*)", process.stdout.readline())

@@ -127,7 +127,7 @@ def _render_table(table: Mapping[str, Any], prefix: str) -> list[str]:
 
 def _key(key: str) -> str:
     plain = key.replace("-", "").replace("_", "")
-    return key if plain.isalnum() and key.isascii() else json.dumps(key)
+    return key if plain.isalnum() and key.isascii() else _text(key)
 
 
 def _value(value: Any) -> str:
@@ -140,5 +140,9 @@ def _value(value: Any) -> str:
         return f"[{', '.join(_value(item) for item in cast('list[Any]', value))}]"
     if value is None:
         raise UsageError("TOML has no null", hint="leave the key out, or write JSON")
-    # TOML, unlike JSON, has no escape for the delete character in ASCII output.
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    # JSON may contain a delete character, TOML may not.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -22,6 +22,7 @@ from offbook.evals.fixtures import (
     trace_path,
 )
 from offbook.evals.friction import MIN_OCCURRENCES, suggest
+from offbook.evals.imported_runs import read_stored_trace
 from offbook.evals.judging import JudgeOptions, judge_rubric
 from offbook.evals.pack import EvalCase, LoadedPack, Rubric
 from offbook.evals.replay_checks import (
@@ -31,7 +32,6 @@ from offbook.evals.replay_checks import (
     compare_records,
 )
 from offbook.evals.rubrics import Evidence, evaluate_rubric
-from offbook.evals.run_record import record_from_trace
 from offbook.evals.thresholds import check_thresholds, measure
 from offbook.trace.events import Verdict
 
@@ -112,7 +112,8 @@ def _evaluate_run(
             trace = None
         case "trace":
             trace = trace_path(loaded, case.trace)
-            run = record_from_trace(trace)
+            fixture = loaded.fixtures.get(case.trace)
+            run = read_stored_trace(trace, (fixture.trace_id if fixture else "") or None)
         case _:
             trace = None
             run = load_run(loaded, case.run)

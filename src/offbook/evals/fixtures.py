@@ -7,13 +7,13 @@ from typing import Any, cast
 
 from offbook.errors import FormatError, UsageError
 from offbook.evals.friction import FrictionEvent, parse_friction_events
+from offbook.evals.imported_runs import read_stored_trace
 from offbook.evals.pack import FixtureRef, LoadedPack
 from offbook.evals.run_record import (
     ReplayExpectation,
     StoredRun,
     parse_replay_fixture,
     parse_run_record,
-    record_from_trace,
 )
 from offbook.files import parse_json, read_text
 from offbook.trace.reader import Trace
@@ -122,7 +122,7 @@ def load_run(loaded: LoadedPack, reference: str) -> StoredRun:
     if fixture is not None and fixture.inline is not None:
         return parse_run_record(fixture.inline, loaded.path)
     if path.suffix == ".jsonl" or (fixture is not None and fixture.kind == "trace"):
-        return record_from_trace(path)
+        return read_stored_trace(path)
     return parse_run_record(parse_json(read_text(path), path), path)
 
 

@@ -14,8 +14,9 @@ import msgspec
 
 from offbook.errors import FormatError, OffbookError, UsageError
 from offbook.evals.builders import PackBuilder
+from offbook.evals.imported_runs import read_stored_trace
 from offbook.evals.pack import Pack
-from offbook.evals.run_record import StoredRun, read_run_record, record_from_trace
+from offbook.evals.run_record import StoredRun, read_run_record
 from offbook.files import copy_atomic, make_temp_folder, remove_temp_folder, write_atomic
 from offbook.trace.recorder import COLLECT_TRACES
 
@@ -99,7 +100,7 @@ def write_pack_from(sources: Iterable[Path], path: Path) -> list[Path]:
 
 def _read(file: Path) -> tuple[str, StoredRun]:
     if file.suffix == ".jsonl":
-        return "trace", record_from_trace(file)
+        return "trace", read_stored_trace(file)
     if file.suffix == ".json":
         return "run", read_run_record(file)
     raise FormatError(

@@ -11,11 +11,14 @@ API_KEY = "offbook"
 # Settings that stop clients from contacting other hosts: telemetry, price lists, update checks.
 QUIET_ENV = {
     "AGNO_TELEMETRY": "false",
+    "AIDER_ANALYTICS_DISABLE": "true",
+    "AIDER_CHECK_UPDATE": "false",
     "ANONYMIZED_TELEMETRY": "False",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CONTINUE_CLI_AUTO_UPDATED": "true",  # Continue would update itself with npm
     "CONTINUE_CLI_ENABLE_TELEMETRY": "0",
     "CREWAI_DISABLE_TELEMETRY": "true",
+    "DISABLE_TELEMETRY": "true",  # Open Interpreter
     "DO_NOT_TRACK": "1",
     "HAYSTACK_TELEMETRY_ENABLED": "False",
     "HF_HUB_DISABLE_TELEMETRY": "1",

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, cast
 
 from offbook.errors import UsageError
-from offbook.patterns.runtime import Computed, Runtime, Store, format_place
+from offbook.patterns.runtime import Computed, Runtime, Store
 from offbook.patterns.values import Path, ReadOnly, ReadOnlyList, describe_path, read_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
 T = TypeVar("T")
 
 
@@ -43,7 +44,7 @@ class Cell(Generic[T]):
     @property
     def last_writer(self) -> str:
         """What wrote to the cell last: a handler, an effect, or a line of a test."""
-        return format_place(self._store.writer) or "its initial value"
+        return self._store.last_writer
 
     def get(self) -> T:
         """Return the value, read-only; a computed value or effect that reads it depends on it."""

@@ -38,6 +38,7 @@ from offbook.patterns.runtime import Computed, Runtime, Store, Stream, locate_fu
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
 T = TypeVar("T")
 _building: ContextVar[Runtime | None] = ContextVar("offbook-pattern-runtime", default=None)
 

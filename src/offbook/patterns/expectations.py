@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.errors import CheckFailed, UsageError
 from offbook.patterns.cells import Cell
-from offbook.patterns.runtime import Computed, Stream, format_place
+from offbook.patterns.runtime import Computed, Stream
 from offbook.patterns.values import ReadOnly, freeze
 
 if TYPE_CHECKING:
     from collections.abc import Sized
+
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
 
 
 class CellExpectation:
@@ -53,9 +55,10 @@ class CellExpectation:
         lines = [f"{target.name}: {message}", f"  actual: {actual!r}"]
         if isinstance(target, Cell):
             lines.append(f"  last written by: {target.last_writer}")
-        for source in target.sources if isinstance(target, Computed) else ():
-            writer = format_place(source.writer) or "its initial value"
-            lines.append(f"  computed from: {source.name}, last written by {writer}")
+        sources = target.sources if isinstance(target, Computed) else ()
+        lines += [
+            f"  computed from: {each.name}, last written by {each.last_writer}" for each in sources
+        ]
         runtime = target.runtime
         stale = target.stale_readers if isinstance(target, Cell) else runtime.stale_names(target)
         if stale:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from offbook.trace.hub import Hub
 
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
 SETTLE_TIMEOUT = 5.0
 OPEN: dict[int, PatternHarness] = {}  # harnesses that are not disposed, for the pytest plugin
 # The harness whose pattern is running in this thread or task.

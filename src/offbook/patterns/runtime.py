@@ -40,6 +40,7 @@ from offbook.patterns.values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping
 
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
 MAX_NESTED = 60  # computed values that may be evaluated inside each other before the stack unwinds
 MAX_SHOWN = 80  # characters of a value in a message
 MAX_RUNS = 100  # runs of one effect in one flush before it is a loop
@@ -105,6 +106,11 @@ class Store(PathNode):
         self.value = freeze(value[0]) if value else None
         self.writer: str | tuple[str, int] = ""
         self.check: Callable[[Any], None] | None = None
+
+    @property
+    def last_writer(self) -> str:
+        """What wrote to the cell last, for messages."""
+        return format_place(self.writer) or "nothing, it has its initial value"
 
     def node(self, path: Path) -> PathNode:
         """Return the node of a path, so that a reader can depend on it."""
@@ -428,7 +434,7 @@ class Runtime:
                 self._reads = reads
         except Exception as raised:  # noqa: BLE001 - it is raised to the readers
             error = raised
-            _add_note(raised, f"in the computed value {node.name}")
+            _add_note(raised, f"in the computed value {node.name}{_raised_at(raised)}")
         finally:
             reads = self._reads
             self._computing.pop()
@@ -479,7 +485,7 @@ class Runtime:
             except Exception as raised:  # noqa: BLE001 - it is raised to the readers
                 error = raised
                 self.errors.append(raised)
-                _add_note(raised, f"in the computed value {node.name}")
+                _add_note(raised, f"in the computed value {node.name}{_raised_at(raised)}")
             finally:
                 _async_reader.reset(token)
             before = node.version
@@ -628,7 +634,7 @@ class Runtime:
             result = effect.function()
             effect.cleanup = result if callable(result) else None
         except Exception as error:  # noqa: BLE001 - an effect must not stop the others
-            self._keep_error(error, f"in the {effect.name}")
+            self._keep_error(error, f"in the {effect.name}{_raised_at(error)}")
         finally:
             reads = self._reads
             self._reader, self._reads, self.actor = outer
@@ -658,7 +664,8 @@ class Runtime:
         except Exception as error:  # noqa: BLE001 - the next event is handled all the same
             self.undo = None
             self._roll_back(undo)
-            self._keep_error(error, f"in the handler {stream.name}, for the event sent at {where}")
+            place = f"in the handler {stream.name}{_raised_at(error)}"
+            self._keep_error(error, f"{place}, for the event sent at {where}")
             return
         finally:
             self.undo = None
@@ -688,7 +695,8 @@ class Runtime:
             self._roll_back(
                 [entry for entry in undo if entry[0].writer == f"handler {stream.name}"]
             )
-            self._keep_error(error, f"in the handler {stream.name}, for the event sent at {where}")
+            place = f"in the handler {stream.name}{_raised_at(error)}"
+            self._keep_error(error, f"{place}, for the event sent at {where}")
         finally:
             self._pending_handler = None
 
@@ -787,6 +795,18 @@ def caller() -> tuple[str, int]:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def _raised_at(error: BaseException) -> str:
+    """Return the innermost line outside of this package in which an error was raised."""
+    place = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith(HERE):
+            place = f" at {file}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place
 
 
 def format_place(place: str | tuple[str, int]) -> str:

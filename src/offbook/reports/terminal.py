@@ -128,11 +128,13 @@ class Frame:
 class TraceTree:
     """Renders events as a tree of runs, turns, messages of the model and tool calls.
 
-    `full` shows long texts and values in full.
+    `full` shows long texts and values in full. `brief` shows the first line of errors, for a
+    report that has their whole message elsewhere.
     """
 
-    def __init__(self, *, full: bool = False) -> None:
+    def __init__(self, *, full: bool = False, brief: bool = False) -> None:
         self._full = full
+        self._brief = brief
         self._top = Frame("", root=True)
         self._run: Frame | None = None
         self._turn: Frame | None = None
@@ -259,7 +261,7 @@ class TraceTree:
             error = _escape(str(data.get("error", "")))
             if self._tool_error.endswith(f" raised {error}"):
                 error = self._tool_error.removesuffix(f" {error}")  # the tool's line has the reason
-            end = Node(StyledText("failed: ", "error"), StyledText(error))
+            end = Node(StyledText("failed: ", "error"), StyledText(self._shorten_error(error)))
         yield from self._add(end) if self._run is None else self._close_run(end)
 
     def _close_run(self, end: Node) -> Iterator[StyledLine]:
@@ -296,7 +298,7 @@ class TraceTree:
         yield from self._close_turn()
 
     def _on_agent_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
-        error = _describe_error(data)
+        error = self._shorten_error(_describe_error(data))
         return self._add(Node(StyledText("agent error: ", "error"), StyledText(error)))
 
     # --- The model
@@ -355,6 +357,9 @@ class TraceTree:
     def _on_model_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         error = _describe_error(data)
         return self._add(Node(StyledText("model error: ", "error"), StyledText(error)))
+
+    def _shorten_error(self, error: str) -> str:
+        return error.partition("\n")[0] if self._brief else error
 
     # --- Tools and verdicts
 
@@ -490,10 +495,10 @@ def render_line(line: StyledLine) -> str:
 
 
 def render_last_lines(events: Iterable[Event], count: int) -> str:
-    """Return the last lines of the tree of these events."""
+    """Return the last lines of the tree of these events, for the report of a failed test."""
     last: deque[str] = deque(maxlen=count)
     total = 0
-    for line in TraceTree().render(events):
+    for line in TraceTree(brief=True).render(events):
         last.append(render_line(line))
         total += 1
     before = [f"… {total - count} lines before"] if total > count else []

@@ -28,12 +28,14 @@ from offbook.errors import (
     OffbookWarning,
     PlaybookError,
     RunError,
+    ScriptUnfinished,
     ToolFailed,
     UsageError,
 )
 from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.runs.left_behind import describe_left_behind, list_running
 from offbook.runs.mock_scopes import current_llm
 from offbook.runs.run_endings import emit_failure, record_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
@@ -278,6 +280,8 @@ class Rehearsal:
         self._opened = False
         self._failed = False
         self._ever_failed = False
+        self._first_seq = 0  # before the first event of this run
+        self._running_before: set[object] = set()  # threads and tasks
         self._ever_run = False
         self._disposed = False
         self._last_seq = 0
@@ -425,7 +429,7 @@ class Rehearsal:
             self.playbook.discard()
             self._failed = False
         prompts = self._load(script)
-        first = self._last_seq
+        first = self._first_seq = self._last_seq
         output: object = None
         # A program that sends all prompts itself is called once; its turns are those of the script.
         turns = len(prompts) if all(prompts) else sum(isinstance(item, Turn) for item in script)
@@ -487,6 +491,7 @@ class Rehearsal:
 
     async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
+        self._running_before = list_running()
         try:
             with use_hub(self._hub), record_termination(self._hub), self._wiring.guard():
                 output = await self.subject.prompt(text)
@@ -544,6 +549,11 @@ class Rehearsal:
             consumed = self.playbook.consumed
             self._hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
         elif self._auto_assert:
+            events = [event for event in self._events.all if event.seq > self._first_seq]
+            left = describe_left_behind(self._running_before, events)
+            if left:
+                hint = f"{unfinished.hint}\n  left running: {left}; wait for it in the agent"
+                unfinished = ScriptUnfinished(unfinished.what, where=unfinished.where, hint=hint)
             # An error of the provider that ended the agent is the reason for the unused steps.
             if isinstance(self.subject, EndsWithError) and (error := self.subject.error):
                 reason = f"{type(error).__name__}: {error}"

@@ -8,7 +8,7 @@ os.environ["INSPECT_DISPLAY"] = "none"
 
 from inspect_ai import Task
 from inspect_ai.dataset import Sample
-from inspect_ai.solver import generate, use_tools
+from inspect_ai.solver import Generate, TaskState, generate, solver, use_tools
 from inspect_ai.tool import Tool, tool
 
 from offbook import call, drive, fail, say, when
@@ -49,6 +49,41 @@ assert not list(Path().iterdir()), "the logs are removed"
 with drive(task, model="openai/gpt-4o", max_retries=0) as rehearsal:
     rehearsal.run(when("Try", [fail("never", status=400)]))
     assert isinstance(rehearsal.subject.error, RunError)
+    assert str(rehearsal.subject.error) == "the evaluation failed: never (400 invalid_request)"
+
+
+@solver
+def careless():
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        try:
+            return await generate(state)
+        except Exception:  # noqa: BLE001 - a solver that hides the error
+            raise KeyError("bug") from None
+
+    return solve
+
+
+@tool
+def broken() -> Tool:
+    async def execute() -> str:
+        """Break."""
+        raise ZeroDivisionError
+
+    return execute
+
+
+# An exception of the solver or of a tool fails the run, also after a scripted error.
+for solvers, turn, reason in (
+    (careless(), when("Try", [fail("never", status=400)]), "KeyError('bug')"),
+    ([use_tools(broken()), generate()], when("Try", [call("broken", {})]), "ZeroDivisionError()"),
+):
+    message = ""
+    try:
+        with drive(Task(solver=solvers), model="openai/gpt-4o", max_retries=0) as rehearsal:
+            rehearsal.run(turn)
+    except RunError as error:
+        message = str(error)
+    assert message == f"the evaluation failed: {reason}", message
 
 refused = ""
 try:

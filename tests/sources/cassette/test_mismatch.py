@@ -262,3 +262,12 @@ async def test_the_message_contains_no_secret():
         await replay(path, [ask("two sk-ant-api03-zyxwvutsrqponmlkjihgfedcba")])
     assert "zyxwv" not in str(raised.value)
     assert "[API_KEY]" in str(raised.value)
+
+
+async def test_the_message_shows_the_prompt_without_what_the_client_injected():
+    reminder = "<system-reminder>\nToday is Monday.\n</system-reminder>\n"
+    cassette = Path("shop.yaml")
+    await record(cassette, [ask(f"{reminder}Refund order 7")])
+    with pytest.raises(ReplayMismatch) as raised:
+        await replay(cassette, [ask(f"{reminder.replace('Mon', 'Tues')}Refund order 7")])
+    assert 'Prompt: "Refund order 7"' in str(raised.value)

@@ -316,6 +316,7 @@ async def test_a_call_of_a_tool_is_refused_if_the_request_offers_none():
     with pytest.raises(ScriptMismatch, match="does not offer 'no_such_tool'") as caught:
         await agent.ask()
     assert "it offers no tools" in str(caught.value)
+    assert 'got: a user message: "' in str(caught.value)
     assert playbook.failure is caught.value
 
 
@@ -362,7 +363,7 @@ async def test_the_unfinished_error_shows_step_expected_got_remaining_and_fix():
         "when('x'): playbook not fully consumed: 2 actions remaining",
         "  consumed: 1 of 3",
         '  expected: a request for step 2. call("b", {})',
-        '  got: the agent stopped after step 1. call("a", {})',
+        '  got: the agent stopped after step 1. call("a", {}), and sent no result of a',
         "  remaining:",
         '    2. call("b", {})',
         '    3. say("c")',
@@ -699,6 +700,14 @@ async def test_an_exhausted_turn_and_an_exhausted_role_are_named():
     await other.ask()
     with pytest.raises(ScriptExhausted, match="helper"):
         await other.ask()
+
+
+async def test_a_turn_without_actions_is_named_if_a_request_belongs_to_it():
+    helper = role("helper", [say("b")], system="Help")
+    _, agent = opened(when("roles answer", []), helper, system="Main")
+    with pytest.raises(ScriptExhausted, match="before any step") as failure:
+        await agent.ask()
+    assert failure.value.where == "when('roles answer')"
 
 
 @given(st.lists(st.text(max_size=9), min_size=1, max_size=6), st.booleans())

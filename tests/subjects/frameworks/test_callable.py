@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -122,6 +123,15 @@ def with_an_error_of_its_own(prompt: str) -> object:
         raise AgentDownError("try later") from error
 
 
+def with_the_error_of_a_framework(prompt: str) -> object:
+    try:
+        return ask(prompt)
+    except openai.APIError as error:
+        # The framework is not installed here; only the name of its module counts.
+        kind = type("ServiceError", (Exception,), {"__module__": "semantic_kernel.exceptions"})
+        raise kind(f"the service failed: {error}") from error
+
+
 def with_requests(_prompt: str) -> object:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     response = requests.post("https://api.openai.com/v1/chat/completions", json=body, timeout=10)
@@ -138,7 +148,9 @@ def with_httpx(_prompt: str) -> object:
 DOWN = when("Hi", [fail("down", status=401)])
 
 
-@pytest.mark.parametrize("function", [ask, ask_async, with_requests, with_httpx])
+@pytest.mark.parametrize(
+    "function", [ask, ask_async, with_requests, with_httpx, with_the_error_of_a_framework]
+)
 def test_the_own_error_of_a_provider_passes_after_a_scripted_one(function: object):
     with drive(function) as rehearsal:
         [event] = rehearsal.run(DOWN).events.named("agent.error")
@@ -272,12 +284,25 @@ class Workflow:
     """An agent whose plain `run` starts a task, so it needs a running event loop."""
 
     def run(self, user_msg: str) -> asyncio.Task[str | None]:
-        return asyncio.get_running_loop().create_task(ask_async(user_msg))
+        work = ask_async(user_msg)  # without a loop, it is never awaited
+        return asyncio.get_running_loop().create_task(work)
+
+
+class ChatAgent:
+    """An agent whose first method is not the one to drive, as its class tells."""
+
+    __module__, __qualname__ = "ag2.agent", "Agent"
+
+    def run(self, prompt: str) -> None: ...
+
+    async def ask(self, *messages: str) -> str | None:
+        return await ask_async(messages[0])
 
 
 @pytest.mark.parametrize(
     "agent, line",
     [
+        (ChatAgent(), "drive(agent.ask)"),
         (AssistantAgent(), "drive(lambda p: agent.run(task=p))"),
         (Workflow(), "drive(lambda p: agent.run(p))"),
     ],
@@ -302,6 +327,23 @@ def test_the_run_method_of_an_agent_can_be_driven(agent: Any):
 async def test_the_run_method_of_an_agent_can_be_driven_in_an_event_loop(agent: Any):
     async with drive(agent.run) as rehearsal:
         assert (await rehearsal.run(SCRIPT)).output == "Hello."
+
+
+def stream_words(prompt: str) -> Iterator[str]:
+    yield from (ask(prompt) or "").split()
+
+
+async def stream_words_async(prompt: str) -> AsyncIterator[str]:
+    yield await ask_async(prompt) or ""
+
+
+@pytest.mark.parametrize("function", [stream_words, stream_words_async])
+def test_a_generator_that_nothing_consumes_is_refused(function: object):
+    with (
+        drive(function) as rehearsal,
+        pytest.raises(UsageError, match=r"stream_words.* returned a generator"),
+    ):
+        rehearsal.run(SCRIPT)
 
 
 def greet(prompt: str, *, language: str = "en") -> str:

@@ -16,6 +16,7 @@ import msgspec
 
 from offbook.errors import ReplayMismatch, did_you_mean
 from offbook.secrets import MASK
+from offbook.sources.cassette.format import preview
 from offbook.sources.cassette.normalize import Normalizer, merge_rules, request_as_json
 from offbook.sources.cassette.redaction_hints import TOKEN, RedactionHint, suggest_redactions
 
@@ -34,11 +35,15 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class UnmatchedRequest(msgspec.Struct, frozen=True):
-    """A request without a recorded reply: its hash, and its stored form as one JSON value."""
+    """A request without a recorded reply: its hash, and its stored form as one JSON value.
+
+    `prompt` is the latest one that a person wrote, if the body contains more than that.
+    """
 
     hat: str
     hash: str
     body: dict[str, Any]
+    prompt: str = ""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -82,6 +87,8 @@ def explain_mismatch(
     nearest, similarity = _find_nearest(file, hashes, normalizer, request, expected)
     moved = nearest is not None and hashes[nearest.number - 1] == request.hash
     outdated: list[int] = []
+    prompt = request.prompt
+    facts, lines = lines, []
     if nearest is not None:
         name = f"interaction {nearest.number} (hat: {nearest.hat})"
         if not moved:
@@ -92,6 +99,8 @@ def explain_mismatch(
                 alike = "with the same messages"
             lines.append(f"Nearest recorded request: {which}, {alike}")
             differences = list(find_differences(recorded, request.body))
+            for value in _values_hidden_by_recording(differences):
+                prompt = prompt.replace(value, MASK)
             lines += _compare(file, normalizer, request, nearest, differences)
             if nearest is expected:
                 outdated = _outdated(file, nearest, differences)
@@ -101,6 +110,10 @@ def explain_mismatch(
             lines.append(f"The same request is {name}, which was already replayed.")
         else:
             lines.append(f"The same request is {name}: the order has changed since the recording.")
+
+    if prompt:
+        facts.append(f'Prompt: "{preview(" ".join(prompt.split()))}"')
+    lines = [*facts, *lines]
 
     # 3. The command that records again: the one interaction, what is missing, or everything.
     if expected is None and request.hat in hats and not moved:

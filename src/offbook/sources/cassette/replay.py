@@ -309,9 +309,11 @@ class Cassette:
         expected = queue[0] if queue else None
         sample = expected or self.file.entries[-1]
         if isinstance(request, str) or sample.prompt_only:
-            prompt = request if isinstance(request, str) else request.prompt
-            body: dict[str, Any] = {"prompt": self._normalizer.clean_text(prompt)}
+            text = request if isinstance(request, str) else request.prompt
+            body: dict[str, Any] = {"prompt": self._normalizer.clean_text(text)}
+            prompt = ""
         else:
+            prompt = self._normalizer.clean_text(request.latest_prompt)
             ids: dict[str, str] = {}
             numbered = [number_call_ids(message, ids) for message in request.messages]
             messages = [self._normalizer.clean_message(m, i) for i, m in enumerate(numbered)]
@@ -321,7 +323,7 @@ class Cassette:
             self._hashes,
             used,
             self._normalizer,
-            UnmatchedRequest(hat, hashes.comparable_to(sample), body),
+            UnmatchedRequest(hat, hashes.comparable_to(sample), body, prompt),
             expected,
             self._record_command,
         )

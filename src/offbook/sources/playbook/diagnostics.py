@@ -225,13 +225,17 @@ def unknown_tool_error(step: Step, action: Call, request: Request) -> ScriptMism
         fact = f"does not offer {tool!r}"
         nearest = did_you_mean(tool, request.tool_names) if request.tools else "it offers no tools"
         hint = f"{nearest}; to script a tool that does not exist, add unknown=True to the call"
-    return ScriptMismatch(f"the agent {fact}: step {step}", where=step.location, hint=hint)
+    return ScriptMismatch(
+        f"the agent {fact}: step {step}",
+        where=step.location,
+        hint=f"{hint}\n  got: {describe_request(request)}",
+    )
 
 
 def unfinished_error(
-    remaining: Sequence[Step], consumed: int, last: Step | None
+    remaining: Sequence[Step], consumed: int, last: Step | None, unanswered: Sequence[str]
 ) -> ScriptUnfinished:
-    """Return the error for steps that the agent never requested."""
+    """Return the error for steps that were never requested; `unanswered` tools sent no result."""
     number = len(remaining)
     fix = "remove the steps that are never reached, or find out why the agent stopped"
     if last is not None and last.location == remaining[0].location and last.is_answer:
@@ -244,7 +248,8 @@ def unfinished_error(
                 f"  consumed: {consumed} of {consumed + number}",
                 f"  expected: a request for step {remaining[0]}",
                 "  got: the agent stopped "
-                + (f"after step {last}" if last else "before the first step"),
+                + (f"after step {last}" if last else "before the first step")
+                + (f", and sent no result of {' and '.join(unanswered)}" if unanswered else ""),
                 *_list_steps(remaining),
                 f"  fix: {fix}",
             )

@@ -218,7 +218,9 @@ class Playbook:
     def unfinished(self) -> ScriptUnfinished | None:
         """Return the error for a script that was not played to its end, or None."""
         if remaining := self.remaining_steps:
-            return unfinished_error(remaining, self.consumed, self._queue.last)
+            awaited = self._awaited_results.values()
+            tools = dict.fromkeys(a.action.tool for a in awaited if a.step is self._queue.last)
+            return unfinished_error(remaining, self.consumed, self._queue.last, [*tools])
         for awaited in self._awaited_results.values():
             return missing_result_error(awaited.step, awaited.action, awaited.got)
         for step, action in self._awaited_errors.values():

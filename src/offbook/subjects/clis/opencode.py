@@ -18,18 +18,13 @@ class OpenCode(CliAgent):
     """opencode as a subject: `offbook.drive(OpenCode())`.
 
     A script calls its tools by their own names, `call("bash", {"command": "ls", "description":
-    "…"})`, or by the common ones. `title` names the session; with `title=""` the client asks the
-    model for a title, in a request of its own, at the same time as the first prompt.
+    "…"})`; `shell` is an alias of `bash`. `title` names the session; with `title=""` the client
+    asks the model for a title, in a request of its own, at the same time as the first prompt.
     """
 
     name = "opencode"
     client = ClientPackage("opencode", "opencode", "opencode-ai", "1.18.18")
-    tool_aliases: ClassVar[ToolAliases] = {
-        "shell": ToolAlias("bash"),
-        "read": ToolAlias("read", {"path": "filePath"}),
-        "write": ToolAlias("write", {"path": "filePath"}),
-        "edit": ToolAlias("edit", {"path": "filePath", "old": "oldString", "new": "newString"}),
-    }
+    tool_aliases: ClassVar[ToolAliases] = {"shell": ToolAlias("bash")}
 
     def __init__(
         self, *, model: str = "offbook", title: str = "offbook", **options: Unpack[CliOptions]

@@ -37,7 +37,6 @@ class QwenCode(CliAgent):
         "bash": ToolAlias("run_shell_command"),
         "read": ToolAlias("read_file", {"path": "file_path"}),
         "write": ToolAlias("write_file", {"path": "file_path"}),
-        "edit": ToolAlias("edit", {"path": "file_path", "old": "old_string", "new": "new_string"}),
     }
 
     def __init__(

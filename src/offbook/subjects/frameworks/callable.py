@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from inspect import Parameter, isawaitable, iscoroutinefunction, signature
+from inspect import (
+    Parameter,
+    isasyncgen,
+    isawaitable,
+    iscoroutinefunction,
+    isgenerator,
+    signature,
+)
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
 
+from offbook.errors import UsageError
 from offbook.subjects.frameworks.framework import NoToolAccess, parameter_names
 
 if TYPE_CHECKING:
@@ -16,6 +26,16 @@ if TYPE_CHECKING:
 
 # Methods that run an agent, and keyword arguments that take its prompt, in other frameworks.
 RUN_METHODS = ("run", "arun", "ainvoke", "invoke", "kickoff", "achat", "chat", "ask", "query")
+# Agents that need another line, by their class: their method takes messages or inputs, or the
+# first of the methods above does something else.
+RUN_LINES = {
+    "ag2.agent.Agent": "drive(agent.ask)",
+    "crewai.crew.Crew": "drive(lambda p: crew.kickoff({'prompt': p}))",
+    "haystack.components.agents.agent.Agent": (
+        "drive(lambda p: agent.run([ChatMessage.from_user(p)]))"
+    ),
+    "semantic_kernel.agents.agent.Agent": "drive(agent.get_response)",
+}
 PROMPT_NAMES = ("prompt", "task", "input", "user_msg", "message", "query", "question", "text")
 
 
@@ -57,9 +77,19 @@ class FunctionAdapter(NoToolAccess):
             # Some plain functions start a task and return it, so they need the loop of this thread.
             if "no running event loop" not in str(error) or requests:
                 raise
+            # Coroutines that the first call made are dropped here, without a warning for each.
+            with catch_warnings():
+                simplefilter("ignore", RuntimeWarning)
+                clear_frames(error.__traceback__)
             answer = self._function(*arguments, **options)
         finally:
             unsubscribe()
+        # A generator that nothing consumed has not run the agent.
+        if not requests and (isgenerator(answer) or isasyncgen(answer)):
+            raise UsageError(
+                f"{self.name} returned a generator, which did not run",
+                hint="drive a function that consumes it and returns the answer",
+            )
         # A plain function may return a coroutine, as a lambda around an async function does.
         return await answer if isawaitable(answer) else answer
 
@@ -83,6 +113,9 @@ def find_prompt_keyword(function: Callable[..., Any]) -> str | None:
 
 def suggest_function(agent: object) -> str:
     """Return a line that drives an agent of an unknown framework, or "" if none is found."""
+    for kind in type(agent).__mro__:
+        if line := RUN_LINES.get(f"{kind.__module__}.{kind.__qualname__}"):
+            return line
     for name in RUN_METHODS:
         method = getattr(agent, name, None)
         if callable(method) and (keyword := find_prompt_keyword(method)) is not None:

@@ -51,6 +51,8 @@ ADAPTERS = {
     "claude_agent_sdk.types.ClaudeAgentOptions": "claude_agent.ClaudeAgent",
 }
 FRAMEWORKS = {name.partition(".")[0] for name in ADAPTERS}
+# Other packages whose exceptions wrap the error of a client; their agents are driven as functions.
+WRAPPERS = {"agent_framework", "instructor", "semantic_kernel"}
 HTTP_CLIENTS = {"aiohttp", "botocore", "httpx", "requests", "urllib", "urllib3"}
 FUNCTION_ADAPTER = "callable.FunctionAdapter"
 
@@ -254,7 +256,8 @@ class FrameworkSubject:
             package = type(error).__module__.partition(".")[0]
             if package in HTTP_CLIENTS:  # given up after retries
                 return True
-            if package not in FRAMEWORKS:
+            # The adapter of a framework that reports only texts raises Offbook's own exceptions.
+            if package not in {*FRAMEWORKS, *WRAPPERS, "offbook"}:
                 return False
             if self._endpoint is not None:
                 return True

@@ -1,0 +1,78 @@
+"""Stored runs of other tools as run records: Claude Code, Codex, pi, OTLP and others.
+
+Their traces are read by the importers of the core. A trace of Offbook itself is read directly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from offbook.evals.run_record import (
+    OUTCOMES,
+    RecordUsage,
+    RunRecord,
+    RunStage,
+    StoredRun,
+    ToolRecording,
+    record_from_trace,
+)
+from offbook.files import read_text
+
+
+def read_stored_trace(path: Path, trace_id: str | None = None) -> StoredRun:
+    """Return the run record of a trace, of Offbook or of another tool."""
+    if is_offbook_trace(path):
+        return record_from_trace(path)
+    from offbook.sources.importers.conversion import read_trace  # most traces are our own
+
+    exchanges = read_trace(path, trace_id=trace_id)
+    replies = [exchange.reply for exchange in exchanges]
+    calls = [call for reply in replies for call in reply.calls]
+    text = next((reply.text for reply in reversed(replies) if reply.text), None)
+    failed = any(exchange.error is not None or exchange.exit_code for exchange in exchanges[-1:])
+    end = _last_result(path)
+    failed = failed or bool(end.get("is_error"))
+    status = "failed" if failed else "completed"
+    known = any(exchange.usage_known for exchange in exchanges)
+    usage = RecordUsage(
+        sum(reply.usage.input for reply in replies) if known else None,
+        sum(reply.usage.output for reply in replies) if known else None,
+        end.get("duration_ms"),
+        len(exchanges),
+        end.get("total_cost_usd"),
+    )
+    stage = RunStage(node_id="run", status=status, outcome=OUTCOMES[status], visible_text=text)
+    record = RunRecord(
+        id=str(end.get("session_id") or path.stem),
+        status=status,
+        stages=[stage],
+        usage=usage,
+        tool_recordings=[ToolRecording(call.name, call.id) for call in calls],
+        output=text,
+    )
+    return StoredRun(record, msgspec.to_builtins(record), str(path))
+
+
+def is_offbook_trace(path: Path) -> bool:
+    """Return whether a file has events of Offbook: with a time and a name."""
+    first = next((line for line in read_text(path).splitlines() if line.strip()), "")
+    try:
+        value = msgspec.json.decode(first)
+    except msgspec.DecodeError:
+        return True  # the reader of traces explains what is wrong
+    return not isinstance(value, dict) or {"ts", "event"} <= cast("dict[str, Any]", value).keys()
+
+
+def _last_result(path: Path) -> dict[str, Any]:
+    """Return the summary with which Claude Code ends its output; empty without one."""
+    for line in reversed(read_text(path).splitlines()):
+        if line.strip():
+            try:
+                value = msgspec.json.decode(line, type=dict[str, Any])
+            except msgspec.MsgspecError:
+                return {}
+            return value if value.get("type") == "result" else {}
+    return {}
