@@ -29,8 +29,13 @@ from offbook.exchange.messages import Text
 from offbook.exchange.model import Reply, Usage
 from offbook.exchange.providers import detect_dialect
 from offbook.sources.cassette.cassette_file import CassetteFile
-from offbook.sources.cassette.editing import CassetteTitle, append_interactions, new_cassette
-from offbook.sources.cassette.format import Interaction, RecordedRequest, RecordedResponse
+from offbook.sources.cassette.editing import append_interactions, new_cassette
+from offbook.sources.cassette.format import (
+    CassetteTitle,
+    Interaction,
+    RecordedRequest,
+    RecordedResponse,
+)
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.normalize import Normalizer
 from offbook.sources.cassette.replay import Cassette

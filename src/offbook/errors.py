@@ -21,6 +21,7 @@ OffbookError
 │       └── LoopError         computed values or effects that depend on themselves
 ├── UnknownOutcome        a test asks whether a tool failed, and the run cannot know
 ├── ModelError            the error response of a provider
+├── RequirementFailed     a condition of `require` is false
 ├── HostError             the error response of a host capability
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
@@ -178,6 +179,10 @@ class ModelError(OffbookError):
         self.category = category or categorize(status)
         self.retry_after = retry_after
         super().__init__(f"{message} ({status} {self.category})")
+
+
+class RequirementFailed(OffbookError):
+    """A condition that the code requires is false."""
 
 
 class HostError(OffbookError):

@@ -94,6 +94,8 @@ def test_the_names_of_a_first_test_import_the_words_of_a_script_only(modules_of:
         "offbook.sources",
         "offbook.sources.playbook",
         "offbook.sources.playbook.actions",
+        "offbook.subjects",
+        "offbook.subjects.session",
         "offbook.version",
     }
     assert not {"asyncio", "shutil", "socket", "ssl", "urllib.parse"} & modules

@@ -59,8 +59,17 @@ def test_a_command_for_an_extension_makes_all_its_files_cases(tmp_path: Path):
     }
 
 
+def test_an_expectation_of_a_source_without_a_command_fails(tmp_path: Path):
+    write(tmp_path, {"a.sh": "", "a.expected": "", "b.js": "", "b.expected": ""})
+    problems = found(tmp_path, ".sh=sh {file}")
+    assert problems == {
+        "a.sh": "",
+        "b.expected": "no command for .js: --run '.js=COMMAND {file}'",
+    }
+
+
 def test_excluded_files_are_no_cases(tmp_path: Path):
-    write(tmp_path, {"a.sh": "", "a.expected": "", "lib/b.sh": "", "c.txt": ""})
+    write(tmp_path, {"a.sh": "", "a.expected": "", "lib/b.sh": "", "lib/c.expected": ""})
     write(tmp_path, {"conformance.toml": 'exclude = ["lib/*"]\n[run]\nsh = "sh {file}"\n'})
     assert found(tmp_path) == {"a.sh": ""}
 

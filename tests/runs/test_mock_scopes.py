@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from offbook import session
+from offbook import Mocks, session
 from offbook.errors import CheckFailed, HostError, ScriptMismatch, UnmockedCall, UsageError
 from offbook.runs.mock_scopes import ScopeManager
 from offbook.testing import (
@@ -222,6 +222,18 @@ def test_an_empty_scope_refuses_every_request():
 def test_an_unused_line_fails_at_the_end():
     with pytest.raises(CheckFailed, match="never used: LLM mock line 2"):
         with_llm_mocks([{"text": "a"}, {"text": "b"}], lambda: llm_call("hi"))
+
+
+def test_an_unused_line_of_a_source_in_code_fails_the_rehearsal():
+    lines = [{"text": "a"}, {"match": "*never*", "text": "b"}]
+
+    def run(**options: bool) -> None:
+        with session(source=Mocks(lines), **options) as rehearsal:
+            rehearsal.run("Hi")
+
+    with pytest.raises(CheckFailed, match="never used: LLM mock line 2"):
+        run()
+    run(allow_unused_mocks=True)
 
 
 def test_both_scopes_are_opened_together():

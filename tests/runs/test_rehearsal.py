@@ -147,7 +147,7 @@ def test_a_test_that_failed_before_its_run_shows_only_its_own_error():
 
 def test_a_run_without_a_prompt_is_refused():
     with (
-        session(source=Mocks([{"text": "Hi!"}])) as t,
+        session(source=Mocks([{"text": "Hi!"}]), allow_unused_mocks=True) as t,
         pytest.raises(PlaybookError, match="prompt"),
     ):
         t.run()

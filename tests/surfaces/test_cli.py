@@ -283,6 +283,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         "offbook.evals",
         "offbook.goldens",
         "offbook.explore",
+        "offbook.lint",
         "offbook.patterns",
         "offbook.surfaces",
         "offbook.surfaces.capabilities",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from offbook.sources.playbook import Playbook
+from offbook.sources.playbook.playbook import Playbook
 from offbook.workflows.evaluation import evaluate_with_source
 from offbook.workflows.loop_tools import run
 from offbook.workflows.tools import check, setup

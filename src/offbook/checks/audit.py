@@ -50,7 +50,7 @@ WAITS = ("sleep", "wait", "poll")
 WRITES = ("merge", "push", "delete", "write", "create", "update", "post", "deploy", "set_")
 
 
-class NamePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ToolPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tool by its `name`, or by a `glob` in which `*` matches any text; case is ignored."""
 
     name: str = ""
@@ -67,11 +67,11 @@ class NamePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Glob(self.glob.lower()).matches(tool.lower())
 
 
-class StateStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AuditState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A step of the work, and the events that mean it was reached."""
 
     step: str
-    tools: tuple[NamePattern, ...] = ()
+    tools: tuple[ToolPattern, ...] = ()
     plan_fields: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     required: bool = False
@@ -113,7 +113,7 @@ class AuditFinding(msgspec.Struct, frozen=True):
         return f"{self.severity} {self.category}: {self.message}{where}"
 
 
-class StateTransition(msgspec.Struct, frozen=True):
+class AuditTransition(msgspec.Struct, frozen=True):
     """A step of the work that an event reached."""
 
     step: str
@@ -124,20 +124,20 @@ class StateTransition(msgspec.Struct, frozen=True):
 class ReachedStep(NamedTuple):
     """A transition with its event and its step."""
 
-    transition: StateTransition
+    transition: AuditTransition
     event: Event
-    state: StateStep
+    state: AuditState
 
 
 class AuditedTranscript:
     """The events of a run as rules read them."""
 
-    def __init__(self, events: Iterable[Event], states: Iterable[StateStep] = ()) -> None:
+    def __init__(self, events: Iterable[Event], states: Iterable[AuditState] = ()) -> None:
         self.events = list(events)
         self.states = tuple(states)
         self.calls = [event for event in self.events if event.event == TOOL_CALL]
         self.reached = [
-            ReachedStep(StateTransition(state.step, event.seq, trigger), event, state)
+            ReachedStep(AuditTransition(state.step, event.seq, trigger), event, state)
             for event in self.events
             for state in self.states
             if (trigger := state.trigger(event)) is not None
@@ -210,7 +210,7 @@ class BadWaitRule(AuditRule, frozen=True):
     """A tool that waits has a condition to wait for."""
 
     name: ClassVar[str] = "bad_wait"
-    tools: tuple[NamePattern, ...] = tuple(NamePattern(glob=f"*{word}*") for word in WAITS)
+    tools: tuple[ToolPattern, ...] = tuple(ToolPattern(glob=f"*{word}*") for word in WAITS)
     conditions: tuple[str, ...] = ("until", "condition", "subscription_id")
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
@@ -225,7 +225,7 @@ class ApprovalRule(AuditRule, frozen=True):
     """These tools are called only after an approval."""
 
     name: ClassVar[str] = "approval"
-    tools: tuple[NamePattern, ...] = tuple(NamePattern(glob=f"*{word}*") for word in WRITES)
+    tools: tuple[ToolPattern, ...] = tuple(ToolPattern(glob=f"*{word}*") for word in WRITES)
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
         for call in _calls_of(transcript, self.tools):
@@ -240,7 +240,7 @@ class ApprovalRule(AuditRule, frozen=True):
 class ForbiddenRule(AuditRule, frozen=True):
     """These tools are never called."""
 
-    tools: tuple[NamePattern, ...]
+    tools: tuple[ToolPattern, ...]
     name: ClassVar[str] = "forbidden"
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
@@ -382,7 +382,7 @@ KINDS: tuple[type[AuditRule], ...] = (
 RULES = {kind.name: kind for kind in KINDS}
 
 
-def _calls_of(transcript: AuditedTranscript, tools: tuple[NamePattern, ...]) -> Iterator[Event]:
+def _calls_of(transcript: AuditedTranscript, tools: tuple[ToolPattern, ...]) -> Iterator[Event]:
     for call in transcript.calls:
         if any(pattern.matches(str(call.data.get("tool", ""))) for pattern in tools):
             yield call
@@ -406,11 +406,11 @@ class AuditPolicy(msgspec.Struct, frozen=True):
     """The rules of an audit, and the states that they use."""
 
     rules: tuple[AuditRule, ...]
-    states: tuple[StateStep, ...] = ()
+    states: tuple[AuditState, ...] = ()
     scenario: str | None = None
 
 
-class AuditReport(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
+class AuditResult(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     """The result of an audit. It passed if no finding is an error."""
 
     scenario: str | None
@@ -419,7 +419,7 @@ class AuditReport(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     model_call_count: int
     tool_call_count: int
     findings: list[AuditFinding]
-    state_transitions: list[StateTransition]
+    state_transitions: list[AuditTransition]
     passed: bool
 
     def verdicts(self) -> list[Verdict]:
@@ -433,7 +433,7 @@ class AuditReport(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
 
 def audit_transcript(
     events: Iterable[Event] | Events | Path, policy: AuditPolicy | Mapping[str, Any]
-) -> AuditReport:
+) -> AuditResult:
     """Apply the rules of a policy to the events of a run, or to a trace file."""
     parsed = policy if isinstance(policy, AuditPolicy) else parse_audit_policy(policy)
     if isinstance(events, Path):
@@ -448,7 +448,7 @@ def audit_transcript(
     last = transcript.events[-1].seq + 1
     found.sort(key=lambda finding: max(finding.event_indices, default=last))
     sessions = [event.context.get("sessionId") for event in transcript.events]
-    return AuditReport(
+    return AuditResult(
         parsed.scenario,
         [str(name) for name in dict.fromkeys(sessions) if name],
         len(transcript.events),
@@ -462,7 +462,7 @@ def audit_transcript(
 
 def assert_audit(
     events: Iterable[Event] | Events | Path, policy: AuditPolicy | Mapping[str, Any]
-) -> AuditReport:
+) -> AuditResult:
     """Fail if an audit finds an error; return the report."""
     report = audit_transcript(events, policy)
     if not report.passed:
@@ -476,7 +476,7 @@ def assert_audit(
 
 class _PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: tuple[dict[str, Any], ...]
-    states: tuple[StateStep, ...] = ()
+    states: tuple[AuditState, ...] = ()
     scenario: str | None = None
 
 
@@ -489,9 +489,9 @@ class _HarnGolden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_model_calls: int | None = None
     max_tool_calls: int | None = None
     max_repeat: int = 1
-    require_approval_for: tuple[NamePattern, ...] = ()
-    forbidden_actions: tuple[NamePattern, ...] = ()
-    state_steps: tuple[StateStep, ...] = ()
+    require_approval_for: tuple[ToolPattern, ...] = ()
+    forbidden_actions: tuple[ToolPattern, ...] = ()
+    state_steps: tuple[AuditState, ...] = ()
     expected_state_transitions: tuple[str, ...] = ()
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from fnmatch import fnmatchcase
+from glob import escape
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -77,7 +78,13 @@ def find_cases(
     for stem, (suffix, *_) in sorted(expectations.items()):
         name = f"{stem.relative_to(folder).as_posix()}{suffix}"
         if stem not in stems and matches_filter(name_filter, name):
-            problem = "no source file for this expectation"
+            others = [path.suffix for path in stem.parent.glob(f"{escape(stem.name)}.*")]
+            kinds = sorted({*others} - {EXPECTED, ERROR})
+            problem = (
+                f"no command for {', '.join(kinds)}: --run '{kinds[0]}=COMMAND {{file}}'"
+                if kinds
+                else "no source file for this expectation"
+            )
             cases.append(ConformanceCase(name, str(stem) + suffix, (), problem=problem))
     return sorted(cases, key=lambda case: case.name)
 
@@ -87,26 +94,19 @@ def _list_files(folder: Path, settings: SuiteSettings) -> tuple[list[Path], dict
     files: list[Path] = []
     expectations: defaultdict[Path, list[str]] = defaultdict(list)
     for path in sorted(folder.rglob("*")):
-        if not path.is_file() or any(
-            part.startswith(".") for part in path.relative_to(folder).parts
-        ):
+        relative = path.relative_to(folder)
+        if not path.is_file() or any(part.startswith(".") for part in relative.parts):
+            continue
+        if any(fnmatchcase(relative.as_posix(), pattern) for pattern in settings.exclude):
             continue
         if path.suffix in (EXPECTED, ERROR):
             expectations[path.with_suffix("")].append(path.suffix)
         else:
             files.append(path)
-    known = {path.suffix for path in files if path.with_suffix("") in expectations}
-    extensions = known if "*" in settings.run else {f".{name}" for name in settings.run}
-    sources = [
-        path
-        for path in files
-        if path.suffix in extensions
-        and not any(
-            fnmatchcase(path.relative_to(folder).as_posix(), pattern)
-            for pattern in settings.exclude
-        )
-    ]
-    return sources, expectations
+    extensions = {f".{name}" for name in settings.run}
+    if "*" in settings.run:
+        extensions |= {path.suffix for path in files if path.with_suffix("") in expectations}
+    return [path for path in files if path.suffix in extensions], expectations
 
 
 def _read_case(path: Path, name: str, suffix: str, settings: SuiteSettings) -> ConformanceCase:

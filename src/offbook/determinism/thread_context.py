@@ -19,8 +19,6 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from offbook.determinism.patch import apply_patch
-
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -52,6 +50,8 @@ def use_variable(variable: ContextVar[Any], value: object) -> Generator[None]:
 @contextmanager
 def propagate_to_threads() -> Generator[None]:
     """Propagate the thread variables to the threads that are started in this block."""
+    from offbook.determinism.patch import apply_patch
+
     with ExitStack() as stack:
         stack.callback(apply_patch(Thread, "start", _start_thread))
         stack.callback(apply_patch(ThreadPoolExecutor, "submit", _submit))

@@ -13,8 +13,9 @@ from offbook.trace.events import Verdict
 ResultStatus = Literal["pass", "fail", "no_data", "error", "not_run"]
 
 
-# `id` and `trial` are the first fields: a case is found in a results file by its beginning.
-class CaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
+# `id` is the first field: a case is found in a results file by its beginning. All fields are
+# written, so that queries find each column.
+class CaseResult(msgspec.Struct, frozen=True):
     """The result of one trial of a case.
 
     `status` is what was found, whatever the severity: a failure of a `warning` case stays visible.

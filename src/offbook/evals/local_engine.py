@@ -6,6 +6,7 @@ their own, each trial has a deadline, and a lost worker is replaced.
 
 from __future__ import annotations
 
+import gc
 import os
 import selectors
 import signal
@@ -60,7 +61,10 @@ class _Worker:
     def __init__(self, evaluate: Evaluate) -> None:
         trials_in, trials_out = os.pipe()
         results_in, results_out = os.pipe()
-        self.log = Path(tempfile.mkstemp(prefix="offbook-worker-")[1])
+        handle, name = tempfile.mkstemp(prefix="offbook-worker-")
+        os.close(handle)
+        self.log = Path(name)
+        gc.freeze()  # the collector of the worker would copy every page of the parent
         self.pid = os.fork()
         if self.pid == 0:
             # Only the worker: it never returns from here, so nothing of the parent runs twice.
@@ -154,7 +158,8 @@ def _work(evaluate: Evaluate, trials: int, results: int, log: Path) -> None:
             return
         body = _read_exactly(trials, int.from_bytes(head))
         for item in msgspec.json.decode(body or b"[]", type=list[tuple[int, int, int]]):
-            os.ftruncate(file, 0)
+            if os.fstat(file).st_size:  # what the last trial has printed
+                os.ftruncate(file, 0)
             message = _encoder.encode(evaluate(Trial(*item)))
             _write_all(results, len(message).to_bytes(SIZE) + message)
 

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, nullcontext
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -106,6 +107,9 @@ class Evaluator:
         judge = JudgeOptions(options.judge, options.judge_model, options.live)
         self.case_options = EvalOptions(judge, str((folder / TRACES).resolve()))
         self._guard: Any = None
+        # Imported before the workers are forked, so that each of them need not do it.
+        if any(case.mode == "subject" for loaded in packs for case in loaded.pack.cases):
+            import_module("offbook.evals.subject_cases")
 
     def __enter__(self) -> Self:
         # No request leaves the machine unless the run allows it.

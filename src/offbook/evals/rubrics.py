@@ -261,6 +261,8 @@ def compare(operator: str, actual: Any, expected: Any, name: str) -> Verdict:
     if actual is MISSING:
         return _verdict(False, f"{name} is missing", expected)
     ok = OPERATORS[operator](actual, expected)
+    if ok:
+        return Verdict("", "pass", "", expected, actual)
     message = f"{name}: expected {operator} {_shown(expected)}, got {_shown(actual)}"
     return _verdict(ok, message, expected, actual)
 

@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 import time
+from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_heade
 from offbook.trace.recorder import to_json_value
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_encoder = msgspec.json.Encoder()
 _subjects: dict[str, Any] = {}  # each is imported once for all cases of a worker
 
 
@@ -49,12 +51,18 @@ def run_subject(
     """Run the subject of a case and return its record and trace."""
     if case.live and not live:
         raise UsageError("the case needs a real model", hint="allow it with --live")
-    folder = Path(traces or tempfile.gettempdir())
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _folder(traces)
     trace = folder / f"{_UNSAFE.sub('_', case.id)[:80]}-{trial}.jsonl"
     if isinstance(case.subject, str) and not (case.playbook or case.cassette or case.live):
         return _call_function(case, _load(loaded, case.subject), trace)
     return _rehearse(loaded, case, trace)
+
+
+@lru_cache(maxsize=8)
+def _folder(traces: str) -> Path:
+    folder = Path(traces or tempfile.gettempdir())
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 # --- A function without a model
@@ -96,7 +104,9 @@ def _call_function(case: EvalCase, function: Any, trace: Path) -> SubjectRun:
         Event(started + int(millis), RUN_END, {**end, "error": error} if error else end, 2),
     ]
     # One write, as for a whole trace of a rehearsal: a killed worker leaves no half of it.
-    trace.write_bytes(msgspec.json.Encoder().encode_lines(events))
+    file = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(file, _encoder.encode_lines(events))
+    os.close(file)
     run = StoredRun(record, msgspec.to_builtins(record), str(case.subject))
     return SubjectRun(run, trace, [verdict])
 

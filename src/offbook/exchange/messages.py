@@ -257,6 +257,14 @@ class History(Sequence[Message]):
             length -= 1
         return length
 
+    def since(self, role: Role) -> tuple[Message, ...]:
+        """Return the messages after the latest one with this role."""
+        messages = self._log.messages
+        start = self._length
+        while start and messages[start - 1].role != role:
+            start -= 1
+        return tuple(messages[start : self._length])
+
     def latest(self, role: Role) -> Message | None:
         """Return the latest message with this role."""
         messages = self._log.messages

@@ -75,16 +75,12 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def tool_names(self) -> tuple[str, ...]:
         """The names of the offered tools."""
-        return tuple(tool.name for tool in self.tools)
+        return tuple([tool.name for tool in self.tools])  # without a generator: per request
 
     @property
     def new_messages(self) -> tuple[Message, ...]:
         """The messages after the model's latest one: tool results, or a new prompt."""
-        messages = self.messages
-        start = len(messages)
-        while start and messages[start - 1].role != "assistant":
-            start -= 1
-        return messages[start:]
+        return self.messages.since("assistant")
 
     @property
     def results(self) -> tuple[ToolResult, ...]:

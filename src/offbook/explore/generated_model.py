@@ -8,11 +8,12 @@ needed 28 to 237 (five seeds, the planner of `examples/`). What matters is which
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from offbook.errors import ModelError, RunError
 from offbook.explore.argument_values import ArgumentValues, Draw
 from offbook.explore.moves import END, SOON, GeneratedCall, Move, build_reply, find_values
+from offbook.sources.playbook.playbook import Playbook
 
 if TYPE_CHECKING:
     from offbook.exchange.messages import JSON
@@ -41,6 +42,30 @@ MOVES = {
 }
 
 
+def raise_endless() -> NoReturn:
+    """Raise the error for an agent that goes on after the model has ended the conversation."""
+    raise RunError(
+        f"the agent does not end: it sent {PATIENCE} requests after the model had made its last"
+        " move and only said that it was done"
+    )
+
+
+class PatientPlaybook(Playbook):
+    """A playbook that goes on for a while after its last step, and not for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(strict=False)
+        self._extra = 0
+
+    async def reply(self, request: Request, /) -> Reply:
+        """Return the next step; after the last one, the end of the conversation."""
+        if self.consumed and not self.remaining:
+            self._extra += 1
+            if self._extra > PATIENCE:
+                raise_endless()
+        return await super().reply(request)
+
+
 class GeneratedModel:
     """A source that makes up to `steps` moves, then ends the conversation.
 
@@ -67,10 +92,7 @@ class GeneratedModel:
         """Return the next move."""
         self.requests += 1
         if self.requests > self._steps + PATIENCE:
-            raise RunError(
-                f"the agent does not end: it sent {self.requests} requests, although the model"
-                f" only said {END.text!r} after the first {self._steps}"
-            )
+            raise_endless()
         for result in request.results:
             if result.call_id not in self._noted:
                 self._noted.add(result.call_id)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import msgspec
 
 from offbook.errors import PlaybookError, UsageError
+from offbook.explore.generated_model import PatientPlaybook
 from offbook.explore.moves import find_values
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, Run, use_defaults
 from offbook.runs.sync_bridge import SyncBridge
-from offbook.sources.playbook.playbook import Playbook
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
@@ -104,7 +104,7 @@ class Stage:
 
     def play_script(self, turn: Turn, moves: Iterable[Move] = ()) -> Behaviour:
         """Play a script, without the automatic assertions of a test."""
-        return self._play(Playbook(strict=False), turn, lambda: moves)
+        return self._play(PatientPlaybook(), turn, lambda: moves)
 
     def _play(
         self, source: ModelSource, script: Turn | str, moves: Callable[[], Iterable[Move]]

@@ -15,19 +15,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
-from offbook.determinism.thread_context import thread_variable
 from offbook.errors import CheckFailed, HostError, UnmockedCall, UsageError, did_you_mean
 from offbook.host.host_providers import call_provider, providers
-from offbook.trace.current_hub import current_hub
+from offbook.trace.current_hub import current_host, current_hub
 from offbook.trace.events import HOST_CALL
 from offbook.trace.matching import contains, find_mismatches, render_value
-
-if TYPE_CHECKING:
-    from contextvars import ContextVar
 
 Outcome = Literal["mocked", "real", "refused"]
 CONFIG_KEYS = ("result", "error", "results", "params", "times")
@@ -207,23 +203,6 @@ class HostScope:
                 where=self._where,
                 hint="remove it, or pass allow_unused_mocks=True",
             )
-
-
-class Host:
-    """The host of a session, `ctx.host`: its own mocks, or those of the current scope."""
-
-    def __init__(self, scope: HostScope | None = None) -> None:
-        self._scope = scope
-
-    def call(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Call an operation: `ctx.host.call("workspace.read_text", {"path": "a.txt"})`."""
-        # A session is always under test, so without any scope every call is refused.
-        scope = self._scope or current_host.get() or HostScope(where="ctx.host")
-        return scope.call(name, params)
-
-
-current_host: ContextVar[HostScope | None] = thread_variable("offbook_host")
-"""The scope of the current task; a thread started in a scope inherits it."""
 
 
 def host_call(name: str, params: Mapping[str, Any] | None = None) -> Any:

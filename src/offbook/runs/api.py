@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import UsageError, did_you_mean, explain_call
+from offbook.subjects.session import DEFAULT_SYSTEM_PROMPT
 
 # The rehearsal, the session and asyncio are imported by the first call: a module with tests is
 # collected in half the time.
@@ -26,7 +27,7 @@ def session(  # noqa: PLR0913 - the options of a session
     mock_tools: Mapping[str, Any] | None = None,
     mock_ui: Mapping[str, Any] | None = None,
     mock_host: Iterable[Mapping[str, Any]] | None = None,
-    system_prompt: str | None = None,
+    system_prompt: str = DEFAULT_SYSTEM_PROMPT,
     cwd: Path | str | None = None,
     skills: Iterable[Skill | Mapping[str, Any]] = (),
     settings: Mapping[str, Any] | None = None,

@@ -16,21 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from offbook.determinism.thread_context import (
-    propagate_to_threads,
-    thread_variable,
-    use_variable,
-)
+from offbook.determinism.thread_context import propagate_to_threads, use_variable
 from offbook.errors import CheckFailed, ModelError, ScriptMismatch, UsageError, did_you_mean
 from offbook.exchange.messages import History, Message, user
 from offbook.exchange.model import Reply, Request
-from offbook.host.host_scope import HostScope, current_host
-from offbook.trace.current_hub import current_hub
+from offbook.host.host_scope import HostScope
+from offbook.trace.current_hub import current_host, current_hub, current_llm
 
 if TYPE_CHECKING:
     from offbook.sources.mocks.mocks import Mocks
@@ -114,9 +109,6 @@ class MockScopes(NamedTuple):
 
     host: HostScope
     llm: LlmScope
-
-
-current_llm: ContextVar[LlmScope | None] = thread_variable("offbook_llm")
 
 
 class ScopeManager(Generic[S]):

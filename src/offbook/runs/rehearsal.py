@@ -14,11 +14,12 @@ of the rehearsal; in an `async def`, the caller awaits:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
@@ -36,16 +37,12 @@ from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.left_behind import describe_left_behind, list_running
-from offbook.runs.mock_scopes import current_llm
 from offbook.runs.run_endings import emit_failure, record_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets
-from offbook.sources.playbook.actions import Role, Turn, list_called_tools
-from offbook.sources.playbook.diagnostics import validate
-from offbook.sources.playbook.playbook import Playbook
 from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
-from offbook.trace.current_hub import use_hub
+from offbook.trace.current_hub import current_llm, use_hub
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
@@ -57,13 +54,16 @@ if TYPE_CHECKING:
 
     from offbook.errors import ConnectionBlocked
     from offbook.exchange.model import Request
+    from offbook.sources.playbook.actions import Role, Turn
+    from offbook.sources.playbook.playbook import Playbook
     from offbook.subjects.session.session import AgentSession
     from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
+
+    Script = Turn | Role | str
 
 MOCKS_USED = "mocks used"  # the verdict of subjects with mocks
 # The modules whose frames are the first ones of a thread.
 THREAD_MODULES = frozenset({"threading", "concurrent.futures.thread"})
-Script = Turn | Role | str
 
 
 class RehearsalDefaults(msgspec.Struct, frozen=True):
@@ -250,9 +250,15 @@ class Rehearsal:
             )
         if source is None and (scope := current_llm.get()) is not None and scope.has_lines:
             source = scope
-        # With another source there is a playbook, too, but no run loads it.
-        self.playbook = source if isinstance(source, Playbook) else Playbook(strict=auto_assert)
-        self._source = self.playbook if source is None else source
+        if source is None:
+            from offbook.sources.playbook.playbook import Playbook
+
+            source = Playbook(strict=auto_assert)
+        self._source = source
+        self._playbook = _as_playbook(source)
+        # Once: an isinstance() with a protocol takes 30 µs.
+        self._prompt_sender = subject if isinstance(subject, SendsPrompts) else None
+        self._tool_watcher = subject if isinstance(subject, HasToolWatch) else None
         self._auto_assert = auto_assert
         self._allow_unused_mocks = allow_unused_mocks
         self._clock = clock or SystemClock()
@@ -310,6 +316,14 @@ class Rehearsal:
         if self._trace is None:
             self._trace = self._temp_folder() / "trace.jsonl"
         return self._trace
+
+    @property
+    def playbook(self) -> Playbook:
+        """The playbook, if it is the model."""
+        if self._playbook is None:
+            kind = type(self._source).__name__
+            raise UsageError(f"the model is a {kind}, not a playbook", hint="use your source=…")
+        return self._playbook
 
     @property
     def events(self) -> Events:
@@ -426,24 +440,33 @@ class Rehearsal:
         await self._open()
         if self._failed:
             # The rest of a failed script does not belong to this run.
-            self.playbook.discard()
+            if self._playbook is not None:
+                self._playbook.discard()
             self._failed = False
-        prompts = self._load(script)
+        playbook = self._playbook
+        if playbook is None:
+            prompts: list[Turn | str] = [*_check_prompts(script)]
+        else:
+            prompts = self._load(playbook, script)
         first = self._first_seq = self._last_seq
         output: object = None
-        # A program that sends all prompts itself is called once; its turns are those of the script.
-        turns = len(prompts) if all(prompts) else sum(isinstance(item, Turn) for item in script)
+        turns = len(prompts)
+        if not all(prompts):
+            from offbook.sources.playbook.actions import Turn
+
+            # A program that sends all prompts itself is called once for the turns of the script.
+            turns = sum(isinstance(item, Turn) for item in script)
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
         try:
             for prompt in prompts:
                 if isinstance(prompt, str):
                     output = await self._prompt(prompt)
                 # The agent may have prompted itself with the text of this turn.
-                elif self.playbook.next_turn is prompt:
-                    self.playbook.open(prompt)
+                elif playbook is not None and playbook.next_turn is prompt:
+                    playbook.open(prompt)
                     output = await self._prompt(prompt.text)
                     # A turn that is not finished fails here, not after all the others.
-                    if self.playbook.pending and self._auto_assert:
+                    if playbook.pending and self._auto_assert:
                         self._raise_if_failed()
             await self._hub.idle()
             self._raise_if_failed()
@@ -458,23 +481,15 @@ class Rehearsal:
         self._hub.emit(RUN_END, {"ok": True, "output": shown})
         run.end(first, self._last_seq, output)
 
-    def _load(self, script: tuple[Script, ...]) -> list[Turn | str]:
+    def _load(self, playbook: Playbook, script: tuple[Script, ...]) -> list[Turn | str]:
         """Validate a script before anything runs; return its prompts."""
-        playbook = self._source is self.playbook
-        expected, accepted = ("turns and roles", (Turn, Role)) if playbook else ("prompts", str)
-        for item in script:
-            if not isinstance(item, accepted):
-                raise PlaybookError(
-                    f"run() expected {expected}, got {type(item).__name__}",
-                    hint='write run(when("…", [call(…), say(…)]), …)',
-                )
-        if not playbook:
-            if not script:
-                raise PlaybookError("run() needs a prompt", hint='write run("…")')
-            return [item for item in script if isinstance(item, str)]
-        items = [item for item in script if not isinstance(item, str)]
+        from offbook.sources.playbook.actions import Role, Turn, list_called_tools
+        from offbook.sources.playbook.diagnostics import validate
+
+        items = [item for item in script if isinstance(item, (Turn, Role))]
+        _raise_unexpected(script, items, "turns and roles")
         turns = [item for item in items if isinstance(item, Turn)]
-        takes_prompt = not isinstance(self.subject, SendsPrompts) or self.subject.takes_prompt
+        takes_prompt = self._prompt_sender is None or self._prompt_sender.takes_prompt
         if not turns and (takes_prompt or not items):
             raise PlaybookError(
                 f"the script has no turn, and {self.subject.name} needs a prompt",
@@ -485,7 +500,7 @@ class Rehearsal:
             aliased.activate(list_called_tools(items))
             tools = None if tools is None else {*tools, *aliased.aliases}
         validate(items, tools=tools, commands=self.subject.commands())
-        self.playbook.load(*items)
+        playbook.load(*items)
         # Without a parameter for the prompt the program runs once, and its own prompts open turns.
         return [*turns] if takes_prompt else [""]
 
@@ -514,14 +529,12 @@ class Rehearsal:
 
     def _raise_tool_errors(self) -> None:
         """Raise an exception of a tool that the framework turned into a result for the model."""
-        if not isinstance(self.subject, HasToolWatch):
-            return
-        errors = self.subject.tool_watch.errors
+        errors = [] if self._tool_watcher is None else self._tool_watcher.tool_watch.errors
         while errors:
             seen = errors.pop(0)
             # A recording contains the results: a replay compares them.
-            is_checked = self._auto_assert and self._source is self.playbook
-            if is_checked and not self.playbook.expects_error(seen.call_id, seen.tool, seen.error):
+            playbook = self._playbook if self._auto_assert else None
+            if playbook and not playbook.expects_error(seen.call_id, seen.tool, seen.error):
                 kind = type(seen.error).__name__
                 raise ToolFailed(
                     f"the tool {seen.tool} raised {kind}: {seen.error}",
@@ -531,7 +544,8 @@ class Rehearsal:
 
     @property
     def _failure(self) -> BaseException | None:
-        return self.playbook.failure or self._wiring.failure
+        failure = None if self._playbook is None else self._playbook.failure
+        return failure or self._wiring.failure
 
     def _raise_if_failed(self) -> None:
         """Raise the first automatic assertion that fails, and emit verdicts for the others."""
@@ -539,14 +553,14 @@ class Rehearsal:
         if refused := self._wiring.refused:
             message = f"a connection was refused and the agent continued: {refused[0]}"
             self._warn(Verdict("nothing leaves the machine", "warn", message))
-        if self._source is not self.playbook:
+        if self._playbook is None:
             source = self._source if self._auto_assert else None
             if isinstance(source, AwaitsResults) and (missing := source.missing_result()):
                 raise missing
             return
-        unfinished = self.playbook.unfinished()
+        unfinished = self._playbook.unfinished()
         if unfinished is None:
-            consumed = self.playbook.consumed
+            consumed = self._playbook.consumed
             self._hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
         elif self._auto_assert:
             events = [event for event in self._events.all if event.seq > self._first_seq]
@@ -627,12 +641,14 @@ class Rehearsal:
             raise CheckFailed(verdict.message, hint=hint if verdict.check == MOCKS_USED else "")
 
     def _emit_last_verdicts(self) -> list[Verdict]:
-        """Emit the verdicts of the subject about all runs; return those that fail."""
+        """Emit the verdicts of subject and source on all runs; return those that fail."""
         # After a failed run an unused mock means nothing.
         if self._ever_failed or not self._ever_run:
             return []
         failed: list[Verdict] = []
-        for verdict in self.subject.verdicts():
+        # A source has verdicts only if it has something to say at the end, as mocks do.
+        of_source = getattr(self._source, "verdicts", tuple)()
+        for verdict in (*self.subject.verdicts(), *of_source):
             if verdict.holds:
                 self._hub.emit_verdict(verdict)
             elif self._allow_unused_mocks and verdict.check == MOCKS_USED:
@@ -655,6 +671,32 @@ class Rehearsal:
         if self._folder is None:
             self._folder = make_temp_folder()
         return self._folder
+
+
+def _as_playbook(source: ModelSource) -> Playbook | None:
+    """Return the source if it is a playbook."""
+    # A process that has not imported playbooks has none, and a cassette needs none of their code.
+    module: Any = sys.modules.get("offbook.sources.playbook.playbook")
+    is_playbook = module is not None and isinstance(source, module.Playbook)
+    return cast("Playbook", source) if is_playbook else None
+
+
+def _check_prompts(script: tuple[Script, ...]) -> list[str]:
+    """Return the prompts of a run whose replies come from another source than a playbook."""
+    prompts = [item for item in script if isinstance(item, str)]
+    _raise_unexpected(script, prompts, "prompts")
+    if not prompts:
+        raise PlaybookError("run() needs a prompt", hint='write run("…")')
+    return prompts
+
+
+def _raise_unexpected(script: Sequence[object], accepted: Sequence[object], kind: str) -> None:
+    for item in script if len(accepted) < len(script) else ():
+        if item not in accepted:
+            raise PlaybookError(
+                f"run() expected {kind}, got {type(item).__name__}",
+                hint='write run(when("…", [call(…), say(…)]), …)',
+            )
 
 
 def _find_in_chain(

@@ -13,6 +13,7 @@ CAPABILITIES = (
     "evals",
     "explore",
     "goldens",
+    "lint",
     "patterns",
     "workflows",
 )

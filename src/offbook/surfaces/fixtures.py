@@ -14,11 +14,12 @@ from offbook.determinism.clock import stable_id
 from offbook.determinism.thread_context import use_variable
 from offbook.errors import OffbookError
 from offbook.files import copy_atomic
-from offbook.host.host_scope import HostScope, current_host
+from offbook.host.host_scope import HostScope
 from offbook.runs.api import drive, session
 from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import in_event_loop
+from offbook.trace.current_hub import current_host
 from offbook.trace.reader import Trace
 from offbook.trace.steps import current_step_log
 

@@ -17,9 +17,10 @@ from offbook.capability import lazy_names
 
 # `__init__.pyi` lists the same names for type checkers.
 _MODULES = {
-    "checks.audit": "AuditFinding AuditPolicy AuditReport AuditRule AuditedTranscript StateStep"
+    "checks.audit": "AuditFinding AuditPolicy AuditResult AuditRule AuditState AuditedTranscript"
     " assert_audit audit_transcript parse_audit_policy read_audit_policy",
     "checks.golden_transcript": "assert_golden_transcript",
+    "checks.plain_assertions": "assert_eq assert_ne require",
     "checks.step_assertions": "assert_handoff_emitted assert_receipt_field assert_step_emitted"
     " assert_step_received assert_steps_ran",
     "host.host_providers": "register_host_provider",

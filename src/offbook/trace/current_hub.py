@@ -1,8 +1,8 @@
-"""The hub of the current run, for code that is called by the agent and has no run at hand."""
+"""The hub and the mocks of the current run, for code that is called without a run at hand."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.thread_context import thread_variable, use_variable
 
@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 current_hub: ContextVar[Hub | None] = thread_variable("offbook_hub")
 """The hub of the current run, in all its tasks and threads; None outside of a run."""
+
+current_llm: ContextVar[Any] = thread_variable("offbook_llm")
+"""The `LlmScope` of `with_llm_mocks`, or None."""
+
+current_host: ContextVar[Any] = thread_variable("offbook_host")
+"""The `HostScope` of `with_host_mocks`, or None."""
 
 
 def use_hub(hub: Hub) -> AbstractContextManager[None]:

@@ -13,8 +13,12 @@ import msgspec
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.sources.cassette.editing import CassetteTitle
-from offbook.sources.cassette.format import Interaction, RecordedRequest, RecordedResponse
+from offbook.sources.cassette.format import (
+    CassetteTitle,
+    Interaction,
+    RecordedRequest,
+    RecordedResponse,
+)
 from offbook.sources.cassette.journal import Journal, JournalMerged, journal_path, load_cassette
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette

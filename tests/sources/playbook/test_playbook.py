@@ -747,3 +747,15 @@ def test_a_playbook_lists_the_tools_of_its_turns_and_roles():
         role("helper", [call("search", {}), say("Found.")], system="helper"),
     )
     assert playbook.called_tools == {"read", "edit", "bash", "search"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [[say("Let me", stop="length"), call("bash", {})], [call("bash", {}), say("", stop="length")]],
+)
+async def test_a_message_with_calls_can_be_cut_short(message: list[Any]):
+    playbook = Playbook()
+    playbook.load(turn := when("Go", [message]))
+    playbook.open(turn)
+    reply = await playbook.reply(Request(tools=(Tool("bash"),)))
+    assert (reply.stop, [made.name for made in reply.calls]) == ("length", ["bash"])

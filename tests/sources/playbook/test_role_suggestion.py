@@ -10,7 +10,7 @@ from offbook.errors import ScriptError, ScriptExhausted, ScriptMismatch
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Request, Tool
 from offbook.sources.playbook.actions import Role
-from offbook.sources.playbook.role_suggestion import read_head, suggest_role
+from offbook.sources.playbook.diagnostics import read_head, suggest_role
 
 MAIN = Request(
     History([user("Fix the bug")]), "You are a coding agent.", (Tool("edit"),), "big-model"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from offbook.sources.cassette.cassette_file import Entry
+    from offbook.sources.cassette.format import CassetteTitle
 
 _COMMENT_OR_BLANK = re.compile(r"[ \t]*(?:#.*)?\n?")
 _COMMENTS_AT_END = re.compile(rb"(?:^[ \t]*#[^\n]*\n)+\Z", re.MULTILINE)
@@ -29,16 +30,6 @@ _BLANK_LINES = re.compile(rb"(?:[ \t]*\n)*")
 # Comments, directives and the document marker before the first key.
 _PREFACE = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n|%[^\n]*\n|---[ \t]*\n)*")
 _DOCUMENT_END = re.compile(rb"^\.\.\.", re.MULTILINE)
-
-
-class CassetteTitle(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The top of a new cassette: comments for people, and the rules of its hashes."""
-
-    name: str
-    recorded: str = ""
-    backend: str = ""
-    hashed: str = ""
-    redactions: dict[str, Any] = {}
 
 
 def new_cassette(title: CassetteTitle) -> bytes:

@@ -130,6 +130,16 @@ class Interaction(
     response: RecordedResponse
 
 
+class CassetteTitle(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The top of a new cassette: comments for people, and the rules of its hashes."""
+
+    name: str
+    recorded: str = ""
+    backend: str = ""
+    hashed: str = ""
+    redactions: dict[str, Any] = {}
+
+
 class CassetteHeader(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):

@@ -24,13 +24,7 @@ from offbook.sources.cassette.cassette_file import (
     read_cassette_bytes,
     write_cassette_bytes,
 )
-from offbook.sources.cassette.editing import (
-    CassetteTitle,
-    append_interactions,
-    new_cassette,
-    update_header,
-)
-from offbook.sources.cassette.format import Interaction
+from offbook.sources.cassette.format import CassetteTitle, Interaction
 from offbook.trace.recorder import encode_unknown, write_line
 
 if TYPE_CHECKING:
@@ -265,6 +259,9 @@ def _merge(path: Path, file: int, metadata: Mapping[str, Any], *, keep: bool = F
 def _merged_text(
     raw: bytes, lines: list[JournalLine], metadata: Mapping[str, Any], path: Path
 ) -> bytes:
+    # Late: a replay opens a cassette and edits nothing.
+    from offbook.sources.cassette.editing import append_interactions, new_cassette, update_header
+
     opening = next((line for line in lines if isinstance(line, JournalOpening)), None)
     finished = [line for line in lines if isinstance(line, JournalInteraction)]
     if not raw or (opening is not None and opening.fresh):

@@ -21,10 +21,10 @@ import msgspec
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.relay import can_relay
-from offbook.sources.cassette.editing import CassetteTitle
 from offbook.sources.cassette.format import (
     ANY_HASH,
     MAIN_HAT,
+    CassetteTitle,
     Interaction,
     RecordedRequest,
     RecordedResponse,

@@ -28,6 +28,7 @@ from offbook.exchange.model import Reply, Usage, make_call_id
 from offbook.secrets import word_finder
 from offbook.sources.mocks.mock_file import Mock, MockFile, parse_mocks, read_mocks
 from offbook.sources.side_requests import answer_side_request
+from offbook.trace.events import Verdict
 from offbook.trace.text_patterns import Glob
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class Mocks:
             self.file = parse_mocks(text, "mocks")
         if not self.file.mocks:
             raise UsageError("no mock lines", where=self.file.path, hint='write {"text": "…"}')
+        # The lines of a file may serve several tests, those in the code of a test only this one.
+        self._in_code = not isinstance(lines, (MockFile, str, Path))
         self.receipts: deque[Receipt] = deque(maxlen=RECEIPTS)
         self._scopes: dict[str, _Scope] = {}
         for mock in self.file.mocks:
@@ -195,6 +198,13 @@ class Mocks:
     def unused(self) -> list[Mock]:
         """The lines that have not answered a request yet."""
         return [mock for mock in self.file.mocks if mock.number not in self._used]
+
+    def verdicts(self) -> list[Verdict]:
+        """Return a failed verdict if lines in the code of a test have not answered a request."""
+        if not self._in_code or not self.unused:
+            return []
+        message = f"never used: LLM mock {'; '.join(mock.label for mock in self.unused)}"
+        return [Verdict("mocks used", "fail", message, actual=[m.label for m in self.unused])]
 
     def unfinished(self) -> ScriptUnfinished | None:
         """Return the error for a run without any request, or for a result that never came back.

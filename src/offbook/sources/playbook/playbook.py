@@ -30,17 +30,18 @@ from offbook.sources.playbook.actions import (
     list_called_tools,
 )
 from offbook.sources.playbook.diagnostics import (
+    RoleConditions,
     Step,
     exhausted_error,
     missing_exception_error,
     missing_result_error,
     no_matching_role_error,
+    read_head,
     turn_location,
     unexpected_prompt_error,
     unfinished_error,
     unknown_tool_error,
 )
-from offbook.sources.playbook.role_suggestion import RoleConditions, read_head
 from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
@@ -383,6 +384,7 @@ class Playbook:
         """Build the reply of a step."""
         blocks: list[AnyBlock] = []
         stop: StopReason = "stop"
+        given: StopReason = "stop"  # a message with calls can be cut short, too
         for action in step.actions:
             match action:
                 case Call(tool, params):
@@ -401,7 +403,7 @@ class Playbook:
                     stop = "tool_use"
                 case Say(text, reason):
                     blocks.append(Text(text))
-                    stop = stop if stop == "tool_use" else reason
+                    given = reason if reason != "stop" else given
                 case Think(text):
                     blocks.append(Thinking(text))
                 case Fail(message, status, category, retry_after):
@@ -410,6 +412,7 @@ class Playbook:
                     )
         usage = Usage(self._estimate_input(request), sum(map(_estimate_tokens, blocks)))
         name = "" if queue.name == MAIN else queue.name
+        stop = stop if given == "stop" else given
         return Reply(tuple(blocks), stop, usage, request.model, step=step.number, role=name)
 
     def _estimate_input(self, request: Request) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import ToolBlocked, UsageError, did_you_mean
-from offbook.host.host_scope import Host
+from offbook.host.session_host import Host
 from offbook.subjects.session.tools import ToolOutcome, to_tool_outcome
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from offbook.errors import ModelError, RunError, ToolFailed, UsageError, did_you
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
 from offbook.exchange.model import Request
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
-from offbook.host.host_scope import Host, HostScope, current_host
+from offbook.host.session_host import Host
+from offbook.subjects.session import DEFAULT_SYSTEM_PROMPT
 from offbook.subjects.session.builtin_tools import install_builtin_tools
 from offbook.subjects.session.extensions import (
     CommandHandler,
@@ -42,6 +43,7 @@ from offbook.subjects.session.tools import (
     to_tool_outcome,
 )
 from offbook.subjects.session.ui import DEFAULTS, UI, validate_mock_ui
+from offbook.trace.current_hub import current_host
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -56,9 +58,9 @@ from offbook.trace.instrument import error_data, tool_result_data
 
 if TYPE_CHECKING:
     from offbook.exchange.model import Reply
+    from offbook.host.host_scope import HostScope
     from offbook.subjects.subject import ModelAccess, RunContext
 
-DEFAULT_SYSTEM_PROMPT = "You are an agent. Use the tools that you are given."
 # The statuses that the providers' own SDKs retry.
 RETRYABLE = {408, 429, 500, 502, 503, 504, 529}
 # Extensions have their own settings, so an unknown key is refused only if it resembles a known one.
@@ -107,7 +109,7 @@ class AgentSession:
         mock_tools: Mapping[str, Any] | None = None,
         mock_ui: Mapping[str, Any] | None = None,
         mock_host: Iterable[Mapping[str, Any]] | None = None,
-        system_prompt: str | None = None,
+        system_prompt: str = DEFAULT_SYSTEM_PROMPT,
         skills: Iterable[Skill | Mapping[str, Any]] = (),
         settings: Mapping[str, Any] | None = None,
         mock_extension_tools: bool = False,
@@ -125,6 +127,8 @@ class AgentSession:
             )
         self._host: HostScope | None = None
         if mock_host is not None:
+            from offbook.host.host_scope import HostScope
+
             self._host = HostScope(where="mock_host")
             for number, entry in enumerate(require_list(mock_host, "mock_host"), 1):
                 self._host.add(cast("JSON", entry), f"mock_host, mock {number}")
@@ -132,9 +136,7 @@ class AgentSession:
         self._tools = ToolRegistry(mocks, mock_extensions=mock_extension_tools)
         self._hooks = Hooks()
         self._commands: dict[str, CommandHandler] = {}
-        self._system = compose_system_prompt(
-            DEFAULT_SYSTEM_PROMPT if system_prompt is None else system_prompt, skills
-        )
+        self._system = compose_system_prompt(system_prompt, skills)
         self._all_settings = require_mapping(settings, "settings")
         self._settings = parse_settings(self._all_settings)
         self._propagate_errors = propagate_errors

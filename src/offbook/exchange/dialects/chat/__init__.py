@@ -15,12 +15,6 @@ from offbook.determinism.clock import EPOCH
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai, validation
 from offbook.exchange.dialects.chat import chat_wire as wire
-from offbook.exchange.dialects.chat.chat_client import (
-    encode_messages,
-    encode_tools,
-    parse_completion,
-    parse_stream,
-)
 from offbook.exchange.dialects.chat.chat_messages import (
     decode_functions,
     decode_messages,
@@ -37,11 +31,6 @@ from offbook.exchange.dialects.chat.chat_stream import (
 from offbook.exchange.dialects.conversations import CachedPrefix, PrefixCache
 from offbook.exchange.dialects.decoding import RawBody
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse, request_metadata
-from offbook.exchange.dialects.response_parsing import (
-    is_event_stream,
-    raise_for_status,
-    response_body,
-)
 from offbook.exchange.dialects.side_requests import embed, estimate_tokens, pack_floats
 from offbook.exchange.dialects.streaming import EVENT_STREAM, PLACEHOLDER, FilledTemplate
 from offbook.exchange.messages import JSON, to_json
@@ -178,6 +167,9 @@ class Chat:
 
     def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
         """Build a request; the base URL ends in `/v1`, as the client libraries take it."""
+        # The client side is imported late, here and below: a server and a replay never need it.
+        from offbook.exchange.dialects.chat.chat_client import encode_messages, encode_tools
+
         body: JSON = {"model": request.model, "messages": encode_messages(request)}
         if request.tools:
             body.update(encode_tools(request.tools))
@@ -192,9 +184,12 @@ class Chat:
 
     def parse_response(self, response: HttpResponse, request: Request) -> Reply:
         """Parse a response of the provider."""
-        raise_for_status(response, openai.ERROR_CATEGORIES)
-        if is_event_stream(response):
-            return parse_stream(response_body(response), request)
+        from offbook.exchange.dialects import response_parsing as parsing
+        from offbook.exchange.dialects.chat.chat_client import parse_completion, parse_stream
+
+        parsing.raise_for_status(response, openai.ERROR_CATEGORIES)
+        if parsing.is_event_stream(response):
+            return parse_stream(parsing.response_body(response), request)
         return parse_completion(response.body, request)
 
 

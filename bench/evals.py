@@ -1,0 +1,122 @@
+"""Evals: CPU per case, opening results, 100,000 cases, and two workers.
+
+OFFBOOK_BENCH_CASES=100000 measures a large pack. PEERS is the Python of a venv with pydantic-evals.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CASES = 1000
+MANY = int(os.environ.get("OFFBOOK_BENCH_CASES", "20000"))
+SUBJECT = """
+import time
+
+def echo(value):
+    return value
+
+def slow(value):
+    time.sleep(0.05)
+"""
+PYDANTIC_EVALS = """
+import resource
+from pydantic_evals import Case, Dataset
+from pydantic_evals.evaluators import EqualsExpected
+
+cases = [Case(name=str(n), inputs="hello", expected_output="hello") for n in range({count})]
+dataset = Dataset(name="bench", cases=cases, evaluators=[EqualsExpected()])
+
+def echo(value):
+    return value
+
+before = resource.getrusage(resource.RUSAGE_SELF)
+dataset.evaluate_sync(echo, progress=False)
+after = resource.getrusage(resource.RUSAGE_SELF)
+cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+print(cpu / {count} * 1000)
+"""
+
+
+def write_pack(folder: Path, count: int, function: str = "echo") -> Path:
+    """Write a pack of trivial cases."""
+    rubric = {"id": "same", "assertions": [{"kind": "output", "expected": "hello"}]}
+    if function == "slow":
+        rubric = {"id": "same", "assertions": [{"kind": "run-status", "expected": "completed"}]}
+    case = {"subject": f"subject.py:{function}", "input": "hello", "rubrics": ["same"]}
+    cases = [{"id": f"case-{number}", **case} for number in range(count)]
+    (folder / "subject.py").write_text(SUBJECT)
+    path = folder / f"{function}-{count}.json"
+    path.write_text(json.dumps({"id": "bench", "rubrics": [rubric], "cases": cases}))
+    return path
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of its workers that have ended."""
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        total += usage.ru_utime + usage.ru_stime
+    return total
+
+
+def run(pack: Path, output: Path, jobs: int = 1) -> tuple[float, float]:
+    """Return the seconds and the CPU seconds of a run."""
+    from offbook.evals import RunOptions, run_pack
+
+    start, cpu = time.perf_counter(), cpu_seconds()
+    finished = run_pack([pack], RunOptions(output=str(output), jobs=jobs))
+    assert finished.summary.passed_gate
+    return time.perf_counter() - start, cpu_seconds() - cpu
+
+
+def measure_opening(folder: Path) -> None:
+    """Print how long it takes to open a summary and one case."""
+    from offbook.evals.run_directory import find_results, read_summary
+
+    start = time.perf_counter()
+    read_summary(folder)
+    summary = (time.perf_counter() - start) * 1000
+    start = time.perf_counter()
+    assert find_results(folder, f"case-{CASES - 1}")
+    case = (time.perf_counter() - start) * 1000
+    print(f"summary of {CASES} cases {summary:.2f} ms, one case {case:.2f} ms")
+
+
+def main() -> None:
+    """Print the figures."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pack = write_pack(folder, CASES)
+        _, cpu = run(pack, folder / "warm")
+        _, cpu = min(run(pack, folder / f"run-{n}") for n in range(3))
+        print(f"{CASES} cases, each with its trace: {cpu / CASES * 1000:.3f} ms CPU per case")
+        if peer := os.environ.get("PEERS"):
+            program = PYDANTIC_EVALS.format(count=CASES)
+            end = subprocess.run([peer, "-c", program], capture_output=True, text=True, check=True)
+            peer_millis = float(end.stdout.split()[-1])
+            print(f"pydantic-evals: {peer_millis:.3f} ms CPU per case")
+            assert cpu / CASES * 1000 <= peer_millis
+        measure_opening(folder / "run-0")
+        slow = write_pack(folder, 60, "slow")
+        one, _ = run(slow, folder / "one")
+        two, _ = run(slow, folder / "two", jobs=2)
+        print(f"two workers: {one / two:.2f} x for cases of 50 ms")
+        assert one / two >= 1.7
+        busy = write_pack(folder, MANY)
+        _, cpu = run(busy, folder / "many")
+        peak = max(
+            resource.getrusage(who).ru_maxrss
+            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        )
+        print(f"{MANY} cases: {cpu / MANY * 1000:.3f} ms CPU per case, peak {peak // 1024} MB")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

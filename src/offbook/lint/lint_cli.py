@@ -1,0 +1,52 @@
+"""The command `offbook lint`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from offbook.cli_options import FILE_PATH, json_option, print_json
+
+EXAMPLE = """\b
+Example:
+  offbook lint tests/
+  offbook lint tests/ --fix
+
+A line with `# noqa: OB101` is not reported.
+
+\b
+Exit codes:
+  0  nothing was found
+  1  something was found, and not fixed
+  2  wrong usage, or nothing to read
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("paths", type=FILE_PATH, nargs=-1, required=True, metavar="PATH...")
+@click.option("--fix", is_flag=True, help="Remove what is certainly useless.")
+@json_option
+def lint(paths: tuple[Path, ...], *, fix: bool, as_json: bool) -> int:
+    """Find tests that prove nothing, and mocks and playbooks that nothing uses."""
+    # Late: parsing Python is needed by this command only.
+    from offbook.lint.lint_rules import fix_findings, lint_paths
+
+    fixed = fix_findings(lint_paths(paths).findings) if fix else 0
+    result = lint_paths(paths)
+    if as_json:
+        print_json({**msgspec.to_builtins(result), "fixed": fixed})
+        return int(bool(result.findings))
+    for finding in result.findings:
+        click.echo(str(finding))
+    if fixed:
+        click.echo(f"Fixed {fixed} {'finding' if fixed == 1 else 'findings'}.")
+    count, fixable = len(result.findings), sum(f.fixable for f in result.findings)
+    if not count:
+        click.echo(f"Nothing found in {result.files} files.")
+        return 0
+    click.echo(f"Found {count} in {result.files} files.")
+    if fixable:
+        click.echo(f"[*] {fixable} fixable with `--fix`.")
+    return 1

@@ -1,0 +1,120 @@
+"""How many of our files a reader has to open to follow a run, as an upper bound.
+
+A file is entered if one of its functions or class bodies is executed. A lower number is always
+welcome: lower the bound with it.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offbook.surfaces.capabilities import CAPABILITIES
+
+COUNT_FILES = """
+import atexit, os, sys, threading
+root = os.path.join("src", "offbook") + os.sep
+entered = set()
+
+def enter(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_name != "<module>" and root in code.co_filename:
+        entered.add(code.co_filename.rpartition(root)[2])
+
+@atexit.register
+def write():
+    sys.setprofile(None)
+    with open("entered.txt", "w") as file:
+        file.write("\\n".join(sorted(entered)))
+
+threading.setprofile(enter)
+sys.setprofile(enter)
+"""
+SESSION = (
+    COUNT_FILES
+    + """
+from offbook import call, say, session, when
+with session(mock_tools={"bash": "hi"}) as rehearsal:
+    rehearsal.run(when("Greet me", [call("bash", {"command": "echo hi"}), say("Done.")]))
+    assert rehearsal.events.tool_sequence() == ["bash"]
+"""
+)
+COMMAND = (
+    COUNT_FILES
+    + """
+from offbook.__main__ import main
+sys.argv = ["offbook", *sys.argv[1:]]
+main()
+"""
+)
+SCENARIO = """
+name: flow
+setup: {fixtures: {a.txt: hello}}
+run:
+  task: Go
+  backend: mock
+  mock_responses: [{hat: planner, output: "Done.\\nLOOP_COMPLETE"}]
+assert: [{type: exit_code, expected: 0}]
+"""
+CASSETTE = """
+format: offbook.cassette
+version: 1
+interactions:
+  - id: 1
+    request:
+      prompt_hash: "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+      prompt_preview: Hello
+      messages:
+        - user: Hello
+    response:
+      output: Hi
+"""
+CLIENT = """
+import json, os, urllib.request
+body = {"model": "m", "messages": [{"role": "user", "content": "Something else"}]}
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+try:
+    urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode()))
+except urllib.error.HTTPError:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    "program, arguments, code, bound",
+    [
+        pytest.param(SESSION, [], 0, 39, id="session"),
+        pytest.param(
+            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 55, id="scenario"
+        ),
+        pytest.param(
+            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 53, id="mismatch"
+        ),
+    ],
+)
+def test_a_run_enters_few_files(
+    program: str,
+    arguments: list[str],
+    code: int,
+    bound: int,
+    tmp_path: Path,
+    unwatched: dict[str, str],
+):
+    files = {"flow.yaml": SCENARIO, "c.yaml": CASSETTE, "client.py": CLIENT}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    outcome = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=tmp_path,
+        env=unwatched,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert outcome.returncode == code, outcome.stdout + outcome.stderr
+    # The declarations of capabilities are a table that the command line reads.
+    tables = {f"{name}/__init__.py" for name in CAPABILITIES}
+    entered = set((tmp_path / "entered.txt").read_text().splitlines()) - tables
+    assert entered
+    assert len(entered) <= bound, sorted(entered)

@@ -1,0 +1,166 @@
+"""`offbook lint` reports tests that prove nothing, and files that nothing uses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from offbook.errors import FormatError, UsageError
+from offbook.lint.lint_cli import lint
+from offbook.lint.lint_rules import RULES, fix_findings, lint_paths
+
+IMPORTS = "from offbook import call, say, session, when\n"
+PLAYBOOK = "- when: Hi\n  do:\n    - say: Hello.\n"
+MOCKS = '{"match": "*", "text": "a"}\n{"match": "*late*", "text": "b"}\n'
+Files = dict[str, str]
+
+# the files of a folder -> the findings: file, line, code
+FOUND: dict[str, tuple[Files, list[tuple[str, int, str]]]] = {
+    "a test without an assertion": (
+        {"test_a.py": "def test_a():\n    print(1)\n\nasync def test_b():\n    pass\n"},
+        [("test_a.py", 1, "OB101"), ("test_a.py", 4, "OB101")],
+    ),
+    "a method without an assertion": (
+        {"test_a.py": "class TestA:\n    def test_a(self):\n        pass\n"},
+        [("test_a.py", 2, "OB101")],
+    ),
+    "tests with assertions": (
+        {
+            "test_a.py": "import pytest\n"
+            "def test_a():\n    assert 1\n"
+            "def test_b():\n    with pytest.raises(ValueError):\n        int('x')\n"
+            "def test_c():\n    helper()\n"
+            "def helper():\n    assert_it()\n"
+            "def test_d(offbook):\n    offbook.session().run('x')\n"
+        },
+        [],
+    ),
+    "a helper that calls itself": (
+        {"test_a.py": "def test_a():\n    again()\ndef again():\n    again()\n"},
+        [("test_a.py", 1, "OB101")],
+    ),
+    "a silenced test": (
+        {"test_a.py": "def test_a():  # noqa: OB101\n    pass\ndef test_b():  # noqa\n    pass\n"},
+        [],
+    ),
+    "a test silenced for another rule": (
+        {"test_a.py": "def test_a():  # noqa: OB104\n    pass\n"},
+        [("test_a.py", 1, "OB101")],
+    ),
+    "an assertion outside of tests": (
+        {"app.py": "from offbook.testing import assert_eq as same\nsame(1, 1)\n"},
+        [("app.py", 2, "OB102")],
+    ),
+    "an assertion in conftest": (
+        {"conftest.py": "from offbook.testing import assert_eq\nassert_eq(1, 1)\n"},
+        [],
+    ),
+    "require in a test": (
+        {
+            "test_a.py": "from offbook.testing import require\n"
+            "def test_a():\n    require(1)\n    assert 1\n"
+        },
+        [("test_a.py", 3, "OB103")],
+    ),
+    "require in the code": ({"app.py": "from offbook.testing import require\nrequire(1)\n"}, []),
+    "a dropped then": (
+        {"test_a.py": f"{IMPORTS}def test_a():\n    call('x').then(print)\n    assert 1\n"},
+        [("test_a.py", 3, "OB104")],
+    ),
+    "a then in a variable that is not used": (
+        {
+            "test_a.py": f"{IMPORTS}def test_a():\n    a = call('x').then(print).then(print)\n"
+            "    assert 1\n"
+        },
+        [("test_a.py", 3, "OB104")],
+    ),
+    "a then in a script": (
+        {
+            "test_a.py": f"{IMPORTS}def test_a():\n    a = call('x').then(print)\n"
+            "    when('y', [a, call('z').then(print)])\n    promise().then(print)\n    assert 1\n"
+        },
+        [],
+    ),
+    "a mocked tool that is not called": (
+        {
+            "test_a.py": f"{IMPORTS}def test_a():\n"
+            "    with session(mock_tools={'bash': 'ok', 'raed': 'ok'}) as r:\n"
+            "        r.run(when('x', [call('bash'), say('y')]))\n"
+        },
+        [("test_a.py", 3, "OB105")],
+    ),
+    "a script from elsewhere": (
+        {
+            "test_a.py": f"{IMPORTS}def test_a():\n"
+            "    with session(mock_tools={'bash': 'ok'}) as r:\n        r.run(SCRIPT)\n"
+        },
+        [],
+    ),
+    "an unreachable mock line": (
+        {"m.jsonl": MOCKS, "test_a.py": "NAME = 'm.jsonl'\n"},
+        [("m.jsonl", 2, "OB201")],
+    ),
+    "a suspicious mock line": (
+        {"m.jsonl": '{"match": "hi", "text": "a"}\n', "test_a.py": "NAME = 'm.jsonl'\n"},
+        [("m.jsonl", 1, "OB202")],
+    ),
+    "a mock file without use": ({"m.jsonl": '{"text": "a"}\n'}, [("m.jsonl", 1, "OB203")]),
+    "another kind of JSONL": ({"trace.jsonl": '{"ts": 1, "event": "a"}\n'}, []),
+    "a playbook without use": ({"a.yaml": PLAYBOOK, "test_a.py": ""}, [("a.yaml", 1, "OB204")]),
+    "a playbook with use": ({"a.yaml": PLAYBOOK, "test_a.py": "NAME = 'a.yaml'\n"}, []),
+    "another kind of YAML": ({"a.yaml": "name: x\n"}, []),
+}
+
+
+def write(folder: Path, files: Files) -> None:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize("files, found", FOUND.values(), ids=FOUND)
+def test_a_folder_has_its_findings(tmp_path: Path, files: Files, found: list[tuple[str, int, str]]):
+    write(tmp_path, files)
+    findings = lint_paths([tmp_path]).findings
+    assert [(Path(f.path).name, f.line, f.code) for f in findings] == found
+
+
+def test_every_rule_is_found_by_a_case():
+    assert {code for _, found in FOUND.values() for _, _, code in found} == set(RULES)
+
+
+def test_fix_removes_the_unreachable_line_only(tmp_path: Path):
+    write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    'm.jsonl'\n"})
+    assert fix_findings(lint_paths([tmp_path]).findings) == 1
+    assert (tmp_path / "m.jsonl").read_text() == '{"match": "*", "text": "a"}\n'
+    assert [f.code for f in lint_paths([tmp_path]).findings] == ["OB101"]
+
+
+def test_nothing_to_read_is_an_error(tmp_path: Path):
+    with pytest.raises(UsageError, match="no Python, mock or playbook file found"):
+        lint_paths([tmp_path])
+    with pytest.raises(UsageError, match="no such file"):
+        lint_paths([tmp_path / "none"])
+
+
+def test_invalid_python_is_an_error_with_its_line(tmp_path: Path):
+    write(tmp_path, {"test_a.py": "\ndef (:\n"})
+    with pytest.raises(FormatError, match=r"test_a\.py:2: invalid Python"):
+        lint_paths([tmp_path])
+
+
+def test_the_command_reports_as_ruff_does(tmp_path: Path):
+    write(tmp_path, {"test_a.py": "def test_a():\n    pass\n"})
+    result = CliRunner().invoke(lint, [str(tmp_path)], standalone_mode=False)
+    assert result.output.splitlines() == [
+        f"{tmp_path}/test_a.py:1:1: OB101 test_a has no assertion: it passes whatever happens",
+        "Found 1 in 1 files.",
+    ]
+    assert result.return_value == 1
+
+
+def test_the_command_fixes_and_prints_json(tmp_path: Path):
+    write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    assert 'm.jsonl'\n"})
+    result = CliRunner().invoke(lint, [str(tmp_path), "--fix", "--json"], standalone_mode=False)
+    assert json.loads(result.output) == {"findings": [], "files": 2, "fixed": 1}
+    assert result.return_value == 0
