@@ -40,7 +40,8 @@ from offbook.runs.left_behind import describe_left_behind, list_running
 from offbook.runs.run_endings import emit_failure, record_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
-from offbook.subjects.subject import HasToolWatch, SendsPrompts, Subject
+from offbook.secrets import hide_secrets
+from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
 from offbook.trace.current_hub import current_llm, use_hub
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
@@ -567,6 +568,10 @@ class Rehearsal:
             if left:
                 hint = f"{unfinished.hint}\n  left running: {left}; wait for it in the agent"
                 unfinished = ScriptUnfinished(unfinished.what, where=unfinished.where, hint=hint)
+            # An error of the provider that ended the agent is the reason for the unused steps.
+            if isinstance(self.subject, EndsWithError) and (error := self.subject.error):
+                reason = f"{type(error).__name__}: {error}"
+                unfinished.add_note(hide_secrets(f"the agent ended with {reason}"))
             raise unfinished
 
     def _warn(self, verdict: Verdict) -> None:

@@ -160,6 +160,16 @@ class HasToolWatch(Protocol):
 
 
 @runtime_checkable
+class EndsWithError(Protocol):
+    """A subject that a scripted error of the provider may end."""
+
+    @property
+    def error(self) -> Exception | None:
+        """The exception with which the last prompt ended, or None."""
+        ...
+
+
+@runtime_checkable
 class HasMockedTools(Protocol):
     """A subject in which some tools are mocked and which emits no tool calls itself."""
 

@@ -17,7 +17,13 @@ import pytest
 import requests
 
 from offbook import Command, call, drive, fail, say, when
-from offbook.errors import IsolationError, OffbookWarning, ScriptMismatch, UsageError
+from offbook.errors import (
+    IsolationError,
+    OffbookWarning,
+    ScriptMismatch,
+    ScriptUnfinished,
+    UsageError,
+)
 from offbook.sources.mocks.mocks import Mocks
 from offbook.subjects.frameworks.framework import FrameworkSubject
 
@@ -439,3 +445,10 @@ def test_an_error_of_the_script_has_no_other_error_as_its_context():
         contexts.append(error)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     assert not [error for error in contexts if "no running event loop" in str(error)]
+
+
+def test_an_unfinished_script_names_the_error_that_ended_the_agent():
+    with drive(ask) as rehearsal, pytest.raises(ScriptUnfinished) as caught:
+        rehearsal.run(when("Hi", [fail("no such model", status=404), say("Hello.")]))
+    assert "the agent ended with NotFoundError: " in caught.value.__notes__[0]
+    assert "no such model" in caught.value.__notes__[0]

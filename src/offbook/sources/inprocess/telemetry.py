@@ -31,6 +31,9 @@ def disable_telemetry() -> Generator[None]:
         if (agents := sys.modules.get("agents.tracing.provider")) is not None:
             for name in ("create_trace", "create_span"):
                 stack.callback(apply_patch(agents.DefaultTraceProvider, name, _create_disabled))
+        # A thread that was started before this block would export the spans of this block later.
+        if (otel := sys.modules.get("opentelemetry.sdk.trace.export")) is not None:
+            stack.callback(apply_patch(otel.BatchSpanProcessor, "on_end", _drop_span))
         stack.enter_context(set_environment(QUIET_ENV))
         yield
 
@@ -64,6 +67,14 @@ def set_environment(variables: Mapping[str, str]) -> Generator[None]:
 def _forget_variables() -> None:
     if (langsmith := sys.modules.get("langsmith.utils")) is not None:
         langsmith.get_env_var.cache_clear()  # it remembers what it has read
+
+
+def _drop_span(original: Callable[..., Any], processor: Any, span: Any) -> Any:
+    """Drop a span that would be sent somewhere; a test may read those that are kept in memory."""
+    # OpenTelemetry has no public way from the processor to its exporter.
+    batch = getattr(processor, "_batch_processor", processor)
+    exporter = getattr(batch, "_exporter", getattr(processor, "span_exporter", None))
+    return original(processor, span) if "in_memory" in type(exporter).__module__ else None
 
 
 def _create_disabled(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
