@@ -1,6 +1,7 @@
 """The engine for Ray: batches, lost workers and deadlines, with a cluster of one thread."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,10 @@ class Task:
         self.function, self.arguments = function, arguments
 
 
+def make_task(function: Any, *arguments: Any) -> Task:
+    return Task(function, arguments)
+
+
 class FakeRay:
     """Runs a task when its result is asked for; some trials kill their worker."""
 
@@ -39,7 +44,7 @@ class FakeRay:
         return value
 
     def remote(self, **_options: Any) -> Callable[[Any], Any]:
-        return lambda function: SimpleNamespace(remote=lambda *args: Task(function, args))
+        return lambda function: SimpleNamespace(remote=partial(make_task, function))
 
     def wait(self, references: Sequence[Any], **_options: Any) -> tuple[list[Any], list[Any]]:
         return list(references[:1]), []
@@ -60,7 +65,7 @@ def evaluate(trial: Trial) -> CaseResult:
 
 def run(ray: FakeRay, count: int) -> list[Result]:
     trials = [Trial(0, number, 1) for number in range(count)]
-    return list(ray_engine._run(ray, trials, evaluate, lambda _: 60.0))
+    return list(ray_engine.run_on(ray, trials, evaluate, lambda _: 60.0))
 
 
 def reported(results: list[Result]) -> list[int]:
@@ -84,7 +89,7 @@ def test_a_trial_that_kills_its_worker_is_the_only_one_that_is_lost():
 def test_a_stopped_run_cancels_its_tasks():
     ray = FakeRay(set())
     trials = [Trial(0, number, 1) for number in range(100)]
-    results = ray_engine._run(ray, trials, evaluate, lambda _: 60.0)
+    results = ray_engine.run_on(ray, trials, evaluate, lambda _: 60.0)
     next(results)
     results.close()
     assert ray.cancelled

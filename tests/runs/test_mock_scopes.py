@@ -227,7 +227,7 @@ def test_an_unused_line_fails_at_the_end():
 def test_an_unused_line_of_a_source_in_code_fails_the_rehearsal():
     lines = [{"text": "a"}, {"match": "*never*", "text": "b"}]
 
-    def run(**options: bool) -> None:
+    def run(**options: Any) -> None:
         with session(source=Mocks(lines), **options) as rehearsal:
             rehearsal.run("Hi")
 

@@ -153,7 +153,9 @@ def _handoffs(source: Any) -> list[dict[str, Any]]:
 
 def _targets(handoff: Mapping[str, Any]) -> set[Any]:
     named = handoff.get("target_persona_or_human")
-    person = cast("Mapping[str, Any]", named) if isinstance(named, Mapping) else {}
+    person: Mapping[str, Any] = {}
+    if isinstance(named, Mapping):
+        person = cast("Mapping[str, Any]", named)
     # `to` is the name of an agent in the events of the OpenAI Agents SDK.
     keys = ("target", "target_persona", "to")
     values = [person.get(key) for key in TARGET_KEYS] + [handoff.get(key) for key in keys]

@@ -50,18 +50,19 @@ def run_on_ray(
         options = {"log_to_driver": False, "logging_level": "error"}
         cluster.init(address=address or None, **options)
     try:
-        yield from _run(cluster, trials, evaluate, timeout_of)
+        yield from run_on(cluster, trials, evaluate, timeout_of)
     finally:
         if owned:
             cluster.shutdown()
 
 
-def _run(
+def run_on(
     ray: Any,
     trials: Sequence[Trial],
     evaluate: Evaluate,
     timeout_of: Callable[[Trial], float],
 ) -> Generator[Result]:
+    """Yield the result of each trial, as the workers of a cluster finish them."""
     task = ray.remote(max_retries=RETRIES, retry_exceptions=False)(evaluate_batch)
     shared = ray.put(evaluate)  # the packs are sent once, not with each task
     cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
