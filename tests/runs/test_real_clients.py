@@ -23,14 +23,14 @@ from offbook.exchange.model import Reply, Request, Usage
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.server.server import Server
 from offbook.subjects.clis.gemini import SETTINGS
-from tests.clients import CLAUDE, CODEX, GEMINI, OPENCODE, marks_of
+from tests.clients import CLAUDE, CODEX, GEMINI, marks_of
 from tests.runs.command_clients import CLIENTS
 
 SCRIPT = Path(__file__).parent / "command_clients.py"
 PROMPT = "Look at order 7"
 KEY = "sk-proj-" + "abcdEFGH1234" * 3
 TIMES = 3
-SLOW = {"gemini": 1, "opencode": 2}  # they take seconds to start
+SLOW = {"gemini": 1}  # they take seconds to start
 QUIET = {
     "PYTHONWARNINGS": "ignore",
     "PYDANTIC_AI_NO_UPDATE_CHECK": "1",
@@ -57,12 +57,10 @@ COMMANDS = {
         *("--model", "gemini-2.5-pro", "--output-format", "stream-json", "--skip-trust"),
         *("--approval-mode", "yolo", f"--prompt={PROMPT}"),
     ],
-    # without --title: the request for a title and the first prompt arrive in either order
-    "opencode": ["run", "--model", "openai/gpt-5", "--format", "json", "--", PROMPT],
 }
 
 
-SHELLS = (CLAUDE, CODEX, GEMINI, OPENCODE)
+SHELLS = (CLAUDE, CODEX, GEMINI)
 
 
 class Upstream:
@@ -100,9 +98,6 @@ def parse_output(client: str, output: str, folder: Path) -> list[Any]:
     if client == "gemini":  # chunks are printed as they arrive, two may be joined
         pieces = [event["content"] for event in events if event.get("role") == "assistant"]
         return [*(event.get("output") for event in events), "".join(pieces)]
-    if client == "opencode":
-        parts = [event["part"] for event in events if event["type"] in {"text", "tool_use"}]
-        return [(part.get("text"), part.get("state", {}).get("output")) for part in parts]
     contents = [event["message"]["content"] for event in events if "message" in event]
     return [
         (block.get("text"), block.get("input"), block.get("content"))

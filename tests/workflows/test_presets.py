@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,12 @@ def test_keys_of_other_tools_are_ignored(
     }
     known = {"event_loop", "hats", "memories", *FLAT_KEYS}
     more = {
-        **{name: value for name, value in around.items() if name not in known},
+        # One that resembles a key of ours is refused as a typo of it.
+        **{
+            n: value
+            for n, value in around.items()
+            if not get_close_matches(n.lower(), known, 1, 0.5)
+        },
         "event_loop": {**loop, **own["event_loop"]},
         "hats": {"builder": {**hat, **own["hats"]["builder"]}},
     }

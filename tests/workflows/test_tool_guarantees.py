@@ -281,7 +281,8 @@ def test_signals_and_zero_limits_are_valid(
 
 def test_expected_and_actual_are_in_the_result_and_in_every_report(workspace: Path):
     call = {"tool": "refund", "input": {"id": 8}, "call_id": "1", "step": 0}
-    write_session(workspace, [("tool.call", call)])
+    result = {"tool": "refund", "call_id": "1", "content": [], "is_error": False, "step": 0}
+    write_session(workspace, [("tool.call", call), ("tool.result", result)])
     wanted = [{"tool": "refund", "input": {"id": 7}}]
     [result] = check("w", [{"type": "tool_sequence", "tools": wanted}]).results
     rows = [
@@ -289,7 +290,7 @@ def test_expected_and_actual_are_in_the_result_and_in_every_report(workspace: Pa
         '≠ refund({"id":7}) | refund({"id":8})',
         "    .id: expected 7, got 8",
     ]
-    assert result.message.split("\n") == ["the calls differ:", *rows]
+    assert result.message.split("\n") == ["the tools that ran differ:", *rows]
     assert result.context["diff"] == rows
     junit = JUnitXml.fromfile(report("w", "junit", "x").report_path)
     [case] = [case for suite in junit for case in suite]

@@ -101,10 +101,13 @@ def error_with_code(
 def _retry_after(response: HttpResponse, body: bytes) -> float | None:
     headers = response.headers
     try:
+        plain = float(headers["retry-after"]) if "retry-after" in headers else None
         if "retry-after-ms" in headers:
-            return float(headers["retry-after-ms"]) / 1000
-        if "retry-after" in headers:
-            return float(headers["retry-after"])
+            exact = float(headers["retry-after-ms"]) / 1000
+            # A scripted error lets SDKs retry at once; then `retry-after` has the script's delay.
+            return exact if plain is None or abs(plain - exact) < 1 else plain
+        if plain is not None:
+            return plain
     except ValueError:  # a date, which would need the provider's clock
         return None
     google_delay = re.search(rb'"retryDelay":\s*"(\d+(?:\.\d*)?)s"', body)

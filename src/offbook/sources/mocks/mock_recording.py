@@ -36,6 +36,7 @@ class MockRecording:
         self.lines: list[dict[str, Any]] = []
         self.relays = can_relay(source)
         self._source = source
+        self._awaited: dict[str, dict[str, Any]] = {}  # recorded calls without a result, by id
         if self.path.exists() and not replace:
             raise UsageError(
                 "the file already exists",
@@ -47,12 +48,19 @@ class MockRecording:
         """Return the reply of the source; record it, or the provider's error."""
         if (prewarm := answer_prewarm(request)) is not None:
             return prewarm
+        for result in request.results:
+            self._awaited.pop(result.call_id, {}).pop("unanswered", None)
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
             self._record(render_error_line(error))
             raise
-        self._record(render_reply_line(reply, ids=True))
+        line = render_reply_line(reply, ids=True)
+        for call in line.get("tool_calls", ()):
+            # Until the result comes: the agent may end with this call.
+            call["unanswered"] = True
+            self._awaited[call["id"]] = call
+        self._record(line)
         return reply
 
     def _record(self, line: dict[str, Any]) -> None:
