@@ -281,14 +281,14 @@ def test_signals_and_zero_limits_are_valid(
 
 def test_expected_and_actual_are_in_the_result_and_in_every_report(workspace: Path):
     call = {"tool": "refund", "input": {"id": 8}, "call_id": "1", "step": 0}
-    result: dict[str, Any] = {
+    returned: dict[str, Any] = {
         "tool": "refund",
         "call_id": "1",
         "content": [],
         "is_error": False,
         "step": 0,
     }
-    write_session(workspace, [("tool.call", call), ("tool.result", result)])
+    write_session(workspace, [("tool.call", call), ("tool.result", returned)])
     wanted = [{"tool": "refund", "input": {"id": 7}}]
     [result] = check("w", [{"type": "tool_sequence", "tools": wanted}]).results
     rows = [
