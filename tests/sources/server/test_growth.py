@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import json
 import sys
 from types import FrameType
@@ -16,6 +17,7 @@ from offbook.sources.server.endpoint import Endpoint
 from offbook.trace.hub import Hub
 
 TURNS = (20, 100, 1000)
+NUMBERS = itertools.count()
 LINE = "a line of a tool result\n" * 20
 
 
@@ -26,7 +28,9 @@ def make_endpoint(lines: int = 1) -> Endpoint:
 
 def make_messages(agent: int, turns: int) -> list[dict[str, Any]]:
     """Return a conversation of an agent whose client gives the calls ids of its own."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": f"hello 0000 from {agent}"}]
+    # No two are equal: decoded conversations are remembered, also from one test to the next.
+    content = f"hello 0000 from {agent}, {next(NUMBERS)}"
+    messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
     for turn in range(turns):
         function = {"name": "read", "arguments": json.dumps({"path": f"{turn}.py"})}
         call = {"id": f"call_{turn}", "type": "function", "function": function}
@@ -61,8 +65,9 @@ async def count_calls(endpoint: Endpoint, messages: list[dict[str, Any]]) -> int
 
 async def count_turns(agents: int) -> dict[int, int]:
     """Return the calls for one more turn after some turns, with several agents side by side."""
-    # What is imported or compiled on first use is not part of a turn.
-    await count_calls(make_endpoint(), make_messages(0, min(TURNS)))
+    # The cache of conversations is full in every test, and what is loaded on first use is loaded.
+    for agent in range(40):
+        await count_calls(make_endpoint(), make_messages(agent, 2))
     endpoint = make_endpoint()
     counted: dict[int, int] = {}
     conversations = [make_messages(agent, max(TURNS)) for agent in range(agents)]
