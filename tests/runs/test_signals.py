@@ -116,7 +116,10 @@ def test_no_process_is_left_two_seconds_after_a_signal_and_the_trace_has_the_rea
     try:
         printed, _ = runs.communicate(timeout=90)
     except subprocess.TimeoutExpired:
-        pytest.fail(f"its output is still open; running: {processes_of(tmp_path)}")
+        running = processes_of(tmp_path)
+        runs.kill()  # the supervisor ends the others
+        runs.wait()
+        pytest.fail(f"its output is still open; running: {running}")
     # On a busy machine, a process gets a share of each second only.
     limit = SECONDS * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
     while (left := processes_of(tmp_path)) and time.monotonic() - sent < limit:
