@@ -23,6 +23,10 @@ settings.load_profile("unhurried")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests decide themselves whether they run in CI: pytest prints more there, and nothing is updated.
+for variable in ("CI", "BUILD_NUMBER"):
+    os.environ.pop(variable, None)
+
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_DATA = ROOT.parent / "shared" / "data"
 if (ROOT / ".clients").is_dir():  # installed by ./dev clients
