@@ -98,7 +98,7 @@ ALLOWED = [
     Import("offbook.subjects.clis.pi", "from offbook.subjects.clis.cli import Cli"),
     Import("offbook.subjects.frameworks.langgraph", "from ..frameworks.framework import Framework"),
     Import("offbook.reports.junit", "from offbook.reports.report import Report"),
-    Import("offbook.reports.terminal", "import rich.tree"),
+    Import("offbook.reports.styled_lines", "import rich.tree"),
     Import("offbook.exchange.dialects.gemini", "from .dialect import Dialect"),
     Import("offbook.trace.events", "import msgspec"),
     Import("offbook.trace.reader", "from offbook.errors import OffbookError"),
