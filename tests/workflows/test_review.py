@@ -78,7 +78,7 @@ async def test_a_missing_snapshot_is_pending_as_new():
 async def test_the_failure_names_the_review_command():
     await fail_snapshot()
     [result] = check("w", [ASSERTION]).results
-    assert "fix: offbook workspace review w" in result.message
+    assert "fix: offbook snapshot review w" in result.message
     assert Path(result.context["pending"]).is_file()  # noqa: ASYNC240 - a test
 
 

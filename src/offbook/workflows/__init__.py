@@ -18,6 +18,10 @@ CAPABILITY = Capability(
     heading="Workflows",
     commands={
         "scenario": CommandEntry("Run scenario files.", "offbook.workflows.workflows_cli:scenario"),
+        "snapshot": CommandEntry(
+            "Review snapshots that do not match.",
+            "offbook.workflows.snapshots_cli:snapshot_group",
+        ),
         "workspace": CommandEntry(
             "Set up workspaces, run the loop in them and check the results.",
             "offbook.workflows.workflows_cli:workspace",
