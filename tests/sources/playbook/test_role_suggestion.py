@@ -100,4 +100,4 @@ async def test_a_playbook_remembers_a_bounded_number_of_conversations():
     for turn in turns:
         playbook.open(turn)
         await playbook.reply(Request(History([user(turn.text)])))
-    assert len(playbook._heads) == MAX_HEADS  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - memory has no public name
+    assert len(playbook._heads) == MAX_HEADS  # pyright: ignore[reportPrivateUsage] - memory has no public name
