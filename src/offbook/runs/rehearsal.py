@@ -37,7 +37,7 @@ from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.left_behind import describe_left_behind, list_running
-from offbook.runs.run_endings import emit_failure, record_termination
+from offbook.runs.run_endings import emit_failure, record_termination, watch_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets
@@ -282,6 +282,7 @@ class Rehearsal:
             lenient=lenient,
             serve=serve,
         )
+        self._stop_watching: Callable[[], None] | None = None
         self._runs: list[Run] = []
         self._opened = False
         self._failed = False
@@ -412,6 +413,7 @@ class Rehearsal:
             )
             self._hub.subscribe(self._recorder.record)
             self._hub.subscribe(self._remember_seq)
+            self._stop_watching = watch_termination()
             with use_hub(self._hub):
                 await self.subject.open(self._wiring.connect(self.cwd))
             self._opened = True
@@ -668,6 +670,8 @@ class Rehearsal:
         return failed
 
     def _release(self) -> None:
+        if self._stop_watching is not None:
+            self._stop_watching()
         self._wiring.close()
         if self._recorder is not None:
             self._recorder.close()

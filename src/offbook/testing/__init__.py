@@ -17,8 +17,9 @@ from offbook.capability import lazy_names
 
 # `__init__.pyi` lists the same names for type checkers.
 _MODULES = {
-    "checks.audit": "AuditFinding AuditPolicy AuditResult AuditRule AuditState AuditedTranscript"
+    "checks.audit": "AuditPolicy AuditResult"
     " assert_audit audit_transcript parse_audit_policy read_audit_policy",
+    "checks.audit_rules": "AuditFinding AuditRule AuditState AuditedTranscript",
     "checks.golden_transcript": "assert_golden_transcript",
     "checks.plain_assertions": "assert_eq assert_ne require",
     "checks.step_assertions": "assert_handoff_emitted assert_receipt_field assert_step_emitted"

@@ -1,13 +1,13 @@
-from offbook.checks.audit import AuditedTranscript as AuditedTranscript
-from offbook.checks.audit import AuditFinding as AuditFinding
 from offbook.checks.audit import AuditPolicy as AuditPolicy
 from offbook.checks.audit import AuditResult as AuditResult
-from offbook.checks.audit import AuditRule as AuditRule
-from offbook.checks.audit import AuditState as AuditState
 from offbook.checks.audit import assert_audit as assert_audit
 from offbook.checks.audit import audit_transcript as audit_transcript
 from offbook.checks.audit import parse_audit_policy as parse_audit_policy
 from offbook.checks.audit import read_audit_policy as read_audit_policy
+from offbook.checks.audit_rules import AuditedTranscript as AuditedTranscript
+from offbook.checks.audit_rules import AuditFinding as AuditFinding
+from offbook.checks.audit_rules import AuditRule as AuditRule
+from offbook.checks.audit_rules import AuditState as AuditState
 from offbook.checks.golden_transcript import assert_golden_transcript as assert_golden_transcript
 from offbook.checks.plain_assertions import assert_eq as assert_eq
 from offbook.checks.plain_assertions import assert_ne as assert_ne
