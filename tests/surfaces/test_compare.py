@@ -18,7 +18,7 @@ def traces(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("other", "code"), [("same", 0), ("other", 1), ("missing", 2)])
+@pytest.mark.parametrize("other, code", [("same", 0), ("other", 1), ("missing", 2)])
 def test_the_exit_code_says_whether_traces_differ(
     other: str, code: int, traces: Path, offbook_command: Offbook
 ):
