@@ -15,6 +15,7 @@ last child of its parent, so a trace of any size needs the memory of one message
 
 from __future__ import annotations
 
+import shlex
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
@@ -36,6 +37,7 @@ from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
     AGENT_START,
+    CLI_CALL,
     ERROR,
     HOST_CALL,
     ITERATION,
@@ -150,6 +152,7 @@ class TraceTree:
         }
         # One line each, placed where it happened.
         self._describers = {
+            CLI_CALL: self._describe_cli_call,
             PUBLISH: self._describe_publish,
             PROCESS_START: self._describe_start,
             PROCESS_EXIT: self._describe_exit,
@@ -586,6 +589,14 @@ class TraceTree:
         style = "faint" if data["code"] == 0 and not data.get("timed_out") else "error"
         leaked = ", processes left behind" if data.get("leaked") else ""
         return Node(StyledText(f"{ended}, exit code {data['code']}{leaked}", style))
+
+    def _describe_cli_call(self, data: dict[str, Any]) -> Node:
+        words = shlex.join([str(data.get("program", "")), *map(str, data.get("args") or ())])
+        answered, code = data.get("answered", True), data.get("exit_code")
+        state = f" exit {code}" if answered else " no answer"
+        style = "ok" if answered and not code else "error"
+        shown = StyledText(escape_controls(words[:300]), "name")
+        return Node(StyledText("fake ", "faint"), shown, StyledText(state, style))
 
     def _describe_host_call(self, data: dict[str, Any]) -> Node:
         operation = escape_controls(f"{data.get('capability', '')}.{data.get('operation', '')}")
