@@ -11,7 +11,8 @@ from offbook.errors import FormatError, UsageError
 from offbook.workflows.loop_tools import run
 from offbook.workflows.scenario import read_scenario
 from offbook.workflows.scenario_runner import run_scenario
-from offbook.workflows.snapshots import list_pending, review, snapshot
+from offbook.workflows.snapshot_review import list_pending, review
+from offbook.workflows.snapshots import snapshot
 from offbook.workflows.tools import check, setup
 
 DONE = [{"output": "LOOP_COMPLETE"}]

@@ -1,4 +1,4 @@
-"""The commands `offbook workspace snapshot` and `diff`, and `offbook snapshot review`."""
+"""The commands `offbook workspace snapshot` and `diff`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import sys
 import click
 
 from offbook.cli_options import VALUE_HELP, json_option, print_json, read_object, use_colour
-from offbook.cli_review import REVIEW_CODES, describe_difference, run_review
-from offbook.reports.styled_lines import print_lines
 
 
 @click.command(
@@ -75,6 +73,8 @@ def diff_workspace(
 
     `initial` is the workspace after its setup, `current` its present state.
     """
+    from offbook.cli_review import describe_difference
+    from offbook.reports.styled_lines import print_lines
     from offbook.workflows.snapshots import diff
 
     rules = read_object(redactions, "redactions")
@@ -83,41 +83,3 @@ def diff_workspace(
         print_json(difference)
     else:
         print_lines(describe_difference(difference), sys.stdout, colour=use_colour())
-
-
-@click.group(
-    "snapshot", epilog="\b\nExample:\n  offbook snapshot review\n  offbook snapshot review flow"
-)
-def snapshot_group() -> None:
-    """Review snapshots that do not match."""
-
-
-@snapshot_group.command(
-    "review",
-    epilog="""\b
-Example:
-  offbook snapshot review
-  offbook snapshot review flow --reject all
-  offbook snapshot review tests/snapshots --accept one --accept two --json
-
-"""
-    + REVIEW_CODES,
-)
-@click.argument("locations", metavar="[ID | FOLDER]…", nargs=-1)
-@click.option("--accept", multiple=True, metavar="NAME|all", help="Approve it; repeatable.")
-@click.option("--reject", multiple=True, metavar="NAME|all", help="Delete it; repeatable.")
-@json_option
-def review_snapshots(
-    locations: tuple[str, ...], *, accept: tuple[str, ...], reject: tuple[str, ...], as_json: bool
-) -> int:
-    """Accept or reject pending snapshots, by keys or by name."""
-    from offbook.checks.pending_changes import Review
-    from offbook.workflows.snapshots import list_pending
-
-    return run_review(
-        Review(list_pending(locations)),
-        accept=accept,
-        reject=reject,
-        as_json=as_json,
-        command=["offbook", "snapshot", "review", *locations],
-    )
