@@ -215,9 +215,9 @@ def test_unreachable_mock_lines_are_reported(shop: Path, capfd: pytest.CaptureFi
     lines = [{"match": "*"}, {"match": "*order*"}, {"match": "hello"}]
     mocks.write_text("".join(json.dumps({**line, "text": "Yes."}) + "\n" for line in lines))
     agent = str(shop.with_name("agent.py"))
+    options = ["--mocks", str(mocks), "--allow-unused-mocks"]
     with pytest.raises(SystemExit) as exit_:
-        allow = "--allow-unused-mocks"
-        main(["run", "--mocks", str(mocks), allow, "--", sys.executable, agent, "Refund order 7"])
+        main(["run", *options, "--", sys.executable, agent, "Refund order 7"])
     stderr = capfd.readouterr().err
     assert exit_.value.code == 0
     assert f"{mocks}:2: unreachable: line 1 ('*') always matches first" in stderr
