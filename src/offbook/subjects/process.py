@@ -299,6 +299,8 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     output. Without `env` the process inherits ours; a stream that is None is inherited, too.
     """
     lc_ctype = (os.environ if env is None else env).get("LC_CTYPE", "")
+    if cwd is not None:  # as a shell does: some clients (opencode) read it as their folder
+        env = {**(os.environ if env is None else env), "PWD": str(cwd)}
     ours, theirs = socket.socketpair()
     tree = [sys.executable, "-I", "-S", TREE, str(os.getpid()), str(theirs.fileno()), lc_ctype]
 
