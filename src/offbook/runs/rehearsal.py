@@ -42,7 +42,7 @@ from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets
 from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
-from offbook.trace.current_hub import current_llm, use_hub
+from offbook.trace.current_hub import current_llm, run_watchers, use_hub
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
@@ -459,6 +459,7 @@ class Rehearsal:
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
+        self._notify_watchers()
         try:
             for prompt in prompts:
                 if isinstance(prompt, str):
@@ -474,14 +475,20 @@ class Rehearsal:
             self._raise_if_failed()
         except BaseException as error:
             self._failed = self._ever_failed = True
+            self._notify_watchers()
             emit_failure(self._hub, error)
             run.end(first, self._last_seq, None)
             raise
         # A value that is no text may have an address in its `repr`: its type is enough.
         known = output is None or isinstance(output, str)
         shown = output if known else {"type": type(output).__name__}
+        self._notify_watchers()
         self._hub.emit(RUN_END, {"ok": True, "output": shown})
         run.end(first, self._last_seq, output)
+
+    def _notify_watchers(self) -> None:
+        for watcher in tuple(run_watchers):
+            watcher(self._hub)
 
     def _load(self, playbook: Playbook, script: tuple[Script, ...]) -> list[Turn | str]:
         """Validate a script before anything runs; return its prompts."""

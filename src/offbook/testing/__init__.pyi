@@ -17,6 +17,10 @@ from offbook.checks.step_assertions import assert_receipt_field as assert_receip
 from offbook.checks.step_assertions import assert_step_emitted as assert_step_emitted
 from offbook.checks.step_assertions import assert_step_received as assert_step_received
 from offbook.checks.step_assertions import assert_steps_ran as assert_steps_ran
+from offbook.host.fake_cli import CliCall as CliCall
+from offbook.host.fake_cli import FakeCli as FakeCli
+from offbook.host.fake_cli import fake_cli as fake_cli
+from offbook.host.fake_cli import mock_pi as mock_pi
 from offbook.host.host_providers import register_host_provider as register_host_provider
 from offbook.host.host_scope import HostCall as HostCall
 from offbook.host.host_scope import HostScope as HostScope
