@@ -122,7 +122,10 @@ def _without_network() -> tuple[str, ...]:
 
 
 def offbook(
-    *arguments: object, folder: Path, env: dict[str, str] | None = None, before: tuple[str, ...] = ()
+    *arguments: object,
+    folder: Path,
+    env: dict[str, str] | None = None,
+    before: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     home = folder.with_name(f"{folder.name}-home")
     for made in (folder, home / ".gemini"):
