@@ -175,6 +175,7 @@ async def run_process(
 ) -> ProcessResult:
     """Run a command until it exits or its deadline has passed, and kill its whole tree."""
     output = OutputCollector(hub, command, watch=watch)
+    env = {**env, "PWD": str(cwd)}  # as a shell does: opencode reads it as its folder
     result = await _supervise(
         command, output, cwd=cwd, env=env, deadline=deadline, stdin=stdin, grace=GRACE
     )
@@ -211,6 +212,8 @@ def run_foreground(
     """
     output = OutputCollector(limit=keep, streams=(1,) if keep else (), echo=echo)
     interrupted_by = 0
+    if cwd is not None:
+        env = {**env, "PWD": str(cwd)}
 
     async def run() -> ProcessResult:
         supervision = asyncio.ensure_future(
@@ -299,8 +302,6 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     output. Without `env` the process inherits ours; a stream that is None is inherited, too.
     """
     lc_ctype = (os.environ if env is None else env).get("LC_CTYPE", "")
-    if cwd is not None:  # as a shell does: some clients (opencode) read it as their folder
-        env = {**(os.environ if env is None else env), "PWD": str(cwd)}
     ours, theirs = socket.socketpair()
     tree = [sys.executable, "-I", "-S", TREE, str(os.getpid()), str(theirs.fileno()), lc_ctype]
 
