@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.checks.comparison import compare_paths
 from offbook.errors import FormatError
 from offbook.files import parse_json, read_text
 from offbook.trace.reader import Trace
@@ -14,6 +15,8 @@ from offbook.viewer.html_page import PageTrace, read_page_trace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from offbook.trace.redaction import Redaction
 
 # The files of an eval run: see docs/guides/evals.md.
 RESULTS, SUMMARY = "results.jsonl", "summary.json"
@@ -46,6 +49,24 @@ def read_run_directory(folder: Path) -> tuple[list[PageTrace], list[dict[str, An
     records: list[dict[str, Any]] = [{"run": {**summary, "name": folder.name}}]
     records += [{"case": result} for result in _read_results(folder / RESULTS)]
     return [*_read_traces(folder)], records
+
+
+def read_comparison(
+    before: Path, after: Path, redaction: Redaction
+) -> tuple[list[PageTrace], list[dict[str, Any]]]:
+    """Return two traces, folders of traces or eval runs, and the record that compares them."""
+    if (before / RESULTS).is_file() and (after / RESULTS).is_file():
+        return read_sources([before, after])  # the page compares the cases
+    comparison = compare_paths(before, after, redaction)
+    traces = [
+        read_page_trace(path, f"{side}: {compared.name}")._replace(
+            about={"side": side, "pair": compared.name}
+        )
+        for compared in comparison.traces
+        for side, root in (("before", before), ("after", after))
+        for path in (root / compared.name if root.is_dir() else root,)
+    ]
+    return traces, [{"comparison": msgspec.to_builtins(comparison)}]
 
 
 def _read_results(path: Path) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from offbook.cli_options import FILE_PATH, json_option, print_json
+from offbook.cli_options import (
+    FILE_PATH,
+    json_option,
+    preset_option,
+    print_json,
+    read_redactions,
+    redact_option,
+)
 from offbook.errors import UsageError
 from offbook.files import write_atomic
 
@@ -14,6 +21,7 @@ EXAMPLE = """\b
 Example:
   offbook view trace.jsonl
   offbook view trace.jsonl -o report.html --open
+  offbook view before.jsonl --compare after.jsonl
   offbook view .offbook/evals/20261115-120000-slack
 
 \b
@@ -27,6 +35,9 @@ Exit codes:
 @click.command("view", epilog=EXAMPLE)
 @click.argument("paths", metavar="TRACE|RUN_DIR...", nargs=-1, required=True, type=FILE_PATH)
 @click.option("-o", "--output", metavar="FILE", type=FILE_PATH, help="Default: NAME.html.")
+@click.option("--compare", metavar="OTHER", type=FILE_PATH, help="Show OTHER beside the first.")
+@redact_option
+@preset_option
 @click.option("--title", help="Title of the page. Default: the name of the trace.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @json_option
@@ -34,6 +45,9 @@ def view(
     paths: tuple[Path, ...],
     *,
     output: Path | None,
+    compare: Path | None,
+    redact: tuple[str, ...],
+    preset: tuple[str, ...],
     title: str | None,
     open_page: bool,
     as_json: bool,
@@ -43,12 +57,20 @@ def view(
     The page needs no network, no server and nothing installed.
     """
     from offbook.viewer.html_page import render_page
-    from offbook.viewer.page_sources import read_sources
+    from offbook.viewer.page_sources import read_comparison, read_sources
 
-    for path in paths:
+    if compare is not None and len(paths) > 1:
+        raise UsageError("--compare takes one trace and another one", hint="name one TRACE")
+    for path in (*paths, *filter(None, [compare])):
         if not path.exists():
             raise UsageError(f"no such file or folder: {path}", hint="name a trace or a run")
-    traces, records = read_sources(paths)
+    if compare is None:
+        traces, records = read_sources(paths)
+    else:
+        from offbook.trace.redaction import Redaction
+
+        ignored = Redaction(read_redactions(redact, preset))
+        traces, records = read_comparison(paths[0], compare, ignored)
     name = title or ", ".join(path.resolve().stem for path in paths[:3])
     page = render_page(traces, title=name, records=records)
     damaged = [(trace.path, fault) for trace in traces for fault in trace.faults if not fault.torn]

@@ -1,66 +1,78 @@
 // Two traces or two runs side by side.
 
-import { button, h, visible } from "./dom.ts";
+import { button, count, h, textBlock, visible } from "./dom.ts";
 import { diffTexts, pretty } from "./diff.ts";
-import { type Data, compact, isRecord, records, shorten, str } from "./events.ts";
+import { type Data, isRecord, list, records, shorten, str } from "./events.ts";
 import { groupCases, percent, ratePlot, whyTrial } from "./overview.ts";
 import type { PageInfo, RunInfo } from "./store.ts";
-import { tree } from "./tree.ts";
 
 export function hasComparison(info: PageInfo): boolean {
-  return info.comparison !== null || info.runs.length === 2;
+  return isRecord(info.comparison) || info.runs.length === 2;
 }
 
-export function renderComparison(info: PageInfo, open: (trace: number, index: number) => void): HTMLElement {
+export type OpenStep = (trace: number, seq: number) => void;
+
+export function renderComparison(info: PageInfo, open: OpenStep): HTMLElement {
   const box = h("div", { class: "overview compare", id: "compare", tabindex: -1 });
-  if (isRecord(info.comparison)) box.append(renderAlignment(info.comparison, info, open));
-  else if (info.comparison) box.append(tree(info.comparison));
+  const { comparison } = info;
+  if (isRecord(comparison)) {
+    const names = [str(comparison.before) || "before", str(comparison.after) || "after"].map(visible) as [string, string];
+    const only = [...list(comparison.only_before).map((name) => `only in ${names[0]}: ${visible(str(name))}`), ...list(comparison.only_after).map((name) => `only in ${names[1]}: ${visible(str(name))}`)];
+    for (const line of only) box.append(h("p", { class: "remark" }, line));
+    const traces = records(comparison.traces).sort((a, b) => Number(a.same === true) - Number(b.same === true));
+    for (const trace of traces) box.append(renderAlignment(trace, names, info, open));
+  }
   const [before, after] = info.runs;
   if (before && after) box.append(renderRuns(before, after));
   return box;
 }
 
-/** The aligned steps of two traces: equal ones are folded, the first difference is marked. */
-function renderAlignment(comparison: Data, info: PageInfo, open: (trace: number, index: number) => void): HTMLElement {
-  const rows = records(comparison.steps);
-  const names = [0, 1].map((side) => visible(info.traces[side]?.name ?? (side ? "after" : "before")));
-  const box = h("section", {}, h("h2", {}, `${names[0]} beside ${names[1]}`));
-  const first = rows.findIndex((row) => str(row.status) !== "same");
-  box.append(h("p", {}, first < 0 ? `The traces are the same: ${rows.length} steps.` : `${first} steps are the same; the first difference is step ${first + 1}.`));
+/** The aligned events of two traces: equal ones are folded, the first divergence is marked. */
+function renderAlignment(comparison: Data, names: [string, string], info: PageInfo, open: OpenStep): HTMLElement {
+  const rows = records(comparison.rows);
+  const first = typeof comparison.first_divergence === "number" ? comparison.first_divergence : -1;
+  const sides = ["before", "after"].map((side) => info.traces.findIndex((trace) => trace.parameters?.side === side && trace.parameters.pair === comparison.name)) as [number, number];
+  const differences = isRecord(comparison.differences) ? Object.entries(comparison.differences).map(([kind, number]) => `${str(number)} ${kind}`).join(", ") : "";
+  const box = h("section", {}, h("h2", {}, visible(str(comparison.name))),
+    h("p", {}, first < 0 ? `The traces are the same: ${count(rows.length, "event")}.` : `${count(first, "event")} equal, then the first divergence. Differences: ${differences}.`),
+    renderFigures(comparison.figures));
   const body = h("tbody", {});
-  const cell = (row: Data, side: "left" | "right", trace: number) => {
+  const cell = (row: Data, side: "before" | "after", trace: number) => {
     const step = isRecord(row[side]) ? row[side] : null;
     if (!step) return h("td", { class: "faint" }, "—");
-    const index = Number(step.index ?? -1);
-    const label = visible(str(step.title) || shorten(compact(step), 160));
-    return h("td", {}, index >= 0 ? button(label, () => open(trace, index), { class: "link" }) : label);
+    const label = visible(shorten(str(step.title), 200) || str(step.event));
+    return h("td", {}, trace >= 0 ? button(label, () => open(trace, Number(step.seq)), { class: "link" }) : label);
   };
-  const add = (row: Data, at: number) => {
-    const status = str(row.status);
-    body.append(h("tr", { class: `${status}${at === first ? " divergence" : ""}`, id: at === first ? "divergence" : undefined },
-      h("td", {}, at === first ? h("b", {}, "first difference") : status), cell(row, "left", 0), cell(row, "right", 1)));
-    if (status === "changed" && isRecord(row.left) && isRecord(row.right)) {
-      body.append(h("tr", {}, h("td", {}), h("td", { colspan: 2 }, diffTexts(pretty(row.left.value ?? row.left), pretty(row.right.value ?? row.right)))));
+  const make = (row: Data, at: number): HTMLElement[] => {
+    const state = str(row.state);
+    const made = [h("tr", { class: `${state}${at === first ? " divergence" : ""}`, id: at === first ? "divergence" : undefined },
+      h("td", {}, at === first ? h("b", {}, `first divergence: ${visible(state)}`) : visible(state)), cell(row, "before", sides[0]), cell(row, "after", sides[1]))];
+    const changes = records(row.changes);
+    if (changes.length) {
+      made.push(h("tr", { class: "changes" }, h("td", {}), h("td", { colspan: 2 }, ...changes.slice(0, 20).map((change) => h("div", {}, h("h4", {}, h("code", {}, visible(str(change.path)) || "value"), change.missing ? ` only ${change.missing === "before" ? "after" : "before"}` : ""),
+        change.missing ? textBlock(pretty(change.missing === "before" ? change.after : change.before)) : diffTexts(pretty(change.before), pretty(change.after), names))))));
     }
+    return made;
   };
   for (let at = 0; at < rows.length; at++) {
     const from = at;
-    while (at < rows.length && str(rows[at]!.status) === "same") at++;
-    if (at - from > 4) {
-      const hidden = rows.slice(from, at);
-      const more = h("tr", { class: "folded" }, h("td", { colspan: 3 }, button(`… ${hidden.length} equal steps`, () => {
-        const rest = [...body.children].slice([...body.children].indexOf(more) + 1);
-        more.remove();
-        for (const each of rest) each.remove();
-        hidden.forEach((row, offset) => add(row, from + offset));
-        body.append(...rest);
-      }, { class: "more" })));
+    while (at < rows.length && (rows[at]!.state === "same" || rows[at]!.state === "moved")) at++;
+    const equal = rows.slice(from, at);
+    if (equal.length > 4) {
+      const more: HTMLElement = h("tr", { class: "folded" }, h("td", { colspan: 3 }, button(`… ${equal.length} equal events`, () => more.replaceWith(...equal.flatMap((row, offset) => make(row, from + offset))), { class: "more" })));
       body.append(more);
-    } else for (let each = from; each < at; each++) add(rows[each]!, each);
-    if (at < rows.length) add(rows[at]!, at);
+    } else body.append(...equal.flatMap((row, offset) => make(row, from + offset)));
+    if (at < rows.length) body.append(...make(rows[at]!, at));
   }
-  box.append(h("div", { class: "scroll-x" }, h("table", { class: "table aligned" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), h("th", { scope: "col" }, names[0]!), h("th", { scope: "col" }, names[1]!))), body)));
+  box.append(h("div", { class: "scroll-x" }, h("table", { class: "table aligned" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "state"), h("th", { scope: "col" }, names[0]), h("th", { scope: "col" }, names[1]))), body)));
   return box;
+}
+
+function renderFigures(figures: unknown): HTMLElement | null {
+  if (!isRecord(figures) || !isRecord(figures.before) || !isRecord(figures.after)) return null;
+  const { before, after } = figures;
+  const names = Object.keys(before).filter((name) => isRecord(before) && isRecord(after) && (before[name] || after[name]));
+  return h("dl", { class: "facts-list" }, ...names.map((name) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, `${str((before as Data)[name] ?? "—")} → ${str((after as Data)[name] ?? "—")}`))));
 }
 
 /** The cases of two runs: the pass rates, their intervals and what changed. */

@@ -142,7 +142,7 @@ class Page {
       clear(this.main, renderOverview(info, (trace) => this.openTrace(trace)));
       this.main.querySelector<HTMLElement>("#overview")?.focus();
     } else if (this.view === "compare") {
-      clear(this.main, renderComparison(info, (trace, index) => { this.openTrace(trace); void this.jump(index); }));
+      clear(this.main, renderComparison(info, (trace, seq) => void this.openStep(trace, seq)));
       this.main.querySelector<HTMLElement>("#compare")?.focus();
     } else {
       this.drawToolbar();
@@ -184,6 +184,14 @@ class Page {
   private show(view: View): void {
     this.view = view;
     void this.draw();
+  }
+
+  private async openStep(trace: number, seq: number): Promise<void> {
+    const index = await ask<number>({ ask: "find", trace, seq });
+    this.view = "trace";
+    this.trace = trace;
+    this.event = index;
+    await this.draw();
   }
 
   private openTrace(trace: number): void {

@@ -10,6 +10,7 @@ export type Status = "" | "ok" | "fail" | "warn";
 
 export interface Row {
   index: number;
+  seq: number;
   ts: number; // milliseconds since the first event of the trace
   name: string;
   kind: Kind;
@@ -197,7 +198,7 @@ export class TraceStore {
     const kind = kindOf(name);
     const [title, text] = describe(name, data);
     const row: Row = {
-      index, ts: Math.max(0, this.ts - this.start), name, kind, depth: 0, title, text, status: "",
+      index, seq: this.seq, ts: Math.max(0, this.ts - this.start), name, kind, depth: 0, title, text, status: "",
       who: "", duration: -1, tokens: 0, cost: 0, pair: -1, folded: false,
     };
     this.rows.push(row);
@@ -450,7 +451,7 @@ export class TraceStore {
       notes: [...this.notes, ...unanswered], checks: this.checks, calls: this.calls,
       replies: this.replies, faults: this.faults, agents: [...this.agents].sort((a, b) => b[1] - a[1]),
       kinds: this.kinds,
-      parameters: isRecord(this.record.about) ? this.record.about : undefined,
+      parameters: this.record,
     };
   }
 
@@ -478,6 +479,11 @@ export class TraceStore {
   private contains(row: Row, words: string[]): boolean {
     const text = decoder.decode(this.lines[row.index]).toLowerCase();
     return words.every((word) => text.includes(word) || row.title.toLowerCase().includes(word));
+  }
+
+  /** Return the index of the event with this number of the trace. */
+  find(seq: number): number {
+    return this.rows[seq - 1]?.seq === seq ? seq - 1 : this.rows.findIndex((row) => row.seq === seq);
   }
 
   /** Return the next row with a problem, or -1. */

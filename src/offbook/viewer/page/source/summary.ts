@@ -60,7 +60,6 @@ export function renderSummary(info: TraceInfo, open: (index: number) => void): H
   if (info.faults.length) {
     box.append(disclosure([h("b", {}, count(info.faults.length, "damaged line"))], (body) => body.append(...info.faults.map((fault) => h("p", {}, visible(`line ${str(fault.line)}: ${str(fault.reason)} ${str(fault.text)}`)))), true, "item"));
   }
-  if (info.parameters) box.append(disclosure([h("b", {}, "Parameters")], (body) => body.append(tree(info.parameters)), false, "item"));
   box.append(h("p", { class: "faint keys-hint" }, "Keys: ↓ ↑ walk through the events, n the next problem, / search, ? all keys."));
   return box;
 }

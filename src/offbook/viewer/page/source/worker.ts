@@ -10,6 +10,7 @@ export type Question =
   | { ask: "select"; trace: number; filter: Filter }
   | { ask: "rows"; trace: number; start: number; end: number }
   | { ask: "position"; trace: number; index: number }
+  | { ask: "find"; trace: number; seq: number }
   | { ask: "event"; trace: number; index: number }
   | { ask: "conversation"; trace: number; index: number }
   | { ask: "moment"; trace: number; index: number }
@@ -40,6 +41,7 @@ async function answer(question: Question): Promise<unknown> {
     case "select": selected = trace.select(question.filter); return selected.length;
     case "rows": return selected.slice(question.start, question.end).map((index) => trace.rows[index]);
     case "position": return position(question.index);
+    case "find": return trace.find(question.seq);
     case "event": return { event: trace.event(question.index), row: trace.rows[question.index], raw: trace.raw(question.index), related: trace.related(question.index) };
     case "conversation": return trace.conversation(question.index);
     case "moment": return trace.moment(question.index);
