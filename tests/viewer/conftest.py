@@ -80,27 +80,38 @@ class Opened:
 OpenPage = Callable[..., Opened]
 
 
+@pytest.fixture(scope="module")
+def contexts(browser: Browser) -> Iterator[dict[str, Any]]:
+    """The contexts by their options: to make one takes longer than to make a page."""
+    made: dict[str, Any] = {}
+    yield made
+    for context in made.values():
+        context.close()
+
+
 @pytest.fixture
-def open_html(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
+def open_html(browser: Browser, contexts: dict[str, Any], tmp_path: Path) -> Iterator[OpenPage]:
     """Open a page of this HTML from disk."""
-    contexts: list[Any] = []
+    pages: list[Page] = []
 
     def open_(
         text: str, address: str = "", size: tuple[int, int] = (1280, 800), **options: Any
     ) -> Opened:
-        path = tmp_path / f"page{len(contexts)}.html"
+        path = tmp_path / f"page{len(pages)}.html"
         path.write_text(text, encoding="utf-8")
         viewport: ViewportSize = {"width": size[0], "height": size[1]}
-        context = browser.new_context(viewport=viewport, **options)
-        contexts.append(context)
-        opened = Opened(context.new_page())
+        key = repr((size, options))
+        if key not in contexts:
+            contexts[key] = browser.new_context(viewport=viewport, **options)
+        opened = Opened(contexts[key].new_page())
+        pages.append(opened.page)
         opened.page.goto(f"file://{path}{address}")
         opened.page.wait_for_selector(".summary, .overview, .panel, .remark", timeout=20_000)
         return opened
 
     yield open_
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
 
 
 @pytest.fixture

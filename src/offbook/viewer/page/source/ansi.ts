@@ -24,6 +24,11 @@ export function ansi(text: string): DocumentFragment {
   return result;
 }
 
+/** A text without its sequences. */
+export function plain(text: string): string {
+  return text.replace(SEQUENCE, "");
+}
+
 /** Text before a carriage return is overwritten by what follows, as on a terminal. */
 function overwrite(text: string): string {
   return text.replace(/\r+\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "").replace(/\r/g, "");

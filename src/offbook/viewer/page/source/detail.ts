@@ -1,6 +1,6 @@
 // One event in full, in tabs.
 
-import { ansi } from "./ansi.ts";
+import { ansi, plain } from "./ansi.ts";
 import { ask } from "./client.ts";
 import { renderBlock, renderContent, renderConversation, renderMessage, renderRequestDiff } from "./conversation.ts";
 import { button, clear, count, disclosure, duration, h, money, textBlock, visible } from "./dom.ts";
@@ -148,11 +148,11 @@ function renderMoments(before: Moment, after: Moment): HTMLElement {
 
 /** A message with the lines of a difference marked: a replay mismatch has them. */
 export function renderMessageText(text: string): HTMLElement {
-  const lines = visible(text).split("\n");
-  if (lines.length < 2) return h("p", { class: "why" }, visible(text));
+  const lines = visible(plain(text)).split("\n");
+  if (lines.length < 2) return h("p", { class: "why" }, lines[0]);
   const box = h("div", { class: "diff why", tabindex: 0, role: "group", aria: { label: "message" } });
   for (const line of lines) {
-    const sign = /^\s*([-+])(?:\s|$)/.exec(line)?.[1] ?? (/^\s*expected\b.*:/i.test(line) ? "+" : /^\s*(actual|got)\b.*:/i.test(line) ? "-" : "");
+    const sign = /^\s*([-+])(?:\s|$)/.exec(line)?.[1] ?? (/^\s*expected\b(?! hash).*:/i.test(line) ? "+" : /^\s*(actual|got)\b(?! hash).*:/i.test(line) ? "-" : "");
     box.append(h(sign === "-" ? "del" : sign === "+" ? "ins" : "span", { class: "line" }, line || " "));
   }
   return box;

@@ -296,7 +296,7 @@ export class TraceStore {
         }
         this.afters.set(str(data.after), row.index);
         row.title = "model";
-        row.text = `waits for a reply to ${str(data.count)} messages`;
+        row.text = `no reply yet to ${str(data.count)} message${data.count === 1 ? "" : "s"}`;
         break;
       case "model.reply": {
         this.replies++;
@@ -413,8 +413,8 @@ export class TraceStore {
       this.note(row, `${str(data.check)} (warning)`, str(data.message));
     } else {
       row.status = "fail";
-      const words: Record<string, string> = { fail: "did not hold", no_data: "had no data to check", error: "could not be evaluated" };
-      this.problem(row, `${str(data.check)} ${words[status] ?? status}`, str(data.message), str(data.check), data);
+      const words: Record<string, string> = { fail: "failed", no_data: "had no data", error: "ended with an error" };
+      this.problem(row, `The check “${str(data.check)}” ${words[status] ?? status}`, str(data.message), str(data.check), data);
     }
   }
 
@@ -627,7 +627,7 @@ function pathOf(input: Data): string {
 
 function changesFiles(input: unknown): input is Data {
   return isRecord(input) && pathOf(input) !== "" &&
-    ["content", "file_text", "old_string", "old_text", "oldText", "edits"].some((name) => name in input);
+    ["content", "file_text", "old", "old_string", "old_text", "oldText", "edits"].some((name) => name in input);
 }
 
 /** Apply a call of a tool that writes or edits a file. */
@@ -639,8 +639,8 @@ function applyToFiles(files: { [path: string]: string }, input: unknown): void {
   if (typeof content === "string") text = content;
   const edits = [input, ...records(input.edits)];
   for (const edit of edits) {
-    const before = edit.old_string ?? edit.old_text ?? edit.oldText;
-    const after = edit.new_string ?? edit.new_text ?? edit.newText;
+    const before = edit.old ?? edit.old_string ?? edit.old_text ?? edit.oldText;
+    const after = edit.new ?? edit.new_string ?? edit.new_text ?? edit.newText;
     if (typeof before !== "string" || typeof after !== "string") continue;
     // the file was there before the run: only the changed part is known
     const at = text.indexOf(before);

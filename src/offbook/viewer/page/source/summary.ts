@@ -1,5 +1,6 @@
 // The summary of a trace: the verdict and the reasons first.
 
+import { plain } from "./ansi.ts";
 import { count, disclosure, duration, h, money, visible, button } from "./dom.ts";
 import { renderMessageText } from "./detail.ts";
 import { expectedBesideActual } from "./diff.ts";
@@ -28,7 +29,7 @@ export function distinctProblems(info: TraceInfo): Problem[] {
 /** The first line of the reason why a trace failed. */
 export function reason(info: TraceInfo): string {
   const problem = distinctProblems(info)[0];
-  if (problem) return (problem.message || problem.title).split("\n", 1)[0] ?? "";
+  if (problem) return plain(problem.message || problem.title).split("\n", 1)[0] ?? "";
   if (info.outcome === "unfinished") return "the trace ends before the end of the run: it was killed, or it still runs";
   if (info.outcome === "no verdict") return info.events ? "nothing was checked and no run ended" : "the trace has no events";
   return "";
