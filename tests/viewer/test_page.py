@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from offbook.trace.events import Event
 from offbook.viewer import PageTrace, encode_event, encode_record, render_page
@@ -15,12 +15,22 @@ from tests.viewer.conftest import Opened, OpenPage
 
 pytestmark = pytest.mark.slow
 
-USER = {"role": "user", "blocks": [{"type": "text", "text": "Refund order 7"}]}
-CALL = {"type": "tool_call", "id": "c1", "name": "find_order", "arguments": {"number": 7}}
-RESULT_BLOCK = {"type": "tool_result", "call_id": "c1", "name": "find_order", "content": []}
-ASSISTANT = {"role": "assistant", "blocks": [CALL]}
-ORDER = {"order": {"items": ["kettle", {"price": 30}]}}
-REQUEST = {
+USER: dict[str, Any] = {"role": "user", "blocks": [{"type": "text", "text": "Refund order 7"}]}
+CALL: dict[str, Any] = {
+    "type": "tool_call",
+    "id": "c1",
+    "name": "find_order",
+    "arguments": {"number": 7},
+}
+RESULT_BLOCK: dict[str, Any] = {
+    "type": "tool_result",
+    "call_id": "c1",
+    "name": "find_order",
+    "content": [],
+}
+ASSISTANT: dict[str, Any] = {"role": "assistant", "blocks": [CALL]}
+ORDER: dict[str, Any] = {"order": {"items": ["kettle", {"price": 30}]}}
+REQUEST: dict[str, Any] = {
     "exchange": "x1",
     "before": "",
     "after": "d1",
@@ -32,14 +42,14 @@ REQUEST = {
     "model": "m",
     "parameters": {"temperature": 0},
 }
-REPLY = {
+REPLY: dict[str, Any] = {
     "exchange": "x1",
     "after": "d2",
     "blocks": [CALL],
     "stop": "tool_use",
     "usage": {"input": 100, "output": 11},
 }
-SECOND = {
+SECOND: dict[str, Any] = {
     "exchange": "x2",
     "before": "d2",
     "after": "d3",
@@ -47,7 +57,11 @@ SECOND = {
     "count": 3,
     "head": "h1",
 }
-ANSWER = {"exchange": "x2", "after": "d4", "blocks": [{"type": "text", "text": "Refunded."}]}
+ANSWER: dict[str, Any] = {
+    "exchange": "x2",
+    "after": "d4",
+    "blocks": [{"type": "text", "text": "Refunded."}],
+}
 RUN: list[tuple[str, dict[str, Any]]] = [
     ("_meta.run_start", {"subject": "session", "turns": 1}),
     ("agent.start", {"prompt": "Refund order 7"}),
@@ -211,14 +225,24 @@ def test_the_request_diff_shows_what_the_agent_added(open_events: OpenPage) -> N
 
 
 def test_a_message_that_was_dropped_is_marked(open_events: OpenPage) -> None:
-    compacted = {**SECOND, "before": "", "new": [{**USER, "blocks": []}], "count": 1}
+    compacted: dict[str, Any] = {
+        **SECOND,
+        "before": "",
+        "new": [{**USER, "blocks": []}],
+        "count": 1,
+    }
     opened = open_events(*RUN[:6], ("model.request", compacted), RUN[7])
     open_row(opened, "Refunded.", "Request diff")
     assert opened.page.locator(".message.removed").count() == 1
 
 
 def test_a_changed_system_prompt_is_a_diff(open_events: OpenPage) -> None:
-    changed = {**SECOND, "head": "h2", "system": "You sell pans.", "tools": REQUEST["tools"]}
+    changed: dict[str, Any] = {
+        **SECOND,
+        "head": "h2",
+        "system": "You sell pans.",
+        "tools": REQUEST["tools"],
+    }
     opened = open_events(*RUN[:6], ("model.request", changed), RUN[7])
     open_row(opened, "Refunded.", "Request diff")
     assert "system changed" in opened.text(".panel")
@@ -378,9 +402,9 @@ def test_a_link_to_a_reply_opens_the_row_of_its_request(open_events: OpenPage) -
 def test_the_address_follows_the_selection(open_events: OpenPage) -> None:
     opened = open_events(*PASSED)
     opened.press("j", "j", "j")
-    opened.page.wait_for_function("location.hash === '#trace=1&event=3'")
+    opened.page.wait_for_function("() => location.hash === '#trace=1&event=3'")
     opened.press("2")
-    opened.page.wait_for_function("location.hash.endsWith('tab=conversation')")
+    opened.page.wait_for_function("() => location.hash.endsWith('tab=conversation')")
 
 
 def test_the_next_failure_is_one_key_away(open_events: OpenPage) -> None:
@@ -485,7 +509,7 @@ def test_two_traces_are_aligned_and_the_first_divergence_is_marked(
             for n, (name, data) in enumerate(events)
         ]
         path.write_text("\n".join(lines) + "\n")
-    traces, records = read_comparison(*paths, Redaction({}))
+    traces, records = read_comparison(paths[0], paths[1], Redaction({}))
     opened = open_html(render_page(traces, records=records))
     divergence = opened.page.locator("#divergence")
     assert "first divergence" in divergence.inner_text()
@@ -494,7 +518,7 @@ def test_two_traces_are_aligned_and_the_first_divergence_is_marked(
     expect(opened.page.locator('.row[aria-selected="true"]')).to_contain_text("find_order")
 
 
-def test_a_page_of_a_server_follows_its_events(browser: Any) -> None:
+def test_a_page_of_a_server_follows_its_events(browser: Browser) -> None:
     events = [Event(10 * n, name, data, n + 1) for n, (name, data) in enumerate(FAILED)]
     lines = [encode_record({"trace": {"name": "live"}})]
     lines += [

@@ -59,7 +59,8 @@ def view(
     from offbook.viewer.html_page import render_page
     from offbook.viewer.page_sources import read_comparison, read_sources
 
-    if compare is not None and len(paths) > 1:
+    first, *others = paths
+    if compare is not None and others:
         raise UsageError("--compare takes one trace and another one", hint="name one TRACE")
     for path in (*paths, *filter(None, [compare])):
         if not path.exists():
@@ -70,11 +71,11 @@ def view(
         from offbook.trace.redaction import Redaction
 
         ignored = Redaction(read_redactions(redact, preset))
-        traces, records = read_comparison(paths[0], compare, ignored)
+        traces, records = read_comparison(first, compare, ignored)
     name = title or ", ".join(path.resolve().stem for path in paths[:3])
     page = render_page(traces, title=name, records=records)
     damaged = [(trace.path, fault) for trace in traces for fault in trace.faults if not fault.torn]
-    target = output or Path(f"{paths[0].resolve().stem}.html")
+    target = output or Path(f"{first.resolve().stem}.html")
     write_atomic(target, page)
     if as_json:
         print_json({"page": str(target), "bytes": len(page.encode()), "traces": len(traces)})

@@ -1,6 +1,6 @@
 // The page's side of the worker: one promise for each question.
 
-import type { Question } from "./worker.ts";
+import { PROGRESS, type Question } from "./worker.ts";
 
 type Waiting = { resolve: (value: unknown) => void; reject: (error: Error) => void };
 
@@ -12,12 +12,13 @@ let count = 0;
 const waiting = new Map<number, Waiting>();
 
 /** Start the worker from the page's own script: the only script that the policy permits. */
-export function connect(script: string): void {
+export function connect(script: string, onProgress: (value: unknown) => void): void {
   const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
   const trusted = typeof trustedTypes === "undefined" ? url
     : trustedTypes.createPolicy("offbook", { createScriptURL: (given) => (given === url ? given : "") }).createScriptURL(url);
   worker = new Worker(trusted as string);
   worker.onmessage = ({ data }: MessageEvent<{ id: number; value?: unknown; error?: string }>) => {
+    if (data.id === PROGRESS) return onProgress(data.value);
     const entry = waiting.get(data.id);
     waiting.delete(data.id);
     if (data.error === undefined) entry?.resolve(data.value);

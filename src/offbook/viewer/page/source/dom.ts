@@ -31,8 +31,11 @@ export function clear(element: Element, ...children: Child[]): void {
   element.replaceChildren(...children.filter((child): child is Node | string => Boolean(child)));
 }
 
+const UNSAFE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/;
+
 /** Control characters as symbols: a text can neither hide nor reorder what is beside it. */
 export function visible(text: string): string {
+  if (!UNSAFE.test(text)) return text;
   return text
     .replace(/\r\n/g, "\n")
     .replace(/[\u0000-\u0008\u000b-\u001f]/g, (char) => String.fromCharCode(0x2400 + char.charCodeAt(0)))

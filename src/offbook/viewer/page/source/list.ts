@@ -7,6 +7,7 @@ import type { Row } from "./store.ts";
 export const ROW_HEIGHT = 28;
 const MAX_HEIGHT = 15_000_000; // browsers limit the height of an element
 const OVERSCAN = 15;
+const PRINTED = 2000; // rows on paper
 export const MARKS = { ok: "✓", fail: "✗", warn: "!", "": "" } as const;
 
 export class EventList {
@@ -180,9 +181,17 @@ export class EventList {
     void this.go(step === -Infinity ? 0 : step === Infinity ? this.total - 1 : this.position + step);
   }
 
+  private printed: Row[] = [];
+
+  /** Ask for the rows in advance: a browser does not wait before it prints. */
+  async preparePrint(): Promise<void> {
+    this.printed = await ask<Row[]>({ ask: "rows", trace: this.trace, start: 0, end: PRINTED });
+  }
+
   /** All rows as elements, for paper. */
-  async printable(limit: number): Promise<HTMLElement> {
-    const rows = await ask<Row[]>({ ask: "rows", trace: this.trace, start: 0, end: limit });
+  printable(): HTMLElement {
+    const rows = this.printed;
+    const limit = PRINTED;
     const more = this.total > limit ? h("p", {}, `… and ${this.total - limit} more events`) : null;
     return h("div", { class: "print-list" }, ...rows.map((row, position) => this.render(row, position)), more);
   }

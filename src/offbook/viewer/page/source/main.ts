@@ -30,6 +30,7 @@ class Page {
   private filter: Filter = { kinds: [], who: "", text: "", problems: false, all: false, from: -1, to: -1 };
   private writing = false; // the page changes the address itself
   private searching = 0;
+  private printing = 0;
   private readonly app = document.getElementById("app")!;
   private readonly header = h("header", { class: "top" });
   private readonly main = h("main", { class: "main" });
@@ -52,7 +53,11 @@ class Page {
     new ResizeObserver(() => this.drawStrip()).observe(this.strip);
     this.listenToStrip();
     try {
-      this.info = await this.read();
+      const info = await this.read();
+      this.complete = true;
+      if (this.info) await this.refresh(info);
+      this.info = info;
+      if (this.shown) return this.say("");
     } catch (error) {
       clear(this.main, h("p", { class: "remark fail" }, `The data of this page cannot be read: ${String(error)}`));
       return;
@@ -60,6 +65,20 @@ class Page {
     await this.readAddress();
     this.say("");
   }
+
+  /** A part of the data is read: show it, unless the address names an event that may come later. */
+  progress(info: PageInfo): void {
+    if (this.complete) return;
+    if (!/[#&]event=/.test(location.hash) || this.shown) {
+      this.shown = true;
+      void this.refresh(info);
+    }
+    const events = info.traces.reduce((sum, trace) => sum + trace.events, 0);
+    this.say(`Reading … ${events.toLocaleString("en")} events`);
+  }
+
+  private complete = false;
+  private shown = false; // parts of the data
 
   private async read(): Promise<PageInfo> {
     const live = document.querySelector<HTMLMetaElement>('meta[name="offbook-live"]')?.content;
@@ -264,6 +283,8 @@ class Page {
     if (!trace) return;
     const total = await ask<number>({ ask: "select", trace: this.trace, filter: this.filter });
     this.list.show(this.trace, total, trace.duration);
+    clearTimeout(this.printing);
+    this.printing = window.setTimeout(() => void this.list.preparePrint(), 300);
     const { kinds, who, text, problems, from } = this.filter;
     this.say(kinds.length || who || text || problems || from >= 0 ? `${total.toLocaleString("en")} rows match` : "");
     if (this.event >= 0) this.list.position = await ask<number>({ ask: "position", trace: this.trace, index: this.event });
@@ -431,16 +452,12 @@ class Page {
   }
 
   private preparePrint(): void {
-    // the rows were asked for in advance: a browser does not wait before it prints
     document.querySelector(".print-list")?.remove();
-    if (this.view === "trace" && this.printable) this.main.append(this.printable);
+    if (this.view === "trace") this.main.append(this.list.printable());
   }
-
-  private printable: HTMLElement | null = null;
 
   private say(text: string): void {
     this.status.textContent = text;
-    if (this.view === "trace" && this.info) void this.list.printable(2000).then((element) => { this.printable = element; });
   }
 }
 
@@ -454,6 +471,8 @@ function save(name: string, value: string): void {
 
 if (typeof document === "undefined") startWorker();
 else {
-  connect(document.currentScript?.textContent ?? "");
-  void new Page().start();
+  const script = document.currentScript?.textContent ?? "";
+  const page = new Page();
+  connect(script, (info) => page.progress(info as PageInfo));
+  void page.start();
 }

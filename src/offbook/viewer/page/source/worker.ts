@@ -19,6 +19,10 @@ export type Question =
   | { ask: "problem"; trace: number; index: number; step: 1 | -1 }
   | { ask: "strip"; trace: number; columns: number };
 
+export const PROGRESS = 0; // the id of messages that answer no question
+const FIRST_PROGRESS = 40; // ms
+const PAUSE = 300; // ms between two messages about the progress
+
 const store = new PageStore();
 const encoder = new TextEncoder();
 const splitter = new LineSplitter((line) => store.add(line));
@@ -26,7 +30,14 @@ let selected: number[] = [];
 
 async function answer(question: Question): Promise<unknown> {
   if (question.ask === "open") {
-    for await (const part of gunzip(decodeBase85(question.text))) splitter.add(part);
+    let next = performance.now() + FIRST_PROGRESS;
+    for await (const part of gunzip(decodeBase85(question.text))) {
+      splitter.add(part);
+      if (performance.now() < next) continue;
+      self.postMessage({ id: PROGRESS, value: store.info() });
+      await new Promise((resolve) => setTimeout(resolve)); // questions about what is read so far
+      next = performance.now() + PAUSE;
+    }
     splitter.end();
     return store.info();
   }
@@ -65,14 +76,11 @@ function position(index: number): number {
 }
 
 export function startWorker(): void {
-  let queue = Promise.resolve();
-  self.onmessage = ({ data }: MessageEvent<{ id: number; question: Question }>) => {
-    queue = queue.then(async () => {
-      try {
-        self.postMessage({ id: data.id, value: await answer(data.question) });
-      } catch (error) {
-        self.postMessage({ id: data.id, error: error instanceof Error ? error.message : String(error) });
-      }
-    });
+  self.onmessage = async ({ data }: MessageEvent<{ id: number; question: Question }>) => {
+    try {
+      self.postMessage({ id: data.id, value: await answer(data.question) });
+    } catch (error) {
+      self.postMessage({ id: data.id, error: error instanceof Error ? error.message : String(error) });
+    }
   };
 }
