@@ -28,13 +28,14 @@ export class Detail {
     const talk = row.kind === "model" ? await ask<Conversation | null>({ ask: "conversation", trace, index }) : null;
     const changes = info.kinds.cell || info.calls ? await ask<number[]>({ ask: "changes", trace }) : [];
     if (version !== this.version) return;
+    const end = Math.max(index, row.folded ? index : row.pair); // a row ends with its reply or result
     this.tabs = [{ id: "event", label: eventLabel(row), fill: (panel) => renderEvent(panel, opened, talk) }];
     if (talk) {
       this.tabs.push({ id: "conversation", label: "Conversation", fill: (panel) => panel.append(renderConversation(talk)) });
       this.tabs.push({ id: "added", label: "Request diff", fill: (panel) => panel.append(renderRequestDiff(talk)) });
     }
-    if (info.kinds.process) this.tabs.push({ id: "output", label: "Output", fill: (panel) => this.renderOutput(panel, trace, index) });
-    if (changes.length) this.tabs.push({ id: "state", label: "State", fill: (panel) => this.renderState(panel, trace, index, changes) });
+    if (info.kinds.process) this.tabs.push({ id: "output", label: "Output", fill: (panel) => this.renderOutput(panel, trace, end) });
+    if (changes.length) this.tabs.push({ id: "state", label: "State", fill: (panel) => this.renderState(panel, trace, end, changes) });
     this.tabs.push({ id: "raw", label: "Raw", fill: (panel) => renderRaw(panel, opened) });
     this.tab = this.tabs.some((entry) => entry.id === tab) ? tab : "event";
     this.draw(opened);

@@ -85,7 +85,9 @@ export class EventList {
   }
 
   private place(): void {
+    // read before anything is changed: a later read would make the browser lay out again
     const top = this.top;
+    const shift = this.element.scrollTop - top;
     const first = Math.max(0, Math.floor(top / ROW_HEIGHT) - OVERSCAN);
     const last = Math.min(this.total, Math.ceil((top + this.element.clientHeight) / ROW_HEIGHT) + OVERSCAN);
     for (const [position, element] of this.drawn) {
@@ -104,7 +106,7 @@ export class EventList {
         this.drawn.set(position, element);
         this.canvas.append(element);
       }
-      element.style.setProperty("transform", `translateY(${position * ROW_HEIGHT - top + this.element.scrollTop}px)`);
+      element.style.setProperty("transform", `translateY(${position * ROW_HEIGHT + shift}px)`);
       const selected = row.index === this.selected;
       element.setAttribute("aria-selected", String(selected));
       if (selected) this.element.setAttribute("aria-activedescendant", element.id);

@@ -282,6 +282,7 @@ class Page {
     const trace = this.current;
     if (!trace) return;
     const total = await ask<number>({ ask: "select", trace: this.trace, filter: this.filter });
+    this.list.element.classList.toggle("named", trace.agents.length > 0);
     this.list.show(this.trace, total, trace.duration);
     clearTimeout(this.printing);
     this.printing = window.setTimeout(() => void this.list.preparePrint(), 300);

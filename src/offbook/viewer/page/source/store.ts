@@ -335,6 +335,7 @@ export class TraceStore {
           this.rows[call]!.status = "warn";
           this.rows[call]!.text = `blocked: ${shorten(str(data.reason))}`;
           row.pair = call;
+          row.folded = true;
           this.outcomes.set(call, [...(this.outcomes.get(call) ?? []), row.index]);
         }
         this.note(row, `A hook blocked the tool ${str(data.tool)}`, str(data.reason));

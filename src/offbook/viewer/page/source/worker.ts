@@ -22,6 +22,7 @@ export type Question =
 export const PROGRESS = 0; // the id of messages that answer no question
 const FIRST_PROGRESS = 40; // ms
 const PAUSE = 300; // ms between two messages about the progress
+const TURN = 15; // ms of reading before questions about what is read so far are answered
 
 const store = new PageStore();
 const encoder = new TextEncoder();
@@ -31,12 +32,17 @@ let selected: number[] = [];
 async function answer(question: Question): Promise<unknown> {
   if (question.ask === "open") {
     let next = performance.now() + FIRST_PROGRESS;
+    let turn = performance.now() + TURN;
     for await (const part of gunzip(decodeBase85(question.text))) {
       splitter.add(part);
-      if (performance.now() < next) continue;
-      self.postMessage({ id: PROGRESS, value: store.info() });
-      await new Promise((resolve) => setTimeout(resolve)); // questions about what is read so far
-      next = performance.now() + PAUSE;
+      if (performance.now() > next) {
+        self.postMessage({ id: PROGRESS, value: store.info() });
+        next = performance.now() + PAUSE;
+      }
+      if (performance.now() > turn) {
+        await otherMessages();
+        turn = performance.now() + TURN;
+      }
     }
     splitter.end();
     return store.info();
@@ -61,6 +67,16 @@ async function answer(question: Question): Promise<unknown> {
     case "problem": return trace.nextProblem(question.index, question.step);
     case "strip": return trace.strip(question.columns);
   }
+}
+
+const { port1, port2 } = new MessageChannel();
+
+/** Let the messages that wait be handled; a timer would wait longer. */
+function otherMessages(): Promise<void> {
+  return new Promise((resolve) => {
+    port1.onmessage = () => resolve();
+    port2.postMessage(null);
+  });
 }
 
 /** The place of an event in the selection, or of the nearest one before it. */
