@@ -230,7 +230,8 @@ SCROLL = """async () => {
   let seen = new Set();
   for (let top = 0; top < list.scrollHeight; top += list.clientHeight) {
     list.scrollTop = top;
-    for (let i = 0; i < 3; i++) await wait();
+    const last = Math.floor((list.scrollTop + list.clientHeight - 1) / 28);
+    for (let i = 0; i < 200 && !document.getElementById(`row-${last}`); i++) await wait();
     for (const row of list.querySelectorAll('.row')) seen.add(row.dataset.index);
   }
   return seen.size;

@@ -100,7 +100,7 @@ export class EventList {
       const row = this.cache.get(position);
       if (!row) continue;
       let element = this.drawn.get(position);
-      if (!element || element.dataset.stamp !== stamp(row)) {
+      if (!element || element.dataset.stamp !== this.stamp(row)) {
         element?.remove();
         element = this.render(row, position);
         this.drawn.set(position, element);
@@ -119,7 +119,7 @@ export class EventList {
     bar.style.setProperty("width", `${Math.max(0.5, (100 * Math.max(0, row.duration)) / this.span)}%`);
     const element = h("div", {
       class: `row ${row.kind} ${row.status}`, role: "option", id: `row-${position}`,
-      aria: { setsize: this.total, posinset: position + 1 }, data: { position, index: row.index, stamp: stamp(row) },
+      aria: { setsize: this.total, posinset: position + 1 }, data: { position, index: row.index, stamp: this.stamp(row) },
       title: visible(`${row.name}\n${row.title} ${row.text}`),
     },
       h("span", { class: "mark", aria: row.status ? { label: { ok: "passed", fail: "failed", warn: "warning" }[row.status] } : { hidden: true } }, MARKS[row.status]),
@@ -130,6 +130,11 @@ export class EventList {
       h("span", { class: "waterfall", aria: { hidden: true } }, bar));
     element.style.setProperty("--depth", String(row.depth));
     return element;
+  }
+
+  /** What the element of a row depends on: it is made again if a part of it changes. */
+  private stamp(row: Row): string {
+    return `${row.index} ${row.pair} ${row.status} ${row.text.length} ${this.total} ${this.span}`;
   }
 
   private onClick(event: Event): void {
@@ -197,8 +202,4 @@ export class EventList {
     const more = this.total > limit ? h("p", {}, `… and ${this.total - limit} more events`) : null;
     return h("div", { class: "print-list" }, ...rows.map((row, position) => this.render(row, position)), more);
   }
-}
-
-function stamp(row: Row): string {
-  return `${row.index} ${row.pair} ${row.status} ${row.text.length}`;
 }

@@ -44,6 +44,7 @@ class Page {
 
   async start(): Promise<void> {
     clear(this.app, this.header, this.main, this.status, this.help);
+    this.main.setAttribute("aria-busy", "true");
     this.say("Reading the trace …");
     this.drawHelp();
     this.theme(load("theme"));
@@ -57,12 +58,17 @@ class Page {
       this.complete = true;
       if (this.info) await this.refresh(info);
       this.info = info;
-      if (this.shown) return this.say("");
+      if (this.shown) return this.ready();
     } catch (error) {
       clear(this.main, h("p", { class: "remark fail" }, `The data of this page cannot be read: ${String(error)}`));
       return;
     }
     await this.readAddress();
+    this.ready();
+  }
+
+  private ready(): void {
+    this.main.setAttribute("aria-busy", "false");
     this.say("");
   }
 
