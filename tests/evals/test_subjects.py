@@ -118,4 +118,4 @@ def test_the_tokens_of_claude_code_are_those_of_its_last_line():
         last["input_tokens"],
         last["output_tokens"],
     )
-    assert usage.output_tokens > 3  # each of its three messages says one
+    assert last["output_tokens"] > 3  # each of its three messages says one
