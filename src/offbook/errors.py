@@ -13,7 +13,7 @@ OffbookError
 │   │   └── ScriptMismatch    a request matches nothing in the script
 │   │       └── ReplayMismatch    … or nothing in the recording
 │   ├── ToolFailed        a real tool or hook raised
-│   ├── UnmockedCall      a host call that no mock answers
+│   ├── UnmockedCall      a call of the host or a fake program that no mock answers
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
 │   ├── JudgeError        the answer of a judge is unusable
@@ -121,7 +121,7 @@ class ToolFailed(RunError):
 
 
 class UnmockedCall(RunError):
-    """A host call that no mock answers, and that the test does not allow."""
+    """A call of the host or of a fake program that no mock answers."""
 
 
 class DeadlineExceeded(RunError):

@@ -157,6 +157,7 @@ HOMES = {
             ("google-adk==2.13.0", "google-genai==2.34.0", "pytest==9.2.0"),
             with_offbook=True,
         ),
+        Home("ray", ("ray==2.60.0",), with_offbook=True),  # for tests/evals/test_cluster.py
         # The agents of tests/matrix/published. pydantic-ai-examples requires 400 MB of packages
         # for other examples.
         Home(

@@ -13,6 +13,7 @@ last child of its parent, so a trace of any size needs the memory of one message
 
 from __future__ import annotations
 
+import shlex
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import IO, Any, NamedTuple
@@ -25,6 +26,7 @@ from offbook.trace.events import (
     AGENT_ERROR,
     AGENT_PARTS,
     AGENT_START,
+    CLI_CALL,
     ERROR,
     HOST_CALL,
     REPLY,
@@ -437,6 +439,14 @@ class TraceTree:
             return Node(StyledText("error: ", "error"), error)
         if name == HOST_CALL:
             return self._describe_host_call(data)
+        if name == CLI_CALL:
+            words = shlex.join([str(data.get("program", "")), *map(str, data.get("args") or ())])
+            ok = data.get("answered", True) and not data.get("exit_code")
+            state = f" exit {data.get('exit_code')}" if data.get("answered", True) else " no answer"
+            shown = StyledText(_escape(words[:300]), "name")
+            return Node(
+                StyledText("fake ", "faint"), shown, StyledText(state, "ok" if ok else "error")
+            )
         fields = f" {self._shorten_json(data)}" if data else ""
         return Node(StyledText(_escape(name), "faint"), StyledText(fields))
 

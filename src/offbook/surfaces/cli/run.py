@@ -64,6 +64,9 @@ SHOWN_FAULTS = 10
     "--playbook", type=FILE_PATH, metavar="FILE", help="The model: a playbook, mocks or a cassette."
 )
 @click.option("--mocks", type=FILE_PATH, metavar="FILE", help="The model: a mock file (.jsonl).")
+@click.option(
+    "--allow-unused-mocks", is_flag=True, help="Warn of mock lines without use, do not fail."
+)
 @lenient_option
 @trace_option
 @deadline_option
@@ -72,6 +75,7 @@ def run(
     *,
     playbook: Path | None,
     mocks: Path | None,
+    allow_unused_mocks: bool,
     lenient: tuple[str, ...],
     trace: Path | None,
     deadline: float,
@@ -103,7 +107,7 @@ def run(
         record_trace(trace, subject=str(script)) as hub,
         Service(make_source, hub, lenient=lenient) as service,
     ):
-        result = service.run(command, deadline=deadline)
+        result = service.run(command, deadline=deadline, allow_unused_mocks=allow_unused_mocks)
         for warning in service.warnings(after_run=True):
             click.echo(f"offbook: {warning}", err=True)
     raise_failures(result.failures)
