@@ -57,6 +57,7 @@ COMMANDS = {
         "cassette": CommandEntry(
             "List, show, edit, trim, upgrade and verify cassettes.", "cassette:cassette"
         ),
+        "export": CommandEntry("Convert traces into OpenTelemetry spans.", "traces:export"),
         "import": CommandEntry(
             "Convert a trace of another tool into a cassette or mocks.", "cassette:import_trace"
         ),
