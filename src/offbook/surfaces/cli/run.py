@@ -117,11 +117,17 @@ def run(
 @click.command("show", epilog=SHOW_EXAMPLE)
 @click.argument("trace", type=FILE_PATH)
 @click.option("--full", is_flag=True, help="Show whole texts instead of their beginnings.")
+@click.option(
+    "--times/--no-times",
+    default=None,
+    help="Show durations, tokens and costs. Default: on a terminal.",
+)
 @json_option
-def show(trace: Path, *, full: bool, as_json: bool) -> int:
+def show(trace: Path, *, full: bool, times: bool | None, as_json: bool) -> int:
     """Show a trace as a tree: turns, model messages, tool calls, questions, verdicts."""
     from offbook.reports.json_report import count_events
-    from offbook.reports.terminal import TraceTree, print_lines
+    from offbook.reports.styled_lines import print_lines
+    from offbook.reports.terminal import TraceTree
     from offbook.trace.reader import Trace
 
     reader = Trace(trace)
@@ -129,7 +135,8 @@ def show(trace: Path, *, full: bool, as_json: bool) -> int:
         counts = count_events(reader)
         print_json({"trace": str(trace), **msgspec.to_builtins(counts), "faults": reader.faults})
         return _report_faults(reader, empty=not counts.events)
-    lines = TraceTree(full=full).render(reader)
+    shows_times = sys.stdout.isatty() if times is None else times
+    lines = TraceTree(full=full, times=shows_times).render(reader)
     first = next(lines, None)
     if first is not None:
         print_lines(chain([first], lines), sys.stdout, colour=use_colour())
