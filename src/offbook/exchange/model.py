@@ -12,6 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from offbook.determinism.clock import stable_id
+from offbook.determinism.faults import Fault
 from offbook.exchange.injected_text import find_prompt
 from offbook.exchange.messages import (
     JSON,
@@ -137,6 +138,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     `step` is the number, from 1, of the script entry that produced it (a playbook action, a line
     of a mock file, an interaction of a cassette); 0 without a script. `chunks` are the parts in
     which the text was streamed, if known, and `delays` the milliseconds before each of them.
+    `fault` is what goes wrong with its delivery, or None.
     """
 
     blocks: tuple[AnyBlock, ...] = ()
@@ -148,6 +150,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     role: str = ""
     chunks: tuple[str, ...] = ()
     delays: tuple[float, ...] = ()
+    fault: Fault | None = None
 
     @property
     def text(self) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from offbook.determinism.faults import current_faults
 from offbook.errors import CheckFailed, HostError, UnmockedCall, UsageError, did_you_mean
 from offbook.host.host_providers import call_provider, providers
 from offbook.trace.current_hub import current_host, current_hub
@@ -149,6 +150,8 @@ class HostScope:
             _emit(call, error=refusal.what)
             raise refusal
         try:
+            if (faults := current_faults.get()) is not None:
+                faults.call_blocking("host", name)
             if outcome == "real":
                 result = call_provider(providers.find(capability, operation), call.params)
             else:

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from offbook.determinism.faults import current_faults
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
 from offbook.exchange.tool_aliases import AliasedSource, ToolAliases
 from offbook.runs.wiring import serve_source
+from offbook.sources.faulty_source import FaultySource
 from offbook.trace.events import Verdict
 from offbook.trace.instrument import TracedSource
 
@@ -230,12 +232,14 @@ class _ServedBackend:
         self._start = start
         self._tool_aliases = tool_aliases
         # One for all turns, so that exchange ids do not repeat in the trace.
-        self._traced = TracedSource(source, context.hub, tools=True)
+        self._faults = current_faults.get()
+        faulty = source if self._faults is None else FaultySource(source, self._faults)
+        self._traced = TracedSource(faulty, context.hub, tools=True)
         # Only a playbook knows in advance which tools it calls, under which names.
         self._called: set[str] = getattr(source, "called_tools", set[str]())
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
-        endpoint = serve_source(self._source, self._context.hub, tools=True)
+        endpoint = serve_source(self._source, self._context.hub, tools=True, faults=self._faults)
         hat_source = _HatSource(self._traced, hat)
         endpoint.source = aliased = AliasedSource(hat_source, given={}, known=self._tool_aliases)
         aliased.activate(self._called)
@@ -289,7 +293,10 @@ class BackendFactory:
             return self._start(context)
         name = self._config.backend
         if name == "playbook":
-            return SourceBackend(TracedSource(self._source, context.hub))
+            source, faults = self._source, current_faults.get()
+            if faults is not None:
+                source = FaultySource(source, faults, wire=False)
+            return SourceBackend(TracedSource(source, context.hub))
         tool_aliases = getattr(find_client(name), "tool_aliases", {}) if name in CLIENTS else {}
         return _ServedBackend(self._source, context, self._start, tool_aliases)
 

@@ -20,8 +20,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
+from offbook.determinism.faults import current_faults
 from offbook.determinism.thread_context import use_variable
-from offbook.errors import ModelError, RunError, ToolFailed, UsageError, did_you_mean
+from offbook.errors import (
+    InjectedFault,
+    ModelError,
+    RunError,
+    ToolFailed,
+    UsageError,
+    did_you_mean,
+)
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
 from offbook.exchange.model import Request
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
@@ -384,10 +392,14 @@ class AgentSession:
                     return _validation_error(call, problem), None
 
         try:
+            if (faults := current_faults.get()) is not None:
+                await faults.call("tool", script_call.name, call.id)
             answer = tool.execute(params, self._context)
             if isawaitable(answer):
                 answer = await answer
             outcome = to_tool_outcome(answer, f"tool {call.name!r}")
+        except InjectedFault as error:
+            outcome = error_outcome(str(error))
         except (Exception, SystemExit) as error:
             if tool.mocked:  # the test itself is broken: not a result for the model
                 raise

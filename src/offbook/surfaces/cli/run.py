@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +14,13 @@ import msgspec
 from offbook.cli_options import (
     FILE_PATH,
     deadline_option,
+    fault_options,
+    faults_help,
     json_option,
     lenient_option,
     lenient_rules_help,
     print_json,
+    read_faults,
     trace_option,
     use_colour,
 )
@@ -58,26 +62,31 @@ Exit codes:
 SHOWN_FAULTS = 10
 
 
-@click.command("run", epilog=RUN_EXAMPLE + lenient_rules_help())
+@click.command("run", epilog=RUN_EXAMPLE + lenient_rules_help() + faults_help())
 @click.argument("command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--playbook", type=FILE_PATH, metavar="FILE", help="The model: a playbook, mocks or a cassette."
 )
 @click.option("--mocks", type=FILE_PATH, metavar="FILE", help="The model: a mock file (.jsonl).")
 @lenient_option
+@fault_options
 @trace_option
 @deadline_option
-def run(
+def run(  # noqa: PLR0913 - one for each option
     command: tuple[str, ...],
     *,
     playbook: Path | None,
     mocks: Path | None,
     lenient: tuple[str, ...],
+    fault: tuple[str, ...],
+    fault_seed: int | None,
+    fault_rate: float | None,
     trace: Path | None,
     deadline: float,
 ) -> int:
     """Run a command against a scripted model. The command must play the script to its end."""
     from offbook.runs.commands import Service, raise_failures
+    from offbook.runs.fault_runs import report_faults
     from offbook.sources.loading import open_source
     from offbook.trace.recorder import record_trace
 
@@ -99,9 +108,11 @@ def run(
             "the real model: offbook record FILE -- COMMAND",
         )
     make_source = open_source(script)
+    faults = read_faults(fault, fault_seed, fault_rate)
     with (
         record_trace(trace, subject=str(script)) as hub,
-        Service(make_source, hub, lenient=lenient) as service,
+        report_faults(faults, hub, partial(click.echo, err=True)),
+        Service(make_source, hub, lenient=lenient, faults=faults) as service,
     ):
         result = service.run(command, deadline=deadline)
         for warning in service.warnings(after_run=True):
