@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from offbook.checks.registry import parse_assertion
+from offbook.determinism.faults import parse_faults
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, find_line, parse_json, read_text
 from offbook.workflows.presets import read_preset
@@ -56,6 +57,7 @@ class RunStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_runtime_secs: float = 300.0
     env: dict[str, str] = {}
     mock_responses: list[Any] = []
+    faults: dict[str, Any] | list[str] | None = None
 
 
 class EvaluateStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,6 +127,11 @@ def read_scenario(path: Path) -> Scenario:
             hint="a scenario without assertions cannot pass",
         )
     read_preset(scenario.setup.config, path=path, text=text, at="$.setup.config")
+    try:
+        parse_faults(scenario.run.faults)
+    except UsageError as error:
+        line = find_line(text, "$.run.faults")
+        raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
     # Assertions are decoded here only to check them; the run decodes them again.
     for number, raw in enumerate(scenario.assertions):
         try:
