@@ -11,6 +11,7 @@ Names
     session.* agent.* turn.*     the progress of the agent's loop
     ui.*                         notifications and questions to the user
     host.call                    what the agent asked of its host
+    cli.call                     a call of a fake program
     step.pre|post                the steps of a persona, or of a framework's agent
     handoff plan                 what an agent passes on, and what it decided
     fault.injected               a fault: what went wrong on purpose
@@ -59,6 +60,7 @@ BUDGET_EXHAUSTED = "agent.budget_exhausted"  # The agent stopped at a limit.
 LOOP_STUCK = "agent.loop_stuck"  # The agent repeated itself until it was stopped.
 FAULT = "fault.injected"  # A fault of the run's plan: its kind, and where it was injected.
 HOST_CALL = "host.call"  # A call of the host: parameters, who answered, and the answer.
+CLI_CALL = "cli.call"  # A call of a fake program: its arguments and exit code.
 PUBLISH = "bus.publish"  # A hat published an event: topic and payload.
 PROCESS_START = "process.start"  # A process starts: its command.
 PROCESS_OUTPUT = "process.output"  # Output of a process: stream and text.
