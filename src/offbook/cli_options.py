@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +20,7 @@ from offbook.errors import UsageError
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
+    from offbook.trace.hub import Hub
 
 FILE_PATH = click.Path(path_type=Path)
 PORT_NUMBER = click.IntRange(0, 65_535)
@@ -69,6 +71,15 @@ fault_rate_option = click.option(
 )
 
 
+FAULTS_HELP = """
+
+\b
+Kinds for --fault, at random or at the Nth request (reset@2):
+  status rate_limit timeout stall reset truncate duplicate slow content_type
+  tool_error tool_slow host_error host_slow
+"""
+
+
 def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for faults to a command."""
     return fault_option(fault_seed_option(fault_rate_option(command)))
@@ -84,12 +95,17 @@ def read_faults(kinds: tuple[str, ...], seed: int | None, rate: float | None) ->
     return Faults(named, seed=seed or 0, **({} if rate is None else {"rate": rate}))
 
 
-def faults_help() -> str:
-    """Return the list of faults for the help of commands with `--fault`."""
-    from offbook.determinism.faults import KINDS
+def report_faults(
+    faults: Faults | None, hub: Hub, *, strict: bool = True
+) -> AbstractContextManager[None]:
+    """Print at the end of a block what the agent did about each fault."""
+    if faults is None:
+        return nullcontext()
+    from functools import partial
 
-    kinds = "\n".join(f"  {name:<13} {text}" for name, text in KINDS.items())
-    return f"\n\n\b\nFaults for --fault:\n{kinds}"
+    from offbook.runs.fault_runs import summarize_faults
+
+    return summarize_faults(faults, hub, partial(click.echo, err=True), strict=strict)
 
 
 def lenient_rules_help() -> str:

@@ -58,6 +58,12 @@ def test_a_misspelled_kind_gets_the_nearest_one():
         Faults(("rest",))
 
 
+def test_the_help_of_the_commands_lists_every_kind():
+    from offbook.cli_options import FAULTS_HELP
+
+    assert [kind for kind in KINDS if kind not in FAULTS_HELP.split()] == []
+
+
 def test_an_entry_with_a_number_is_injected_there_and_nowhere_else():
     assert [(f["kind"], f["number"]) for f in inject(Faults(("reset@2", "stall@4")))] == [
         ("reset", 2),

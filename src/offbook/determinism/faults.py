@@ -18,15 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
-from offbook.determinism.thread_context import thread_variable
 from offbook.errors import InjectedFault, UsageError, did_you_mean
-
-if TYPE_CHECKING:
-    from contextvars import ContextVar
 
 Place = Literal["model", "tool", "host"]
 
@@ -251,7 +247,3 @@ class FaultInjector:
 def _raise_unless_slow(fault: Fault) -> None:
     if fault.kind.endswith("error"):
         raise InjectedFault(fault.message)
-
-
-current_faults: ContextVar[FaultInjector | None] = thread_variable("offbook_faults")
-"""The injector of the current run, in all its tasks and threads; None without faults."""

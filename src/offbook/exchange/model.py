@@ -7,12 +7,11 @@ is still arriving.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from offbook.determinism.clock import stable_id
-from offbook.determinism.faults import Fault
 from offbook.exchange.injected_text import find_prompt
 from offbook.exchange.messages import (
     JSON,
@@ -151,7 +150,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     role: str = ""
     chunks: tuple[str, ...] = ()
     delays: tuple[float, ...] = ()
-    fault: Fault | None = None
+    fault: Any = None  # a `Fault`, which few runs have: its module is not imported here
 
     @property
     def text(self) -> str:

@@ -19,10 +19,9 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from offbook.determinism.faults import current_faults
 from offbook.errors import CheckFailed, HostError, UnmockedCall, UsageError, did_you_mean
 from offbook.host.host_providers import call_provider, providers
-from offbook.trace.current_hub import current_host, current_hub
+from offbook.trace.current_hub import current_faults, current_host, current_hub
 from offbook.trace.events import HOST_CALL
 from offbook.trace.matching import contains, find_mismatches, render_value
 

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from offbook.determinism.faults import current_faults
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
 from offbook.exchange.tool_aliases import AliasedSource, ToolAliases
 from offbook.runs.wiring import serve_source
-from offbook.sources.faulty_source import FaultySource
+from offbook.trace.current_hub import current_faults
 from offbook.trace.events import Verdict
 from offbook.trace.instrument import TracedSource
 
@@ -233,8 +232,7 @@ class _ServedBackend:
         self._tool_aliases = tool_aliases
         # One for all turns, so that exchange ids do not repeat in the trace.
         self._faults = current_faults.get()
-        faulty = source if self._faults is None else FaultySource(source, self._faults)
-        self._traced = TracedSource(faulty, context.hub, tools=True)
+        self._traced = TracedSource(_with_faults(source, wire=True), context.hub, tools=True)
         # Only a playbook knows in advance which tools it calls, under which names.
         self._called: set[str] = getattr(source, "called_tools", set[str]())
 
@@ -293,10 +291,7 @@ class BackendFactory:
             return self._start(context)
         name = self._config.backend
         if name == "playbook":
-            source, faults = self._source, current_faults.get()
-            if faults is not None:
-                source = FaultySource(source, faults, wire=False)
-            return SourceBackend(TracedSource(source, context.hub))
+            return SourceBackend(TracedSource(_with_faults(self._source, wire=False), context.hub))
         tool_aliases = getattr(find_client(name), "tool_aliases", {}) if name in CLIENTS else {}
         return _ServedBackend(self._source, context, self._start, tool_aliases)
 
@@ -317,6 +312,16 @@ class BackendFactory:
         unfinished = getattr(self._source, "unfinished", None)
         remaining = unfinished() if unfinished is not None else None
         return None if remaining is None else Verdict(PLAYBOOK_CONSUMED, "fail", str(remaining))
+
+
+def _with_faults(source: ModelSource, *, wire: bool) -> ModelSource:
+    """Return the source with the faults of the current run."""
+    faults = current_faults.get()
+    if faults is None:
+        return source
+    from offbook.sources.faulty_source import FaultySource  # few runs have faults
+
+    return FaultySource(source, faults, wire=wire)
 
 
 def find_client(name: str) -> type[CliAgent]:

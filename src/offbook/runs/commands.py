@@ -21,7 +21,6 @@ import msgspec
 from offbook.errors import CheckFailed, DeadlineExceeded, Interrupted, RunError, UsageError
 from offbook.exchange.client_environment import client_arguments
 from offbook.files import make_temp_folder, remove_temp_folder
-from offbook.runs.fault_runs import start_faults
 from offbook.runs.run_endings import emit_failure
 from offbook.sources.server.server import Server
 from offbook.subjects.process import describe_exit, run_foreground
@@ -76,7 +75,7 @@ def run_with_source(  # noqa: PLR0913 - the options of a command
 ) -> CommandResult:
     """Run a command with this source as its model; faults need a hub, which reports them."""
     started = time.perf_counter()
-    injector = None if faults is None or hub is None else start_faults(faults, hub)
+    injector = _start_faults(faults, hub)
     with Server() as server:
         endpoint = server.mount(source, run="", hub=hub, faults=injector)
         with _connect_clients(command, endpoint, environment) as (words, env):
@@ -89,6 +88,14 @@ def run_with_source(  # noqa: PLR0913 - the options of a command
         )
     count = 0 if injector is None else injector.injected
     return CommandResult(ended.code, ended.stdout, duration, failures, ended.interrupted_by, count)
+
+
+def _start_faults(plan: Faults | None, hub: Hub | None) -> FaultInjector | None:
+    if plan is None or hub is None:
+        return None
+    from offbook.runs.fault_runs import start_faults  # few runs have faults
+
+    return start_faults(plan, hub)
 
 
 @contextmanager
@@ -211,10 +218,9 @@ class Service:
 
     def _start_run(self, name: str) -> Endpoint:
         source = self._make_source()
-        injector = None
-        if self._faults is not None:
-            # Each run has the same faults, counted from its own first request.
-            injector = start_faults(self._faults, self._hub)
+        # Each run has the same faults, counted from its own first request.
+        injector = _start_faults(self._faults, self._hub)
+        if injector is not None:
             self._injectors.append(injector)
         # Events of a named run have its name as their context.
         with self._hub.scoped(**({"run": name} if name else {})):

@@ -23,16 +23,13 @@ def start_faults(plan: object, hub: Hub) -> FaultInjector:
 
 
 @contextmanager
-def report_faults(
-    plan: Faults | None, hub: Hub, echo: Callable[[str], object], *, strict: bool = True
+def summarize_faults(
+    plan: Faults, hub: Hub, echo: Callable[[str], object], *, strict: bool = True
 ) -> Generator[None]:
     """Report at the end of the block what the agent did about each fault.
 
     With `strict`, a fault that it swallowed fails the run.
     """
-    if plan is None:
-        yield
-        return
     from offbook.checks.fault_outcomes import find_outcomes, judge_faults, summarize
 
     events: list[Event] = []

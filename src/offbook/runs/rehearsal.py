@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import msgspec
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.determinism.faults import Faults, current_faults
 from offbook.determinism.thread_context import use_variable
 from offbook.errors import (
     CheckFailed,
@@ -44,7 +43,7 @@ from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets
 from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
-from offbook.trace.current_hub import current_llm, run_watchers, use_hub
+from offbook.trace.current_hub import current_faults, current_llm, run_watchers, use_hub
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from offbook.checks.fault_outcomes import FaultOutcome
-    from offbook.determinism.faults import FaultInjector
+    from offbook.determinism.faults import FaultInjector, Faults
     from offbook.errors import ConnectionBlocked
     from offbook.exchange.model import Request
     from offbook.sources.playbook.actions import Role, Turn

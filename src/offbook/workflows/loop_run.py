@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.determinism.faults import Faults
 from offbook.errors import OffbookError, RunError, ScriptError, UsageError
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import AwaitableResult
@@ -26,6 +25,7 @@ from offbook.workflows.presets import read_preset
 from offbook.workflows.workspace import Workspace
 
 if TYPE_CHECKING:
+    from offbook.determinism.faults import Faults
     from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.runs.backends import Backend
     from offbook.subjects.subject import RunContext, Subject

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from offbook.determinism.faults import parse_faults
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.runs.backends import BACKENDS, BackendConfig, BackendFactory
 from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
@@ -69,7 +68,12 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     `<event topic="build.done">text</event>`; the hat whose triggers match the topic is next.
     """
     workspace = Workspaces().find(workspace_id)
-    limits = RunLimits(max_iterations, max_runtime_secs, parse_faults(faults))
+    plan = None
+    if faults is not None:
+        from offbook.determinism.faults import parse_faults  # few runs have faults
+
+        plan = parse_faults(faults)
+    limits = RunLimits(max_iterations, max_runtime_secs, plan)
     if faults and not orchestrator and backend in {"mock", "replay"}:
         raise UsageError(
             f"faults have no effect on the backend {backend!r}: its answers need no model",

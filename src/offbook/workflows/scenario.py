@@ -20,7 +20,6 @@ from typing import Any, Literal
 import msgspec
 
 from offbook.checks.registry import parse_assertion
-from offbook.determinism.faults import parse_faults
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, find_line, parse_json, read_text
 from offbook.workflows.presets import read_preset
@@ -127,11 +126,14 @@ def read_scenario(path: Path) -> Scenario:
             hint="a scenario without assertions cannot pass",
         )
     read_preset(scenario.setup.config, path=path, text=text, at="$.setup.config")
-    try:
-        parse_faults(scenario.run.faults)
-    except UsageError as error:
-        line = find_line(text, "$.run.faults")
-        raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
+    if scenario.run.faults is not None:
+        from offbook.determinism.faults import parse_faults  # few scenarios have faults
+
+        try:
+            parse_faults(scenario.run.faults)
+        except UsageError as error:
+            line = find_line(text, "$.run.faults")
+            raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
     # Assertions are decoded here only to check them; the run decodes them again.
     for number, raw in enumerate(scenario.assertions):
         try:

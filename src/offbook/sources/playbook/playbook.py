@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from offbook.determinism.faults import Fault
 from offbook.errors import ModelError, PlaybookError, ScriptUnfinished
 from offbook.exchange.injected_text import written_text
 from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, ToolResult, to_json
@@ -46,6 +45,7 @@ from offbook.sources.playbook.diagnostics import (
 from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
+    from offbook.determinism.faults import Fault
     from offbook.exchange.model import Request, Tool
 
 MAIN = "main"
@@ -408,6 +408,8 @@ class Playbook:
                 case Say(text, reason):
                     blocks.append(Text(text))
                     if reason == "cut":
+                        from offbook.determinism.faults import Fault  # few scripts have a cut
+
                         cut = Fault("cut", step.number)
                     else:
                         given = reason if reason != "stop" else given

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
-from offbook.determinism.faults import current_faults
 from offbook.determinism.thread_context import use_variable
 from offbook.errors import (
     InjectedFault,
@@ -51,7 +50,7 @@ from offbook.subjects.session.tools import (
     to_tool_outcome,
 )
 from offbook.subjects.session.ui import DEFAULTS, UI, validate_mock_ui
-from offbook.trace.current_hub import current_host
+from offbook.trace.current_hub import current_faults, current_host
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,16 +11,17 @@ import click
 import msgspec
 
 from offbook.cli_options import (
+    FAULTS_HELP,
     FILE_PATH,
     deadline_option,
     fault_options,
-    faults_help,
     json_option,
     preset_option,
     print_json,
     read_faults,
     read_redactions,
     redact_option,
+    report_faults,
     trace_option,
     upstream_option,
 )
@@ -248,7 +248,7 @@ def _parse_price(text: str) -> tuple[str, float, float]:
         ) from error
 
 
-@click.command("replay", epilog=REPLAY_EXAMPLE + faults_help())
+@click.command("replay", epilog=REPLAY_EXAMPLE + FAULTS_HELP)
 @click.argument("file", type=FILE_PATH, metavar="CASSETTE")
 @command_argument
 @click.option(
@@ -292,7 +292,6 @@ def replay(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Run a command against a cassette. It must use all of it and send no other request."""
     from offbook.runs.commands import replay_command
-    from offbook.runs.fault_runs import report_faults
     from offbook.sources.cassette.replay import Cassette
     from offbook.trace.recorder import record_trace
 
@@ -306,7 +305,7 @@ def replay(  # noqa: PLR0913 - one for each option
     faults = read_faults(fault, fault_seed, fault_rate)
     with (
         record_trace(trace, subject=str(file)) as hub,
-        report_faults(faults, hub, partial(click.echo, err=True)),
+        report_faults(faults, hub),
     ):
         cassette = Cassette(
             file,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,15 +11,16 @@ import click
 import msgspec
 
 from offbook.cli_options import (
+    FAULTS_HELP,
     FILE_PATH,
     deadline_option,
     fault_options,
-    faults_help,
     json_option,
     lenient_option,
     lenient_rules_help,
     print_json,
     read_faults,
+    report_faults,
     trace_option,
     use_colour,
 )
@@ -62,7 +62,7 @@ Exit codes:
 SHOWN_FAULTS = 10
 
 
-@click.command("run", epilog=RUN_EXAMPLE + lenient_rules_help() + faults_help())
+@click.command("run", epilog=RUN_EXAMPLE + lenient_rules_help() + FAULTS_HELP)
 @click.argument("command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--playbook", type=FILE_PATH, metavar="FILE", help="The model: a playbook, mocks or a cassette."
@@ -90,7 +90,6 @@ def run(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Run a command against a scripted model. The command must play the script to its end."""
     from offbook.runs.commands import Service, raise_failures
-    from offbook.runs.fault_runs import report_faults
     from offbook.sources.loading import open_source
     from offbook.trace.recorder import record_trace
 
@@ -115,7 +114,7 @@ def run(  # noqa: PLR0913 - one for each option
     faults = read_faults(fault, fault_seed, fault_rate)
     with (
         record_trace(trace, subject=str(script)) as hub,
-        report_faults(faults, hub, partial(click.echo, err=True)),
+        report_faults(faults, hub),
         Service(make_source, hub, lenient=lenient, faults=faults) as service,
     ):
         result = service.run(command, deadline=deadline, allow_unused_mocks=allow_unused_mocks)

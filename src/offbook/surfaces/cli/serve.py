@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import signal
 import threading
-from functools import partial
 from pathlib import Path
 
 import click
 
 from offbook.cli_options import (
+    FAULTS_HELP,
     FILE_PATH,
     PORT_NUMBER,
     fault_options,
-    faults_help,
     lenient_option,
     lenient_rules_help,
     read_faults,
+    report_faults,
     trace_option,
 )
 
@@ -48,7 +48,7 @@ Over HTTP it listens on loopback only, and needs offbook[mcp].
 AMOUNT = click.FloatRange(min=0)
 
 
-@click.command("serve", epilog=SERVE_EXAMPLE + lenient_rules_help() + faults_help())
+@click.command("serve", epilog=SERVE_EXAMPLE + lenient_rules_help() + FAULTS_HELP)
 @click.argument("file", type=FILE_PATH)
 @click.option(
     "--port", default=4111, show_default=True, type=PORT_NUMBER, help="0 selects a free port."
@@ -89,7 +89,6 @@ def serve(  # noqa: PLR0913 - one for each option
     Anthropic, Gemini and Bedrock.
     """
     from offbook.runs.commands import Service, raise_failures
-    from offbook.runs.fault_runs import report_faults
     from offbook.sources.loading import open_source
     from offbook.sources.server.endpoint import Pacing
     from offbook.trace.recorder import record_trace
@@ -101,7 +100,7 @@ def serve(  # noqa: PLR0913 - one for each option
     with (
         record_trace(trace, subject=str(file)) as hub,
         # What a client that we did not start did about a fault is often not in the trace.
-        report_faults(faults, hub, partial(click.echo, err=True), strict=False),
+        report_faults(faults, hub, strict=False),
         Service(
             make_source, hub, port=port, pacing=pacing, lenient=lenient, faults=faults
         ) as service,
