@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["pytester"]
+OPTIONS = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
 
 TESTS = """
 import pytest
@@ -38,6 +40,7 @@ def test_skipped():
 @pytest.fixture
 def summary(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The path of the step summary, in the environment of GitHub Actions."""
+    pytester.makeini(INI)
     pytester.makepyfile(test_shop=TESTS)
     path = pytester.path / "summary.md"
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
@@ -53,7 +56,7 @@ def annotations(result: pytest.RunResult) -> list[str]:
 def test_failed_tests_are_annotated_at_their_lines(
     pytester: pytest.Pytester, summary: Path, workers: tuple[str, ...]
 ):
-    result = pytester.runpytest_subprocess("--offbook-github", "-p", "no:randomly", *workers)
+    result = pytester.runpytest_inprocess("--offbook-github", *OPTIONS, *workers)
     failed, hostile, error = annotations(result)
     assert failed.startswith(
         "::error file=test_shop.py,line=9,title=test_shop.py%3A%3Atest_fails::"
@@ -76,14 +79,14 @@ def test_without_the_flag_or_elsewhere_nothing_is_written(
     option: str,
 ):
     monkeypatch.setenv("GITHUB_ACTIONS", variable)
-    result = pytester.runpytest_subprocess(option)
+    result = pytester.runpytest_inprocess(option, *OPTIONS)
     assert annotations(result) == []
     assert not summary.exists()
 
 
 def test_a_file_that_cannot_be_collected_is_annotated(pytester: pytest.Pytester, summary: Path):
     pytester.makepyfile(test_shop="def broken(:\n")
-    result = pytester.runpytest_subprocess("--offbook-github")
+    result = pytester.runpytest_inprocess("--offbook-github", *OPTIONS)
     [line] = annotations(result)
     assert line.startswith("::error file=test_shop.py,line=1,title=test_shop.py::")
     assert "SyntaxError" in line
