@@ -9,8 +9,6 @@ import pytest
 from offbook.surfaces.github_summary import make_case, publish_cases
 
 if TYPE_CHECKING:
-    from _pytest.terminal import TerminalReporter
-
     from offbook.surfaces.github_summary import Case
 
 TRACE_SECTION = "offbook trace"
@@ -59,7 +57,7 @@ class GitHubHooks:
         file, line, _ = report.location or (report.fspath, None, "")
         return str(file), (line or 0) + 1
 
-    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the summary of the step, and print the annotations."""
         terminalreporter.ensure_newline()
         terminalreporter.write(publish_cases(self._cases.values()))
