@@ -111,9 +111,12 @@ class Wiring:
         aliases = {**self._own_aliases, **self._aliases}
         mocked |= {name for name, alias in aliases.items() if alias.tool in mocked}
         if self._serve or subject.model_access == "endpoint":
-            return serve_source(
+            endpoint = serve_source(
                 self._source, self._hub, tools=tools, lenient=self._lenient, mocked=mocked
             )
+            if isinstance(subject, HasToolWatch):
+                endpoint.watch_tools(subject.tool_watch.failed, subject.tool_watch.results)
+            return endpoint
         from offbook.exchange.dialects.validation import rules_except
         from offbook.exchange.providers import dialect_detector
         from offbook.sources.server.endpoint import Endpoint
@@ -128,7 +131,7 @@ class Wiring:
             mocked=mocked,
         )
         if isinstance(subject, HasToolWatch):
-            endpoint.failed_calls = subject.tool_watch.failed
+            endpoint.watch_tools(subject.tool_watch.failed, subject.tool_watch.results)
         return endpoint
 
     @property

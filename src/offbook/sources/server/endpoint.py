@@ -18,12 +18,12 @@ from offbook.errors import ModelError, OffbookError, RunError
 from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.model import FAILED_CALLS
+from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS
 from offbook.exchange.relay import Relay, can_relay
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
 from offbook.trace.events import ASIDE, ERROR
-from offbook.trace.instrument import TracedSource, error_data
+from offbook.trace.instrument import SeenTool, TracedSource, error_data
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -109,11 +109,14 @@ class Endpoint:
         on_close: Callable[[], object] = lambda: None,
     ) -> None:
         self.url = url
-        self.source = (
-            source if hub is None else TracedSource(source, hub, tools=tools, mocked=mocked)
-        )
+        self.source = source
+        self._traced: TracedSource | None = None
+        if hub is not None:
+            self.source = self._traced = TracedSource(source, hub, tools=tools, mocked=mocked)
         self.failure: BaseException | None = None
-        self.failed_calls: Mapping[str, bool] = {}  # what the subject saw of its tools, by call id
+        # What the subject saw of its tools, by call id.
+        self.failed_calls: Mapping[str, bool] = {}
+        self._seen: Mapping[str, SeenTool] = {}
         self.refusal: RunError | None = None  # of the latest request, if its provider refuses it
         self.context = copy_context()
         self.relays = can_relay(source)
@@ -126,6 +129,12 @@ class Endpoint:
         self._recent: deque[tuple[Request, HttpResponse]] = deque(maxlen=RECENT_RESPONSES)
         self._undelivered: list[tuple[Request, HttpResponse]] = []
         self._stream_count = 0
+
+    def watch_tools(self, failed: Mapping[str, bool], seen: Mapping[str, SeenTool]) -> None:
+        """Complete the tool results of requests with what the subject saw, by call id."""
+        self.failed_calls, self._seen = failed, seen
+        if self._traced is not None:
+            self._traced.seen = seen
 
     @property
     def openai(self) -> str:
@@ -178,7 +187,7 @@ class Endpoint:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)
             request = self._conversations.restore_call_ids(request)
-            request = _add_outcomes(request, self.failed_calls)
+            request = _add_outcomes(request, self.failed_calls, self._seen)
             self.refusal = None  # the agent has continued with a valid request
 
             # 3. A retry gets the response that the client missed, and takes no further step.
@@ -323,14 +332,20 @@ class Endpoint:
             self._hub.emit(ERROR, error_data(error))
 
 
-def _add_outcomes(request: Request, failed: Mapping[str, bool]) -> Request:
-    """Note for the new results whether their tools failed, where the subject saw it."""
+def _add_outcomes(
+    request: Request, failed: Mapping[str, bool], seen: Mapping[str, SeenTool]
+) -> Request:
+    """Note for the new results whether their tools failed, and details that the subject saw."""
     if not failed:
         return request
-    seen = {r.call_id: failed[r.call_id] for r in request.results if r.call_id in failed}
-    if not seen:
+    ids = [result.call_id for result in request.results if result.call_id in failed]
+    if not ids:
         return request
-    return msgspec.structs.replace(request, metadata={**request.metadata, FAILED_CALLS: seen})
+    outcomes: dict[str, Any] = {FAILED_CALLS: {call: failed[call] for call in ids}}
+    details = {call: seen[call].details for call in ids if call in seen and seen[call].details}
+    if details:
+        outcomes[DETAILS_OF_CALLS] = details
+    return msgspec.structs.replace(request, metadata={**request.metadata, **outcomes})
 
 
 def _without_delay(response: HttpResponse) -> HttpResponse:
