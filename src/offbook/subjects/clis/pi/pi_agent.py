@@ -117,7 +117,7 @@ class Pi(CliAgent):
         self.version = ""
         self._run: PiRun | None = None
         self._channel: PiChannel | None = None
-        self._process: PiProcess | None = None
+        self.process: PiProcess | None = None
         self._host: WarmHost | None = None
         self._error: BaseException | None = None
         self._commands: set[str] = set()
@@ -220,11 +220,11 @@ class Pi(CliAgent):
     async def _start(self, context: RunContext) -> None:
         command = self.command("", "")
         context.hub.emit(PROCESS_START, {"command": command})
-        self._process = PiProcess(command, cwd=context.cwd, env=self._env)
-        self._process.run = self._run
-        await self._process.start(self._deadline)
-        self._commands = await self._process.extension_commands()
-        self._raise_errors(self._process)
+        self.process = PiProcess(command, cwd=context.cwd, env=self._env)
+        self.process.run = self._run
+        await self.process.start(self._deadline)
+        self._commands = await self.process.extension_commands()
+        self._raise_errors(self.process)
 
     async def _open_warm(self, context: RunContext) -> None:
         """Use the warm process with the same options, or start it."""
@@ -247,8 +247,8 @@ class Pi(CliAgent):
             self.home = host.home
             self._prepare(context)
             host.handler = self._answer
-        self._host, self._process = host, cast("PiProcess", host.process)
-        process = self._process
+        self._host, self.process = host, cast("PiProcess", host.process)
+        process = self.process
         process.run = self._run
         # Each rehearsal has its own address of the model.
         models = f"{CONFIG_FOLDER}/models.json"
@@ -257,11 +257,17 @@ class Pi(CliAgent):
         self._commands = await host.call(process.extension_commands())
         self._raise_errors(process)
 
+    async def _reopen_warm(self, context: RunContext) -> None:
+        """Start another process, in a new home, after a run that killed it."""
+        self._host = None
+        await super().open(context)
+        await self._open_warm(context)
+
     def _fail(self, error: BaseException) -> None:
         """Fail the run by an error of the test, such as an exception of a mock."""
         self._error = self._error or error
-        if self._process is not None:
-            self._process.fail(error)
+        if self.process is not None:
+            self.process.fail(error)
 
     async def _answer(self, kind: str, question: dict[str, Any]) -> Any:
         # Mocks run in the context of the test, also in the thread of a warm process.
@@ -288,10 +294,10 @@ class Pi(CliAgent):
 
     async def _prompt(self, text: str) -> None:
         context = self.context
-        process = self._process
+        process = self.process
         if process is None or not process.running:  # killed by a run that failed
-            await (self._open_warm(context) if self._warm else self._start(context))
-            process = cast("PiProcess", self._process)
+            await (self._reopen_warm(context) if self._warm else self._start(context))
+            process = cast("PiProcess", self.process)
         name, _, args = text.removeprefix("/").partition(" ")
         if text.startswith("/") and name in self._commands:
             context.hub.emit("session.command", {"command": name, "args": args})
@@ -326,7 +332,7 @@ class Pi(CliAgent):
 
     async def close(self) -> None:
         """Let pi shut down, kill what is left of it, and delete its home."""
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         channel, self._channel = self._channel, None
         host, self._host = self._host, None
         if host is not None:  # it stays for the next test

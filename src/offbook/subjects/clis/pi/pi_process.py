@@ -27,6 +27,7 @@ CLOSE_GRACE = 2.0  # seconds for the extensions' own shutdown hooks
 # Seconds between two questions whether pi is idle, and how often it has to be.
 FIRST_PAUSE, LAST_PAUSE, IDLE_TIMES = 0.02, 0.5, 2
 PREPARING = 0.3  # seconds that an extension may take between its prompt and the start of the agent
+ABORT_TIME = 2.0
 LOAD_FAILURE = "Failed to load extension"
 SHOWN_LINES = 12
 
@@ -106,9 +107,22 @@ class PiProcess:
                 f"pi was still running after {deadline:g} s and was killed",
                 hint=self._last_lines() or "an extension may wait; allow more time with deadline=…",
             ) from None
-        except BaseException:
+        except asyncio.CancelledError:
             await self.kill()
             raise
+        except BaseException:
+            self._failure = None
+            await self._abort()
+            raise
+
+    async def _abort(self) -> None:
+        """Stop the agent, so that the next prompt finds it idle; kill pi if it does not stop."""
+        try:
+            async with asyncio.timeout(ABORT_TIME):
+                await self.request("abort")
+                await self._wait_until_idle()
+        except (TimeoutError, RunError):
+            await self.kill()
 
     # --- Commands
 
@@ -133,12 +147,18 @@ class PiProcess:
         self.messages.clear()
         self._loop_ended.clear()
         await self.request("prompt", message=text)
+        await self._wait_until_idle()
+
+    async def _wait_until_idle(self) -> None:
         idle, pause = 0, FIRST_PAUSE
         # Twice, because an extension may prompt pi itself when the agent loop ends.
         while idle < IDLE_TIMES:
             state = await self.request("get_state")
             preparing = self.run is not None and self.run.preparing
-            busy = state["isStreaming"] or state["isCompacting"] or state["pendingMessageCount"]
+            # pi calls itself idle before its extensions have seen the end of the agent.
+            working = self.run is not None and self.run.working
+            streaming = state["isStreaming"] or state["isCompacting"]
+            busy = working or streaming or state["pendingMessageCount"]
             if not busy and not preparing:
                 idle += 1
                 continue

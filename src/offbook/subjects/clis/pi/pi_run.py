@@ -157,6 +157,7 @@ class PiRun:
         self._witness = witness
         self._fail = fail
         self.preparing = False  # a prompt has arrived, and the agent has not started with it
+        self.working = False  # the agent has started, and not all hooks have seen its end
 
     async def answer(self, kind: str, question: dict[str, Any]) -> Any:
         """Answer a question of the witness."""
@@ -174,9 +175,10 @@ class PiRun:
             case "input":
                 self.preparing = True
             case "agent_start":
-                self.preparing = False
+                self.preparing, self.working = False, True
                 hub.emit(AGENT_START)
             case "agent_end":
+                self.working = False
                 hub.emit(AGENT_END)
             case "seen":
                 tools.see(question["call"], question["tool"], question["input"])

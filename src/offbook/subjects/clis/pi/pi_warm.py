@@ -88,6 +88,8 @@ class WarmHost:
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(CLOSE_TIME)
+            if not self._thread.is_alive():
+                self._loop.close()
             shutil.rmtree(self.home, ignore_errors=True)
 
 
