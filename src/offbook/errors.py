@@ -13,7 +13,7 @@ OffbookError
 │   │   └── ScriptMismatch    a request matches nothing in the script
 │   │       └── ReplayMismatch    … or nothing in the recording
 │   ├── ToolFailed        a real tool or hook raised
-│   ├── UnmockedCall      a host call that no mock answers
+│   ├── UnmockedCall      a call of the host or a fake program that no mock answers
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
 │   ├── JudgeError        the answer of a judge is unusable
@@ -23,6 +23,7 @@ OffbookError
 ├── ModelError            the error response of a provider
 ├── RequirementFailed     a condition of `require` is false
 ├── HostError             the error response of a host capability
+├── CollectorError        spans that an OpenTelemetry collector did not accept
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
     └── ConnectionBlocked     … a connection; also a ConnectionRefusedError
@@ -121,7 +122,7 @@ class ToolFailed(RunError):
 
 
 class UnmockedCall(RunError):
-    """A host call that no mock answers, and that the test does not allow."""
+    """A call of the host or of a fake program that no mock answers."""
 
 
 class DeadlineExceeded(RunError):
@@ -187,6 +188,10 @@ class RequirementFailed(OffbookError):
 
 class HostError(OffbookError):
     """The error response of a host capability, real or mocked."""
+
+
+class CollectorError(OffbookError):
+    """Spans that an OpenTelemetry collector did not accept."""
 
 
 class ToolBlocked(OffbookError):

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from offbook.surfaces.fixtures import MockScopes, close_scopes, current_host, open_scopes
+from offbook.surfaces.fixtures import (
+    FakePrograms,
+    MockScopes,
+    close_scopes,
+    current_host,
+    open_scopes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 SCOPES_KEY = pytest.StashKey[MockScopes]()
+FAKES_KEY = pytest.StashKey[FakePrograms]()
 LLM_FIXTURES = frozenset({"llm_mocks", "mocks"})
 
 
@@ -29,8 +36,15 @@ def scopes_of(item: pytest.Item) -> MockScopes:
     return item.stash[SCOPES_KEY]
 
 
+def fakes_of(item: pytest.Item) -> FakePrograms:
+    """Return the fake programs of a test, made for the first fixture that needs them."""
+    return item.stash.setdefault(FAKES_KEY, FakePrograms())
+
+
 def close_test_scopes(item: pytest.Item) -> None:
     """Raise for a mock that was not used, and for a call without a mock that was swallowed."""
+    if (fakes := item.stash.get(FAKES_KEY, None)) is not None:
+        fakes.check()
     scopes = item.stash.get(SCOPES_KEY, None)
     if scopes is not None:
         close_scopes(scopes)

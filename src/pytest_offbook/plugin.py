@@ -17,12 +17,21 @@ from offbook.surfaces.capabilities import load_capabilities
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from offbook.surfaces.fixtures import HostScope, LlmScope, MockScopes, Offbook
+    from offbook.surfaces.fixtures import (
+        FakeCli,
+        FakePrograms,
+        HostScope,
+        LlmScope,
+        MockScopes,
+        Offbook,
+    )
 
 MOCK_FIXTURES = frozenset({"host_mocks", "llm_mocks", "mocks"})
 RUNS_MODULE = "offbook.runs.rehearsal"
 # Loaded in a session with tests that may call a host, or record steps.
 SCOPED_MODULES = ("offbook.host.host_scope", "offbook.trace.steps")
+
+FAKE_MODULE = "offbook.host.fake_cli"
 
 # The modules of the capabilities. They are no pytest plugins: each one costs pytest 3 ms at every
 # start, used or not. So their options, fixtures and configuration are registered here.
@@ -117,7 +126,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
             shorten_run_traceback(error)
         raise
-    if SCOPED_MODULES[0] in sys.modules:
+    if SCOPED_MODULES[0] in sys.modules or FAKE_MODULE in sys.modules:
         from pytest_offbook.mock_fixtures import close_test_scopes
 
         close_test_scopes(item)
@@ -146,6 +155,24 @@ def mocks(request: pytest.FixtureRequest) -> MockScopes:
     from pytest_offbook.mock_fixtures import scopes_of
 
     return scopes_of(request.node)
+
+
+@pytest.fixture
+def fake_cli(request: pytest.FixtureRequest) -> Iterator[FakePrograms]:
+    """Put fake programs on the PATH of this test: `fake_cli("claude", [{"output": "Done."}])`."""
+    from pytest_offbook.mock_fixtures import fakes_of
+
+    fakes = fakes_of(request.node)
+    yield fakes
+    fakes.uninstall()
+
+
+@pytest.fixture
+def mock_pi(fake_cli: FakePrograms) -> FakeCli:
+    """A fake `pi` on the PATH of this test; `mock_pi.add({"output": "…"})` scripts it."""
+    from offbook.surfaces.fixtures import mock_pi as make_mock_pi
+
+    return fake_cli.add(make_mock_pi())
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from offbook import call, say, session, when
-from offbook.checks.audit import DEFAULT_POLICY, RULES
+from offbook.checks.audit import DEFAULT_POLICY, PULL_REQUEST_POLICY, find_golden
+from offbook.checks.audit_rules import RULES
 from offbook.checks.transcript_file import read_transcript
 from offbook.errors import CheckFailed, FormatError, UsageError
 from offbook.testing import (
@@ -37,8 +38,10 @@ def expected_report(name: str) -> dict[str, Any]:
 @pytest.mark.external
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_transcript_of_harn_has_its_known_report(name: str):
-    policy = read_audit_policy(CAPTAIN / "goldens" / f"{name}.json")
-    report = audit_transcript(CAPTAIN / "transcripts" / f"{name}.jsonl", policy)
+    path = CAPTAIN / "transcripts" / f"{name}.jsonl"
+    golden = find_golden(path)
+    assert golden is not None
+    report = audit_transcript(path, read_audit_policy(golden))
     assert msgspec.to_builtins(report, str_keys=True) == _with_tuples(expected_report(name))
 
 
@@ -55,10 +58,11 @@ def test_every_transcript_of_harn_is_tested():
 
 @pytest.mark.external
 def test_a_transcript_of_harn_without_a_golden_has_its_known_findings():
-    report = audit_transcript(CAPTAIN / "transcripts" / "green_pr.jsonl", DEFAULT_POLICY)
+    path = CAPTAIN / "transcripts" / "green_pr.jsonl"
     expected = expected_report("green_pr(no golden)")
-    assert (report.findings, report.passed) == (expected["findings"], expected["pass"])
-    assert report.tool_call_count == expected["tool_call_count"]
+    assert msgspec.to_builtins(audit_transcript(path, PULL_REQUEST_POLICY)) == expected
+    general = audit_transcript(path, DEFAULT_POLICY)
+    assert (general.findings, general.passed) == (expected["findings"], expected["pass"])
 
 
 Named = tuple[str, dict[str, Any]]
@@ -103,12 +107,26 @@ FOUND: dict[
         *("bad_wait", {}, [], [tool("sleep", seconds=5)], [("bad_wait", [0])]),
     ),
     "a wait for something": ("bad_wait", {}, [], [tool("wait", until="done")], []),
+    "a word that begins like wait": ("bad_wait", {}, [], [tool("list_waiters")], []),
+    "a word in camel case": ("bad_wait", {}, [], [tool("waitForCI")], [("bad_wait", [0])]),
+    "a wait with a text as input": (
+        *("bad_wait", {}, [], [("tool.call", {"tool": "wait", "input": "until"})]),
+        [("bad_wait", [0])],
+    ),
     "a forbidden tool": (
         *("forbidden", FORCE, [], [tool("git_FORCE_push")], [("forbidden_action", [0])]),
     ),
     "an allowed tool": ("forbidden", FORCE, [], [tool("git_push")], []),
     "an action without approval": (
         *("approval", {}, [GATE], [tool("merge_pr")], [("unsafe_attempted_action", [0])]),
+    ),
+    "a name that only contains such a word": (
+        *("approval", {}, [], [tool("list_assets"), tool("find_postal_code")], []),
+    ),
+    "no tool that needs an approval": ("approval", {"tools": []}, [], [tool("merge_pr")], []),
+    "an action before the approval of its plan": (
+        *("approval", {}, [], [plan(approval_required=True), tool("merge_pr"), ("handoff", {})]),
+        [("unsafe_attempted_action", [1])],
     ),
     "an action after a gate": (
         *("approval", {}, [GATE], [("feedback_injected", {}), tool("merge_pr")], []),
@@ -160,6 +178,7 @@ FOUND: dict[
     ),
     "no end": ("complete", {}, [], [tool("a")], [("incomplete_transcript", [])]),
     "an end": ("complete", {}, [], [tool("a"), END], []),
+    "an end at a limit": ("complete", {}, [], [("agent.budget_exhausted", {})], []),
     "a missing step": ("steps", {}, [CHECKS], [END], [("missing_state_step", [])]),
     "a step of a persona": (*("steps", {}, [CHECKS], [("step.pre", {"step_name": "verify"})], []),),
     "steps in the wrong order": (
@@ -285,6 +304,38 @@ def test_an_empty_transcript_file_is_refused(tmp_path: Path):
     path.write_text("\n")
     with pytest.raises(FormatError, match="empty"):
         read_transcript(path)
+
+
+def test_the_event_logs_of_a_folder_are_one_transcript_in_the_order_of_the_index(tmp_path: Path):
+    line = '{{"index": {0}, "type": "tool_call", "tool_name": "t{0}", "emitted_at_ms": {0}}}\n'
+    (tmp_path / "event_log-1.jsonl").write_text(line.format(1) + line.format(3))
+    (tmp_path / "event_log-2.jsonl").write_text(line.format(2))
+    assert [event.data["tool"] for event in read_transcript(tmp_path)] == ["t1", "t2", "t3"]
+
+
+def test_a_folder_without_event_logs_is_refused(tmp_path: Path):
+    with pytest.raises(FormatError, match="no event_log"):
+        read_transcript(tmp_path)
+
+
+def test_a_damaged_line_of_a_trace_is_refused(tmp_path: Path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"ts": 1, "event": "agent.end"}\nnonsense\n{"ts": 2, "event": "plan"}\n')
+    with pytest.raises(FormatError, match="corrupt") as caught:
+        read_transcript(path)
+    assert caught.value.line == 2
+
+
+def test_an_event_without_a_time_gets_that_of_the_event_before_it(tmp_path: Path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"type": "plan", "emitted_at_ms": 1700000000000}\n{"type": "iteration_end"}\n')
+    assert {event.ts for event in read_transcript(path)} == {1700000000000}
+
+
+def test_a_golden_names_the_events_of_harn():
+    raw = {"_type": "golden", "state_steps": [{"step": "end", "events": ["iteration_end"]}]}
+    report = audit_transcript(events(END), parse_audit_policy(raw))
+    assert [transition.step for transition in report.state_transitions] == ["end"]
 
 
 def test_a_policy_can_be_parsed_alone():

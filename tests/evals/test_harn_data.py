@@ -26,7 +26,6 @@ from offbook.evals.pack_file import read_pack
 from offbook.evals.pack_run import RunOptions, run_pack
 from offbook.evals.replay_checks import check_replay
 from offbook.evals.run_record import parse_replay_fixture, read_run_record
-from offbook.evals.transcript_audit import audit, find_golden, read_golden, read_transcript
 
 pytestmark = pytest.mark.external
 
@@ -101,15 +100,6 @@ def test_every_ladder_gives_the_expected_cells(harn: Path, tmp_path: Path):
             root = Path(ladder["artifact_root"])
             for part in ("transcript_path", "receipt_path", "summary_path"):
                 assert (root / cell[part]).is_file()
-
-
-def test_every_transcript_gives_the_expected_audit(harn: Path):
-    for name, wanted in expected(harn, "transcript_audit").items():
-        stem, _, option = name.partition("(")
-        path = harn / "examples/personas/merge_captain/transcripts" / f"{stem}.jsonl"
-        found = find_golden(path)
-        golden = None if option or found is None else read_golden(found)
-        assert_subset(wanted, msgspec.to_builtins(audit(read_transcript(path), golden)), name)
 
 
 def test_friction_events_give_the_expected_suggestions(harn: Path):

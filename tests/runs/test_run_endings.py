@@ -1,13 +1,16 @@
 """However a run fails, its trace ends with one verdict and one reason."""
 
+import multiprocessing
 import signal
 import threading
 from asyncio import CancelledError
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from offbook.errors import Interrupted, ScriptExhausted
-from offbook.runs.run_endings import emit_failure, record_termination
+from offbook.runs.run_endings import emit_failure, record_termination, watch_termination
 from offbook.trace.events import RUN_END, VERDICT, Event
 from offbook.trace.hub import Hub
 
@@ -63,9 +66,21 @@ def test_the_end_of_a_failed_run_has_the_data_of_its_caller(hub: Hub, events: li
     assert events[-1].data["exit_code"] == 3
 
 
+@pytest.fixture
+def watched() -> Iterator[None]:
+    """Watch for signals, as an open rehearsal does."""
+    stop = watch_termination()
+    yield
+    stop()
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_the_reason_and_still_ends_the_process(
-    hub: Hub, events: list[Event], number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    hub: Hub,
+    events: list[Event],
+    number: signal.Signals,
+    watched: None,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     raised: list[tuple[int, object]] = []
 
@@ -83,29 +98,77 @@ def test_a_signal_is_the_reason_and_still_ends_the_process(
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_has_its_default_action_again_after_the_run(hub: Hub, number: signal.Signals):
+def test_a_signal_in_a_forked_child_does_not_end_the_run_of_its_parent(
+    hub: Hub, events: list[Event], number: signal.Signals, watched: None, tmp_path: Path
+):
+    hub.subscribe(lambda event: (tmp_path / "events").write_text(event.event))
     with record_termination(hub):
-        assert signal.getsignal(number) is not signal.SIG_DFL
+        process = multiprocessing.get_context("fork").Process(
+            target=signal.raise_signal, args=(number,)
+        )
+        process.start()
+        process.join()
+    assert process.exitcode == -number
+    assert not (tmp_path / "events").exists()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_between_two_runs_ends_none_of_them(
+    hub: Hub,
+    events: list[Event],
+    number: signal.Signals,
+    watched: None,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    with record_termination(hub):
+        handler = signal.getsignal(number)
+    assert callable(handler)
+    raised: list[int] = []
+    monkeypatch.setattr(signal, "raise_signal", raised.append)
+    handler(number, None)
+    assert events == []
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_has_its_default_action_again_after_the_last_rehearsal(number: signal.Signals):
+    first, second = watch_termination(), watch_termination()
+    first()
+    assert signal.getsignal(number) is not signal.SIG_DFL
+    second()
     assert signal.getsignal(number) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_handler_of_a_user_is_kept(hub: Hub, number: signal.Signals):
+def test_the_handler_of_a_user_is_kept(number: signal.Signals):
     before = signal.signal(number, signal.SIG_IGN)
     try:
-        with record_termination(hub):
-            assert signal.getsignal(number) is signal.SIG_IGN
+        stop = watch_termination()
+        assert signal.getsignal(number) is signal.SIG_IGN
+        stop()
         assert signal.getsignal(number) is signal.SIG_IGN
     finally:
         signal.signal(number, before)
 
 
-def test_a_run_in_another_thread_sets_no_handler(hub: Hub):
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_handler_that_the_agent_sets_is_kept(number: signal.Signals):
+    stop = watch_termination()
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        stop()
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, signal.SIG_DFL)
+    assert before is not signal.SIG_IGN
+
+
+def test_a_rehearsal_in_another_thread_sets_no_handler():
     handlers: list[object] = []
 
     def run() -> None:
-        with record_termination(hub):
-            handlers.extend(map(signal.getsignal, SIGNALS))
+        stop = watch_termination()
+        handlers.extend(map(signal.getsignal, SIGNALS))
+        stop()
 
     thread = threading.Thread(target=run)
     thread.start()

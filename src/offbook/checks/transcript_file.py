@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.errors import FormatError
@@ -18,7 +19,7 @@ from offbook.trace.events import (
     TOOL_RESULT,
     Event,
 )
-from offbook.trace.reader import Trace
+from offbook.trace.reader import Trace, raise_if_corrupt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,18 +41,37 @@ HARN_EVENTS = {
 
 
 def read_transcript(path: Path) -> list[Event]:
-    """Return the events of a transcript; the first line decides which of the two it is."""
-    text = read_text(path)
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    """Return the events of a file, or of all `event_log*.jsonl` in a folder by their index."""
+    if not path.is_dir():
+        return parse_transcript(read_text(path), path)
+    files = sorted(path.glob("event_log*.jsonl"))
+    if not files:
+        raise FormatError("no event_log*.jsonl in this folder", path=path)
+    events = [event for file in files for event in parse_transcript(read_text(file), file)]
+    return sorted(events, key=attrgetter("seq"))
+
+
+def parse_transcript(text: str, path: Path) -> list[Event]:
+    """Return the events in a text; its first line decides which of the two formats it has."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise FormatError("the transcript is empty", path=path)
     first = parse_json(lines[0][1], path, lines[0][0])
     if not isinstance(first, dict) or "type" not in first or "event" in first:
-        return list(Trace(path))
-    return [_convert(parse_json(line, path, number), path, number) for number, line in lines]
+        trace = Trace(path)
+        torn = 0 if text.endswith("\n") else lines[-1][0]
+        read = (trace.read_line(line.encode(), n, torn=n == torn) for n, line in lines)
+        events = [event for event in read if event is not None]
+        raise_if_corrupt(trace.faults, path)
+        return events
+    events: list[Event] = []
+    for number, line in lines:
+        last = events[-1].ts if events else None
+        events.append(_convert(parse_json(line, path, number), path, number, last))
+    return events
 
 
-def _convert(value: Any, path: Path, line: int) -> Event:
+def _convert(value: Any, path: Path, line: int, last: int | None) -> Event:
     if not isinstance(value, dict) or not isinstance(cast("Any", value).get("type"), str):
         raise FormatError("expected an object with a 'type'", path=path, line=line)
     fields = cast("dict[str, Any]", value)
@@ -73,5 +93,8 @@ def _convert(value: Any, path: Path, line: int) -> Event:
         handoff = fields.get("handoff")
         data = cast("dict[str, Any]", handoff) if isinstance(handoff, dict) else {}
     context = {"sessionId": fields["session_id"]} if fields.get("session_id") else {}
-    ts, index = fields.get("emitted_at_ms", 0), fields.get("index", line - 1)
-    return Event(ts, name, data, index, context=context)
+    if fields.get("cost_usd") is not None:
+        data["cost_usd"] = fields["cost_usd"]
+    # An event without a time gets that of the event before it.
+    ts = fields.get("emitted_at_ms", last or 0)
+    return Event(int(ts), name, data, fields.get("index", line - 1), context=context)

@@ -15,22 +15,23 @@ from typing import Any, Literal
 
 import msgspec
 
+from offbook.checks.audit import (
+    DEFAULT_POLICY,
+    PULL_REQUEST_POLICY,
+    AuditPolicy,
+    AuditResult,
+    audit_transcript,
+    find_golden,
+    read_audit_policy,
+)
+from offbook.checks.transcript_file import parse_transcript, read_transcript
 from offbook.errors import OffbookError
 from offbook.evals.case_results import CaseResult
 from offbook.evals.live_verify import run_command
 from offbook.evals.pack import SEVERITIES, LadderSpec, LoadedPack, ModelRoute, TimeoutTier
 from offbook.evals.thresholds import RunMetrics
-from offbook.evals.transcript_audit import (
-    AuditReport,
-    Golden,
-    TranscriptEvent,
-    audit,
-    find_golden,
-    read_golden,
-    read_transcript,
-)
 from offbook.files import resolve_within, write_atomic
-from offbook.trace.events import Verdict
+from offbook.trace.events import LOOP_STUCK, Event, Verdict, trace_header
 
 LadderOutcome = Literal["correct", "degraded", "loop", "timeout", "error"]
 DEFAULT_ROUTE = ModelRoute(id="default")
@@ -96,7 +97,7 @@ class LadderReport(msgspec.Struct, frozen=True):
 class _Attempt(msgspec.Struct, frozen=True):
     """The transcript of one cell, or why there is none."""
 
-    events: Sequence[TranscriptEvent] = ()
+    events: Sequence[Event] = ()
     outcome: LadderOutcome | None = None
     problem: str = ""
     millis: float | None = None
@@ -110,12 +111,12 @@ def run_ladder(spec: LadderSpec, base: Path, output: Path) -> LadderReport:
     root = resolve_within(output, spec.artifact_root or f"ladders/{_segment(spec.id)}")
     routes = spec.model_routes or (DEFAULT_ROUTE,)
     cells: list[LadderCell] = []
-    golden = _find_golden(spec, folder)
+    policy = _find_policy(spec, folder)
     for route in routes:
         for tier in spec.timeout_tiers:
             attempt = _attempt(spec, route, tier, folder)
             place = root / f"{len(cells) + 1:02}-{_segment(route.id)}" / _segment(tier.id)
-            cells.append(_evaluate_cell(attempt, golden, route, tier, place, root))
+            cells.append(_evaluate_cell(attempt, policy, route, tier, place, root))
     correct = [number for number, cell in enumerate(cells) if cell.passed]
     first = cells[correct[0]] if correct else None
     severity = SEVERITIES.get(spec.severity or "", spec.severity) or "blocking"
@@ -137,11 +138,14 @@ def run_ladder(spec: LadderSpec, base: Path, output: Path) -> LadderReport:
     )
 
 
-def _find_golden(spec: LadderSpec, folder: Path) -> Golden | None:
+def _find_policy(spec: LadderSpec, folder: Path) -> AuditPolicy:
+    """Return the rules of the audit: the named golden, that of the transcript, or the defaults."""
     if spec.golden:
-        return read_golden(folder / spec.golden)
+        return read_audit_policy(folder / spec.golden)
     found = find_golden(folder / spec.backend.path) if spec.backend.path else None
-    return None if found is None else read_golden(found)
+    if found is not None:
+        return read_audit_policy(found)
+    return PULL_REQUEST_POLICY if spec.persona == "merge_captain" else DEFAULT_POLICY
 
 
 def _segment(name: str) -> str:
@@ -164,27 +168,20 @@ def _attempt(spec: LadderSpec, route: ModelRoute, tier: TimeoutTier, folder: Pat
     if end.problem:
         return _Attempt(outcome="error", problem=end.problem, millis=millis)
     try:
-        lines = [line for line in end.stdout.splitlines() if line.strip()]
-        events = [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
-    except msgspec.MsgspecError as error:
+        events = parse_transcript(end.stdout, Path("the output of the command"))
+    except OffbookError as error:
         return _Attempt(outcome="error", problem=f"no transcript: {error}", millis=millis)
-    if not events or any("type" not in event for event in events):
-        return _Attempt(outcome="error", problem="no transcript: no events", millis=millis)
     return _Attempt(events, millis=millis)
 
 
-def _repeat(events: list[TranscriptEvent], sweeps: int) -> list[TranscriptEvent]:
+def _repeat(events: list[Event], sweeps: int) -> list[Event]:
     """Return the events of several sweeps, with shifted indices and times."""
-    if sweeps <= 1:
-        return events
-    times = [event.get("emitted_at_ms", 0) for event in events]
+    times = [event.ts for event in events]
     span = max(times) - min(times) + 1
     return [
-        {
-            **event,
-            "index": event.get("index", 0) + sweep * len(events),
-            "emitted_at_ms": event.get("emitted_at_ms", 0) + sweep * span,
-        }
+        msgspec.structs.replace(
+            event, seq=event.seq + sweep * len(events), ts=event.ts + sweep * span
+        )
         for sweep in range(sweeps)
         for event in events
     ]
@@ -192,19 +189,19 @@ def _repeat(events: list[TranscriptEvent], sweeps: int) -> list[TranscriptEvent]
 
 def _evaluate_cell(
     attempt: _Attempt,
-    golden: Golden | None,
+    policy: AuditPolicy,
     route: ModelRoute,
     tier: TimeoutTier,
     place: Path,
     root: Path,
 ) -> LadderCell:
     events = attempt.events
-    report = audit(events, golden) if events else None
-    times = [event["emitted_at_ms"] for event in events if "emitted_at_ms" in event]
+    report = audit_transcript(events, policy) if events else None
+    times = [event.ts for event in events]
     latency = attempt.millis
     if latency is None:
         latency = max(times) - min(times) if times else 0
-    cost = sum(float(event.get("cost_usd") or 0) for event in events)
+    cost = sum(float(event.data.get("cost_usd") or 0) for event in events)
     tools = report.tool_call_count if report else 0
     models = report.model_call_count if report else 0
     reasons = [attempt.problem] if attempt.problem else []
@@ -225,7 +222,7 @@ def _evaluate_cell(
         )
     passed = report is not None and report.passed and not reasons
     outcome: LadderOutcome = attempt.outcome or ("correct" if passed else "degraded")
-    if report is not None and report.looped and attempt.outcome is None:
+    if attempt.outcome is None and any(event.event == LOOP_STUCK for event in events):
         outcome, passed = "loop", False
     cell = LadderCell(
         f"{route.id}::{tier.id}",
@@ -256,7 +253,7 @@ def _exceeded(count: int, noun: str, limit: int | None) -> list[str]:
     return [f"{noun} {count} exceeded tier budget {limit}"]
 
 
-def _coverage(report: AuditReport | None) -> StepCoverage:
+def _coverage(report: AuditResult | None) -> StepCoverage:
     if report is None:
         return StepCoverage()
     steps = [transition.step for transition in report.state_transitions]
@@ -265,8 +262,8 @@ def _coverage(report: AuditReport | None) -> StepCoverage:
 
 def _write_artifacts(
     cell: LadderCell,
-    events: Sequence[TranscriptEvent],
-    report: AuditReport | None,
+    events: Sequence[Event],
+    report: AuditResult | None,
     place: Path,
     root: Path,
 ) -> LadderCell:
@@ -280,14 +277,16 @@ def _write_artifacts(
         cell, **{name: str(path.relative_to(root)) for name, path in names.items()}
     )
     lines = [msgspec.json.encode(event, order="sorted") for event in events]
-    write_atomic(names["transcript_path"], b"".join(line + b"\n" for line in lines), durable=False)
+    header = msgspec.json.encode(trace_header(events[0].ts if events else 0))
+    transcript = b"".join(line + b"\n" for line in (header, *lines))
+    write_atomic(names["transcript_path"], transcript, durable=False)
     write_atomic(names["receipt_path"], _receipt(lines, report), durable=False)
     summary = msgspec.json.format(msgspec.json.encode(cell))
     write_atomic(names["summary_path"], summary + b"\n", durable=False)
     return cell
 
 
-def _receipt(lines: Sequence[bytes], report: AuditReport | None) -> bytes:
+def _receipt(lines: Sequence[bytes], report: AuditResult | None) -> bytes:
     """Return the receipt of a transcript: no path, backend or time, so equal ones are identical."""
     digest = hashlib.sha256()
     for line in lines:

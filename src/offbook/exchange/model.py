@@ -108,6 +108,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 FAILED_CALLS = "failed_calls"  # in the metadata: whether each tool failed, by the id of its call
+REFUSED_CALLS = "refused_calls"  # in the metadata: the calls that the framework did not run
 
 DETAILS_OF_CALLS = "details_of_calls"  # likewise: what a tool returned besides its content
 

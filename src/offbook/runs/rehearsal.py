@@ -37,12 +37,12 @@ from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.left_behind import describe_left_behind, list_running
-from offbook.runs.run_endings import emit_failure, record_termination
+from offbook.runs.run_endings import emit_failure, record_termination, watch_termination
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets
 from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
-from offbook.trace.current_hub import current_llm, use_hub
+from offbook.trace.current_hub import current_llm, run_watchers, use_hub
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
@@ -282,6 +282,7 @@ class Rehearsal:
             lenient=lenient,
             serve=serve,
         )
+        self._stop_watching: Callable[[], None] | None = None
         self._runs: list[Run] = []
         self._opened = False
         self._failed = False
@@ -412,6 +413,7 @@ class Rehearsal:
             )
             self._hub.subscribe(self._recorder.record)
             self._hub.subscribe(self._remember_seq)
+            self._stop_watching = watch_termination()
             with use_hub(self._hub):
                 await self.subject.open(self._wiring.connect(self.cwd))
             self._opened = True
@@ -457,6 +459,7 @@ class Rehearsal:
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
+        self._notify_watchers()
         try:
             for prompt in prompts:
                 if isinstance(prompt, str):
@@ -472,14 +475,20 @@ class Rehearsal:
             self._raise_if_failed()
         except BaseException as error:
             self._failed = self._ever_failed = True
+            self._notify_watchers()
             emit_failure(self._hub, error)
             run.end(first, self._last_seq, None)
             raise
         # A value that is no text may have an address in its `repr`: its type is enough.
         known = output is None or isinstance(output, str)
         shown = output if known else {"type": type(output).__name__}
+        self._notify_watchers()
         self._hub.emit(RUN_END, {"ok": True, "output": shown})
         run.end(first, self._last_seq, output)
+
+    def _notify_watchers(self) -> None:
+        for watcher in tuple(run_watchers):
+            watcher(self._hub)
 
     def _load(self, playbook: Playbook, script: tuple[Script, ...]) -> list[Turn | str]:
         """Validate a script before anything runs; return its prompts."""
@@ -661,6 +670,8 @@ class Rehearsal:
         return failed
 
     def _release(self) -> None:
+        if self._stop_watching is not None:
+            self._stop_watching()
         self._wiring.close()
         if self._recorder is not None:
             self._recorder.close()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from asyncio import CancelledError
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offbook.errors import Interrupted, ScriptError
 from offbook.trace.events import RUN_END, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from offbook.trace.hub import Hub
 
@@ -33,23 +34,51 @@ def emit_failure(hub: Hub, error: BaseException, **data: int) -> None:
     hub.emit(RUN_END, {"ok": False, "error": reason, **data})
 
 
+TERMINATION = (signal.SIGTERM, signal.SIGHUP)
+_running: list[tuple[int, Hub]] = []  # the runs in progress, with the id of their process
+_watchers: list[object] = []
+
+
+def watch_termination() -> Callable[[], None]:
+    """Let SIGTERM and SIGHUP first end the runs in progress; return a function that stops it.
+
+    Once for many runs: to set a handler takes longer than to emit an event. A handler of the user
+    is kept.
+    """
+    watcher = object()
+    _watchers.append(watcher)
+    _replace_handlers(signal.SIG_DFL, _terminate)
+
+    def stop() -> None:
+        if watcher in _watchers:
+            _watchers.remove(watcher)
+            if not _watchers:
+                _replace_handlers(_terminate, signal.SIG_DFL)
+
+    return stop
+
+
 @contextmanager
 def record_termination(hub: Hub) -> Generator[None]:
-    """Emit the end of the run if SIGTERM or SIGHUP ends this process, as it does by default."""
-    handled: list[int] = []
-    if threading.current_thread() is threading.main_thread():  # others may not set handlers
-        numbers = (signal.SIGTERM, signal.SIGHUP)
-        handled = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-
-    def terminate(number: int, _frame: object) -> None:
-        emit_failure(hub, Interrupted(number))
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
-
-    for number in handled:
-        signal.signal(number, terminate)
+    """Emit the end of this run if SIGTERM or SIGHUP ends the process in this block."""
+    entry = (os.getpid(), hub)
+    _running.append(entry)
     try:
         yield
     finally:
-        for number in handled:
-            signal.signal(number, signal.SIG_DFL)
+        _running.remove(entry)
+
+
+def _terminate(number: int, _frame: object) -> None:
+    for process, hub in tuple(_running):
+        if process == os.getpid():  # else a fork of it: the run goes on in the parent
+            emit_failure(hub, Interrupted(number))
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+def _replace_handlers(old: object, new: Any) -> None:
+    if threading.current_thread() is threading.main_thread():  # others may not set handlers
+        for number in TERMINATION:
+            if signal.getsignal(number) is old:
+                signal.signal(number, new)

@@ -114,8 +114,7 @@ class Wiring:
             endpoint = serve_source(
                 self._source, self._hub, tools=tools, lenient=self._lenient, mocked=mocked
             )
-            if isinstance(subject, HasToolWatch):
-                endpoint.watch_tools(subject.tool_watch.failed, subject.tool_watch.results)
+            _watch_tools(endpoint, subject)
             return endpoint
         from offbook.exchange.dialects.validation import rules_except
         from offbook.exchange.providers import dialect_detector
@@ -130,8 +129,7 @@ class Wiring:
             tools=tools,
             mocked=mocked,
         )
-        if isinstance(subject, HasToolWatch):
-            endpoint.watch_tools(subject.tool_watch.failed, subject.tool_watch.results)
+        _watch_tools(endpoint, subject)
         return endpoint
 
     @property
@@ -169,6 +167,12 @@ class Wiring:
         """Remove the endpoint."""
         if self._endpoint is not None:
             self._endpoint.close()
+
+
+def _watch_tools(endpoint: Endpoint, subject: Subject) -> None:
+    if isinstance(subject, HasToolWatch):
+        seen = subject.tool_watch
+        endpoint.watch_tools(seen.failed, seen.watched, seen.results)
 
 
 def serve_source(

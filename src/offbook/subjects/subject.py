@@ -152,6 +152,7 @@ class SeenTools(Protocol):
     """
 
     failed: dict[str, bool]
+    watched: Collection[str]
     errors: list[ToolError]
     results: dict[str, SeenTool]
 

@@ -14,6 +14,7 @@ from offbook.determinism.clock import stable_id
 from offbook.determinism.thread_context import use_variable
 from offbook.errors import OffbookError
 from offbook.files import copy_atomic
+from offbook.host.fake_cli import FakeCli, fake_cli, mock_pi
 from offbook.host.host_scope import HostScope
 from offbook.runs.api import drive, session
 from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
@@ -34,7 +35,17 @@ if TYPE_CHECKING:
     from offbook.runs.request_goldens import RequestGoldens
     from offbook.trace.redaction import RedactionRules
 
-__all__ = ["HostScope", "LlmScope", "MockScopes", "Offbook", "current_host", "update_goldens"]
+__all__ = [
+    "FakeCli",
+    "FakePrograms",
+    "HostScope",
+    "LlmScope",
+    "MockScopes",
+    "Offbook",
+    "current_host",
+    "mock_pi",
+    "update_goldens",
+]
 P = ParamSpec("P")
 MAX_NAME_LENGTH = 120
 SHOWN_LINES = 40
@@ -68,6 +79,32 @@ def close_scopes(scopes: MockScopes) -> None:
     """Raise for an unused mock, and for a call without a mock that was swallowed."""
     scopes.llm.close()
     scopes.host.close()
+
+
+class FakePrograms:
+    """The fake programs of one test: the value of the fixture `fake_cli`."""
+
+    def __init__(self) -> None:
+        self._installed: list[FakeCli] = []
+
+    def __call__(self, program: str, answers: Iterable[Any] = (), **options: Any) -> FakeCli:
+        """Put a fake program on the PATH until the test ends, with the options of `fake_cli`."""
+        return self.add(fake_cli(program, answers, **options))
+
+    def add(self, fake: FakeCli) -> FakeCli:
+        """Install a fake program until the test ends."""
+        self._installed.append(fake.install())
+        return fake
+
+    def check(self) -> None:
+        """Fail for an answer that was not used, and for a call without an answer."""
+        for fake in self._installed:
+            fake.check()
+
+    def uninstall(self) -> None:
+        """Take all of them off the PATH."""
+        while self._installed:
+            self._installed.pop().uninstall()
 
 
 class _OpenRehearsal(NamedTuple):

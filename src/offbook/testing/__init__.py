@@ -17,12 +17,14 @@ from offbook.capability import lazy_names
 
 # `__init__.pyi` lists the same names for type checkers.
 _MODULES = {
-    "checks.audit": "AuditFinding AuditPolicy AuditResult AuditRule AuditState AuditedTranscript"
+    "checks.audit": "AuditPolicy AuditResult"
     " assert_audit audit_transcript parse_audit_policy read_audit_policy",
+    "checks.audit_rules": "AuditFinding AuditRule AuditState AuditedTranscript",
     "checks.golden_transcript": "assert_golden_transcript",
     "checks.plain_assertions": "assert_eq assert_ne require",
     "checks.step_assertions": "assert_handoff_emitted assert_receipt_field assert_step_emitted"
     " assert_step_received assert_steps_ran",
+    "host.fake_cli": "CliCall FakeCli fake_cli mock_pi",
     "host.host_providers": "register_host_provider",
     "host.host_scope": "HostCall HostScope assert_host_call_count assert_host_called"
     " assert_no_host_calls clear_host_mocks host_call host_call_count host_call_count_for"

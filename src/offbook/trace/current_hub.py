@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from offbook.determinism.thread_context import thread_variable, use_variable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from contextvars import ContextVar
 
@@ -20,6 +21,9 @@ current_llm: ContextVar[Any] = thread_variable("offbook_llm")
 
 current_host: ContextVar[Any] = thread_variable("offbook_host")
 """The `HostScope` of `with_host_mocks`, or None."""
+
+run_watchers: list[Callable[[Hub], None]] = []
+"""Called with the hub of a run when it starts and before it ends; fake programs add theirs."""
 
 
 def use_hub(hub: Hub) -> AbstractContextManager[None]:

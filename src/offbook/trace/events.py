@@ -11,6 +11,7 @@ Names
     session.* agent.* turn.*     the progress of the agent's loop
     ui.*                         notifications and questions to the user
     host.call                    what the agent asked of its host
+    cli.call                     a call of a fake program
     step.pre|post                the steps of a persona, or of a framework's agent
     handoff plan                 what an agent passes on, and what it decided
     bus.* cell.* process.* ux.* fault.*   events of other subjects
@@ -48,6 +49,7 @@ TOOL_ERROR = "tool.error"  # A tool raised: the exception.
 TOOL_BLOCKED = "tool.blocked"  # A hook blocked a tool call: the reason.
 AGENT_START = "agent.start"  # The agent starts to work on a prompt.
 AGENT_END = "agent.end"  # The agent has finished a prompt.
+AGENT_PARTS = "agent.parts"  # What the agent consists of: nodes, edges, handoffs, hooks, commands.
 AGENT_ERROR = "agent.error"  # The agent failed: the error.
 STEP_PRE = "step.pre"  # A step of a persona starts: its name, function and arguments.
 STEP_POST = "step.post"  # A step of a persona ended: its output, or its error.
@@ -57,6 +59,7 @@ FEEDBACK = "feedback_injected"  # Feedback of a person or a gate to the agent, s
 BUDGET_EXHAUSTED = "agent.budget_exhausted"  # The agent stopped at a limit.
 LOOP_STUCK = "agent.loop_stuck"  # The agent repeated itself until it was stopped.
 HOST_CALL = "host.call"  # A call of the host: parameters, who answered, and the answer.
+CLI_CALL = "cli.call"  # A call of a fake program: its arguments and exit code.
 PUBLISH = "bus.publish"  # A hat published an event: topic and payload.
 PROCESS_START = "process.start"  # A process starts: its command.
 PROCESS_OUTPUT = "process.output"  # Output of a process: stream and text.

@@ -5,12 +5,13 @@ from typing import Any
 import openai
 import pytest
 
-from offbook import drive, role, say, when
+from offbook import Playbook, drive, role, say, when
 from offbook.errors import ScriptError, ScriptExhausted, ScriptMismatch
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Request, Tool
 from offbook.sources.playbook.actions import Role
 from offbook.sources.playbook.diagnostics import read_head, suggest_role
+from offbook.sources.playbook.playbook import MAX_HEADS
 
 MAIN = Request(
     History([user("Fix the bug")]), "You are a coding agent.", (Tool("edit"),), "big-model"
@@ -90,3 +91,13 @@ def test_a_further_request_of_the_same_conversation_asks_for_a_further_answer():
     with drive(insists) as rehearsal, pytest.raises(ScriptError) as caught:
         rehearsal.run(when("Fix it", [say("Fixed.")]))
     assert "fix: add say(…) after step 1" in str(caught.value)
+
+
+async def test_a_playbook_remembers_a_bounded_number_of_conversations():
+    playbook = Playbook()
+    turns = [when(f"Fix bug {number}", [say("Fixed.")]) for number in range(2 * MAX_HEADS)]
+    playbook.load(*turns)
+    for turn in turns:
+        playbook.open(turn)
+        await playbook.reply(Request(History([user(turn.text)])))
+    assert len(playbook._heads) == MAX_HEADS  # pyright: ignore[reportPrivateUsage] - memory has no public name

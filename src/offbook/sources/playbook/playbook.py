@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import Request, Tool
 
 MAIN = "main"
+MAX_HEADS = 100  # kinds of requests that are remembered, for the role that a message suggests
 
 
 class _ScriptQueue:
@@ -113,7 +114,8 @@ class Playbook:
         self._awaited_results: dict[str, _AwaitedResult] = {}
         self._awaited_errors: dict[str, tuple[Step, Call]] = {}
         self._main_system: str | None = None
-        self._heads: list[RoleConditions] = []  # the different kinds of requests so far
+        # the different kinds of requests so far, without values: a set that keeps their order
+        self._heads: dict[RoleConditions, None] = {}
         self._step_count = 0
         self._counted = (0, "", 0)  # messages, digest and tokens of the latest conversation
         self._counted_tools: tuple[tuple[Tool, ...], int] = ((), 0)
@@ -256,8 +258,8 @@ class Playbook:
                 if self._strict:
                     raise error  # noqa: TRY301 - recorded as the failure of the run below
                 return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
-            if (head := read_head(request)) not in self._heads:
-                self._heads.append(head)
+            if len(self._heads) < MAX_HEADS:
+                self._heads[read_head(request)] = None
             if queue.last is None:
                 queue.opening = request.messages.digest()
             queue.last = queue.steps.popleft()

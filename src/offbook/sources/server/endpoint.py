@@ -18,7 +18,7 @@ from offbook.errors import ModelError, OffbookError, RunError
 from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS
+from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS, REFUSED_CALLS
 from offbook.exchange.relay import Relay, can_relay
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import (
         AsyncIterator,
         Callable,
+        Collection,
         Container,
         Iterable,
         Iterator,
@@ -117,6 +118,7 @@ class Endpoint:
         # What the subject saw of its tools, by call id.
         self.failed_calls: Mapping[str, bool] = {}
         self._seen: Mapping[str, SeenTool] = {}
+        self.watched_tools: Collection[str] = ()  # the tools whose calls it sees, with their ids
         self.refusal: RunError | None = None  # of the latest request, if its provider refuses it
         self.context = copy_context()
         self.relays = can_relay(source)
@@ -130,9 +132,11 @@ class Endpoint:
         self._undelivered: list[tuple[Request, HttpResponse]] = []
         self._stream_count = 0
 
-    def watch_tools(self, failed: Mapping[str, bool], seen: Mapping[str, SeenTool]) -> None:
-        """Complete the tool results of requests with what the subject saw, by call id."""
-        self.failed_calls, self._seen = failed, seen
+    def watch_tools(
+        self, failed: Mapping[str, bool], watched: Collection[str], seen: Mapping[str, SeenTool]
+    ) -> None:
+        """Complete the tool results of requests with what the subject sees of its tools."""
+        self.failed_calls, self.watched_tools, self._seen = failed, watched, seen
         if self._traced is not None:
             self._traced.seen = seen
 
@@ -187,7 +191,7 @@ class Endpoint:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)
             request = self._conversations.restore_call_ids(request)
-            request = _add_outcomes(request, self.failed_calls, self._seen)
+            request = _add_outcomes(request, self.failed_calls, self.watched_tools, self._seen)
             self.refusal = None  # the agent has continued with a valid request
 
             # 3. A retry gets the response that the client missed, and takes no further step.
@@ -333,19 +337,29 @@ class Endpoint:
 
 
 def _add_outcomes(
-    request: Request, failed: Mapping[str, bool], seen: Mapping[str, SeenTool]
+    request: Request,
+    failed: Mapping[str, bool],
+    watched: Collection[str],
+    details: Mapping[str, SeenTool],
 ) -> Request:
-    """Note for the new results whether their tools failed, and details that the subject saw."""
-    if not failed:
+    """Note for the new results whether their tools failed, or never ran, if the subject saw it."""
+    if not failed and not watched:
         return request
-    ids = [result.call_id for result in request.results if result.call_id in failed]
-    if not ids:
+    results = request.results
+    seen = {r.call_id: failed[r.call_id] for r in results if r.call_id in failed}
+    metadata = {**request.metadata, FAILED_CALLS: seen} if seen else request.metadata
+    if shown := {c: details[c].details for c in seen if c in details and details[c].details}:
+        metadata = {**metadata, DETAILS_OF_CALLS: shown}
+    if watched and len(seen) < len(results):
+        last = request.messages.latest("assistant")
+        names = {} if last is None else {call.id: call.name for call in last.calls}
+        # A result without a run: the framework rejected the arguments, or has no such tool.
+        refused = [r.call_id for r in results if r.call_id not in seen]
+        refused = [call_id for call_id in refused if names.get(call_id) in watched]
+        metadata = {**metadata, REFUSED_CALLS: refused} if refused else metadata
+    if metadata is request.metadata:
         return request
-    outcomes: dict[str, Any] = {FAILED_CALLS: {call: failed[call] for call in ids}}
-    details = {call: seen[call].details for call in ids if call in seen and seen[call].details}
-    if details:
-        outcomes[DETAILS_OF_CALLS] = details
-    return msgspec.structs.replace(request, metadata={**request.metadata, **outcomes})
+    return msgspec.structs.replace(request, metadata=metadata)
 
 
 def _without_delay(response: HttpResponse) -> HttpResponse:

@@ -62,6 +62,7 @@ class PiTools:
         self.names: set[str] = set()
         self.failed: dict[str, bool] = {}
         self.errors: list[ToolError] = []
+        self.watched: set[str] = set()  # the witness reports itself which calls ran
         self.results: dict[str, SeenTool] = {}
 
     def mock_names(self) -> Collection[str]:
