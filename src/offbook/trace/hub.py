@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Self
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.trace.context import EMPTY, ContextScope, current_context
+from offbook.trace.correlation import Correlation, new_correlation
 from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
+from offbook.trace.live_events import current_live_events
 from offbook.trace.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class Hub:
         self._clock = clock or SystemClock()
         self.session_id = session_id
         self._base: dict[str, Any] = {"sessionId": session_id} if session_id else EMPTY
+        self.correlation: Correlation | None = None
         # replaced, never changed in place: a delivery goes on with the tuple that it started with
         self._subscriptions: tuple[Subscription, ...] = ()
         self._routes: dict[str, tuple[Subscription, ...]] = {}
@@ -67,6 +70,11 @@ class Hub:
         self.closed = False
         self.errors: list[Exception] = []
         self._async_listeners: AsyncListeners | None = None  # made for the first one
+        live = current_live_events()
+        if live is not None:
+            self.correlation = new_correlation()
+            self._base = {**self._base, **self.correlation.context}
+            self.subscribe(live.write)
 
     def emit(
         self,
@@ -183,6 +191,11 @@ class Hub:
                 self._routes.clear()
 
         return stop
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables by which an agent's process knows its run, if it is watched."""
+        return {} if self.correlation is None else self.correlation.variables
 
     @property
     def listener_count(self) -> int:

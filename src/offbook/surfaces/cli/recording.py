@@ -14,6 +14,7 @@ from offbook.cli_options import (
     FILE_PATH,
     deadline_option,
     json_option,
+    live_options,
     preset_option,
     print_json,
     read_redactions,
@@ -97,6 +98,7 @@ command_argument = click.argument(
 @trace_option
 @deadline_option
 @json_option
+@live_options
 def record(  # noqa: PLR0913 - one for each option
     file: Path,
     command: tuple[str, ...],
@@ -265,6 +267,7 @@ def _parse_price(text: str) -> tuple[str, float, float]:
 @trace_option
 @deadline_option
 @json_option
+@live_options
 def replay(  # noqa: PLR0913 - one for each option
     file: Path,
     command: tuple[str, ...],

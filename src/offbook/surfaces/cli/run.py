@@ -16,6 +16,7 @@ from offbook.cli_options import (
     json_option,
     lenient_option,
     lenient_rules_help,
+    live_options,
     print_json,
     trace_option,
     use_colour,
@@ -70,6 +71,7 @@ SHOWN_FAULTS = 10
 @lenient_option
 @trace_option
 @deadline_option
+@live_options
 def run(
     command: tuple[str, ...],
     *,

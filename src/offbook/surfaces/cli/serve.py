@@ -13,6 +13,7 @@ from offbook.cli_options import (
     PORT_NUMBER,
     lenient_option,
     lenient_rules_help,
+    live_options,
     trace_option,
 )
 
@@ -64,6 +65,7 @@ AMOUNT = click.FloatRange(min=0)
     help="Random part of each delay: 0.2 is up to a fifth.",
 )
 @click.option("--seed", default=0, help="Seed of the jitter.")
+@live_options
 def serve(
     file: Path,
     *,
