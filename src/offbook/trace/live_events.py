@@ -29,11 +29,11 @@ class LiveEvents:
     """Writes events to file descriptors. Forked processes and threads may share it."""
 
     def __init__(self, *files: int) -> None:
+        import tempfile  # late: most runs are not watched
+
         # Of each file the rest of a line whose writing was interrupted.
         self._unwritten = dict.fromkeys(files, b"")
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
-        import tempfile  # late: most runs are not watched
-
         self._lock = threading.RLock()
         self._processes = tempfile.TemporaryFile()  # noqa: SIM115 - locked by one process at a time
 
