@@ -305,6 +305,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         "offbook.surfaces.capabilities",
         "offbook.surfaces.cli",
         "offbook.version",
+        "offbook.viewer",
         "offbook.workflows",
     }
 

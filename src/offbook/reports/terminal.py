@@ -36,6 +36,7 @@ from offbook.trace.agent_output import output_text
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
+    AGENT_PARTS,
     AGENT_START,
     CLI_CALL,
     ERROR,
@@ -180,6 +181,8 @@ class TraceTree:
         if event.event in {PROCESS_OUTPUT, TERMINAL_WRITE}:
             return self._attach(self._describe_output(event))
         kind, _, name = event.event.partition(".")
+        if event.event == AGENT_PARTS:  # for the coverage, not for readers
+            return iter(())
         if event.event == "session.command":
             self._said = ""  # a command has no answer
         if kind == "ui":

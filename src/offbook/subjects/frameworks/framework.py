@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from offbook.exchange.tool_aliases import ToolAliases
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
+    from offbook.trace.instrument import SeenTool
 
     MockFunction = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
@@ -127,7 +128,9 @@ class ToolWatch:
         self.hub: Hub | None = None
         self._mocked = mocked
         self.failed: dict[str, bool] = {}
+        self.watched: set[str] = set()  # tools whose calls are seen with their ids
         self.errors: list[ToolError] = []
+        self.results: dict[str, SeenTool] = {}
 
     @contextmanager
     def call(
@@ -211,8 +214,11 @@ class FrameworkSubject:
             for name, mock in self._mocks.items():
                 self._undo.append(self.adapter.replace_tool((tools or {})[name], mock.run))
             # Listed again: replacing may put other objects in the place of the tools.
-            for tool in (self.adapter.tools() or {}).values():
+            for name, tool in (self.adapter.tools() or {}).items():
                 self._undo.append(self.adapter.watch_tool(tool, self.tool_watch))
+                # An optional attribute: some frameworks do not pass the id of a call to its tool.
+                if getattr(self.adapter, "passes_call_ids", False):
+                    self.tool_watch.watched.add(name)
         except BaseException:
             await self.close()
             raise
