@@ -29,9 +29,9 @@ from offbook.evals.run_record import (
 )
 from offbook.files import run_source
 from offbook.trace.correlation import new_correlation
-from offbook.trace.event_encoding import to_json_value
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
 from offbook.trace.live_events import current_live_events
+from offbook.trace.recorder import to_json_value
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _encoder = msgspec.json.Encoder()

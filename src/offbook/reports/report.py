@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from offbook.trace.event_encoding import to_json_value
 from offbook.trace.events import VERDICT, Event, Verdict
+from offbook.trace.recorder import to_json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from offbook.errors import RunError
 from offbook.secrets import hide_bytes, known_secrets
-from offbook.trace.event_encoding import encode_event
+from offbook.trace.recorder import encode_event
 
 if TYPE_CHECKING:
     from offbook.trace.events import Event

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from offbook.trace.event_encoding import to_json_value
 from offbook.trace.events import Event
 from offbook.trace.reader import LineFault, Trace
+from offbook.trace.recorder import to_json_value
 from offbook.version import VERSION
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from offbook.sources.cassette.cassette_file import (
     write_cassette_bytes,
 )
 from offbook.sources.cassette.format import CassetteTitle, Interaction
-from offbook.trace.event_encoding import encode_unknown
-from offbook.trace.recorder import write_line
+from offbook.trace.recorder import encode_unknown, write_line
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
