@@ -28,9 +28,9 @@ from offbook.evals.run_record import (
     record_from_trace,
 )
 from offbook.files import run_source
+from offbook.trace.context import live_listener
 from offbook.trace.correlation import new_correlation
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
-from offbook.trace.live_events import current_live_events
 from offbook.trace.recorder import to_json_value
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -105,10 +105,10 @@ def _call_function(case: EvalCase, function: Any, trace: Path) -> SubjectRun:
         Event(started, RUN_START, {"subject": case.subject, "turns": 1, "input": case.input}, 1),
         Event(started + int(millis), RUN_END, {**end, "error": error} if error else end, 2),
     ]
-    if (live := current_live_events()) is not None:
+    if (live := live_listener.get()) is not None:
         context = new_correlation().context
         for event in events[1:]:
-            live.write(msgspec.structs.replace(event, context=context))
+            live(msgspec.structs.replace(event, context=context))
     # One write, as for a whole trace of a rehearsal: a killed worker leaves no half of it.
     file = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.write(file, _encoder.encode_lines(events))

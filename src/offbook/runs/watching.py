@@ -12,12 +12,14 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from offbook.determinism.thread_context import use_variable
 from offbook.errors import OffbookError, UsageError
 from offbook.reports.otel_spans import count_spans, export_spans
 from offbook.runs.otlp_collector import send_spans
+from offbook.trace.context import live_listener
 from offbook.trace.correlation import CORRELATION_ID
 from offbook.trace.events import Event
-from offbook.trace.live_events import LiveEvents, use_live_events
+from offbook.trace.live_events import LiveEvents
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import PRIVATE_MODE
 
@@ -35,7 +37,7 @@ def watch_runs(events: str | None, otlp: str | None = None) -> Generator[None]:
             files.append(kept.fileno())
             stack.callback(_send_all, Path(kept.name), otlp)  # also after Ctrl-C
         live = stack.enter_context(LiveEvents(*files))
-        stack.enter_context(use_live_events(live))
+        stack.enter_context(use_variable(live_listener, live.write))
         yield
 
 

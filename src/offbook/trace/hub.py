@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import RunError, UsageError
-from offbook.trace.context import EMPTY, ContextScope, current_context
-from offbook.trace.correlation import Correlation, new_correlation
+from offbook.trace.context import EMPTY, ContextScope, current_context, live_listener
 from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
-from offbook.trace.live_events import current_live_events
 from offbook.trace.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     from offbook.trace.async_listeners import AsyncListeners, EventStream
+    from offbook.trace.correlation import Correlation
 
     Listener = Callable[[Event], object]
 
@@ -70,11 +69,13 @@ class Hub:
         self.closed = False
         self.errors: list[Exception] = []
         self._async_listeners: AsyncListeners | None = None  # made for the first one
-        live = current_live_events()
+        live = live_listener.get()
         if live is not None:
+            from offbook.trace.correlation import new_correlation
+
             self.correlation = new_correlation()
             self._base = {**self._base, **self.correlation.context}
-            self.subscribe(live.write)
+            self.subscribe(live)
 
     def emit(
         self,

@@ -1,6 +1,6 @@
 """Events for programs that watch a run: one JSON object a line, written as they are emitted.
 
-    with LiveEvents(file) as live, use_live_events(live):
+    with LiveEvents(file) as live, use_variable(live_listener, live.write):
         ...  # every hub that is created here writes its events, with a correlation id
 
 A line is written before the emitter goes on: nothing is lost when the process ends.
@@ -12,9 +12,6 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Self
 
 from offbook.errors import RunError
@@ -69,21 +66,3 @@ class LiveEvents:
         with self._lock:
             self._unwritten.clear()
         self._processes.close()
-
-
-_current: ContextVar[LiveEvents | None] = ContextVar("offbook-live-events", default=None)
-
-
-@contextmanager
-def use_live_events(live: LiveEvents) -> Generator[None]:
-    """Pass the events of all hubs that are created inside to `live`."""
-    token = _current.set(live)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def current_live_events() -> LiveEvents | None:
-    """Return where the events of a new hub are written, if anything watches them."""
-    return _current.get()
