@@ -133,6 +133,8 @@ def test_permission_system_asks_for_some_commands_and_denies_others():
 def test_plan_mode_blocks_a_command_that_deletes_files():
     with drive(pi("pi-plan-mode", mock_tools={"bash": "deleted"}), allow_unused_mocks=True) as t:
         run = t.run(
+            # Its widget shows a summary of the plan, by a request of its own.
+            role("summary", [say("Tidy up.")], first="Summarize this plan"),
             when("/plan tidy", []),
             when("Tidy up", [call("bash", {"command": "rm -rf build"}), say("Done.")]),
         )
