@@ -275,7 +275,8 @@ class _Handler(BaseHTTPRequestHandler):
         fixed = {
             "Content-Type": kind,
             "Cache-Control": "no-store",
-            "Referrer-Policy": "no-referrer",  # the address has the token
+            # the address has the token; with `no-referrer` a browser hides the origin of forms
+            "Referrer-Policy": "same-origin",
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "DENY",
         }

@@ -112,6 +112,7 @@ class Page {
   }
 
   private writeAddress(): void {
+    if (!this.info?.traces.length && !this.info?.runs.length) return; // a server has sent nothing yet
     this.writing = true;
     history.replaceState(null, "", this.address());
     this.writing = false;
