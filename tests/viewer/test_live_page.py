@@ -80,8 +80,11 @@ def test_traces_that_grow_together_are_two_traces(
 def test_a_change_is_accepted_by_the_keyboard(tmp_path: Path, server: LiveServer, opened: Opened):
     (tmp_path / "one.pending.json").write_text(STATE.format("<img src=x onerror=alert(1)>"))
     (tmp_path / "one.json").write_text(STATE.format("old"))
-    opened.page.goto(f"{server.url}review")
-    assert opened.page.get_by_text("+<img src=x onerror=alert(1)>").is_visible()
+    write(tmp_path / "trace.jsonl", HEADER, Event(1, "agent.start", {"prompt": "Go"}, 1))
+    server.feed.poll()
+    opened.page.goto(server.url)
+    opened.page.get_by_role("button", name="Review").click()
+    opened.page.get_by_text("+<img src=x onerror=alert(1)>").wait_for()
     opened.page.get_by_role("button", name="Accept", exact=True).focus()
     opened.press("Enter")
     opened.page.get_by_text("Nothing is pending").wait_for()

@@ -1,6 +1,7 @@
 """`offbook view --live`: traces while they grow, and a review, for this user's browser only."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -211,6 +212,9 @@ def propose(folder: Path, name: str, text: str = "new") -> None:
 def decide(server: LiveServer, action: str, name: str = "", **changes: str) -> httpx.Response:
     """Press a button of the page."""
     form = {"action": action, "token": server.token}
+    if action == "accept-all":
+        page = httpx.get(f"{server.url}review").text
+        form["digest"] = re.findall('name="digest" value="([0-9a-f]+)"', page)[0]
     if name:
         [change] = [each for each in list_pending([str(server.feed.path)]) if each.name == name]
         form |= {"path": change.path, "digest": change.digest}
@@ -238,6 +242,17 @@ def test_all_changes_are_accepted_by_a_click(tmp_path: Path, serve: Serve):
         propose(tmp_path, name)
     assert "Nothing is pending" in decide(serve(tmp_path), "accept-all").text
     assert (tmp_path / "two.json").read_text() == STATE.format("new")
+
+
+def test_all_changes_are_not_accepted_if_one_came_after_the_page(tmp_path: Path, serve: Serve):
+    propose(tmp_path, "one")
+    server = serve(tmp_path)
+    page = httpx.get(f"{server.url}review").text
+    shown = re.findall('name="digest" value="([0-9a-f]+)"', page)[0]
+    propose(tmp_path, "two")
+    reply = decide(server, "accept-all", digest=shown)
+    assert "other changes are pending than the page showed" in reply.text
+    assert (tmp_path / "one.pending.json").exists()
 
 
 @pytest.mark.parametrize("token", ["", "x" * 32])

@@ -59,11 +59,12 @@ class ReviewDesk:
             body.append(f'<p class="error" role="alert">{html.escape(message)}</p>')
         if undo is not None:
             body.append(
-                f"<p>{html.escape(undo.change.name)} was {undo.name}. "
-                f"{self._form({}, ('undo', 'Undo'))}</p>"
+                f"<div>{html.escape(undo.change.name)} was {undo.name}. "
+                f"{self._form({}, ('undo', 'Undo'))}</div>"
             )
         if changes and not in_ci():
-            body.append(f"<p>{self._form({}, ('accept-all', 'Accept all'))}</p>")
+            shown = {"digest": _join_digests(changes)}
+            body.append(f"<div>{self._form(shown, ('accept-all', 'Accept all'))}</div>")
         for change in changes:
             body += self._render_change(change)
         return (
@@ -94,7 +95,11 @@ class ReviewDesk:
             return ""
         if action == "accept-all":
             problems: list[str] = []
-            for review in self._list():
+            reviews = self._list()
+            changes = [change for review in reviews for change in review.changes]
+            if form.get("digest") != _join_digests(changes):
+                return "other changes are pending than the page showed"
+            for review in reviews:
                 for change in review.changes:
                     try:
                         review.accept(change)
@@ -141,6 +146,11 @@ class ReviewDesk:
             fields = {"path": change.path, "digest": change.digest}
             yield self._form(fields, ("accept", "Accept"), ("reject", "Reject"))
         yield "</section>"
+
+
+def _join_digests(changes: Sequence[PendingChange]) -> str:
+    """Return the digest of everything that a page shows."""
+    return sha256("".join(change.digest for change in changes).encode()).hexdigest()
 
 
 def _render_line(line: str) -> str:
