@@ -50,6 +50,7 @@ def manifest(**changes: Any) -> str:
 
 
 EXTENSION = """%s
+const use = (_value) => {}; // an import without a use is removed from TypeScript
 const parameters = { type: "object", properties: { text: { type: "string" } } };
 const tool = (name) => ({
   name, label: name, description: "Echo.", parameters,
@@ -124,7 +125,7 @@ NPM_NOT_LOADED = {
         "Cannot find module './lib/names.ts'",
         {
             "package.json": manifest(files=["index.ts", "skills"]),
-            "index.ts": extension(head='import { NAME } from "./lib/names.ts";'),
+            "index.ts": extension("use(NAME);", 'import { NAME } from "./lib/names.ts";'),
             "lib/names.ts": 'export const NAME = "x";\n',
         },
     ),
@@ -149,14 +150,14 @@ NPM_NOT_LOADED = {
         "Cannot find module 'left-pad-7'",
         {
             "package.json": manifest(devDependencies={"left-pad-7": "1"}),
-            "index.ts": extension(head='import pad from "left-pad-7";'),
+            "index.ts": extension("use(pad);", 'import pad from "left-pad-7";'),
         },
     ),
     "4: an import that does not resolve": Broken(
         "import",
         "index.ts imports './helper.js', which does not exist",
         "Cannot find module './helper.js'",
-        {"index.ts": extension(head='import { help } from "./helper.js";')},
+        {"index.ts": extension("use(help);", 'import { help } from "./helper.js";')},
     ),
     "5: an extension that throws": Broken(
         "load",
@@ -218,6 +219,18 @@ NPM_NOT_LOADED = {
         {"index.ts": extension('pi.on("session_start", () => { throw new Error("no server"); });')},
     ),
 }
+
+# The extensions of these are broken alone, so that one start of pi shows all of them.
+NPM_LOAD_ERRORS = [
+    NPM_NOT_LOADED[name]
+    for name in (
+        "3: a dependency that is not declared",
+        "4: an import that does not resolve",
+        "5: an extension that throws",
+        "6: a tool that is registered twice",
+        "6: a tool without a function",
+    )
+]
 
 
 # --- Python

@@ -18,6 +18,7 @@ from offbook.sources.playbook.actions import call, say, when
 from tests.clients import PI, is_alive, needs
 from tests.sandbox.packages import (
     NPM_GOOD,
+    NPM_LOAD_ERRORS,
     NPM_NOT_INSTALLED,
     NPM_NOT_LOADED,
     Broken,
@@ -85,9 +86,31 @@ def test_a_package_that_does_not_install_has_its_own_verdict(
 @needs(PI)
 @pytest.mark.parametrize("name", NPM_NOT_LOADED)
 def test_a_package_that_does_not_load_has_its_own_verdict(
-    name: str, tmp_path: Path, temp: Path, registry: None
+    name: str, tmp_path: Path, temp: Path, registry: None, long_check: None
 ):
     check_broken(NPM_NOT_LOADED[name], tmp_path / "broken", temp, None)
+
+
+@needs(PI)
+def test_each_extension_that_does_not_load_has_its_own_verdict(
+    tmp_path: Path, temp: Path, registry: None
+):
+    # Each has a tool of its own, so that only what is meant is registered twice.
+    cases = {f"lib/{n}.ts": (case, f"tool_{n}") for n, case in enumerate(NPM_LOAD_ERRORS)}
+    changes = {
+        path: str(case.changes["index.ts"]).replace("dummy_tool", tool)
+        for path, (case, tool) in cases.items()
+    }
+    entries = ["./index.ts", *(f"./{path}" for path in cases)]
+    text = manifest(pi={"extensions": entries}, devDependencies={"left-pad-7": "1"})
+    package = write_package(tmp_path / "broken", NPM_GOOD, {**changes, "package.json": text})
+    result = verify_sandbox_install(package, check=False)
+    expected = {
+        (case.kind, case.message.replace("index.ts", path).replace("dummy_tool", tool))
+        for path, (case, tool) in cases.items()
+    }
+    assert {(fault.kind, fault.message) for fault in result.faults} == expected
+    assert (result.loaded.extensions, len(result.loaded.extension_errors)) == (3, 3)
 
 
 @needs(PI)
@@ -123,7 +146,9 @@ def test_b2_b3_expectations_that_do_not_hold_are_faults(good: Path, temp: Path, 
 
 
 @needs(PI)
-def test_a_smoke_script_that_fails_is_a_fault(good: Path, temp: Path, registry: None):
+def test_a_smoke_script_that_fails_is_a_fault(
+    good: Path, temp: Path, registry: None, long_check: None
+):
     script = [when("Echo", [call("dummy_tool", {"text": "x"})])]
     result = verify_sandbox_install(good, smoke=script, check=False)
     (fault,) = result.faults

@@ -40,7 +40,8 @@ UNREACHABLE = {"ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAI
 NPM_CODE = re.compile(r"^npm (?:error|ERR!) code (\S+)", re.MULTILINE)
 NPM_SCRIPT = re.compile(r"^npm (?:error|ERR!) command (?!failed)(.+)", re.MULTILINE)
 NPM_NEEDED = re.compile(
-    r"'([^']+)' is not in this registry|No matching version found for (\S+?)\.?$"
+    r"404 +(?:The requested resource +)?'([^']+)'|No matching version found for (\S+)\.$",
+    re.MULTILINE,
 )
 LOAD_ERROR = re.compile(r'Failed to load extension "([^"]+)": (?:Failed to load extension: )?')
 NO_MODULE = re.compile(r"Cannot find (?:module|package) '([^']+)'")
@@ -190,9 +191,8 @@ def _explain_install(sandbox: SandboxFolder, result: ProcessResult) -> None:
     found = NPM_CODE.search(output)
     code = found[1] if found else ""
     if result.timed_out:
-        script = next((line for line in output.splitlines() if line.startswith("> ")), "")
-        lines = [line for line in output.splitlines() if line.startswith("> ")]
-        during = f" ({lines[-1][2:]})" if script else ""
+        scripts = [line[2:] for line in output.splitlines() if line.startswith("> ")]
+        during = f" ({scripts[-1]})" if scripts else ""
         message = f"npm install was still running after {sandbox.deadline:g} s{during}"
         sandbox.fail("deadline", message, output)
     elif code in UNREACHABLE:
@@ -324,9 +324,9 @@ def _explain_load(
         else:
             sandbox.fail("import", f"{name} imports {module!r}, which does not exist", output)
     elif missing:
-        manifest = _read_manifest(source)
-        where = next((k for k in ("devDependencies",) if missing[1] in (manifest.get(k) or {})), "")
-        note = f"it is in {where} only" if where else "it is not in dependencies"
+        development = cast("dict[str, str]", _read_manifest(source).get("devDependencies") or {})
+        only = "it is in devDependencies only"
+        note = only if missing[1] in development else "it is not in dependencies"
         sandbox.fail("dependency", f"{name} imports {missing[1]!r}: {note}", output)
     elif any(text in message for text in IMPORT_ERRORS):
         sandbox.fail("import", f"{name}: {first}", output)

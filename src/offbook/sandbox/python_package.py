@@ -294,6 +294,17 @@ def _find_module(source: Path, parts: list[str]) -> bool:
 # --- the smoke test
 
 
+def dump_smoke(content: object) -> bytes:
+    """Return a smoke test as bytes for the other process; a function in it cannot be sent."""
+    try:
+        return pickle.dumps(content)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise UsageError(
+            f"the smoke script cannot be sent to the sandbox: {error}",
+            hint="write functions into a playbook file: smoke='playbook.py'",
+        ) from error
+
+
 async def smoke_python_package(
     sandbox: SandboxFolder,
     environment: Path,
@@ -312,13 +323,7 @@ async def smoke_python_package(
         "mock_ui": dict(mock_ui),
         "trace": str(trace),
     }
-    try:
-        job.write_bytes(pickle.dumps(content))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise UsageError(
-            f"the smoke script cannot be sent to the sandbox: {error}",
-            hint="write functions into a playbook file: smoke='playbook.py'",
-        ) from error
+    job.write_bytes(dump_smoke(content))
     command = [environment / "bin" / "python", "-P", "-m", LOADER, "smoke", name, job]
     result = await sandbox.run(command)
     if result.timed_out or result.code:

@@ -42,6 +42,7 @@ class SandboxFolder:
         self.faults: list[Fault] = []
         self.steps: list[SandboxStep] = []
         self.deadline = deadline
+        self._in_home: set[str] = set()
         self._end = monotonic() + deadline
         self._progress = progress
 
@@ -76,7 +77,11 @@ class SandboxFolder:
         installs: bool = False,
     ) -> ProcessResult:
         """Run a command until it exits; its tree is killed at the deadline of the verification."""
-        extra = {**(installer_env() if installs else {}), "TMPDIR": str(self.temp), **(env or {})}
+        extra = {"TMPDIR": str(self.temp), **(env or {})}
+        if installs:
+            # uv and pip write their own state there rather than to HOME.
+            state = dict.fromkeys(("XDG_DATA_HOME", "XDG_STATE_HOME"), str(self.root / "state"))
+            extra = {**installer_env(), **state, **extra}
         variables = isolated_env(self.home, extra)
         (self.home / "tmp").rmdir()  # the home stays empty
         words = [str(word) for word in command]
@@ -94,11 +99,15 @@ class SandboxFolder:
         return bool(result.timed_out or result.code)
 
     def check_home(self, when: str) -> None:
-        """Add a fault for everything in the home directory, and remove it."""
-        written = sorted(p for p in self.home.rglob("*") if not p.is_dir() or p.is_symlink())
-        folders = [p for p in self.home.iterdir() if p.is_dir() and not any(p.rglob("*"))]
-        if written or folders:
-            names = [f"~/{path.relative_to(self.home)}" for path in [*written, *folders]]
+        """Add a fault for everything new in the home directory: files, and empty folders."""
+        written = {
+            f"~/{path.relative_to(self.home)}"
+            for path in self.home.rglob("*")
+            if path.is_symlink() or not path.is_dir() or not any(path.iterdir())
+        }
+        names = sorted(written - self._in_home)
+        self._in_home |= written
+        if names:
             self.fail(
                 "home_write",
                 f"{len(names)} file{'s' * (len(names) != 1)} written to the home directory {when}",

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 from offbook.errors import OffbookError, SandboxFailed, UsageError, did_you_mean
 from offbook.runs.sync_bridge import sync_or_async
 from offbook.sandbox.npm_package import install_npm_package
-from offbook.sandbox.python_package import install_python_package, smoke_python_package
+from offbook.sandbox.python_package import (
+    dump_smoke,
+    install_python_package,
+    smoke_python_package,
+)
 from offbook.sandbox.sandbox_folder import SandboxFolder, open_sandbox
 from offbook.sandbox.sandbox_result import Kind, Loaded, SandboxResult, SmokeResult
 from offbook.trace.query import Events
@@ -67,6 +71,8 @@ async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verificati
     test = _check_smoke(smoke)
     found = _detect_kind(source, kind)
     cache = _find_wheels(wheels)
+    if found == "python":
+        dump_smoke(test)  # what cannot be sent to the sandbox is refused now
     if deadline <= 0:
         raise UsageError(f"deadline must be positive, got {deadline:g}", hint="give seconds")
     async with open_sandbox(deadline, progress) as sandbox:
