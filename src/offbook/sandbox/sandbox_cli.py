@@ -94,7 +94,8 @@ def _render(result: SandboxResult) -> str:
     named = f"{result.package} {result.version}".strip()
     steps = ", ".join(f"{step.name} {step.seconds:.1f} s" for step in result.steps)
     lines = [
-        f"{named}: {'passed' if result.passed else 'failed'} in {result.host}",
+        f"{named}: {'passed' if result.passed else 'failed'}",
+        f"  loaded in   {result.host}",
         f"  extensions  {loaded.extensions}",
         f"  tools       {', '.join(loaded.tools) or 'none'}",
         f"  skills      {', '.join(loaded.skills) or 'none'}",
