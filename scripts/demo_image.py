@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from offbook.reports.terminal import TraceTree, print_lines
+from offbook.reports.styled_lines import print_lines
+from offbook.reports.terminal import TraceTree
 from offbook.runs.api import session
 from offbook.surfaces.cli import first_steps
 from offbook.trace.reader import Trace

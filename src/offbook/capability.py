@@ -43,9 +43,11 @@ class Capability:
       table of fixture functions. It is imported at every start of pytest, so it imports nothing
       but pytest until a hook or a fixture needs more.
     - `mcp_tools`: the table of its MCP tools as "module:name".
+    - `reports`: its formats of `offbook report`, each a function as "module:name" that takes the
+      paths of traces and returns the text.
     """
 
-    __slots__ = ("commands", "heading", "mcp_tools", "pytest_module")
+    __slots__ = ("commands", "heading", "mcp_tools", "pytest_module", "reports")
 
     def __init__(
         self,
@@ -53,11 +55,13 @@ class Capability:
         commands: Mapping[str, CommandEntry] | None = None,
         pytest_module: str = "",
         mcp_tools: str = "",
+        reports: Mapping[str, str] | None = None,
     ) -> None:
         self.heading = heading
         self.commands = commands or {}
         self.pytest_module = pytest_module
         self.mcp_tools = mcp_tools
+        self.reports = reports or {}
 
 
 def load(target: str) -> Any:

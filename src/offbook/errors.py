@@ -24,6 +24,7 @@ OffbookError
 ├── ModelError            the error response of a provider
 ├── RequirementFailed     a condition of `require` is false
 ├── HostError             the error response of a host capability
+├── CollectorError        spans that an OpenTelemetry collector did not accept
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
     └── ConnectionBlocked     … a connection; also a ConnectionRefusedError
@@ -194,6 +195,10 @@ class RequirementFailed(OffbookError):
 
 class HostError(OffbookError):
     """The error response of a host capability, real or mocked."""
+
+
+class CollectorError(OffbookError):
+    """Spans that an OpenTelemetry collector did not accept."""
 
 
 class ToolBlocked(OffbookError):

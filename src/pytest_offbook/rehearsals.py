@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from functools import wraps
+from hashlib import blake2b
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,8 @@ class RehearsalHooks:
         records = self._extend or config.getoption("--offbook-record")
         self._recorded: set[Path] | None = set() if records else None
         self._update = bool(config.getoption("--offbook-update"))
+        # of --offbook-html: the traces of all tests are copied here
+        self._page_folder: str | None = config.getoption("offbook_html_traces", None)
         config.add_cleanup(lambda: shutil.rmtree(self._scratch, ignore_errors=True))
 
     def open(self, item: pytest.Item) -> Offbook:
@@ -109,9 +112,19 @@ class RehearsalHooks:
             report.sections.append(("offbook trace", "\n".join(lines)))
         elif self._keep_all and report.when == "call":
             self._keep(opened, item)
+        if self._page_folder is not None and (report.failed or report.when == "call"):
+            self._copy_for_page(opened, item.nodeid, Path(self._page_folder))
         if report.when == "teardown":
             opened.clear()
         return report
+
+    def _copy_for_page(self, opened: Offbook, test: str, folder: Path) -> None:
+        """Copy the traces of a test to the folder that `--offbook-html` reads at the end."""
+        own = folder / blake2b(test.encode(), digest_size=12).hexdigest()
+        own.mkdir(exist_ok=True)
+        for number, trace in enumerate(opened.traces):
+            if trace.is_file():
+                shutil.copyfile(trace, own / f"{number:04}.jsonl")
 
     def _keep(self, opened: Offbook, item: pytest.Item) -> list[str]:
         """Copy the traces of a test to the folder, and return a line for each."""

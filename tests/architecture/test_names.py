@@ -21,6 +21,7 @@ LAZY_MODULES = [
     "goldens",
     "patterns",
     "sandbox",
+    "viewer",
     "workflows",
 ]
 

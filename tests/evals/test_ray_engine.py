@@ -50,10 +50,10 @@ class FakeRay:
         return list(references[:1]), []
 
     def get(self, reference: Any) -> Any:
-        evaluate, batch = reference.arguments
+        evaluate, batch, folder = reference.arguments
         if any(trial.case in self.deadly for trial in batch):
             raise RayError
-        return reference.function(evaluate, batch)
+        return reference.function(evaluate, batch, folder)
 
     def cancel(self, reference: Any, **_options: Any) -> None:
         self.cancelled.append(reference)

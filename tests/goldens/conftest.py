@@ -5,6 +5,9 @@ from importlib import import_module
 import pytest
 
 from offbook import goldens
+from tests.surfaces.conftest import offbook_command
+
+__all__ = ["offbook_command"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from offbook.errors import FormatError, UsageError
 from offbook.lint.lint_cli import lint
-from offbook.lint.lint_rules import RULES, fix_findings, lint_paths
+from offbook.lint.lint_rules import RULES, fix_paths, lint_paths
 
 IMPORTS = "from offbook import call, say, session, when\n"
 PLAYBOOK = "- when: Hi\n  do:\n    - say: Hello.\n"
@@ -131,9 +131,60 @@ def test_every_rule_is_found_by_a_case():
 
 def test_fix_removes_the_unreachable_line_only(tmp_path: Path):
     write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    'm.jsonl'\n"})
-    assert fix_findings(lint_paths([tmp_path]).findings) == 1
+    assert fix_paths([tmp_path]) == 1
     assert (tmp_path / "m.jsonl").read_text() == '{"match": "*", "text": "a"}\n'
     assert [f.code for f in lint_paths([tmp_path]).findings] == ["OB101"]
+
+
+REQUIRE = "from offbook.testing import require\n\n\ndef test_a():\n"
+TOOLS = (
+    f"{IMPORTS}\n\ndef test_a():\n    with session(mock_tools={{tools}}) as r:\n"
+    "        r.run(when('x', [call('bash'), say('y')]))\n"
+)
+
+SAME = ""  # no fix is certain
+
+# a test before and after `--fix`
+FIXED: dict[str, tuple[str, str]] = {
+    "require": (f"{REQUIRE}    require(1 < 2)\n", f"{REQUIRE}    assert 1 < 2\n"),
+    "require with a message": (
+        f"{REQUIRE}    require(f('é'), 'no é')  # why\n",
+        f"{REQUIRE}    assert f('é'), 'no é'  # why\n",
+    ),
+    "require over several lines": (f"{REQUIRE}    require(\n        1\n        < 2\n    )\n", SAME),
+    "require with a keyword": (f"{REQUIRE}    require(1, message='a')\n", SAME),
+    "require in an expression": (f"{REQUIRE}    assert require(1) is None\n", SAME),
+    "the first tool": (
+        TOOLS.replace("{tools}", "{'raed': 'ok', 'bash': 'ok'}"),
+        TOOLS.replace("{tools}", "{'bash': 'ok'}"),
+    ),
+    "the last tools": (
+        TOOLS.replace("{tools}", "{'bash': 'ok', 'raed': f(1, 2), 'ls': 'ok',}"),
+        TOOLS.replace("{tools}", "{'bash': 'ok',}"),
+    ),
+    "the only tool": (
+        TOOLS.replace("{tools}", "{'raed': 'ok',}"),
+        TOOLS.replace("{tools}", "{}"),
+    ),
+    "a comment in between": (
+        TOOLS.replace("{tools}", "{\n'bash': 'ok',  # why\n'raed': 'ok'}"),
+        SAME,
+    ),
+    "a value in parentheses": (TOOLS.replace("{tools}", "{'bash': ('ok'), 'raed': 'ok'}"), SAME),
+    "an unpacked dict": (TOOLS.replace("{tools}", "{**tools, 'raed': 'ok'}"), SAME),
+}
+
+
+@pytest.mark.parametrize("before, after", FIXED.values(), ids=FIXED)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_fix_changes_a_test_only_where_it_is_certain(
+    tmp_path: Path, before: str, after: str, newline: str
+):
+    file = tmp_path / "test_a.py"
+    file.write_text(before, newline=newline)
+    fixed = fix_paths([tmp_path])
+    assert file.read_bytes().decode() == (after or before).replace("\n", newline)
+    assert bool(fixed) is (after != SAME)
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path):

@@ -152,11 +152,14 @@ HOMES = {
             "strands",
             ("strands-agents[openai,anthropic]==1.62.0", "openai==2.54.0", "anthropic==0.125.0"),
         ),
+        # it receives spans, and needs 600 MB
+        Home("phoenix", ("arize-phoenix==20.26.1",)),
         Home(
             "adk",
             ("google-adk==2.13.0", "google-genai==2.34.0", "pytest==9.2.0"),
             with_offbook=True,
         ),
+        Home("ray", ("ray==2.60.0",), with_offbook=True),  # for tests/evals/test_cluster.py
         # The agents of tests/matrix/published. pydantic-ai-examples requires 400 MB of packages
         # for other examples.
         Home(

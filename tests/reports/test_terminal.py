@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from offbook import call, fail, say, session, think, when
 from offbook.errors import ScriptUnfinished
-from offbook.reports.terminal import (
-    MAX_CHILDREN,
-    TraceTree,
-    print_lines,
-    render_last_lines,
-    render_line,
-)
+from offbook.reports.styled_lines import MAX_CHILDREN, print_lines, render_line
+from offbook.reports.terminal import TraceTree, render_last_lines
 from offbook.trace.events import Event
 from offbook.trace.query import Events
 
@@ -245,6 +240,104 @@ SHAPES: dict[str, tuple[list[NamedEvent], list[str]]] = {
         ],
         [f"{mark} budget: why" for mark in "✓✗!?✗"],
     ),
+    "a verdict whose message does not have the values": (
+        [
+            (
+                "check.verdict",
+                {"check": "total", "status": "fail", "message": "no", "expected": 3, "actual": 4},
+            )
+        ],
+        ["✗ total: no", "├─ expected 3", "└─ got 4"],
+    ),
+    "a verdict whose message has the values": (
+        [
+            (
+                "check.verdict",
+                {
+                    "check": "file",
+                    "status": "fail",
+                    "message": "expected 'a', got 'b'",
+                    "expected": "a",
+                    "actual": "b",
+                },
+            )
+        ],
+        ["✗ file: expected 'a', got 'b'"],
+    ),
+    "a loop with two hats": (
+        [
+            ("_meta.run_start", {"subject": "loop"}),
+            ("_meta.loop_start", {"max_iterations": 5}),
+            ("_meta.iteration", {"n": 1, "hat": "planner"}),
+            ("process.output", {"stream": "stdout", "text": "thinking"}),
+            ("bus.publish", {"topic": "build.done", "payload": "ok", "source": "planner"}),
+            ("_meta.iteration", {"n": 2, "hat": "builder"}),
+            ASKED,
+            REPLY,
+            ("iteration.summary", {"cost_usd": 0.25}),
+            ("_meta.termination", {"reason": "MaxIterations", "iterations": 2, "exit_code": 2}),
+            ("_meta.run_end", {"ok": True}),
+        ],
+        [
+            "run 1 · loop",
+            "├─ loop · at most 5 iterations",
+            "├─ iteration 1 · planner",
+            '│  ├─ stdout "thinking"',
+            '│  ├─ planner publishes build.done "ok"',
+            "│  └─ end of the iteration",
+            "├─ iteration 2 · builder",
+            '│  ├─ user "Summarize"',
+            "│  │  ├─ 1. call bash {}",
+            "│  │  └─ cost $0.2500",
+            "│  └─ end of the iteration",
+            "├─ ended: MaxIterations · 2 iterations · exit code 2",
+            "└─ passed",
+        ],
+    ),
+    "a model call in a step": (
+        [
+            ("step.pre", {"persona": "captain", "step_name": "plan", "args": [42]}),
+            REPLY,
+            ("step.post", {"persona": "captain", "step_name": "plan", "output": "ok"}),
+            ("step.pre", {"persona": "captain", "step_name": "act"}),
+            RESULT,
+            ("step.post", {"persona": "captain", "step_name": "act", "error": "no"}),
+        ],
+        [
+            "step captain.plan 42",
+            "├─ 1. call bash {}",
+            "│  └─ → hi",
+            '└─ → "ok"',
+            "step captain.act",
+            "└─ → error no",
+        ],
+    ),
+    "two steps at the same time": (
+        [
+            ("step.pre", {"step_name": "a"}),
+            ("step.pre", {"step_name": "b"}),
+            REPLY,
+            ("step.post", {"step_name": "b", "output": 1}),
+            ("step.post", {"step_name": "a", "output": 2}),
+        ],
+        ["step a", "step b", "1. call bash {}", "step b → 1", "step a → 2"],
+    ),
+    "a process": (
+        [
+            ("process.start", {"command": ["npm", "test"]}),
+            ("ux.terminal.write", {"bytes": "aGkbWzJK"}),
+            ("process.exit", {"code": -9, "timed_out": True, "leaked": [7]}),
+        ],
+        [
+            "process npm test",
+            'stdout "hi␛[2J"',
+            "process stopped: timed out, exit code -9, processes left behind",
+        ],
+    ),
+    "a terminal write without bytes": (
+        [("ux.terminal.write", {"bytes": "%"})],
+        ['ux.terminal.write {"bytes":"%"}'],
+    ),
     "escape sequences": (
         [CALL, ("tool.blocked", {"call_id": "1", "tool": "bash", "reason": "\x1b[2J\x07"})],
         ["call bash {}", "└─ blocked: ␛[2J␇"],
@@ -255,6 +348,45 @@ SHAPES: dict[str, tuple[list[NamedEvent], list[str]]] = {
 @pytest.mark.parametrize("events, lines", SHAPES.values(), ids=SHAPES)
 def test_each_event_has_its_line(events: list[NamedEvent], lines: list[str]):
     assert tree_of(*events) == lines
+
+
+def test_times_add_durations_tokens_and_costs():
+    usage = {"usage": {"input": 1200, "output": 7}, "exchange": "x1"}
+    named: list[tuple[int, NamedEvent]] = [
+        (0, ("_meta.run_start", {"subject": "loop"})),
+        (0, ("_meta.iteration", {"n": 1, "hat": "builder"})),
+        (100, ("model.request", {"exchange": "x1", "new": []})),
+        (140, (REPLY[0], {**REPLY[1], **usage})),
+        (140, CALL),
+        (2640, RESULT),
+        (2640, ("iteration.summary", {"cost_usd": 0.25})),
+        (2650, ("_meta.termination", {"reason": "Stopped", "iterations": 1, "exit_code": 1})),
+        (75_000, ("_meta.run_end", {"ok": False, "error": "stopped"})),
+    ]
+    events = [Event(ts, name, data) for ts, (name, data) in named]
+    assert [render_line(line) for line in TraceTree(times=True).render(events)] == [
+        "run 1 · loop",
+        "├─ iteration 1 · builder",
+        "│  ├─ 1. call bash {} · 40 ms · 1,200 + 7 tokens",
+        "│  │  └─ → hi · 2.5 s",
+        "│  ├─ cost $0.2500",
+        "│  └─ end of the iteration · 2.6 s · 1 model call · 1,200 + 7 tokens · $0.2500",
+        "├─ ended: Stopped · 1 iteration · exit code 1",
+        "└─ failed · 1 min 15 s · 1 model call · 1,200 + 7 tokens · $0.2500: stopped",
+    ]
+
+
+def test_a_failed_verdict_in_a_run_keeps_its_whole_message_unless_brief():
+    verdict = {"check": "diff", "status": "fail", "message": "differs\n- a\n+ b"}
+    run: list[NamedEvent] = [("_meta.run_start", {"subject": "x"}), ("check.verdict", verdict)]
+    events = [Event(0, *each) for each in run]
+    whole, brief = (
+        [render_line(line).strip("├─│└ ") for line in TraceTree(brief=brief).render(events)]
+        for brief in (False, True)
+    )
+    assert whole[1:4] == ["✗ diff: differs", "- a", "+ b"]
+    assert brief[1] == "✗ diff: differs"
+    assert brief[2].startswith("the trace ends here")
 
 
 def test_a_long_text_is_shortened_unless_full():
@@ -297,9 +429,15 @@ ODD: list[Any] = [
 NAMES = """
     _meta.run_start _meta.run_end agent.start agent.end agent.error model.request model.reply
     model.error tool.call tool.result tool.blocked check.verdict ui.confirm hook.agent_end
-    hook.turn_end session.command anything.else
+    hook.turn_end session.command anything.else _meta.loop_start _meta.iteration
+    iteration.summary _meta.termination step.pre step.post bus.publish process.start
+    process.output process.exit ux.terminal.write
 """
-FIELDS = "call_id tool blocks new content status args answer step turns prompt"
+FIELDS = """
+    call_id tool blocks new content status args answer step turns prompt n hat step_name persona
+    output error usage exchange cost_usd topic payload source command stream text bytes code
+    expected actual message
+"""
 events_ = st.tuples(
     st.sampled_from(NAMES.split()),
     st.dictionaries(st.sampled_from(FIELDS.split()), st.sampled_from(ODD), max_size=4),

@@ -1,7 +1,9 @@
 """Scopes of mocks replace the outer ones, end on any exit, and are isolated."""
 
 import asyncio
+import json
 from collections.abc import Callable
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -224,11 +226,15 @@ def test_an_unused_line_fails_at_the_end():
         with_llm_mocks([{"text": "a"}, {"text": "b"}], lambda: llm_call("hi"))
 
 
-def test_an_unused_line_of_a_source_in_code_fails_the_rehearsal():
+@pytest.mark.parametrize("place", ["code", "file"])
+def test_an_unused_line_of_a_source_fails_the_rehearsal(tmp_path: Path, place: str):
     lines = [{"text": "a"}, {"match": "*never*", "text": "b"}]
+    file = tmp_path / "mocks.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
 
     def run(**options: Any) -> None:
-        with session(source=Mocks(lines), **options) as rehearsal:
+        source = Mocks(file if place == "file" else lines)
+        with session(source=source, **options) as rehearsal:
             rehearsal.run("Hi")
 
     with pytest.raises(CheckFailed, match="never used: LLM mock line 2"):

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,14 @@ from offbook.exchange.model import Reply, Request, Usage
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.server.server import Server
 from offbook.subjects.clis.gemini import SETTINGS
-from tests.clients import CLAUDE, CODEX, GEMINI, marks_of
+from tests.clients import CLAUDE, CODEX, GEMINI, OPENCODE, marks_of
 from tests.runs.command_clients import CLIENTS
 
 SCRIPT = Path(__file__).parent / "command_clients.py"
 PROMPT = "Look at order 7"
 KEY = "sk-proj-" + "abcdEFGH1234" * 3
 TIMES = 3
-SLOW = {"gemini": 1}  # they take seconds to start
+SLOW = {"gemini": 1, "opencode": 2}  # they take seconds to start
 QUIET = {
     "PYTHONWARNINGS": "ignore",
     "PYDANTIC_AI_NO_UPDATE_CHECK": "1",
@@ -53,6 +53,9 @@ COMMANDS = {
         *("exec", "--skip-git-repo-check", "--json", "--model", "gpt-offbook"),
         *("--dangerously-bypass-approvals-and-sandbox", "--", PROMPT),
     ],
+    "opencode": [
+        *("run", "--model", "anthropic/claude-sonnet-4-5", "--format", "json", "--pure", PROMPT),
+    ],
     "gemini": [
         *("--model", "gemini-2.5-pro", "--output-format", "stream-json", "--skip-trust"),
         *("--approval-mode", "yolo", f"--prompt={PROMPT}"),
@@ -60,7 +63,7 @@ COMMANDS = {
 }
 
 
-SHELLS = (CLAUDE, CODEX, GEMINI)
+SHELLS = (CLAUDE, CODEX, GEMINI, OPENCODE)
 
 
 class Upstream:
@@ -98,6 +101,9 @@ def parse_output(client: str, output: str, folder: Path) -> list[Any]:
     if client == "gemini":  # chunks are printed as they arrive, two may be joined
         pieces = [event["content"] for event in events if event.get("role") == "assistant"]
         return [*(event.get("output") for event in events), "".join(pieces)]
+    if client == "opencode":
+        parts = [event["part"] for event in events if event["type"] in {"text", "tool_use"}]
+        return [(part.get("text"), part.get("state", {}).get("output")) for part in parts]
     contents = [event["message"]["content"] for event in events if "message" in event]
     return [
         (block.get("text"), block.get("input"), block.get("content"))
@@ -116,17 +122,21 @@ def _without_network() -> tuple[str, ...]:
 
 
 def offbook(
-    *arguments: object, folder: Path, env: Mapping[str, str] = {}, before: tuple[str, ...] = ()
+    *arguments: object,
+    folder: Path,
+    env: dict[str, str] | None = None,
+    before: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     home = folder.with_name(f"{folder.name}-home")
     for made in (folder, home / ".gemini"):
         made.mkdir(parents=True)
     (home / ".gemini" / "settings.json").write_bytes(msgspec.json.encode(SETTINGS))
     variables = {name: held for name, held in os.environ.items() if "API_KEY" not in name}
+    folders = {"HOME": str(home), "TMPDIR": str(home), "PWD": str(folder)}
     return subprocess.run(
         [*before, sys.executable, "-m", "offbook", *map(str, arguments)],
         cwd=folder,
-        env={**variables, **QUIET, "HOME": str(home), "TMPDIR": str(home), **env},
+        env=variables | QUIET | folders | (env or {}),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

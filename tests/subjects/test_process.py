@@ -44,6 +44,11 @@ async def test_the_result_has_the_output_and_the_exit_code(tmp_path: Path):
     assert not result.leaked
 
 
+async def test_the_variable_pwd_is_the_working_folder(tmp_path: Path):
+    result = await run(tmp_path, "import os; print(os.environ['PWD'])")
+    assert result.stdout == f"{tmp_path}\n"
+
+
 async def test_a_character_split_between_two_chunks_is_emitted_whole(tmp_path: Path):
     code = "import os; os.write(1, b'x' + 'é'.encode() * 100_000)"  # a pipe holds 64 kB
     hub, texts = Hub(), list[str]()

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from offbook import call, say, session, when
 from offbook.surfaces.cli import all_commands
 from tests.surfaces.conftest import Offbook
+from tests.terminals import Terminal
 
 COMMANDS = {name: entry for group in all_commands().values() for name, entry in group.items()}
 HEADER = '{"ts":0,"event":"_meta.trace","data":{"format":"offbook.trace","version":1}}\n'
@@ -100,6 +102,20 @@ def test_show_prints_a_trace_as_a_tree(offbook_command: Offbook, trace: Path):
     ]
 
 
+def test_show_prints_colours_and_times_on_a_terminal(trace: Path):
+    with Terminal("show", trace, cwd=trace.parent) as terminal:
+        assert terminal.end() == 0
+    assert "\x1b[32mpassed\x1b[0m" in terminal.raw
+    assert re.search(r'2. says "Done." · \d+ ms · \d+ \+ \d+ tokens', terminal.text)
+
+
+def test_show_without_times_on_a_terminal_has_none(trace: Path):
+    with Terminal("show", trace, "--no-times", cwd=trace.parent, NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+    assert '2. says "Done."\n' in terminal.text
+    assert "\x1b[" not in terminal.raw
+
+
 def test_show_json_prints_a_summary(offbook_command: Offbook, trace: Path):
     outcome = offbook_command("show", trace, "--json")
     summary = json.loads(outcome.out)
@@ -183,7 +199,7 @@ def test_a_keyboard_interrupt_exits_with_130(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("offbook.reports.terminal.print_lines", interrupt)
+    monkeypatch.setattr("offbook.reports.styled_lines.print_lines", interrupt)
     outcome = offbook_command("show", trace)
     assert (outcome.code, outcome.err) == (130, "offbook: interrupted\n")
 
@@ -289,6 +305,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         "offbook.surfaces.capabilities",
         "offbook.surfaces.cli",
         "offbook.version",
+        "offbook.viewer",
         "offbook.workflows",
     }
 

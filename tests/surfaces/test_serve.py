@@ -215,12 +215,26 @@ def test_unreachable_mock_lines_are_reported(shop: Path, capfd: pytest.CaptureFi
     lines = [{"match": "*"}, {"match": "*order*"}, {"match": "hello"}]
     mocks.write_text("".join(json.dumps({**line, "text": "Yes."}) + "\n" for line in lines))
     agent = str(shop.with_name("agent.py"))
+    options = ["--mocks", str(mocks), "--allow-unused-mocks"]
     with pytest.raises(SystemExit) as exit_:
-        main(["run", "--mocks", str(mocks), "--", sys.executable, agent, "Refund order 7"])
+        main(["run", *options, "--", sys.executable, agent, "Refund order 7"])
     stderr = capfd.readouterr().err
     assert exit_.value.code == 0
     assert f"{mocks}:2: unreachable: line 1 ('*') always matches first" in stderr
     assert f"{mocks}:1: unused" not in stderr
+
+
+def test_an_unused_mock_line_fails_the_command(shop: Path, capfd: pytest.CaptureFixture[str]):
+    mocks = shop.with_name("mocks.jsonl")
+    mocks.write_text('{"match": "*order*", "text": "Yes."}\n{"match": "*never*", "text": "No."}\n')
+    command = ["--", sys.executable, str(shop.with_name("agent.py")), "Refund order 7"]
+    for options, code in (([], 1), (["--allow-unused-mocks"], 0)):
+        with pytest.raises(SystemExit) as exit_:
+            main(["run", "--mocks", str(mocks), *options, *command])
+        stderr = capfd.readouterr().err
+        assert exit_.value.code == code
+        assert f"{mocks}:2: unused" in stderr
+        assert ("never used: LLM mock line 2 ('*never*')" in stderr) is (code == 1)
 
 
 def test_a_command_without_requests_fails_the_run(shop: Path, capfd: pytest.CaptureFixture[str]):

@@ -11,7 +11,8 @@ from offbook.errors import FormatError, UsageError
 from offbook.workflows.loop_tools import run
 from offbook.workflows.scenario import read_scenario
 from offbook.workflows.scenario_runner import run_scenario
-from offbook.workflows.snapshots import list_pending, review, snapshot
+from offbook.workflows.snapshot_review import list_pending, review
+from offbook.workflows.snapshots import snapshot
 from offbook.workflows.tools import check, setup
 
 DONE = [{"output": "LOOP_COMPLETE"}]
@@ -78,7 +79,7 @@ async def test_a_missing_snapshot_is_pending_as_new():
 async def test_the_failure_names_the_review_command():
     await fail_snapshot()
     [result] = check("w", [ASSERTION]).results
-    assert "fix: offbook workspace review w" in result.message
+    assert "fix: offbook snapshot review w" in result.message
     assert Path(result.context["pending"]).is_file()  # noqa: ASYNC240 - a test
 
 

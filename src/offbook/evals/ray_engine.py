@@ -1,11 +1,12 @@
 """Runs the trials of cases on a Ray cluster: one on this machine, or that of an address.
 
-Ray schedules the tasks and repeats those of lost workers. The files of the packs and subjects must
-be at the same paths on all machines of the cluster.
+Ray schedules the tasks and repeats those of lost workers. The working directory, with the packs
+and subjects, must be at the same path on all machines of the cluster.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -24,8 +25,11 @@ POLL_SECONDS = 1.0
 _decoder = msgspec.json.Decoder(CaseResult)
 
 
-def evaluate_batch(evaluate: Evaluate, batch: Sequence[tuple[int, int, int]]) -> list[bytes]:
-    """Evaluate trials in a worker of the cluster."""
+def evaluate_batch(
+    evaluate: Evaluate, batch: Sequence[tuple[int, int, int]], folder: str
+) -> list[bytes]:
+    """Evaluate trials in a worker of the cluster, in the working directory of the run."""
+    os.chdir(folder)
     encode = msgspec.json.Encoder(enc_hook=repr).encode
     return [encode(evaluate(Trial(*item))) for item in batch]
 
@@ -65,6 +69,7 @@ def run_on(
     """Yield the result of each trial, as the workers of a cluster finish them."""
     task = ray.remote(max_retries=RETRIES, retry_exceptions=False)(evaluate_batch)
     shared = ray.put(evaluate)  # the packs are sent once, not with each task
+    folder = os.getcwd()  # noqa: PTH109 - a text for the workers
     cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
     size = max(1, min(MAX_BATCH, len(trials) // (cpus * BATCHES_PER_CPU)))
     batches = [list(trials[start : start + size]) for start in range(0, len(trials), size)]
@@ -74,7 +79,7 @@ def run_on(
             # Not more tasks than the cluster has work for: a stopped run leaves little behind.
             while batches and len(running) < cpus * 2:
                 batch = batches.pop(0)
-                running[task.remote(shared, batch)] = batch, time.monotonic()
+                running[task.remote(shared, batch, folder)] = batch, time.monotonic()
             ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
             for reference in ready:
                 batch, _ = running.pop(reference)

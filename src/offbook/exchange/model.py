@@ -103,6 +103,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 FAILED_CALLS = "failed_calls"  # in the metadata: whether each tool failed, by the id of its call
+REFUSED_CALLS = "refused_calls"  # in the metadata: the calls that the framework did not run
 
 # smolagents sends its calls and results as texts; a message with calls begins so.
 TEXT_CALLS = "Calling tools:\n"

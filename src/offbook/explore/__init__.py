@@ -11,7 +11,12 @@ CAPABILITY = Capability(
         "explore": CommandEntry(
             "Play generated models against an agent.", "offbook.explore.explore_cli:explore_command"
         ),
+        "coverage": CommandEntry(
+            "Show which parts of an agent were used.",
+            "offbook.explore.coverage_cli:coverage_command",
+        ),
     },
+    pytest_module="offbook.explore.coverage_pytest",
 )
 
 # Lazy, because `offbook --help` and every start of pytest import this package.

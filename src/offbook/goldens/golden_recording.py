@@ -160,27 +160,34 @@ def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _strings(inner, f"{path}[{number}]")
 
 
+async def check_promotion(store: FixtureStore, name: str, find_component: FindComponent) -> None:
+    """Raise unless a scratch fixture may become golden: a recording, unedited, that replays."""
+    scratch = store.find("scratch", name)
+    problems = [str(problem) for problem in find_problems(store, scratch)]
+    replays = await replay_all(read_scenarios(scratch), find_component)
+    problems += [replay.render() for replay in replays if not replay.ok]
+    if not problems:
+        return
+    hint = f"record it again: offbook golden record {name}"
+    differences = [each for replay in replays for each in replay.differences]
+    paths = [each.partition(": expected ")[0] for each in differences if ": expected " in each]
+    fields = sorted({path.rpartition(".")[2] for path in paths if not path.endswith("]")})
+    if fields:
+        listed = ", ".join(f'"{field}"' for field in fields)
+        hint += f"; if a value changes with every run: @scenario(volatile=[{listed}])"
+    raise RunError(
+        f"cannot promote {name}:\n" + "\n".join(f"  {problem}" for problem in problems),
+        hint=hint,
+    )
+
+
 async def promote(
     store: FixtureStore, name: str, find_component: FindComponent, *, replace: bool = False
 ) -> list[Path]:
     """Make a scratch fixture golden and return the written files."""
+    await check_promotion(store, name, find_component)
     scratch = store.find("scratch", name)
     golden = store.fixture_path("golden", scratch.parent.name, scratch.stem)
-    problems = [str(problem) for problem in find_problems(store, scratch)]
-    replays = await replay_all(read_scenarios(scratch), find_component)
-    problems += [replay.render() for replay in replays if not replay.ok]
-    if problems:
-        hint = f"record it again: offbook golden record {name}"
-        differences = [each for replay in replays for each in replay.differences]
-        paths = [each.partition(": expected ")[0] for each in differences if ": expected " in each]
-        fields = sorted({path.rpartition(".")[2] for path in paths if not path.endswith("]")})
-        if fields:
-            listed = ", ".join(f'"{field}"' for field in fields)
-            hint += f"; if a value changes with every run: @scenario(volatile=[{listed}])"
-        raise RunError(
-            f"cannot promote {name}:\n" + "\n".join(f"  {problem}" for problem in problems),
-            hint=hint,
-        )
     # the same content is the same recording, which needs no --replace
     if golden.is_file() and not replace and golden.read_bytes() != scratch.read_bytes():
         raise UsageError(

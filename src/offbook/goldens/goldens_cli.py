@@ -9,18 +9,20 @@ from collections import Counter
 from datetime import UTC, datetime
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from offbook.cli_options import json_option, print_json
+from offbook.cli_review import REVIEW_CODES, run_review
 from offbook.determinism.clock import SystemClock
 from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import write_atomic
 from offbook.goldens.fixture_store import read_scenarios
 from offbook.goldens.golden_recording import find_problems, promote, record
 from offbook.goldens.golden_replay import replay_all
+from offbook.goldens.golden_review import readable_fixture, review_goldens
 from offbook.goldens.project import Project, check_live
 from offbook.goldens.pytest_settings import find_pytest_settings
 from offbook.goldens.spec_file import write_template
@@ -62,6 +64,14 @@ Exit codes:
   0  every golden is updated or unchanged
   1  a golden is not: its scenario failed or was skipped, or the answer was no
   2  wrong usage
+"""
+
+REVIEW_EXAMPLE = """\b
+Example:
+  offbook golden record till/open-drawer
+  offbook golden review
+  offbook golden review --accept till/open-drawer
+
 """
 
 LIVE_EXAMPLE = """\b
@@ -119,7 +129,7 @@ def record_command(project: Project, names: tuple[str, ...]) -> None:
         click.echo(f"recorded {name}: {steps} steps, {events} events")
         for path in recording.written:
             click.echo(f"  {project.relative(path)}")
-        click.echo(f"review:  offbook golden show {name} --scratch")
+        click.echo(f"review:  offbook golden review {name}")
         click.echo(f"promote: offbook golden promote {name}")
 
 
@@ -192,19 +202,9 @@ def _update(project: Project, component: str, definition: ScenarioDef, *, yes: b
 
 def _diff(project: Project, golden: Path, scratch: Path) -> list[str]:
     """Return the differences between two fixtures, except for the time and hash of recordings."""
-
-    def lines(path: Path) -> list[str]:
-        lines: list[str] = []
-        for scenario in read_scenarios(path) if path.is_file() else ():
-            shown: dict[str, Any] = msgspec.to_builtins(scenario.fixture)
-            shown["description"] = shown.pop("metadata", {}).get("description", "")
-            shown |= {"rule": rule} if (rule := msgspec.to_builtins(scenario.rule)) else {}
-            text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
-            lines += text.splitlines()
-        return lines
-
     old, new = project.relative(golden), project.relative(scratch)
-    return list(unified_diff(lines(golden), lines(scratch), old, new, lineterm=""))
+    before, after = (readable_fixture(path).splitlines() for path in (golden, scratch))
+    return list(unified_diff(before, after, old, new, lineterm=""))
 
 
 @golden.command("list")
@@ -276,6 +276,33 @@ def promote_command(project: Project, name: str, *, replace: bool) -> None:
     work = promote(project.fixtures, name, project.registry.find, replace=replace)
     for path in asyncio.run(work):
         click.echo(f"promoted: {project.relative(path)}")
+
+
+@golden.command("review", epilog=REVIEW_EXAMPLE + REVIEW_CODES)
+@click.argument("names", nargs=-1)
+@click.option("--accept", multiple=True, metavar="NAME|all", help="Make it golden; repeatable.")
+@click.option("--reject", multiple=True, metavar="NAME|all", help="Delete it; repeatable.")
+@json_option
+@click.pass_obj
+def review_command(
+    project: Project,
+    names: tuple[str, ...],
+    *,
+    accept: tuple[str, ...],
+    reject: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Accept or reject recordings that are new or differ from their golden.
+
+    Only a recording that is unedited and replays can be accepted.
+    """
+    return run_review(
+        review_goldens(project, names),
+        accept=accept,
+        reject=reject,
+        as_json=as_json,
+        command=["offbook", "golden", "review", *names],
+    )
 
 
 @golden.command("check")

@@ -26,14 +26,14 @@ Exit codes:
 
 @click.command(epilog=EXAMPLE)
 @click.argument("paths", type=FILE_PATH, nargs=-1, required=True, metavar="PATH...")
-@click.option("--fix", is_flag=True, help="Remove what is certainly useless.")
+@click.option("--fix", is_flag=True, help="Fix what has one certain fix.")
 @json_option
 def lint(paths: tuple[Path, ...], *, fix: bool, as_json: bool) -> int:
     """Find tests that prove nothing, and mocks and playbooks that nothing uses."""
     # Late: parsing Python is needed by this command only.
-    from offbook.lint.lint_rules import fix_findings, lint_paths
+    from offbook.lint.lint_rules import fix_paths, lint_paths
 
-    fixed = fix_findings(lint_paths(paths).findings) if fix else 0
+    fixed = fix_paths(paths) if fix else 0
     result = lint_paths(paths)
     if as_json:
         print_json({**msgspec.to_builtins(result), "fixed": fixed})
@@ -42,7 +42,7 @@ def lint(paths: tuple[Path, ...], *, fix: bool, as_json: bool) -> int:
         click.echo(str(finding))
     if fixed:
         click.echo(f"Fixed {fixed} {'finding' if fixed == 1 else 'findings'}.")
-    count, fixable = len(result.findings), sum(f.fixable for f in result.findings)
+    count, fixable = len(result.findings), sum(f.fix is not None for f in result.findings)
     if not count:
         click.echo(f"Nothing found in {result.files} files.")
         return 0

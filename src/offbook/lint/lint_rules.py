@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,20 +35,47 @@ CHECKS = re.compile(
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages"}
 NOQA = re.compile(r"#\s*noqa(?::\s*(?P<codes>[A-Z0-9, ]+))?", re.IGNORECASE)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Position = tuple[int, int]  # the line from 1, the byte in it from 0
+Replacement = tuple[Position, Position, str]
+
+
+class Found(NamedTuple):
+    """A finding in Python code, and the text that replaces a part of it."""
+
+    start: Position
+    code: str
+    message: str
+    fix: Replacement | None = None
+
+
+def _start(node: ast.stmt | ast.expr) -> Position:
+    return node.lineno, node.col_offset
+
+
+def _end(node: ast.stmt | ast.expr) -> Position:
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
+
+
+class Edit(msgspec.Struct, frozen=True, order=True):
+    """A replacement of text: from one byte of a file to another one."""
+
+    start: int
+    end: int
+    text: str = ""
 
 
 class LintFinding(msgspec.Struct, frozen=True, order=True):
-    """A finding; `fix` says how it can be fixed for certain: by removing the line."""
+    """A finding; `fix` is set where it is certain how to fix it."""
 
     path: str
     line: int
     column: int
     code: str
     message: str
-    fixable: bool = False
+    fix: Edit | None = None
 
     def __str__(self) -> str:
-        mark = " [*]" if self.fixable else ""
+        mark = " [*]" if self.fix else ""
         return f"{self.path}:{self.line}:{self.column}: {self.code}{mark} {self.message}"
 
 
@@ -75,17 +103,31 @@ def lint_paths(paths: Iterable[Path]) -> LintResult:
     return LintResult(sorted(findings), len(files))
 
 
-def fix_findings(findings: Iterable[LintFinding]) -> int:
-    """Remove the lines whose findings are fixable; return their number."""
-    by_file: dict[str, set[int]] = {}
-    for finding in findings:
-        if finding.fixable:
-            by_file.setdefault(finding.path, set()).add(finding.line)
-    for name, numbers in by_file.items():
-        path = Path(name)
-        lines = read_text(path).splitlines(keepends=True)
-        write_atomic(path, "".join(x for n, x in enumerate(lines, 1) if n not in numbers))
-    return sum(map(len, by_file.values()))
+def fix_paths(paths: Iterable[Path]) -> int:
+    """Fix what is certain in files and folders; return the number of fixes."""
+    paths, fixed = list(paths), 0
+    while edits := _select_edits(lint_paths(paths).findings):
+        for path, of_file in edits.items():
+            content = path.read_bytes()
+            for edit in reversed(of_file):
+                content = _apply(content, edit)
+            write_atomic(path, content)
+            fixed += len(of_file)
+    return fixed
+
+
+def _select_edits(findings: Iterable[LintFinding]) -> dict[Path, list[Edit]]:
+    """Return the fixes of each file, without those that overlap: they are for the next pass."""
+    selected: dict[Path, list[Edit]] = {}
+    for path, edit in sorted((Path(f.path), f.fix) for f in findings if f.fix):
+        of_file = selected.setdefault(path, [])
+        if not of_file or of_file[-1].end <= edit.start:
+            of_file.append(edit)
+    return selected
+
+
+def _apply(content: bytes, edit: Edit) -> bytes:
+    return content[: edit.start] + edit.text.encode() + content[edit.end :]
 
 
 def _find_files(path: Path) -> Iterator[Path]:
@@ -111,11 +153,16 @@ def _lint_data(file: Path, texts: str) -> Iterator[LintFinding]:
             mocks = read_mocks(file)
         except FormatError:
             return  # a trace, or another kind of JSONL
+        lines = file.read_bytes().splitlines(keepends=True)
         for finding in lint_mocks(mocks):
+            message = f"{finding.kind} mock line: {finding.message}"
+            start = sum(map(len, lines[: finding.line - 1]))
+            fix = Edit(start, start + len(lines[finding.line - 1]))
             unreachable = finding.kind == "unreachable"
             code = "OB201" if unreachable else "OB202"
-            message = f"{finding.kind} mock line: {finding.message}"
-            yield LintFinding(str(file), finding.line, 1, code, message, unreachable)
+            yield LintFinding(
+                str(file), finding.line, 1, code, message, fix if unreachable else None
+            )
         if mocks.mocks and not used:
             yield LintFinding(str(file), 1, 1, "OB203", "no test loads this mock file")
         return
@@ -141,19 +188,38 @@ def _lint_python(file: Path, source: str) -> list[LintFinding]:
     except SyntaxError as error:
         raise FormatError(f"invalid Python: {error.msg}", path=file, line=error.lineno) from error
     is_test = file.name.startswith("test_") or file.stem.endswith("_test")
-    found: list[tuple[ast.AST, str, str]] = []
+    found: list[Found] = []
     if is_test:
         found += _tests_without_assertion(tree)
-    found += _misplaced_assertions(tree, in_tests=is_test or file.name == "conftest.py")
+    found += _misplaced_assertions(tree, source, in_tests=is_test or file.name == "conftest.py")
     for function in _functions(tree):
         found += _unused_then(function)
         found += _unused_tool_mocks(function)
     lines = source.splitlines()
+    content = file.read_bytes()
     return [
-        LintFinding(str(file), line, getattr(node, "col_offset", 0) + 1, code, message)
-        for node, code, message in found
-        if not _is_silenced(lines[(line := getattr(node, "lineno", 1)) - 1], code)
+        LintFinding(str(file), line, column + 1, code, message, _to_edit(content, replacement))
+        for (line, column), code, message, replacement in found
+        if not _is_silenced(lines[line - 1], code)
     ]
+
+
+def _to_edit(content: bytes, replacement: Replacement | None) -> Edit | None:
+    """Return a fix as an edit, unless it would lose a comment or break the file."""
+    if replacement is None:
+        return None
+    lines = content.splitlines(keepends=True)
+    (first, column), (last, end_column), text = replacement
+    start = sum(map(len, lines[: first - 1])) + column
+    end = sum(map(len, lines[: last - 1])) + end_column
+    edit = Edit(start, end, text)
+    if b"#" in content[start:end] and "#" not in text:
+        return None
+    try:
+        ast.parse(_apply(content, edit))
+    except (SyntaxError, ValueError):  # such as a parenthesis that is part of no node
+        return None
+    return edit
 
 
 def _is_silenced(line: str, code: str) -> bool:
@@ -175,7 +241,7 @@ def _call_name(node: ast.Call) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def _tests_without_assertion(tree: ast.Module) -> Iterator[tuple[ast.AST, str, str]]:
+def _tests_without_assertion(tree: ast.Module) -> Iterator[Found]:
     """Yield the tests in which nothing can fail but an exception of the code under test."""
     functions = {function.name: function for function in _functions(tree)}
     checking: dict[str, bool] = {}
@@ -201,12 +267,11 @@ def _tests_without_assertion(tree: ast.Module) -> Iterator[tuple[ast.AST, str, s
     for scope in (tree, *classes):
         for node in scope.body:
             if isinstance(node, Function) and node.name.startswith("test") and not checks(node):
-                yield node, "OB101", f"{node.name} has no assertion: it passes whatever happens"
+                message = f"{node.name} has no assertion: it passes whatever happens"
+                yield Found(_start(node), "OB101", message)
 
 
-def _misplaced_assertions(
-    tree: ast.Module, *, in_tests: bool
-) -> Iterator[tuple[ast.AST, str, str]]:
+def _misplaced_assertions(tree: ast.Module, source: str, *, in_tests: bool) -> Iterator[Found]:
     """Yield assertions of tests in other code, and `require` in tests."""
     imported = {
         alias.asname or alias.name: alias.name
@@ -214,17 +279,24 @@ def _misplaced_assertions(
         if isinstance(node, ast.ImportFrom) and node.module == "offbook.testing"
         for alias in node.names
     }
+    statements = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             continue
         name = imported.get(node.func.id, "")
         if in_tests and name == "require":
-            yield node, "OB103", "`require` is for code under test: write `assert` in a test"
+            message = "`require` is for code under test: write `assert` in a test"
+            fix = None
+            if node in statements and len(node.args) in {1, 2} and not node.keywords:
+                parts = [ast.get_source_segment(source, argument) or "" for argument in node.args]
+                fix = _start(node), _end(node), f"assert {', '.join(parts)}"
+            yield Found(_start(node), "OB103", message, fix)
         elif not in_tests and name.startswith("assert_"):
-            yield node, "OB102", f"`{name}` is for tests: write `require(condition, message)` here"
+            message = f"`{name}` is for tests: write `require(condition, message)` here"
+            yield Found(_start(node), "OB102", message)
 
 
-def _unused_then(function: Function) -> Iterator[tuple[ast.AST, str, str]]:
+def _unused_then(function: Function) -> Iterator[Found]:
     """Yield `call(…).then(…)` that is part of no script."""
     loaded = {
         node.id
@@ -236,11 +308,13 @@ def _unused_then(function: Function) -> Iterator[tuple[ast.AST, str, str]]:
         if not isinstance(value, ast.Call) or not _is_then(value):
             continue
         if isinstance(node, ast.Expr):
-            yield value, "OB104", "the result of `.then` is dropped: put the call into a script"
+            message = "the result of `.then` is dropped: put the call into a script"
+            yield Found(_start(value), "OB104", message)
         elif isinstance(node, ast.Assign):
             names = [target.id for target in node.targets if isinstance(target, ast.Name)]
             if len(names) == len(node.targets) and not loaded.intersection(names):
-                yield value, "OB104", f"`{names[0]}` is never used: `.then` is part of no script"
+                message = f"`{names[0]}` is never used: `.then` is part of no script"
+                yield Found(_start(value), "OB104", message)
 
 
 def _is_then(node: ast.Call) -> bool:
@@ -254,7 +328,7 @@ def _is_then(node: ast.Call) -> bool:
     return False
 
 
-def _unused_tool_mocks(function: Function) -> Iterator[tuple[ast.AST, str, str]]:
+def _unused_tool_mocks(function: Function) -> Iterator[Found]:
     """Yield the tools in `mock_tools` that no call of the script in the same function names."""
     calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
     scripted = [node for node in calls if _call_name(node) == "call" and node.args]
@@ -271,6 +345,20 @@ def _unused_tool_mocks(function: Function) -> Iterator[tuple[ast.AST, str, str]]
         for keyword in node.keywords:
             if keyword.arg != "mock_tools" or not isinstance(keyword.value, ast.Dict):
                 continue
-            for key in keyword.value.keys:
+            for index, key in enumerate(keyword.value.keys):
                 if isinstance(key, ast.Constant) and key.value not in names:
-                    yield key, "OB105", f"the script never calls the mocked tool {key.value!r}"
+                    message = f"the script never calls the mocked tool {key.value!r}"
+                    fix = _remove_entry(keyword.value, index)
+                    yield Found(_start(key), "OB105", message, fix)
+
+
+def _remove_entry(node: ast.Dict, index: int) -> Replacement | None:
+    """Return the fix that removes an entry of a dict with its comma."""
+    keys = [key for key in node.keys if key is not None]
+    if len(keys) != len(node.keys):  # a `**`: no node begins at it
+        return None
+    if len(keys) == 1:
+        return _start(node), _end(node), "{}"
+    if index + 1 < len(keys):
+        return _start(keys[index]), _start(keys[index + 1]), ""
+    return _end(node.values[index - 1]), _end(node.values[index]), ""

@@ -7,6 +7,8 @@
     │  └─ 2. says "Sorry."
     └─ passed
 
+On a terminal, `offbook show` adds durations and tokens: `2. says "Sorry." · 3 ms · 276 + 9 tokens`.
+
 The tree is rendered while the trace is read. A node is drawn once the next one shows if it is the
 last child of its parent, so a trace of any size needs the memory of one message of the model.
 """
@@ -15,23 +17,44 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import IO, Any, NamedTuple
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
 from offbook.exchange.injected_text import strip_injected
+from offbook.reports.styled_lines import (
+    MAX_CHILDREN,
+    Frame,
+    Node,
+    StyledLine,
+    StyledText,
+    escape_controls,
+    render_line,
+)
+from offbook.trace.agent_output import output_text
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
+    AGENT_PARTS,
     AGENT_START,
     CLI_CALL,
     ERROR,
     HOST_CALL,
+    ITERATION,
+    LOOP_START,
+    PROCESS_EXIT,
+    PROCESS_OUTPUT,
+    PROCESS_START,
+    PUBLISH,
     REPLY,
     REQUEST,
     RUN_END,
     RUN_START,
+    STEP_POST,
+    STEP_PRE,
+    TERMINAL_WRITE,
+    TERMINATION,
     TOOL_BLOCKED,
     TOOL_CALL,
     TOOL_ERROR,
@@ -40,15 +63,6 @@ from offbook.trace.events import (
     Event,
 )
 
-STYLES = {
-    "": "",
-    "error": "red",
-    "faint": "dim",
-    "ok": "green",
-    "name": "bold",
-    "warning": "yellow",
-    "text": "cyan",
-}
 VERDICT_MARKS = {
     "pass": ("✓", "ok"),
     "fail": ("✗", "error"),
@@ -57,88 +71,55 @@ VERDICT_MARKS = {
     "no_data": ("?", "warning"),
 }
 MAX_LENGTH = 100
-MAX_CHILDREN = 500
-# The output of a tool can contain escape sequences: control characters are shown as symbols, so
-# that a trace cannot control the terminal.
-CONTROL_SYMBOLS = {
-    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
-    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
-    0x7F: 0x2421,
-}
-
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
-class StyledText(NamedTuple):
-    """A part of a line, with the name of its style."""
+class Totals:
+    """The model calls, tokens and cost of a run or an iteration, and when it started."""
 
-    text: str
-    style: str = ""
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.replies = self.input = self.output = 0
+        self.cost = 0.0
 
+    def add_usage(self, data: dict[str, Any]) -> None:
+        """Count a reply of the model."""
+        usage: dict[str, int] = data.get("usage") or {}
+        self.replies += 1
+        self.input += usage.get("input", 0)
+        self.output += usage.get("output", 0)
 
-StyledLine = tuple[StyledText, ...]
-
-
-class Node:
-    """A node of the tree: its text, and its children."""
-
-    def __init__(self, *spans: StyledText) -> None:
-        self.spans = spans
-        self.children: list[Node] = []
-
-    def add(self, child: Node) -> Node:
-        """Add a child and return it."""
-        self.children.append(child)
-        return child
-
-    def draw(self, guide: str, *, last: bool, root: bool = False) -> Iterator[StyledLine]:
-        """Yield the lines of this node and its children; `guide` is the prefix of its parents."""
-        fork, below = ("", "") if root else ("└─ ", "   ") if last else ("├─ ", "│  ")
-        line = [StyledText(guide + fork, "faint")]
-        for span in self.spans:
-            # A text of several lines continues behind the guides.
-            first, *rest = span.text.split("\n")
-            line.append(StyledText(first, span.style))
-            for text in rest:
-                yield tuple(line)
-                line = [StyledText(f"{guide}{below}   ", "faint"), StyledText(text, span.style)]
-        yield tuple(line)
-        for child in self.children:
-            yield from child.draw(guide + below, last=child is self.children[-1])
-
-
-class Frame:
-    """An open node whose children are still being added: a run or a turn."""
-
-    def __init__(self, guide: str, *, root: bool = False) -> None:
-        self.guide = guide
-        self.root = root
-        self._pending: Node | None = None
-
-    def add(self, node: Node) -> Iterator[StyledLine]:
-        """Draw the pending child and keep this one: it may be the last."""
-        yield from self.flush(last=False)
-        self._pending = node
-
-    def flush(self, *, last: bool) -> Iterator[StyledLine]:
-        """Draw the pending child."""
-        node, self._pending = self._pending, None
-        if node is not None:
-            yield from node.draw(self.guide, last=last, root=self.root)
+    def describe(self, now: int) -> list[str]:
+        """Return the duration and the counts; a count of zero is left out."""
+        parts = [_duration(now - self.start)]
+        if self.replies:
+            parts.append(f"{self.replies} model call{'s' * (self.replies != 1)}")
+        if self.input or self.output:
+            parts.append(_tokens(self.input, self.output))
+        if self.cost:
+            parts.append(f"${self.cost:.4f}")
+        return parts
 
 
 class TraceTree:
-    """Renders events as a tree of runs, turns, messages of the model and tool calls.
+    """Renders events as a tree of runs, iterations, turns, messages of the model and tool calls.
 
     `full` shows long texts and values in full. `brief` shows the first line of errors, for a
-    report that has their whole message elsewhere.
+    report that has their whole message elsewhere. `times` shows durations, tokens and costs.
     """
 
-    def __init__(self, *, full: bool = False, brief: bool = False) -> None:
+    def __init__(self, *, full: bool = False, brief: bool = False, times: bool = False) -> None:
         self._full = full
         self._brief = brief
+        self._times = times
+        self._now = 0  # the time of the present event
+        self._totals: list[Totals] = []  # of the run and of the iteration that are open
+        self._asked: dict[str, int] = {}  # the time of open requests by exchange
+        self._called: dict[str, int] = {}  # the time of open calls by id
+        self._steps: dict[tuple[str, str], tuple[Node, int]] = {}  # open steps, and their start
         self._top = Frame("", root=True)
         self._run: Frame | None = None
+        self._iteration: Frame | None = None
         self._turn: Frame | None = None
         self._run_count = 0
         self._prompt: str | None = None
@@ -163,14 +144,28 @@ class TraceTree:
             TOOL_BLOCKED: self._on_tool_blocked,
             TOOL_ERROR: self._on_tool_error,
             VERDICT: self._on_verdict,
+            LOOP_START: self._on_loop_start,
+            ITERATION: self._on_iteration,
+            "iteration.summary": self._on_iteration_summary,
+            TERMINATION: self._on_termination,
+            STEP_PRE: self._on_step_pre,
+            STEP_POST: self._on_step_post,
+        }
+        # One line each, placed where it happened.
+        self._describers = {
+            CLI_CALL: self._describe_cli_call,
+            PUBLISH: self._describe_publish,
+            PROCESS_START: self._describe_start,
+            PROCESS_EXIT: self._describe_exit,
         }
 
     def render(self, events: Iterable[Event]) -> Iterator[StyledLine]:
         """Yield all lines of these events."""
         for event in events:
+            self._now = event.ts
             try:
                 lines = [*self._render_event(event)]
-            except (AttributeError, KeyError, TypeError):
+            except (AttributeError, KeyError, TypeError, ValueError):
                 # The data does not have the shape of its name, as in a trace of another tool.
                 lines = [*self._attach(self._describe(event))]
             yield from lines
@@ -180,13 +175,20 @@ class TraceTree:
         handler = self._handlers.get(event.event)
         if handler is not None:
             return handler(event.data)
+        describe = self._describers.get(event.event)
+        if describe is not None:
+            return self._attach(describe(event.data))
+        if event.event in {PROCESS_OUTPUT, TERMINAL_WRITE}:
+            return self._attach(self._describe_output(event))
         kind, _, name = event.event.partition(".")
+        if event.event == AGENT_PARTS:  # for the coverage, not for readers
+            return iter(())
         if event.event == "session.command":
             self._said = ""  # a command has no answer
         if kind == "ui":
             return self._attach(self._describe_ui(event.data))
         if kind == "hook" and name != "turn_end":
-            return self._add(Node(StyledText(f"hook {_escape(name)}", "faint")))
+            return self._add(Node(StyledText(f"hook {escape_controls(name)}", "faint")))
         return self._attach(self._describe(event))
 
     def _finish(self) -> Iterator[StyledLine]:
@@ -194,20 +196,26 @@ class TraceTree:
             why = "before the end of the run: it was killed, or still runs"
             end = Node(StyledText(f"the trace ends here, {why}", "warning"))
             yield from self._close_run(end)
-        yield from self._close_turn()
+        yield from self._close_iteration()
         yield from self._top.flush(last=True)
 
     # --- Placement of nodes
 
     @property
     def _frame(self) -> Frame:
-        return self._turn or self._run or self._top
+        return self._turn or self._iteration or self._run or self._top
 
     def _add(self, node: Node) -> Iterator[StyledLine]:
         """Add a node to the open frame; the nodes before it can take no more children."""
         self._step = None
         self._calls = dict.fromkeys(self._calls)
-        return self._frame.add(node)
+        # A step takes what happens in it. Of several open ones it is not known which.
+        if len(self._steps) == 1:
+            ((open_step, _),) = self._steps.values()
+            if self._frame.is_pending(open_step) and len(open_step.children) < MAX_CHILDREN:
+                open_step.add(node)
+                return
+        yield from self._frame.add(node)
 
     def _attach(self, node: Node) -> Iterator[StyledLine]:
         """Add a node to the only open call, else to the message of the model, else to the frame."""
@@ -229,7 +237,7 @@ class TraceTree:
         if call is not None:
             call.add(node)
             return
-        tool = _escape(str(data.get("tool", "?")))
+        tool = escape_controls(str(data.get("tool", "?")))
         yield from self._add(Node(StyledText(tool, "name"), StyledText(" "), *node.spans))
 
     # --- Runs and turns
@@ -238,6 +246,7 @@ class TraceTree:
         yield from self._finish()
         self._run_count += 1
         self._said = ""
+        self._totals = [Totals(self._now)]
         details = f" · {data.get('subject', '?')}"
         if (turns := data.get("turns")) is not None:  # a command decides itself what it asks
             details += f" · {turns} turn{'s' * (turns != 1)}"
@@ -247,7 +256,7 @@ class TraceTree:
 
     def _on_run_end(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         if data.get("ok"):
-            end = Node(StyledText("passed", "ok"))
+            end = Node(StyledText("passed", "ok"), *self._describe_totals())
             # Agents usually return what the model said last.
             answer: Any = data.get("output", self._said)
             if answer != self._said and (answer or self._said):
@@ -256,32 +265,44 @@ class TraceTree:
                 elif isinstance(answer, str):
                     shown = self._quote(answer)
                 else:
-                    shown = f"a value of type {_escape(answer['type'])}"
+                    shown = f"a value of type {escape_controls(answer['type'])}"
                 yield from self._close_turn()
                 yield from self._add(Node(StyledText(f"the agent returned {shown}")))
         else:
-            error = _escape(str(data.get("error", "")))
+            error = escape_controls(str(data.get("error", "")))
             if self._tool_error.endswith(f" raised {error}"):
                 error = self._tool_error.removesuffix(f" {error}")  # the tool's line has the reason
-            end = Node(StyledText("failed: ", "error"), StyledText(self._shorten_error(error)))
+            # The counts first: the error may have several lines.
+            counts = self._describe_totals()
+            end = Node(
+                StyledText("failed" if counts else "failed: ", "error"),
+                *counts,
+                *([StyledText(": ", "error")] if counts else []),
+                StyledText(self._shorten_error(error)),
+            )
         yield from self._add(end) if self._run is None else self._close_run(end)
 
     def _close_run(self, end: Node) -> Iterator[StyledLine]:
-        yield from self._close_turn()
+        yield from self._close_iteration()
         if self._run is not None:
             yield from self._run.add(end)
             yield from self._run.flush(last=True)
         self._run = None
+        self._totals = []
 
     def _open_turn(self, prompt: str) -> Iterator[StyledLine]:
         yield from self._close_turn()
-        parent = self._run or self._top
-        yield from parent.flush(last=False)
         node = Node(StyledText("user ", "name"), StyledText(self._quote(prompt), "text"))
-        # In a run, a turn is never the last child: the end of the run follows.
-        yield from node.draw(parent.guide, last=False, root=parent.root)
-        self._turn = Frame("" if parent.root else f"{parent.guide}│  ")
+        self._turn = yield from self._open_frame(node)
         self._prompt = prompt
+
+    def _open_frame(self, node: Node) -> Generator[StyledLine, None, Frame]:
+        """Draw a node whose children follow, and return its frame."""
+        parent = self._frame
+        yield from parent.flush(last=False)
+        # In a run, a turn is never the last child: the end of the run or iteration follows.
+        yield from node.draw(parent.guide, last=False, root=parent.root)
+        return Frame("" if parent.root else f"{parent.guide}│  ")
 
     def _close_turn(self) -> Iterator[StyledLine]:
         if self._turn is not None:
@@ -289,6 +310,78 @@ class TraceTree:
         self._turn = self._step = self._prompt = None
         self._calls.clear()
         self._blocked.clear()
+        self._asked.clear()
+        self._called.clear()
+        self._steps.clear()
+
+    # --- Loops and steps
+
+    def _on_loop_start(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        limit = data.get("max_iterations")
+        details = f" · at most {limit} iterations" if limit else ""
+        return self._add(Node(StyledText("loop", "name"), StyledText(escape_controls(details))))
+
+    def _on_iteration(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        yield from self._close_iteration()
+        hat = f" · {escape_controls(str(data['hat']))}" if data.get("hat") else ""
+        node = Node(StyledText(f"iteration {data.get('n', '?')}", "name"), StyledText(hat))
+        self._iteration = yield from self._open_frame(node)
+        self._totals = [*self._totals[:1], Totals(self._now)]
+
+    def _on_iteration_summary(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        cost = float(data.get("cost_usd") or 0)
+        for totals in self._totals:
+            totals.cost += cost
+        return self._add(Node(StyledText("cost ", "faint"), StyledText(f"${cost:.4f}")))
+
+    def _close_iteration(self) -> Iterator[StyledLine]:
+        yield from self._close_turn()
+        if self._iteration is not None:
+            counts = self._totals.pop().describe(self._now) if self._totals else []
+            # A last child, so that the guides of the turns above it end.
+            text = " · ".join(["end of the iteration", *(counts if self._times else ())])
+            yield from self._iteration.add(Node(StyledText(text, "faint")))
+            yield from self._iteration.flush(last=True)
+        self._iteration = None
+
+    def _on_termination(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        yield from self._close_iteration()
+        code = data.get("exit_code", 0)
+        reason = escape_controls(str(data.get("reason", "?")))
+        count = data.get("iterations", "?")
+        details = f" · {count} iteration{'s' * (count != 1)} · exit code {code}"
+        style = "ok" if code == 0 else "error"
+        yield from self._add(Node(StyledText(f"ended: {reason}", style), StyledText(details)))
+
+    def _on_step_pre(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        key = str(data.get("persona", "")), str(data["step_name"])
+        arguments = [
+            *(data.get("args") or ()),
+            *([kwargs] if (kwargs := data.get("kwargs")) else ()),
+        ]
+        shown = " ".join(self._shorten_json(argument) for argument in arguments)
+        name = escape_controls(".".join(filter(None, key)))
+        node = Node(
+            StyledText("step "), StyledText(name, "name"), StyledText(f" {self._shorten(shown)}")
+        )
+        # Beside: a call of an earlier step may still get its result.
+        yield from self._frame.add_beside(node)
+        self._steps[key] = node, self._now
+
+    def _on_step_post(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        key = str(data.get("persona", "")), str(data["step_name"])
+        node, start = self._steps.pop(key, (None, self._now))
+        outcome = Node(StyledText("→ ", "ok"), StyledText(self._shorten_json(data.get("output"))))
+        if "error" in data:
+            error = StyledText(self._shorten(str(data["error"])))
+            outcome = Node(StyledText("→ error ", "error"), error)
+        outcome.spans += self._describe_details(_duration(self._now - start))
+        if node is not None and self._frame.is_pending(node):
+            node.add(outcome)
+            return
+        name = escape_controls(".".join(filter(None, key)))
+        ended = (StyledText("step "), StyledText(name, "name"), StyledText(" "))
+        yield from self._frame.add(Node(*ended, *outcome.spans))
 
     def _on_agent_start(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         return self._open_turn(str(data.get("prompt", "")))
@@ -310,10 +403,11 @@ class TraceTree:
         for ours, theirs in data.get("metadata", {}).get("call_ids", {}).items():
             if self._changed_ids.get(ours) != theirs:
                 self._changed_ids[ours] = theirs
-                ids = StyledText(_escape(f"{ours} became {theirs}"))
+                ids = StyledText(escape_controls(f"{ours} became {theirs}"))
                 yield from self._attach(
                     Node(StyledText("the client changed an id: ", "faint"), ids)
                 )
+        self._asked[str(data.get("exchange", ""))] = self._now
         for message in data.get("new", ()):
             blocks = message.get("blocks", ())
             if not self._full:
@@ -337,15 +431,26 @@ class TraceTree:
         number = f"{data['step']}. " if data.get("step") else ""
         role = f"{data['role']} " if data.get("role") else ""
         head = (StyledText(number, "faint"), StyledText(role, "warning"))
+        for totals in self._totals:
+            totals.add_usage(data)
+        usage: dict[str, int] = data.get("usage") or {}
+        asked = self._asked.pop(str(data.get("exchange", "")), None)
+        details = self._describe_details(
+            "" if asked is None else _duration(self._now - asked),
+            _tokens(usage.get("input", 0), usage.get("output", 0)) if usage else "",
+        )
         # A single call without a text takes the line of the message.
         single = len(calls) == 1 and not text
         if single:
-            step = Node(*head, *self._describe_call(calls[0]["name"], calls[0].get("arguments")))
+            step = Node(
+                *head, *self._describe_call(calls[0]["name"], calls[0].get("arguments")), *details
+            )
         elif text or not calls:
             quote = StyledText(self._quote(text), "text")
-            step = Node(*head, StyledText("says ", "name"), quote)
+            step = Node(*head, StyledText("says ", "name"), quote, *details)
         else:
-            step = Node(*head, StyledText(f"calls {len(calls)} tools at once", "name"))
+            text = f"calls {len(calls)} tools at once"
+            step = Node(*head, StyledText(text, "name"), *details)
         for block in blocks:
             if block.get("type") == "thinking":
                 thought = StyledText(self._quote(block.get("text", "")))
@@ -366,6 +471,7 @@ class TraceTree:
     # --- Tools and verdicts
 
     def _on_tool_call(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        self._called[data.get("call_id", "")] = self._now
         # The reply of the model has announced the call; a call without a reply gets its own node.
         if data.get("call_id") in self._calls:
             return
@@ -382,38 +488,58 @@ class TraceTree:
         return self._add_outcome(call_id, data, node)
 
     def _on_tool_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
-        tool, error = _escape(str(data.get("tool", "?"))), str(data.get("error", ""))
-        self._tool_error = f"{tool} raised {_escape(error)}"
+        tool, error = escape_controls(str(data.get("tool", "?"))), str(data.get("error", ""))
+        self._tool_error = f"{tool} raised {escape_controls(error)}"
         node = Node(StyledText(f"{tool} raised ", "error"), StyledText(self._shorten(error)))
         return self._add_outcome(data.get("call_id", ""), data, node)
 
     def _on_tool_result(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         call_id = data.get("call_id", "")
+        called = self._called.pop(call_id, None)
         # The result of a blocked call repeats the reason.
         if call_id not in self._blocked:
             text = self._shorten(_join_texts(data.get("content", ()))) or "(nothing)"
             is_error = data.get("is_error")
             arrow = StyledText("→ error ", "error") if is_error else StyledText("→ ", "ok")
             mocked = (StyledText(" (mocked)", "warning"),) if data.get("mocked") else ()
-            yield from self._add_outcome(call_id, data, Node(arrow, StyledText(text), *mocked))
+            took = self._describe_details("" if called is None else _duration(self._now - called))
+            outcome = Node(arrow, StyledText(text), *mocked, *took)
+            yield from self._add_outcome(call_id, data, outcome)
         self._calls.pop(call_id, None)
 
     def _on_verdict(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         mark, style = VERDICT_MARKS.get(data.get("status", ""), ("?", "warning"))
-        message = _escape(str(data.get("message", "")))
-        check = _escape(str(data.get("check", "")))
-        if data.get("status") in {"fail", "error"} and self._run is not None:
-            # The end of the run repeats the message of these two, whole.
-            ends_run = check in {"playbook consumed", "run finished"}
-            message = "" if ends_run else message.partition("\n")[0]
+        message = escape_controls(str(data.get("message", "")))
+        check = escape_controls(str(data.get("check", "")))
+        # The end of the run repeats the message of these two, whole.
+        ends_run = self._run is not None and check in {"playbook consumed", "run finished"}
+        failed = data.get("status") not in {"pass", "warn"}
+        if failed and self._run is not None:
+            message = "" if ends_run else self._shorten_error(message)
         yield from self._close_turn()
         text = f" {check}: {message}" if message else f" {check}"
-        yield from self._add(Node(StyledText(mark, style), StyledText(text)))
+        node = Node(StyledText(mark, style), StyledText(text))
+        if failed and not ends_run and data.get("expected") is not None:
+            for label, value in (("expected", data["expected"]), ("got", data.get("actual"))):
+                shown = self._shorten_json(value)
+                # Most messages have the values already.
+                if shown.strip('"') not in message:
+                    node.add(Node(StyledText(f"{label} ", "name"), StyledText(shown)))
+        yield from self._add(node)
 
     # --- Texts
 
+    def _describe_details(self, *parts: str) -> tuple[StyledText, ...]:
+        """Return durations and tokens for the end of a line, if they are shown."""
+        shown = [part for part in parts if part] if self._times else []
+        return tuple(StyledText(f" · {part}", "faint") for part in shown)
+
+    def _describe_totals(self) -> tuple[StyledText, ...]:
+        parts = self._totals[0].describe(self._now) if self._totals else ()
+        return self._describe_details(*parts)
+
     def _describe_ui(self, data: dict[str, Any]) -> Node:
-        method = f"ui {_escape(str(data.get('method', '')))} "
+        method = f"ui {escape_controls(str(data.get('method', '')))} "
         args = " ".join(self._shorten_json(arg) for arg in data.get("args", ()))
         answer = ()
         if "answer" in data:
@@ -426,38 +552,69 @@ class TraceTree:
         if name == "hook.turn_end":
             return Node(StyledText("hook turn_end", "faint"))
         if name == "session.extension":
-            extension = StyledText(_escape(str(data.get("extension", ""))))
+            extension = StyledText(escape_controls(str(data.get("extension", ""))))
             return Node(StyledText("extension ", "faint"), extension)
         if name == "session.command":
             command = f"/{data.get('command', '')} {data.get('args', '')}".rstrip()
-            return Node(StyledText("command ", "name"), StyledText(_escape(command), "text"))
+            return Node(
+                StyledText("command ", "name"), StyledText(escape_controls(command), "text")
+            )
         if name == "session.error":
-            error = StyledText(_escape(str(data.get("error", ""))))
+            error = StyledText(escape_controls(str(data.get("error", ""))))
             return Node(StyledText("error: ", "error"), error)
         if name == HOST_CALL:
             return self._describe_host_call(data)
-        if name == CLI_CALL:
-            words = shlex.join([str(data.get("program", "")), *map(str, data.get("args") or ())])
-            ok = data.get("answered", True) and not data.get("exit_code")
-            state = f" exit {data.get('exit_code')}" if data.get("answered", True) else " no answer"
-            shown = StyledText(_escape(words[:300]), "name")
-            return Node(
-                StyledText("fake ", "faint"), shown, StyledText(state, "ok" if ok else "error")
-            )
         fields = f" {self._shorten_json(data)}" if data else ""
-        return Node(StyledText(_escape(name), "faint"), StyledText(fields))
+        return Node(StyledText(escape_controls(name), "faint"), StyledText(fields))
+
+    def _describe_publish(self, data: dict[str, Any]) -> Node:
+        source = f"{escape_controls(str(data['source']))} " if data.get("source") else ""
+        topic = StyledText(f"publishes {escape_controls(str(data['topic']))} ", "name")
+        payload = data.get("payload", "")
+        shown = self._quote(payload) if isinstance(payload, str) else self._shorten_json(payload)
+        return Node(StyledText(source), topic, StyledText(shown if payload else "", "text"))
+
+    def _describe_start(self, data: dict[str, Any]) -> Node:
+        command = StyledText(self._shorten(" ".join(map(str, data["command"]))))
+        return Node(StyledText("process ", "name"), command)
+
+    def _describe_output(self, event: Event) -> Node:
+        output = output_text(event)
+        if output is None:
+            return self._describe(event)
+        return Node(
+            StyledText(f"{escape_controls(output[0])} ", "faint"),
+            StyledText(self._quote(output[1])),
+        )
+
+    def _describe_exit(self, data: dict[str, Any]) -> Node:
+        ended = "process stopped: timed out" if data.get("timed_out") else "process ended"
+        style = "faint" if data["code"] == 0 and not data.get("timed_out") else "error"
+        leaked = ", processes left behind" if data.get("leaked") else ""
+        return Node(StyledText(f"{ended}, exit code {data['code']}{leaked}", style))
+
+    def _describe_cli_call(self, data: dict[str, Any]) -> Node:
+        words = shlex.join([str(data.get("program", "")), *map(str, data.get("args") or ())])
+        answered, code = data.get("answered", True), data.get("exit_code")
+        state = f" exit {code}" if answered else " no answer"
+        style = "ok" if answered and not code else "error"
+        shown = StyledText(escape_controls(words[:300]), "name")
+        return Node(StyledText("fake ", "faint"), shown, StyledText(state, style))
 
     def _describe_host_call(self, data: dict[str, Any]) -> Node:
-        operation = _escape(f"{data.get('capability', '')}.{data.get('operation', '')}")
+        operation = escape_controls(f"{data.get('capability', '')}.{data.get('operation', '')}")
         params = StyledText(f" {self._shorten_json(data.get('params') or {})}")
         answer = (StyledText(" → ", "ok"), StyledText(self._shorten_json(data.get("result"))))
         if "error" in data:
-            answer = (StyledText(" error: ", "error"), StyledText(_escape(str(data["error"]))))
+            answer = (
+                StyledText(" error: ", "error"),
+                StyledText(escape_controls(str(data["error"]))),
+            )
         return Node(StyledText("host ", "faint"), StyledText(operation, "name"), params, *answer)
 
     def _describe_call(self, tool: str, arguments: Any) -> tuple[StyledText, ...]:
         fields = StyledText(f" {self._shorten_json(arguments or {})}")
-        return StyledText("call "), StyledText(_escape(tool), "name"), fields
+        return StyledText("call "), StyledText(escape_controls(tool), "name"), fields
 
     def _quote(self, text: str) -> str:
         return f'"{self._shorten(text)}"'
@@ -469,16 +626,24 @@ class TraceTree:
         """Return a text on one line of limited length, or in full if `full` is set."""
         text = str(value)
         if self._full:
-            return _escape(text).rstrip("\n")
+            return escape_controls(text).rstrip("\n")
         # Four times the length is enough, and much faster than a text of megabytes.
-        line = " ".join(_escape(text[: MAX_LENGTH * 4]).split())
+        line = " ".join(escape_controls(text[: MAX_LENGTH * 4]).split())
         if len(line) > MAX_LENGTH or len(text) > MAX_LENGTH * 4:
             return f"{line[: MAX_LENGTH - 1]}…"
         return line
 
 
-def _escape(text: str) -> str:
-    return text.translate(CONTROL_SYMBOLS)
+def _duration(millis: int) -> str:
+    if millis < 1000:  # noqa: PLR2004 - a second
+        return f"{max(0, millis)} ms"
+    seconds = millis / 1000
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+
+
+def _tokens(asked: int, replied: int) -> str:
+    return f"{asked:,} + {replied:,} tokens"
 
 
 def _without_injected(block: dict[str, Any]) -> dict[str, Any]:
@@ -496,12 +661,7 @@ def _join_texts(blocks: Iterable[dict[str, Any]]) -> str:
 def _describe_error(data: dict[str, Any]) -> str:
     message = data.get("message") or data.get("error") or "no message"
     kind = f"{data.get('status', '')} {data.get('category', '')}".strip()
-    return _escape(f"{message} ({kind})" if kind else str(message))
-
-
-def render_line(line: StyledLine) -> str:
-    """Return a line without its styles."""
-    return "".join(span.text for span in line).rstrip()
+    return escape_controls(f"{message} ({kind})" if kind else str(message))
 
 
 def render_last_lines(events: Iterable[Event], count: int) -> str:
@@ -513,19 +673,3 @@ def render_last_lines(events: Iterable[Event], count: int) -> str:
         total += 1
     before = [f"… {total - count} lines before"] if total > count else []
     return "\n".join([*before, *last])
-
-
-def print_lines(lines: Iterable[StyledLine], file: IO[str], *, colour: bool) -> None:
-    """Write lines to a file, with colours on request."""
-    if not colour:
-        for line in lines:
-            file.write(f"{render_line(line)}\n")
-        return
-    # Imported here: rich takes a tenth of a second, and plain output does not need it.
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(file=file, force_terminal=True, highlight=False, markup=False, emoji=False)
-    for line in lines:
-        spans = ((span.text, STYLES[span.style]) for span in line)
-        console.print(Text.assemble(*spans), soft_wrap=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, Interrupted, RunError, UsageError
+from offbook.errors import CheckFailed, DeadlineExceeded, Interrupted, RunError, UsageError
 from offbook.exchange.client_environment import client_arguments
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.run_endings import emit_failure
@@ -203,7 +203,9 @@ class Service:
         self._runs[name] = (endpoint, source)
         return endpoint
 
-    def run(self, command: Sequence[str], *, deadline: float) -> CommandResult:
+    def run(
+        self, command: Sequence[str], *, deadline: float, allow_unused_mocks: bool = False
+    ) -> CommandResult:
         """Run a command with this service as its model; the script must be used completely.
 
         As in a rehearsal, an error of the model is the reason before the exit code, and the exit
@@ -224,6 +226,8 @@ class Service:
             emit_failure(self._hub, error)
             raise
         failures = self.failures(strict=not ended.code)
+        if not ended.code and not failures and not allow_unused_mocks:
+            failures += self._unused_mocks()
         if ended.code:
             failed = RunError(f"the command {describe_exit(ended.code)}", where=command[0])
             failures.append(failed)
@@ -252,6 +256,11 @@ class Service:
                 if unfinished is not None and (rest := unfinished()) is not None:
                     failures.append(rest)
         return [*failures, *self._hub.errors]
+
+    def _unused_mocks(self) -> list[CheckFailed]:
+        hint = "remove what is not used, or pass --allow-unused-mocks"
+        verdicts = (getattr(source, "verdicts", tuple)() for _, source in self._runs.values())
+        return [CheckFailed(verdict.message, hint=hint) for found in verdicts for verdict in found]
 
     def warnings(self, *, after_run: bool = False) -> list[str]:
         """Return the lint messages of mocks; after a run, unused mocks are reported as well."""

@@ -129,6 +129,7 @@ class Wiring:
         )
         if isinstance(subject, HasToolWatch):
             endpoint.failed_calls = subject.tool_watch.failed
+            endpoint.watched_tools = subject.tool_watch.watched
         return endpoint
 
     @property

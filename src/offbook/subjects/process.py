@@ -175,6 +175,7 @@ async def run_process(
 ) -> ProcessResult:
     """Run a command until it exits or its deadline has passed, and kill its whole tree."""
     output = OutputCollector(hub, command, watch=watch)
+    env = {**env, "PWD": str(cwd)}  # as a shell does: opencode reads it as its folder
     result = await _supervise(
         command, output, cwd=cwd, env=env, deadline=deadline, stdin=stdin, grace=GRACE
     )
@@ -211,6 +212,8 @@ def run_foreground(
     """
     output = OutputCollector(limit=keep, streams=(1,) if keep else (), echo=echo)
     interrupted_by = 0
+    if cwd is not None:
+        env = {**env, "PWD": str(cwd)}
 
     async def run() -> ProcessResult:
         supervision = asyncio.ensure_future(

@@ -146,6 +146,7 @@ class SeenTools(Protocol):
     """What a subject saw of its tools: whether each call failed, by its id, and the exceptions."""
 
     failed: dict[str, bool]
+    watched: Collection[str]
     errors: list[ToolError]
 
 

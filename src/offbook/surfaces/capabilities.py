@@ -16,6 +16,7 @@ CAPABILITIES = (
     "lint",
     "patterns",
     "sandbox",
+    "viewer",
     "workflows",
 )
 

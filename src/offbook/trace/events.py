@@ -49,6 +49,7 @@ TOOL_ERROR = "tool.error"  # A tool raised: the exception.
 TOOL_BLOCKED = "tool.blocked"  # A hook blocked a tool call: the reason.
 AGENT_START = "agent.start"  # The agent starts to work on a prompt.
 AGENT_END = "agent.end"  # The agent has finished a prompt.
+AGENT_PARTS = "agent.parts"  # What the agent consists of: nodes, edges, handoffs, hooks, commands.
 AGENT_ERROR = "agent.error"  # The agent failed: the error.
 STEP_PRE = "step.pre"  # A step of a persona starts: its name, function and arguments.
 STEP_POST = "step.post"  # A step of a persona ended: its output, or its error.

@@ -21,7 +21,7 @@ import msgspec
 
 from offbook.errors import FormatError, ModelError
 from offbook.exchange.messages import EMPTY_DIGEST, AnyBlock, History, Message, extend_digest
-from offbook.exchange.model import Reply, Request, Tool
+from offbook.exchange.model import REFUSED_CALLS, Reply, Request, Tool
 from offbook.trace.events import ERROR, REPLY, REQUEST, TOOL_CALL, TOOL_RESULT, Event
 
 if TYPE_CHECKING:
@@ -121,11 +121,14 @@ class TracedSource:
                 digests.popitem(last=False)
 
     def _emit_results(self, request: Request) -> None:
+        refused: Container[str] = request.metadata.get(REFUSED_CALLS, ())
         for result in request.results:
             name, step = self._calls.pop(result.call_id, (None, 0))
             if name is not None:  # else the result of an earlier conversation
                 mocked = name in self._mocked
                 data = tool_result_data(result, tool=name, step=step, mocked=mocked)
+                if result.call_id in refused:
+                    data["executed"] = False
                 self._hub.emit(TOOL_RESULT, data)
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import contextmanager
 from hashlib import blake2b, file_digest
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from offbook.secrets import hide_bytes, known_secrets
 from offbook.trace.events import HEADER, Event, trace_header
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from offbook.trace.hub import Hub
@@ -29,6 +29,35 @@ COLLECT_TRACES = "OFFBOOK_COLLECT_TRACES"
 
 
 PRIVATE_MODE = 0o600  # a trace holds prompts and answers: only its owner may read it
+
+
+class TraceObserver(Protocol):
+    """Reads a trace while it is written, such as the coverage of a suite does."""
+
+    def wants(self, name: str) -> bool:
+        """Return whether to decode the events of this name."""
+        ...
+
+    def on_event(self, event: Event) -> None:
+        """Read an event as it is in the file. An exception fails the run."""
+        ...
+
+    def on_close(self) -> None:
+        """The trace is complete."""
+        ...
+
+
+_observers: list[Callable[[], TraceObserver]] = []
+
+
+@contextmanager
+def observe_traces(make_observer: Callable[[], TraceObserver]) -> Generator[None]:
+    """Give every trace that is opened inside an observer of its own."""
+    _observers.append(make_observer)
+    try:
+        yield
+    finally:
+        _observers.remove(make_observer)
 
 
 class KeptEvents:
@@ -80,6 +109,7 @@ class Recorder:
             raise UsageError(
                 f"cannot write the trace: {reason}", where=str(path), hint="give another trace=…"
             ) from error
+        self._observers = [make() for make in _observers]
         self.changed = False
         opened = os.fstat(self._file)
         # Several processes may append, and a pipe has no content: both are not checked.
@@ -111,6 +141,9 @@ class Recorder:
             raise RunError(
                 f"cannot write the trace: {reason}", where=str(self.path), hint="free disk space"
             ) from error
+        for observer in self._observers:
+            if observer.wants(event.event):
+                observer.on_event(_decode(line))
 
     def _encode(self, event: Event) -> bytes:
         try:
@@ -141,6 +174,8 @@ class Recorder:
             self._file = None
             if self._copy is not None:
                 os.close(self._copy)
+            for observer in self._observers:
+                observer.on_close()
 
 
 def write_line(file: int, line: bytes) -> None:

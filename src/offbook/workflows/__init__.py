@@ -18,6 +18,10 @@ CAPABILITY = Capability(
     heading="Workflows",
     commands={
         "scenario": CommandEntry("Run scenario files.", "offbook.workflows.workflows_cli:scenario"),
+        "snapshot": CommandEntry(
+            "Review snapshots that do not match.",
+            "offbook.workflows.snapshot_review_cli:snapshot_group",
+        ),
         "workspace": CommandEntry(
             "Set up workspaces, run the loop in them and check the results.",
             "offbook.workflows.workflows_cli:workspace",
@@ -31,7 +35,8 @@ CAPABILITY = Capability(
 _MODULES = {
     "evaluation": "evaluate evaluate_with_source",
     "loop_tools": "record replay run",
-    "snapshots": "diff list_pending review snapshot",
+    "snapshot_review": "list_pending review",
+    "snapshots": "diff snapshot",
     "tools": "check cleanup inspect report setup",
 }
 

@@ -4,9 +4,9 @@ from offbook.workflows.evaluation import evaluate_with_source as evaluate_with_s
 from offbook.workflows.loop_tools import record as record
 from offbook.workflows.loop_tools import replay as replay
 from offbook.workflows.loop_tools import run as run
+from offbook.workflows.snapshot_review import list_pending as list_pending
+from offbook.workflows.snapshot_review import review as review
 from offbook.workflows.snapshots import diff as diff
-from offbook.workflows.snapshots import list_pending as list_pending
-from offbook.workflows.snapshots import review as review
 from offbook.workflows.snapshots import snapshot as snapshot
 from offbook.workflows.tools import check as check
 from offbook.workflows.tools import cleanup as cleanup

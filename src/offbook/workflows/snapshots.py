@@ -27,15 +27,13 @@ from offbook.checks.snapshot import (
     in_ci,
     redact_snapshot,
 )
-from offbook.errors import FormatError, UsageError, did_you_mean
+from offbook.errors import UsageError, did_you_mean
 from offbook.files import copy_atomic, write_atomic
 from offbook.trace.redaction import Redaction
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
 
 INITIAL, CURRENT = "initial", "current"  # after the setup; now
 PENDING_SUFFIX = ".pending.json"
-ALL = "all"
-IGNORED_FOLDERS = {".git", ".venv", "node_modules"}
 
 
 class SnapshotResult(msgspec.Struct, frozen=True):
@@ -124,23 +122,6 @@ def load_snapshot(workspace: Workspace, name: str) -> Snapshot:
     )
 
 
-class PendingSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot that awaits a review, with its difference from the approved one."""
-
-    name: str
-    path: str
-    new: bool
-    difference: SnapshotDiff
-
-
-class ReviewResult(msgspec.Struct, frozen=True):
-    """The paths of the snapshots that were accepted, rejected and left pending."""
-
-    accepted: list[str]
-    rejected: list[str]
-    left: list[str]
-
-
 def copy_approved(folder: Path, workspace: Workspace) -> None:
     """Copy the approved snapshots of a folder to the workspace."""
     for path in folder.glob("*.json"):
@@ -178,83 +159,3 @@ def propose_snapshot(
     data = msgspec.json.encode(redact_snapshot(actual, redaction))
     write_atomic(path, msgspec.json.format(data))
     return path
-
-
-def list_pending(locations: Sequence[str] = ()) -> list[PendingSnapshot]:
-    """Return the pending snapshots of workspaces and folders; by default of this folder."""
-    pending: list[PendingSnapshot] = []
-    for location in locations or (".",):
-        folder = Path(location)
-        if not folder.is_dir():
-            try:
-                folder = Workspaces().find(location).snapshots
-            except UsageError as error:
-                raise UsageError(
-                    f"{location!r} is neither a folder nor a workspace",
-                    hint=did_you_mean(location, Workspaces().ids()),
-                ) from error
-        for path in sorted(folder.rglob(f"*{PENDING_SUFFIX}")):
-            if IGNORED_FOLDERS & set(path.parts):
-                continue
-            approved = _approved_path(path)
-            before = _read_snapshot(approved) if approved.is_file() else Snapshot()
-            difference = compare_snapshots(before, _read_snapshot(path))
-            name = path.name.removesuffix(PENDING_SUFFIX)
-            pending.append(PendingSnapshot(name, str(path), not approved.is_file(), difference))
-    return pending
-
-
-def review(
-    locations: Sequence[str] = (), *, accept: Iterable[str] = (), reject: Iterable[str] = ()
-) -> ReviewResult:
-    """Accept and reject pending snapshots by name, by path, or `all`."""
-    pending = list_pending(locations)
-    accepted, rejected = _select(pending, accept), _select(pending, reject)
-    if both := accepted & rejected:
-        raise UsageError(f"{min(both)} cannot be accepted and rejected")
-    for path in sorted(accepted):
-        accept_snapshot(Path(path))
-    for path in sorted(rejected):
-        reject_snapshot(Path(path))
-    left = [item.path for item in pending if item.path not in accepted | rejected]
-    return ReviewResult(sorted(accepted), sorted(rejected), left)
-
-
-def accept_snapshot(path: Path) -> None:
-    """Replace the approved snapshot by this pending one."""
-    _raise_in_ci()
-    path.replace(_approved_path(path))
-
-
-def reject_snapshot(path: Path) -> None:
-    """Delete this pending snapshot."""
-    _raise_in_ci()
-    path.unlink(missing_ok=True)
-
-
-def _raise_in_ci() -> None:
-    if in_ci():
-        raise UsageError("snapshots cannot be approved in CI", hint="review them on your machine")
-
-
-def _approved_path(path: Path) -> Path:
-    return path.with_name(f"{path.name.removesuffix(PENDING_SUFFIX)}.json")
-
-
-def _read_snapshot(path: Path) -> Snapshot:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Snapshot)
-    except msgspec.MsgspecError as error:
-        raise FormatError(f"not a snapshot: {error}", path=path) from error
-
-
-def _select(pending: Sequence[PendingSnapshot], words: Iterable[str]) -> set[str]:
-    """Return the paths of the pending snapshots that these words name."""
-    selected: set[str] = set()
-    for word in words:
-        paths = {item.path for item in pending if word in {ALL, item.name, item.path}}
-        if not paths and word != ALL:
-            names = [item.name for item in pending]
-            raise UsageError(f"no pending snapshot {word!r}", hint=did_you_mean(word, names))
-        selected |= paths
-    return selected

@@ -27,7 +27,7 @@ from offbook.cli_options import (
     read_pairs,
     read_redactions,
 )
-from offbook.workflows.snapshots_cli import diff_workspace, review_snapshots, take_snapshot
+from offbook.workflows.snapshots_cli import diff_workspace, take_snapshot
 
 if TYPE_CHECKING:
     from offbook.workflows.loop_tools import RecordResult, ReplayResult
@@ -140,7 +140,7 @@ def workspace() -> None:
     """Set up workspaces, run the loop in them and check the results."""
 
 
-for _command in (take_snapshot, diff_workspace, review_snapshots):
+for _command in (take_snapshot, diff_workspace):
     workspace.add_command(_command)
 
 

@@ -55,6 +55,8 @@ ATTRIBUTES = {
         *("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
         *("gen_ai.usage.details.cache_read_tokens", "llm.token_count.prompt_details.cache_read"),
     ),
+    "cache_write": ("gen_ai.usage.cache_creation.input_tokens",),
+    "reasoning": ("gen_ai.usage.reasoning.output_tokens",),
     "model": (
         *("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
         *("ai.response.model", "ai.model.id"),
@@ -91,6 +93,8 @@ STOP_REASONS: dict[str, StopReason] = {
     "content_filter": "refusal",
     "content-filter": "refusal",
     "refusal": "refusal",
+    "stop_sequence": "stop_sequence",
+    "error": "error",
 }
 ERROR_CODES = {"2", "STATUS_CODE_ERROR", "ERROR"}
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
@@ -231,8 +235,13 @@ def _read_span(
     return ImportedExchange(
         Reply(
             blocks,
-            "tool_use" if has_calls else stop,
-            Usage(as_count(input_tokens), as_count(output_tokens), as_count(find("cached"))),
+            # Not every emitter says that a reply with calls ended because of them.
+            "tool_use" if has_calls and stop == "stop" else stop,
+            Usage(
+                as_count(input_tokens),
+                as_count(output_tokens),
+                *(as_count(find(name)) for name in ("cached", "cache_write", "reasoning")),
+            ),
             as_text(find("model")),
         ),
         find_prompt(request),

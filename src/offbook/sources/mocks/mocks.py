@@ -85,8 +85,6 @@ class Mocks:
             self.file = parse_mocks(text, "mocks")
         if not self.file.mocks:
             raise UsageError("no mock lines", where=self.file.path, hint='write {"text": "…"}')
-        # The lines of a file may serve several tests, those in the code of a test only this one.
-        self._in_code = not isinstance(lines, (MockFile, str, Path))
         self.receipts: deque[Receipt] = deque(maxlen=RECEIPTS)
         self._scopes: dict[str, _Scope] = {}
         for mock in self.file.mocks:
@@ -200,8 +198,8 @@ class Mocks:
         return [mock for mock in self.file.mocks if mock.number not in self._used]
 
     def verdicts(self) -> list[Verdict]:
-        """Return a failed verdict if lines in the code of a test have not answered a request."""
-        if not self._in_code or not self.unused:
+        """Return a failed verdict if a line has not answered a request."""
+        if not self.unused:
             return []
         message = f"never used: LLM mock {'; '.join(mock.label for mock in self.unused)}"
         return [Verdict("mocks used", "fail", message, actual=[m.label for m in self.unused])]
@@ -209,7 +207,7 @@ class Mocks:
     def unfinished(self) -> ScriptUnfinished | None:
         """Return the error for a run without any request, or for a result that never came back.
 
-        Unused lines are not an error: a file may serve several agents.
+        Unused lines are a verdict, since a run may allow them.
         """
         if self._used:
             return self.missing_result()

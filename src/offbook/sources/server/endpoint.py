@@ -18,7 +18,7 @@ from offbook.errors import ModelError, OffbookError, RunError
 from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.model import FAILED_CALLS
+from offbook.exchange.model import FAILED_CALLS, REFUSED_CALLS
 from offbook.exchange.relay import Relay, can_relay
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import (
         AsyncIterator,
         Callable,
+        Collection,
         Container,
         Iterable,
         Iterator,
@@ -114,6 +115,7 @@ class Endpoint:
         )
         self.failure: BaseException | None = None
         self.failed_calls: Mapping[str, bool] = {}  # what the subject saw of its tools, by call id
+        self.watched_tools: Collection[str] = ()  # the tools whose calls it sees, with their ids
         self.refusal: RunError | None = None  # of the latest request, if its provider refuses it
         self.context = copy_context()
         self.relays = can_relay(source)
@@ -178,7 +180,7 @@ class Endpoint:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)
             request = self._conversations.restore_call_ids(request)
-            request = _add_outcomes(request, self.failed_calls)
+            request = _add_outcomes(request, self.failed_calls, self.watched_tools)
             self.refusal = None  # the agent has continued with a valid request
 
             # 3. A retry gets the response that the client missed, and takes no further step.
@@ -323,14 +325,25 @@ class Endpoint:
             self._hub.emit(ERROR, error_data(error))
 
 
-def _add_outcomes(request: Request, failed: Mapping[str, bool]) -> Request:
-    """Note for the new results whether their tools failed, where the subject saw it."""
-    if not failed:
+def _add_outcomes(
+    request: Request, failed: Mapping[str, bool], watched: Collection[str]
+) -> Request:
+    """Note for the new results whether their tools failed, or never ran, if the subject saw it."""
+    if not failed and not watched:
         return request
-    seen = {r.call_id: failed[r.call_id] for r in request.results if r.call_id in failed}
-    if not seen:
+    results = request.results
+    seen = {r.call_id: failed[r.call_id] for r in results if r.call_id in failed}
+    metadata = {**request.metadata, FAILED_CALLS: seen} if seen else request.metadata
+    if watched and len(seen) < len(results):
+        last = request.messages.latest("assistant")
+        names = {} if last is None else {call.id: call.name for call in last.calls}
+        # A result without a run: the framework rejected the arguments, or has no such tool.
+        refused = [r.call_id for r in results if r.call_id not in seen]
+        refused = [call_id for call_id in refused if names.get(call_id) in watched]
+        metadata = {**metadata, REFUSED_CALLS: refused} if refused else metadata
+    if metadata is request.metadata:
         return request
-    return msgspec.structs.replace(request, metadata={**request.metadata, FAILED_CALLS: seen})
+    return msgspec.structs.replace(request, metadata=metadata)
 
 
 def _without_delay(response: HttpResponse) -> HttpResponse:

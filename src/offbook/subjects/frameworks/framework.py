@@ -127,6 +127,7 @@ class ToolWatch:
         self.hub: Hub | None = None
         self._mocked = mocked
         self.failed: dict[str, bool] = {}
+        self.watched: set[str] = set()  # tools whose calls are seen with their ids
         self.errors: list[ToolError] = []
 
     @contextmanager
@@ -211,8 +212,11 @@ class FrameworkSubject:
             for name, mock in self._mocks.items():
                 self._undo.append(self.adapter.replace_tool((tools or {})[name], mock.run))
             # Listed again: replacing may put other objects in the place of the tools.
-            for tool in (self.adapter.tools() or {}).values():
+            for name, tool in (self.adapter.tools() or {}).items():
                 self._undo.append(self.adapter.watch_tool(tool, self.tool_watch))
+                # An optional attribute: some frameworks do not pass the id of a call to its tool.
+                if getattr(self.adapter, "passes_call_ids", False):
+                    self.tool_watch.watched.add(name)
         except BaseException:
             await self.close()
             raise

@@ -117,6 +117,11 @@ class Hooks:
             raise UsageError(f"expected a function as {name} hook, got {kind}", where=where)
         self._hooks[name].append(hook)
 
+    @property
+    def names(self) -> list[str]:
+        """The events that have hooks."""
+        return [name for name, hooks in self._hooks.items() if hooks]
+
     def __contains__(self, name: str) -> bool:
         return bool(self._hooks[name])
 

@@ -47,6 +47,7 @@ from offbook.trace.current_hub import current_host
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
+    AGENT_PARTS,
     AGENT_START,
     HOOK_TOOL_CALL,
     TOOL_BLOCKED,
@@ -199,6 +200,9 @@ class AgentSession:
             self._factories.append(factory)
             self.extensions.append(name)
             self._hub.emit("session.extension", {"extension": name})
+        if self._hooks.names or self._commands:
+            data = {"hooks": self._hooks.names, "commands": [*self._commands]}
+            self._hub.emit(AGENT_PARTS, data)
         # From here on, `close` calls the shutdown hooks, even if a start hook fails.
         self._started = True
         await self._notify(HookEvent("session_start"))

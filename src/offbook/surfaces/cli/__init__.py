@@ -44,6 +44,8 @@ COMMANDS = {
         "run": CommandEntry("Run a command against a scripted model.", "run:run"),
         "serve": CommandEntry("Serve a scripted model to any client.", "serve:serve"),
         "show": CommandEntry("Show a trace as a tree.", "run:show"),
+        "report": CommandEntry("Write the verdicts of traces as a report.", "report:report"),
+        "compare": CommandEntry("Compare two traces, or two folders of traces.", "traces:compare"),
         "determinism": CommandEntry(
             "Run a target several times and report what differs.", "recording:determinism"
         ),
@@ -56,6 +58,7 @@ COMMANDS = {
         "cassette": CommandEntry(
             "List, show, edit, trim, upgrade and verify cassettes.", "cassette:cassette"
         ),
+        "export": CommandEntry("Convert traces into OpenTelemetry spans.", "traces:export"),
         "import": CommandEntry(
             "Convert a trace of another tool into a cassette or mocks.", "cassette:import_trace"
         ),

@@ -67,7 +67,8 @@ A missing client is not an error: the exit code is 0.
 def demo(*, as_json: bool) -> int:
     """Show two runs of a scripted model: one that passes and one that fails."""
     from offbook.reports.json_report import count_events
-    from offbook.reports.terminal import TraceTree, print_lines
+    from offbook.reports.styled_lines import print_lines
+    from offbook.reports.terminal import TraceTree
     from offbook.runs.api import session
     from offbook.trace.reader import Trace
 

@@ -64,6 +64,9 @@ SHOWN_FAULTS = 10
     "--playbook", type=FILE_PATH, metavar="FILE", help="The model: a playbook, mocks or a cassette."
 )
 @click.option("--mocks", type=FILE_PATH, metavar="FILE", help="The model: a mock file (.jsonl).")
+@click.option(
+    "--allow-unused-mocks", is_flag=True, help="Warn of mock lines without use, do not fail."
+)
 @lenient_option
 @trace_option
 @deadline_option
@@ -72,6 +75,7 @@ def run(
     *,
     playbook: Path | None,
     mocks: Path | None,
+    allow_unused_mocks: bool,
     lenient: tuple[str, ...],
     trace: Path | None,
     deadline: float,
@@ -103,7 +107,7 @@ def run(
         record_trace(trace, subject=str(script)) as hub,
         Service(make_source, hub, lenient=lenient) as service,
     ):
-        result = service.run(command, deadline=deadline)
+        result = service.run(command, deadline=deadline, allow_unused_mocks=allow_unused_mocks)
         for warning in service.warnings(after_run=True):
             click.echo(f"offbook: {warning}", err=True)
     raise_failures(result.failures)
@@ -113,11 +117,17 @@ def run(
 @click.command("show", epilog=SHOW_EXAMPLE)
 @click.argument("trace", type=FILE_PATH)
 @click.option("--full", is_flag=True, help="Show whole texts instead of their beginnings.")
+@click.option(
+    "--times/--no-times",
+    default=None,
+    help="Show durations, tokens and costs. Default: on a terminal.",
+)
 @json_option
-def show(trace: Path, *, full: bool, as_json: bool) -> int:
+def show(trace: Path, *, full: bool, times: bool | None, as_json: bool) -> int:
     """Show a trace as a tree: turns, model messages, tool calls, questions, verdicts."""
     from offbook.reports.json_report import count_events
-    from offbook.reports.terminal import TraceTree, print_lines
+    from offbook.reports.styled_lines import print_lines
+    from offbook.reports.terminal import TraceTree
     from offbook.trace.reader import Trace
 
     reader = Trace(trace)
@@ -125,7 +135,8 @@ def show(trace: Path, *, full: bool, as_json: bool) -> int:
         counts = count_events(reader)
         print_json({"trace": str(trace), **msgspec.to_builtins(counts), "faults": reader.faults})
         return _report_faults(reader, empty=not counts.events)
-    lines = TraceTree(full=full).render(reader)
+    shows_times = sys.stdout.isatty() if times is None else times
+    lines = TraceTree(full=full, times=shows_times).render(reader)
     first = next(lines, None)
     if first is not None:
         print_lines(chain([first], lines), sys.stdout, colour=use_colour())

@@ -1,0 +1,59 @@
+"""The review of recordings: scratch fixtures that are new or differ from their golden."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.checks.pending_changes import FileMove, PendingChange, Review, pending_change
+from offbook.checks.snapshot import Snapshot, compare_snapshots
+from offbook.goldens.fixture_store import read_scenarios, sidecar_path
+from offbook.goldens.golden_recording import check_promotion
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from offbook.goldens.project import Project
+
+
+def readable_fixture(path: Path) -> str:
+    """Return a fixture file as indented JSON, without the time and hash of its recording."""
+    texts: list[str] = []
+    for scenario in read_scenarios(path) if path.is_file() else ():
+        shown: dict[str, Any] = msgspec.to_builtins(scenario.fixture)
+        shown["description"] = shown.pop("metadata", {}).get("description", "")
+        shown |= {"rule": rule} if (rule := msgspec.to_builtins(scenario.rule)) else {}
+        texts.append(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n")
+    return "".join(texts)
+
+
+def list_pending_goldens(project: Project, names: Sequence[str] = ()) -> list[PendingChange]:
+    """Return the recordings that would change a golden, all or the named ones."""
+    store = project.fixtures
+    paths = [store.find("scratch", name) for name in names] or store.paths("scratch")
+    pending: list[PendingChange] = []
+    for scratch in paths:
+        golden = store.fixture_path("golden", scratch.parent.name, scratch.stem)
+        title = project.relative(golden)
+        before = Snapshot({title: readable_fixture(golden)} if golden.is_file() else {})
+        difference = compare_snapshots(before, Snapshot({title: readable_fixture(scratch)}))
+        if difference.empty:
+            continue
+        # The sidecar first: the main file is the last one.
+        files = ((sidecar_path(scratch), sidecar_path(golden)), (scratch, golden))
+        moves = [FileMove(str(source), str(target)) for source, target in files]
+        name = f"{scratch.parent.name}/{scratch.stem}"
+        pending.append(pending_change("golden", name, moves, difference))
+    return pending
+
+
+def review_goldens(project: Project, names: Sequence[str] = ()) -> Review:
+    """Open a review of recordings; only one that replays is accepted."""
+
+    def check(change: PendingChange) -> None:
+        asyncio.run(check_promotion(project.fixtures, change.name, project.registry.find))
+
+    return Review(list_pending_goldens(project, names), check)

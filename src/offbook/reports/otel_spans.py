@@ -1,0 +1,440 @@
+"""A trace as OpenTelemetry spans, by the semantic conventions for generative AI.
+
+    document = export_spans(Trace("run.jsonl"))    # OTLP in JSON, as collectors read it
+
+A run is a span `invoke_agent`, a request to the model a span `chat`, a tool call a span
+`execute_tool`; verdicts and injected faults are events of the run's span. `ATTRIBUTES` has the
+names that are used, of version 1.41 of the conventions. Ids are derived from the trace, so that a
+trace that is exported twice has the same spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any, cast
+
+import msgspec
+
+from offbook.exchange.messages import (
+    AnyBlock,
+    Image,
+    Message,
+    RawBlock,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    to_json,
+)
+from offbook.exchange.model import Request, Usage
+from offbook.trace import events as names
+from offbook.trace.correlation import CORRELATION_ID, run_span_id
+from offbook.trace.events import Event
+from offbook.trace.instrument import rebuild_requests
+from offbook.version import VERSION
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
+ATTRIBUTES = {
+    "agent": "gen_ai.agent.name",
+    "arguments": "gen_ai.tool.call.arguments",
+    "cache_read": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write": "gen_ai.usage.cache_creation.input_tokens",
+    "call id": "gen_ai.tool.call.id",
+    "conversation": "gen_ai.conversation.id",
+    "error": "error.type",
+    "finish": "gen_ai.response.finish_reasons",
+    "input": "gen_ai.usage.input_tokens",
+    "model": "gen_ai.request.model",
+    "operation": "gen_ai.operation.name",
+    "output": "gen_ai.usage.output_tokens",
+    "provider": "gen_ai.provider.name",
+    "reasoning": "gen_ai.usage.reasoning.output_tokens",
+    "reply id": "gen_ai.response.id",
+    "reply messages": "gen_ai.output.messages",
+    "reply model": "gen_ai.response.model",
+    "request messages": "gen_ai.input.messages",
+    "result": "gen_ai.tool.call.result",
+    "status": "http.response.status_code",
+    "stream": "gen_ai.request.stream",
+    "system": "gen_ai.system_instructions",
+    "tool": "gen_ai.tool.name",
+    "tool type": "gen_ai.tool.type",
+    "tools": "gen_ai.tool.definitions",
+}
+# Parameters of requests that have an attribute, by the names that providers use.
+PARAMETERS = {
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "max_completion_tokens": "gen_ai.request.max_tokens",
+    "max_output_tokens": "gen_ai.request.max_tokens",
+    "max_tokens": "gen_ai.request.max_tokens",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+    "seed": "gen_ai.request.seed",
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+}
+PROVIDERS = {
+    "anthropic": "anthropic",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "responses": "openai",
+    "chat": "openai",
+}
+FINISH_REASONS = {"tool_use": "tool_call", "refusal": "content_filter"}
+UNKNOWN_PROVIDER = "offbook"  # the attribute is required, and a session has no provider
+INTERNAL, CLIENT = 1, 3
+ERROR = 2
+EVALUATION = "gen_ai.evaluation.result"
+FAULTS = "fault."
+IDENTIFYING = 100  # events whose content and times identify a trace without a correlation id
+
+Fields = dict[str, Any]
+
+
+class Span:
+    """A span in the making."""
+
+    def __init__(self, name: str, kind: int, event: Event, ids: tuple[str, str, str]) -> None:
+        self.name = name
+        self.kind = kind
+        self.start = self.end = event.ts
+        self.trace_id, self.id, self.parent = ids
+        self.attributes: Fields = {}
+        self.events: list[tuple[int, str, Fields]] = []
+        self.error: str | None = None
+
+    def set(self, **values: Any) -> None:
+        """Set attributes by their names in `ATTRIBUTES`, with spaces as underscores."""
+        for name, value in values.items():
+            key = ATTRIBUTES.get(name) or ATTRIBUTES[name.replace("_", " ")]
+            self.attributes[key] = value
+
+    def fail(self, error_type: str, message: str = "") -> None:
+        """Mark the span as failed."""
+        self.set(error=error_type)
+        self.error = message
+
+    def render(self) -> Fields:
+        """Return the span as OTLP writes it in JSON."""
+        rendered: Fields = {
+            "traceId": self.trace_id,
+            "spanId": self.id,
+            **({"parentSpanId": self.parent} if self.parent else {}),
+            "flags": 1,
+            "name": self.name,
+            "kind": self.kind,
+            "startTimeUnixNano": _nanoseconds(self.start),
+            "endTimeUnixNano": _nanoseconds(max(self.start, self.end)),
+            "attributes": _render_attributes(self.attributes),
+            "status": {},
+        }
+        if self.error is not None:
+            rendered["status"] = {"code": ERROR, "message": self.error}
+        if self.events:
+            rendered["events"] = [
+                {
+                    "timeUnixNano": _nanoseconds(ts),
+                    "name": name,
+                    "attributes": _render_attributes(attributes),
+                }
+                for ts, name, attributes in self.events
+            ]
+        return rendered
+
+
+def export_spans(trace: Iterable[Event], *, service: str = "offbook") -> Fields:
+    """Return the spans of a trace as one OTLP document; without a run or a request it has none."""
+    events = [event for event in trace if event.event != names.HEADER]
+    spans = _Spans(events).build()
+    resource = {"attributes": _render_attributes({"service.name": service})}
+    scope = {"name": "offbook", "version": VERSION}
+    listed = {"scope": scope, "spans": [span.render() for span in spans], "schemaUrl": SCHEMA_URL}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [listed]}]}
+
+
+def count_spans(document: Fields) -> int:
+    """Return the number of spans of a document."""
+    return sum(
+        len(scope["spans"])
+        for resource in document["resourceSpans"]
+        for scope in resource["scopeSpans"]
+    )
+
+
+class _Spans:
+    """The open spans while the events of a trace are read."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._events = events
+        self._requests = rebuild_requests(events)
+        self._spans: list[Span] = []
+        self._run: Span | None = None
+        self._runs = 0
+        self._chats: dict[tuple[str, str], Span] = {}
+        self._tools: dict[str, Span] = {}
+        found = (event.context.get(CORRELATION_ID) for event in events)
+        correlation = next((value for value in found if isinstance(value, str)), "")
+        derived = blake2b(to_json(events[:IDENTIFYING]), digest_size=16).hexdigest()
+        self._trace_id = correlation or derived
+
+    def build(self) -> list[Span]:
+        handlers = {
+            names.RUN_START: self._on_run_start,
+            names.RUN_END: self._on_run_end,
+            names.REQUEST: self._on_request,
+            names.REPLY: self._on_reply,
+            names.ERROR: self._on_model_error,
+            names.TOOL_CALL: self._on_tool_call,
+            names.HOOK_TOOL_CALL: self._on_changed_input,
+            names.TOOL_RESULT: self._on_tool_result,
+            names.TOOL_ERROR: self._on_tool_error,
+            names.TOOL_BLOCKED: self._on_blocked,
+            names.VERDICT: self._on_verdict,
+        }
+        for event in self._events:
+            handler = handlers.get(event.event)
+            if handler is not None:
+                handler(event)
+            elif event.event.startswith(FAULTS) and self._run is not None:
+                data = {"offbook.data": to_json(event.data).decode()}
+                self._run.events.append((event.ts, event.event, data))
+            if self._run is not None and event.event != names.VERDICT:
+                self._run.end = event.ts
+        for span in [*self._chats.values(), *self._tools.values()]:
+            # A run that was killed, or a call whose result was never sent.
+            span.end = self._events[-1].ts
+            span.fail("unfinished", "the trace has no end of it")
+        return self._spans
+
+    def _open(self, name: str, kind: int, event: Event, parent: str = "") -> Span:
+        digest = blake2b(f"{self._trace_id}:{event.seq}:{name}".encode(), digest_size=8)
+        parent = parent or ("" if self._run is None else self._run.id)
+        span = Span(name, kind, event, (self._trace_id, digest.hexdigest(), parent))
+        self._spans.append(span)
+        return span
+
+    # --- Runs
+
+    def _on_run_start(self, event: Event) -> None:
+        self._run = None
+        subject = str(event.data.get("subject", ""))
+        run = self._open(f"invoke_agent {subject}".rstrip(), INTERNAL, event)
+        self._runs += 1
+        if self._runs == 1:  # the agent knows it as the parent of its own spans
+            run.id = run_span_id(self._trace_id)
+            run.parent = str(event.context.get("parent_span", ""))
+        run.set(operation="invoke_agent", provider=UNKNOWN_PROVIDER, conversation=self._trace_id)
+        if subject:
+            run.set(agent=subject)
+        self._run = run
+
+    def _on_run_end(self, event: Event) -> None:
+        run = self._run
+        if run is None:  # the beginning of the trace is missing
+            return
+        output = event.data.get("output")
+        if isinstance(output, str):
+            run.set(reply_messages=_render_messages([_output_message(output, "stop")]))
+        if not event.data.get("ok"):
+            error = str(event.data.get("error", ""))
+            run.fail(error.partition(":")[0] or "error", error)
+
+    def _on_verdict(self, event: Event) -> None:
+        if self._run is None:
+            return
+        data = event.data
+        attributes = {
+            "gen_ai.evaluation.name": str(data.get("check", "")),
+            "gen_ai.evaluation.score.label": str(data.get("status", "")),
+        }
+        if data.get("message"):
+            attributes["gen_ai.evaluation.explanation"] = str(data["message"])
+        self._run.events.append((event.ts, EVALUATION, attributes))
+
+    # --- Requests to the model
+
+    def _on_request(self, event: Event) -> None:
+        request = next(self._requests)
+        # The agent's own span, if its client sent the context in a header.
+        parent = str(request.metadata.get("parent_span", ""))
+        chat = self._open(f"chat {request.model}".rstrip(), CLIENT, event, parent)
+        chat.set(
+            operation="chat",
+            provider=PROVIDERS.get(str(request.metadata.get("dialect")), UNKNOWN_PROVIDER),
+            request_messages=_render_messages(map(_render_message, request.messages)),
+        )
+        chat.attributes.update(_request_attributes(request))
+        self._chats[_exchange(event)] = chat
+
+    def _on_reply(self, event: Event) -> None:
+        chat = self._chats.pop(_exchange(event), None)
+        if chat is None:
+            return
+        chat.end = event.ts
+        data = event.data
+        blocks = msgspec.convert(data.get("blocks", ()), tuple[AnyBlock, ...])
+        stop = str(data.get("stop", "stop"))
+        finish = FINISH_REASONS.get(stop, stop)
+        message: Fields = {**_render_message(Message("assistant", blocks)), "finish_reason": finish}
+        chat.set(reply_messages=_render_messages([message]), finish=[finish])
+        for name, value in (("reply_model", "model"), ("reply_id", "id"), ("agent", "role")):
+            if data.get(value):
+                chat.set(**{name: str(data[value])})
+        if "usage" in data:
+            usage = msgspec.convert(data["usage"], Usage)
+            counts = msgspec.to_builtins(usage)
+            chat.set(**{"input": usage.input, "output": usage.output, **counts})
+        if stop == "error":
+            chat.fail("error")
+
+    def _on_model_error(self, event: Event) -> None:
+        chat = self._chats.pop(_exchange(event), None)
+        if chat is None:
+            return
+        chat.end = event.ts
+        status = event.data.get("status")
+        if isinstance(status, int):
+            chat.set(status=status)
+        chat.fail(str(event.data.get("category") or status), str(event.data.get("message", "")))
+
+    # --- Tools
+
+    def _on_tool_call(self, event: Event) -> None:
+        data = event.data
+        tool, call_id = str(data.get("tool", "")), str(data.get("call_id", ""))
+        span = self._open(f"execute_tool {tool}", INTERNAL, event)
+        arguments = to_json(data.get("input", {})).decode()
+        span.set(operation="execute_tool", tool=tool, tool_type="function", arguments=arguments)
+        if call_id:
+            span.set(call_id=call_id)
+        self._tools[call_id] = span
+
+    def _on_changed_input(self, event: Event) -> None:
+        span = self._tools.get(str(event.data.get("call_id")))
+        if span is not None:
+            span.set(arguments=to_json(event.data.get("input", {})).decode())
+
+    def _on_tool_result(self, event: Event) -> None:
+        span = self._tools.pop(str(event.data.get("call_id")), None)
+        if span is None:
+            return
+        span.end = event.ts
+        content = msgspec.convert(event.data.get("content", ()), tuple[AnyBlock, ...])
+        result = _render_content(content)
+        span.set(result=result if isinstance(result, str) else to_json(result).decode())
+        if event.data.get("is_error") and span.error is None:
+            span.fail("tool_error", result if isinstance(result, str) else "")
+
+    def _on_tool_error(self, event: Event) -> None:
+        span = self._tools.get(str(event.data.get("call_id")))
+        if span is not None:
+            error = str(event.data.get("error", ""))
+            span.fail(error.partition(":")[0] or "error", error)
+
+    def _on_blocked(self, event: Event) -> None:
+        span = self._tools.pop(str(event.data.get("call_id")), None)
+        if span is not None:
+            span.end = event.ts
+            span.fail("blocked", str(event.data.get("reason", "")))
+
+
+def _exchange(event: Event) -> tuple[str, str]:
+    return str(event.context.get("run", "")), str(event.data.get("exchange", ""))
+
+
+def _request_attributes(request: Request) -> Fields:
+    attributes: Fields = {}
+    if request.model:
+        attributes[ATTRIBUTES["model"]] = request.model
+    if request.stream:
+        attributes[ATTRIBUTES["stream"]] = True
+    if request.system:
+        parts = [{"type": "text", "content": request.system}]
+        attributes[ATTRIBUTES["system"]] = _render_messages(parts)
+    if request.tools:
+        tools = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.schema,
+            }
+            for tool in request.tools
+        ]
+        attributes[ATTRIBUTES["tools"]] = _render_messages(tools)
+    for name, attribute in PARAMETERS.items():
+        value = request.parameters.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            attributes[attribute] = value
+    return attributes
+
+
+# ------------------------------------------------------------------------------------- messages
+
+
+def _render_messages(messages: Iterable[Fields]) -> str:
+    # A text, because few receivers accept structured values as attributes of spans.
+    return to_json(list(messages)).decode()
+
+
+def _output_message(text: str, finish: str) -> Fields:
+    parts = [{"type": "text", "content": text}]
+    return {"role": "assistant", "parts": parts, "finish_reason": finish}
+
+
+def _render_message(message: Message) -> Fields:
+    return {"role": message.role, "parts": [_render_part(block) for block in message.blocks]}
+
+
+def _render_part(block: AnyBlock) -> Fields:
+    match block:
+        case Text():
+            return {"type": "text", "content": block.text}
+        case Thinking():
+            return {"type": "reasoning", "content": block.text}
+        case ToolCall():
+            call = {"id": block.id, "name": block.name, "arguments": block.arguments}
+            return {"type": "tool_call", **call}
+        case ToolResult():
+            response = _render_content(block.content)
+            return {"type": "tool_call_response", "id": block.call_id, "response": response}
+        case Image() if block.url:
+            return {"type": "uri", "modality": "image", "uri": block.url}
+        case Image():
+            content = {"mime_type": block.media_type, "content": block.data}
+            return {"type": "blob", "modality": "image", **content}
+        case RawBlock():
+            return {**block.data, "type": block.kind}
+
+
+def _render_content(content: Iterable[AnyBlock]) -> str | list[Fields]:
+    blocks = list(content)
+    if all(isinstance(block, Text) for block in blocks):
+        return "\n".join(block.text for block in blocks if isinstance(block, Text))
+    return [_render_part(block) for block in blocks]
+
+
+# ----------------------------------------------------------------------------------------- OTLP
+
+
+def _nanoseconds(millis: int) -> str:
+    return str(max(0, millis) * 1_000_000)
+
+
+def _render_attributes(attributes: Mapping[str, Any]) -> list[Fields]:
+    return [{"key": key, "value": _render_value(value)} for key, value in attributes.items()]
+
+
+def _render_value(value: Any) -> Fields:
+    match value:
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value}
+        case list():
+            items = [_render_value(item) for item in cast("list[Any]", value)]
+            return {"arrayValue": {"values": items}}
+        case _:
+            return {"stringValue": str(value)}

@@ -1,0 +1,10 @@
+from offbook.capability import Capability
+from offbook.viewer.html_page import PageTrace as PageTrace
+from offbook.viewer.html_page import encode_event as encode_event
+from offbook.viewer.html_page import encode_record as encode_record
+from offbook.viewer.html_page import render_page as render_page
+from offbook.viewer.html_page import render_traces as render_traces
+from offbook.viewer.page_sources import read_run_directory as read_run_directory
+from offbook.viewer.page_sources import read_sources as read_sources
+
+CAPABILITY: Capability

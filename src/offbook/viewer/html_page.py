@@ -1,0 +1,166 @@
+"""The page: the built viewer with the data of traces in it.
+
+The data are lines of JSON, compressed with gzip and written in base 85: a quarter larger than the
+compressed bytes, where base 64 is a third larger. An object is a record, an array an event of the
+last trace:
+
+    {"page": {"title": "…", "offbook": "0.1.0"}}          about the page
+    {"trace": {"name": "…", "path": "…"}}                 a trace begins
+    [12, "agent.step", {…}]                               12 ms after the event before
+    [0, "ui.confirm", {…}, {"id": "…", "parent": "…"}]    with further fields, if it has any
+    {"faults": [{"line": 7, "reason": "…"}]}              the damaged lines of this trace
+    {"run": {…}}                                          an eval run begins: its summary
+    {"case": {…}}                                         a result of this run
+    {"comparison": {…}}                                   two traces, aligned
+
+A page of a server has no data. `live=URL` names a stream of server-sent events; each message has
+such lines, `encode_record(…)` and `encode_event(…)`. A message has an id; after an interruption
+the browser sends the last one as `Last-Event-ID`. An event named `end` ends the stream.
+"""
+
+from __future__ import annotations
+
+import html
+import zlib
+from base64 import b85encode
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from offbook.trace.events import Event
+from offbook.trace.reader import LineFault, Trace
+from offbook.trace.recorder import to_json_value
+from offbook.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+# The characters of Python's base 85 that mean something in HTML are replaced.
+HTML_SAFE = bytes.maketrans(b"&<>", b",.:")
+GZIP = zlib.MAX_WBITS | 16
+LEVEL = 9
+BLOCK = 1 << 20
+
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
+
+
+class PageTrace(NamedTuple):
+    """One trace of a page: its name, its events, and where it was read.
+
+    `about` are further fields: `{"test": {"outcome": "failed", "message": "…"}}` is the test.
+    """
+
+    name: str
+    events: Iterable[Event]
+    path: str = ""
+    faults: Sequence[LineFault] = ()
+    about: Mapping[str, Any] = MappingProxyType({})
+
+
+def render_page(
+    traces: Iterable[PageTrace] = (),
+    *,
+    title: str = "",
+    records: Iterable[Mapping[str, Any]] = (),
+    live: str = "",
+) -> str:
+    """Return a page of these traces, as one HTML text.
+
+    `records` are further lines: runs, their cases, a comparison. With `live`, the page has no
+    data and follows the stream at this URL of its own server.
+    """
+    data = "" if live else _compress(_lines(traces, title, records))
+    meta = f'<meta name="offbook-live" content="{html.escape(live)}">' if live else ""
+    template = files("offbook.viewer").joinpath("viewer.html").read_text(encoding="utf-8")
+    # split, not replace: no text of a trace is searched for a placeholder
+    parts: list[str] = []
+    values = {
+        "CONNECT": "'self'" if live else "'none'",
+        "META": meta,
+        "TITLE": html.escape(title or "Offbook"),
+        "DATA": data,
+    }
+    rest = template
+    for name, value in values.items():
+        before, _, rest = rest.partition(f"%{name}%")
+        parts += [before, value]
+    return "".join([*parts, rest])
+
+
+def render_traces(paths: Iterable[Path]) -> str:
+    """Return a page of these trace files: the report format `html`."""
+    found = list(paths)
+    traces = [read_page_trace(path, path.name) for path in found]
+    return render_page(traces, title=", ".join(path.stem for path in found[:3]))
+
+
+def read_page_trace(path: Path, name: str) -> PageTrace:
+    """Return a trace file as a trace of a page. It is read while the page is rendered."""
+    trace = Trace(path)
+    return PageTrace(name, trace, str(path), trace.faults)
+
+
+# --- Lines
+
+
+def encode_record(record: Mapping[str, Any]) -> bytes:
+    """Return the line of a record, without its line end."""
+    return _encode_json(record)
+
+
+def encode_event(event: Event, previous: Event | None) -> bytes:
+    """Return the line of an event, without its line end; `previous` is the one before it."""
+    fields: dict[str, Any] = {}
+    if event.seq and event.seq != (previous.seq + 1 if previous is not None else 1):
+        fields["seq"] = event.seq
+    if event.id:
+        fields["id"] = event.id
+    if event.context:
+        fields["context"] = event.context
+    if event.parent:
+        fields["parent"] = event.parent
+    elapsed = event.ts - (0 if previous is None else previous.ts)
+    line = (elapsed, event.event, event.data)
+    return _encode_json((*line, fields) if fields else line)
+
+
+def _encode_json(value: Any) -> bytes:
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:  # a lone surrogate
+        return _encode(to_json_value(value))
+
+
+def _lines(
+    traces: Iterable[PageTrace], title: str, records: Iterable[Mapping[str, Any]]
+) -> Iterator[bytes]:
+    yield encode_record({"page": {"title": title, "offbook": VERSION}})
+    for record in records:
+        yield encode_record(record)
+    for trace in traces:
+        yield encode_record({"trace": {"name": trace.name, "path": trace.path, **trace.about}})
+        previous: Event | None = None
+        for event in trace.events:
+            yield encode_event(event, previous)
+            previous = event
+        if trace.faults:
+            yield encode_record({"faults": [fault._asdict() for fault in trace.faults]})
+
+
+def _compress(lines: Iterable[bytes]) -> str:
+    """Return the lines compressed, as a text for a script element."""
+    compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP, zlib.DEF_MEM_LEVEL + 1)
+    parts: list[bytes] = []
+    block: list[bytes] = []
+    size = 0
+    for line in lines:
+        block.append(line)
+        size += len(line)
+        if size > BLOCK:
+            parts.append(compressor.compress(b"\n".join([*block, b""])))
+            block, size = [], 0
+    parts += [compressor.compress(b"\n".join([*block, b""])), compressor.flush()]
+    return b85encode(b"".join(parts)).translate(HTML_SAFE).decode("ascii")

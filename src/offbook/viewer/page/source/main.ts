@@ -1,0 +1,450 @@
+// The page: its state, its keys and its address. The same script is the worker's.
+
+import { ask, connect } from "./client.ts";
+import { hasComparison, renderComparison } from "./compare.ts";
+import { Detail } from "./detail.ts";
+import { button, clear, h, visible } from "./dom.ts";
+import { KIND_LABELS, KINDS, type Kind, str } from "./events.ts";
+import { startLive } from "./live.ts";
+import { EventList } from "./list.ts";
+import { renderOverview } from "./overview.ts";
+import type { Filter, PageInfo, TraceInfo } from "./store.ts";
+import { outcomeBadge, reason, renderSummary } from "./summary.ts";
+import { startWorker } from "./worker.ts";
+
+type View = "overview" | "trace" | "compare";
+
+const KEYS: [string, string][] = [
+  ["↓ ↑ or j k", "next or previous event"], ["Page Down, Page Up, Home, End", "move far"], ["n, p", "next or previous failure"],
+  ["Enter", "into the event; Escape back to the list"], ["Escape", "back to the summary"], ["1 … 6", "a tab of the event"], ["/", "search"], ["f", "only problems"],
+  ["a", "all events, also replies and results on their own"], ["o", "overview of all traces"], ["c", "comparison"], ["[ ]", "previous or next trace"],
+  ["l", "copy a link to this event"], ["t", "light or dark"], ["?", "this list"],
+];
+
+class Page {
+  private info: PageInfo | null = null;
+  private view: View = "trace";
+  private trace = 0;
+  private event = -1;
+  private tab = "event";
+  private filter: Filter = { kinds: [], who: "", text: "", problems: false, all: false, from: -1, to: -1 };
+  private writing = false; // the page changes the address itself
+  private searching = 0;
+  private readonly app = document.getElementById("app")!;
+  private readonly header = h("header", { class: "top" });
+  private readonly main = h("main", { class: "main" });
+  private readonly toolbar = h("div", { class: "toolbar", role: "search" });
+  private readonly strip = h("canvas", { class: "strip", role: "img", aria: { label: "The trace over time. Drag to keep a range, double-click to clear it." } });
+  private readonly status = h("div", { class: "status", role: "status", aria: { live: "polite" } });
+  private readonly list = new EventList((index, focus) => this.openEvent(index, focus));
+  private readonly detail = new Detail((index) => void this.jump(index), (tab) => { this.tab = tab; this.writeAddress(); });
+  private readonly side = h("section", { class: "side", aria: { label: "Summary or event" } });
+  private readonly help = h("dialog", { class: "help", aria: { label: "Keys" } });
+
+  async start(): Promise<void> {
+    clear(this.app, this.header, this.main, this.status, this.help);
+    this.say("Reading the trace …");
+    this.drawHelp();
+    this.theme(load("theme"));
+    document.addEventListener("keydown", (event) => this.onKey(event));
+    window.addEventListener("hashchange", () => { if (!this.writing) void this.readAddress(); });
+    window.addEventListener("beforeprint", () => this.preparePrint());
+    new ResizeObserver(() => this.drawStrip()).observe(this.strip);
+    this.listenToStrip();
+    try {
+      this.info = await this.read();
+    } catch (error) {
+      clear(this.main, h("p", { class: "remark fail" }, `The data of this page cannot be read: ${String(error)}`));
+      return;
+    }
+    await this.readAddress();
+    this.say("");
+  }
+
+  private async read(): Promise<PageInfo> {
+    const live = document.querySelector<HTMLMetaElement>('meta[name="offbook-live"]')?.content;
+    if (live) {
+      startLive(live, (info) => void this.refresh(info), (state) => this.say(state));
+      return ask<PageInfo>({ ask: "info" });
+    }
+    const data = document.getElementById("data")!;
+    const text = data.textContent ?? "";
+    data.remove(); // a large text is kept once, in the worker
+    return ask<PageInfo>({ ask: "open", text: text.trim() });
+  }
+
+  /** New lines of a server were read. */
+  private async refresh(info: PageInfo): Promise<void> {
+    const fresh = !this.info?.traces.length && !this.info?.runs.length;
+    this.info = info;
+    if (fresh) return this.readAddress();
+    this.drawHeader();
+    if (this.view === "overview") clear(this.main, renderOverview(info, (trace) => this.openTrace(trace)));
+    const trace = this.current;
+    if (this.view !== "trace" || !trace) return;
+    const total = await ask<number>({ ask: "select", trace: this.trace, filter: this.filter });
+    const atEnd = this.list.element.scrollTop + this.list.element.clientHeight >= this.list.element.scrollHeight - 60;
+    this.list.grow(total, trace.duration);
+    if (atEnd && this.event < 0) this.list.element.scrollTop = this.list.element.scrollHeight;
+    if (this.event < 0) clear(this.side, renderSummary(trace, (index) => void this.jump(index)));
+    this.drawStrip();
+  }
+
+  private get current(): TraceInfo | undefined { return this.info?.traces[this.trace]; }
+
+  // --- The address: a link to an event, a filter or a tab
+
+  private address(): string {
+    const parts = new URLSearchParams();
+    if (this.view !== "trace") parts.set("view", this.view);
+    else {
+      parts.set("trace", String(this.trace + 1));
+      if (this.event >= 0) parts.set("event", String(this.event + 1));
+      if (this.tab !== "event") parts.set("tab", this.tab);
+      const { kinds, who, text, problems, all } = this.filter;
+      if (kinds.length) parts.set("kinds", kinds.join(","));
+      if (who) parts.set("who", who);
+      if (text) parts.set("q", text);
+      if (problems) parts.set("problems", "1");
+      if (all) parts.set("all", "1");
+    }
+    return `#${parts.toString()}`;
+  }
+
+  private writeAddress(): void {
+    this.writing = true;
+    history.replaceState(null, "", this.address());
+    this.writing = false;
+  }
+
+  private async readAddress(): Promise<void> {
+    const info = this.info;
+    if (!info) return;
+    const parts = new URLSearchParams(location.hash.slice(1));
+    const several = info.traces.length > 1 || info.runs.length > 0;
+    const fallback: View = hasComparison(info) ? "compare" : several || !info.traces.length ? "overview" : "trace";
+    const wanted = parts.get("view") ?? (parts.has("trace") ? "trace" : fallback);
+    this.view = wanted === "compare" || wanted === "overview" ? wanted : "trace";
+    this.trace = Math.max(0, Math.min(info.traces.length - 1, Number(parts.get("trace") ?? 1) - 1 || 0));
+    this.event = Number(parts.get("event") ?? 0) - 1;
+    this.tab = parts.get("tab") ?? "event";
+    const kinds = (parts.get("kinds") ?? "").split(",").filter((kind): kind is Kind => (KINDS as readonly string[]).includes(kind));
+    this.filter = { kinds, who: parts.get("who") ?? "", text: parts.get("q") ?? "", problems: parts.has("problems"), all: parts.has("all"), from: -1, to: -1 };
+    await this.draw();
+  }
+
+  // --- Views
+
+  private async draw(): Promise<void> {
+    const info = this.info!;
+    this.drawHeader();
+    if (this.view === "overview") {
+      clear(this.main, renderOverview(info, (trace) => this.openTrace(trace)));
+      this.main.querySelector<HTMLElement>("#overview")?.focus();
+    } else if (this.view === "compare") {
+      clear(this.main, renderComparison(info, (trace, index) => { this.openTrace(trace); void this.jump(index); }));
+      this.main.querySelector<HTMLElement>("#compare")?.focus();
+    } else {
+      this.drawToolbar();
+      clear(this.main, this.strip, this.toolbar, h("div", { class: "split" }, this.list.element, this.side));
+      await this.applyFilter();
+      if (this.event >= 0) await this.jump(this.event);
+      else this.showSummary();
+      this.drawStrip();
+      if (!document.activeElement || document.activeElement === document.body) this.list.element.focus({ preventScroll: true });
+    }
+    this.writeAddress();
+  }
+
+  private drawHeader(): void {
+    const info = this.info!;
+    const trace = this.current;
+    const several = info.traces.length > 1 || info.runs.length > 0;
+    const title = str(info.page.title) || trace?.name || "Offbook";
+    document.title = trace && this.view === "trace" ? `${{ passed: "✓", failed: "✗", unfinished: "…", "no verdict": "?" }[trace.outcome]} ${trace.name}` : title;
+    const why = trace ? visible(reason(trace)) : "";
+    clear(this.header,
+      h("h1", {}, visible(title)),
+      this.view === "trace" && trace ? h("span", { class: "top-outcome" }, outcomeBadge(trace.outcome), h("span", { class: "top-why", title: why }, why)) : h("span", { class: "top-outcome" }),
+      h("nav", { aria: { label: "Views" } },
+        several ? button("Overview", () => this.show("overview"), { aria: { keyshortcuts: "o", current: this.view === "overview" ? "page" : "false" } }) : null,
+        hasComparison(info) ? button("Compare", () => this.show("compare"), { aria: { keyshortcuts: "c", current: this.view === "compare" ? "page" : "false" } }) : null,
+        several && info.traces.length ? this.traceMenu(info) : null,
+        button("◐", () => this.toggleTheme(), { title: "Light or dark (t)", aria: { label: "Light or dark" } }),
+        button("?", () => this.help.showModal(), { title: "Keys (?)", aria: { label: "Keys" } })));
+  }
+
+  private traceMenu(info: PageInfo): HTMLElement {
+    const menu = h("select", { aria: { label: "Trace" }, on: { change: () => this.openTrace(Number(menu.value)) } },
+      ...info.traces.slice(0, 2000).map((trace, index) => h("option", { value: String(index) }, `${trace.outcome === "failed" ? "✗ " : ""}${visible(trace.name)}`)));
+    menu.value = String(this.trace);
+    return menu;
+  }
+
+  private show(view: View): void {
+    this.view = view;
+    void this.draw();
+  }
+
+  private openTrace(trace: number): void {
+    if (!this.info?.traces[trace]) return;
+    this.view = "trace";
+    this.trace = trace;
+    this.event = -1;
+    this.tab = "event";
+    this.list.mark(-1);
+    this.list.element.scrollTop = 0;
+    void this.draw();
+  }
+
+  private drawToolbar(): void {
+    const trace = this.current;
+    if (!trace) return;
+    const search = h("input", { type: "search", id: "search", placeholder: "Search in all events ( / )", value: this.filter.text, autocomplete: "off", spellcheck: "false", aria: { label: "Search" } });
+    search.addEventListener("input", () => {
+      clearTimeout(this.searching);
+      this.searching = window.setTimeout(() => { this.filter.text = search.value; void this.applyFilter(); }, 150);
+    });
+    search.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") {
+        search.value = "";
+        this.filter = { ...this.filter, text: "", kinds: [], who: "", problems: false, from: -1, to: -1 };
+        this.drawToolbar();
+        void this.applyFilter();
+        this.list.element.focus();
+      } else if (event.key === "Enter" || event.key === "ArrowDown") {
+        event.preventDefault();
+        this.list.element.focus();
+        void this.list.go(0);
+      } else return;
+      event.stopPropagation();
+    });
+    const chips = KINDS.filter((kind) => trace.kinds[kind]).map((kind) => {
+      const pressed = this.filter.kinds.includes(kind);
+      return h("button", { type: "button", class: `chip ${kind}`, aria: { pressed }, on: { click: () => this.toggleKind(kind) } }, KIND_LABELS[kind], h("span", { class: "faint" }, ` ${trace.kinds[kind]!.toLocaleString("en")}`));
+    });
+    const agents = trace.agents.length ? h("select", { id: "who", aria: { label: "Agent or hat" } }, h("option", { value: "" }, "all agents"), ...trace.agents.slice(0, 500).map(([name]) => h("option", { value: name }, visible(name)))) : null;
+    if (agents) {
+      agents.value = this.filter.who;
+      agents.addEventListener("change", () => { this.filter.who = agents.value; void this.applyFilter(); });
+    }
+    clear(this.toolbar, search, h("div", { class: "chips", role: "group", aria: { label: "Kinds of events" } }, ...chips), agents,
+      this.toggle("Problems", "problems", "f"), this.toggle("All events", "all", "a"));
+  }
+
+  private toggle(label: string, name: "problems" | "all", key: string): HTMLElement {
+    return h("button", { type: "button", class: "chip", title: `Key ${key}`, aria: { pressed: this.filter[name], keyshortcuts: key }, data: { toggle: name }, on: { click: () => this.flip(name) } }, label);
+  }
+
+  private flip(name: "problems" | "all"): void {
+    this.filter[name] = !this.filter[name];
+    this.drawToolbar();
+    void this.applyFilter();
+  }
+
+  private toggleKind(kind: Kind): void {
+    const { kinds } = this.filter;
+    this.filter.kinds = kinds.includes(kind) ? kinds.filter((each) => each !== kind) : [...kinds, kind];
+    this.drawToolbar();
+    this.toolbar.querySelector<HTMLElement>(`.chip.${kind}`)?.focus();
+    void this.applyFilter();
+  }
+
+  private async applyFilter(): Promise<void> {
+    const trace = this.current;
+    if (!trace) return;
+    const total = await ask<number>({ ask: "select", trace: this.trace, filter: this.filter });
+    this.list.show(this.trace, total, trace.duration);
+    const { kinds, who, text, problems, from } = this.filter;
+    this.say(kinds.length || who || text || problems || from >= 0 ? `${total.toLocaleString("en")} rows match` : "");
+    if (this.event >= 0) this.list.position = await ask<number>({ ask: "position", trace: this.trace, index: this.event });
+    this.writeAddress();
+  }
+
+  // --- Events
+
+  private openEvent(index: number, focus: boolean): void {
+    this.event = index;
+    clear(this.side, this.detail.element);
+    this.app.classList.add("with-event");
+    void this.detail.show(this.trace, index, this.current!, this.tab).then(() => { if (focus) this.focusPanel(); });
+    this.writeAddress();
+  }
+
+  /** Select an event; without the filter if the filter hides it. */
+  private async jump(index: number): Promise<void> {
+    const trace = this.current;
+    if (!trace || index < 0 || index >= trace.events) return this.showSummary();
+    this.tab = this.event === index ? this.tab : "event";
+    let position = await ask<number>({ ask: "position", trace: this.trace, index });
+    const at = async () => (await ask<{ index: number }[]>({ ask: "rows", trace: this.trace, start: position, end: position + 1 }))[0]?.index;
+    const found = position >= 0 ? await at() : undefined;
+    if (found !== index) {
+      const opened = await ask<{ row: { pair: number; folded: boolean } } | null>({ ask: "event", trace: this.trace, index });
+      // a reply or a result is in the row of its beginning
+      const shown = opened?.row.folded && opened.row.pair >= 0 ? opened.row.pair : index;
+      position = await ask<number>({ ask: "position", trace: this.trace, index: shown });
+      if (position < 0 || (await at()) !== shown) {
+        this.filter = { ...this.filter, kinds: [], who: "", text: "", problems: false, from: -1, to: -1 };
+        this.drawToolbar();
+        await this.applyFilter();
+        position = await ask<number>({ ask: "position", trace: this.trace, index: shown });
+      }
+    }
+    await this.list.go(position);
+  }
+
+  private showSummary(): void {
+    this.event = -1;
+    this.tab = "event";
+    this.app.classList.remove("with-event");
+    this.detail.hide();
+    this.list.mark(-1);
+    if (this.current) clear(this.side, renderSummary(this.current, (index) => void this.jump(index)));
+    else clear(this.side, h("p", { class: "remark" }, "This page has no trace."));
+    this.writeAddress();
+  }
+
+  private focusPanel(): void {
+    this.side.querySelector<HTMLElement>(".panel")?.focus();
+  }
+
+  private async walkProblems(step: 1 | -1): Promise<void> {
+    const from = this.event < 0 ? (step > 0 ? -1 : this.current?.events ?? 0) : this.event;
+    const index = await ask<number>({ ask: "problem", trace: this.trace, index: from, step });
+    if (index >= 0) await this.jump(index);
+    else this.say(step > 0 ? "No further failure." : "No earlier failure.");
+  }
+
+  // --- The strip
+
+  private async drawStrip(): Promise<void> {
+    const trace = this.current;
+    const width = this.strip.clientWidth;
+    if (!trace || !width || !trace.events) return;
+    const scale = Math.min(2, window.devicePixelRatio || 1);
+    const columns = Math.max(10, Math.floor(width / 3));
+    const found = await ask<{ kind: Kind; problem: boolean }[][]>({ ask: "strip", trace: this.trace, columns });
+    const height = 36;
+    this.strip.width = width * scale;
+    this.strip.height = height * scale;
+    const context = this.strip.getContext("2d");
+    if (!context || !found) return;
+    context.scale(scale, scale);
+    const style = getComputedStyle(document.documentElement);
+    found.forEach((column, at) => {
+      const size = Math.min(8, (height - 4) / Math.max(1, column.length));
+      column.forEach((mark, row) => {
+        context.fillStyle = style.getPropertyValue(mark.problem ? "--fail" : `--${mark.kind}`) || "gray";
+        context.fillRect(at * (width / columns), mark.problem ? 0 : height - 2 - (row + 1) * size, 2.4, mark.problem ? height : Math.max(1, size - 0.6));
+      });
+    });
+    if (this.filter.from >= 0) {
+      context.fillStyle = style.getPropertyValue("--range");
+      const [from, to] = [this.filter.from, this.filter.to].map((time) => (width * time) / Math.max(1, trace.duration));
+      context.fillRect(from!, 0, Math.max(2, to! - from!), height);
+    }
+  }
+
+  private listenToStrip(): void {
+    let begin = -1;
+    const time = (event: PointerEvent) => Math.max(0, Math.min(1, event.offsetX / this.strip.clientWidth)) * (this.current?.duration ?? 0);
+    this.strip.addEventListener("pointerdown", (event) => { begin = time(event); this.strip.setPointerCapture(event.pointerId); });
+    this.strip.addEventListener("pointerup", (event) => {
+      const [from, to] = [begin, time(event)].sort((a, b) => a - b);
+      begin = -1;
+      const wide = (to! - from!) / Math.max(1, this.current?.duration ?? 1) > 0.01;
+      this.filter.from = wide ? from! : -1;
+      this.filter.to = wide ? to! : -1;
+      void this.applyFilter().then(() => this.drawStrip());
+    });
+    this.strip.addEventListener("dblclick", () => { this.filter.from = -1; void this.applyFilter().then(() => this.drawStrip()); });
+  }
+
+  // --- Keys, theme, paper
+
+  private onKey(event: KeyboardEvent): void {
+    const target = event.target as HTMLElement;
+    if (event.ctrlKey || event.metaKey || event.altKey || this.help.open) return;
+    const typing = target.matches("input, textarea, select");
+    if (typing && event.key !== "Escape") return;
+    const inPanel = target.closest(".side") !== null;
+    const keys: Record<string, () => void> = {
+      "?": () => this.help.showModal(), t: () => this.toggleTheme(),
+      o: () => { if (this.info && (this.info.traces.length > 1 || this.info.runs.length)) this.show("overview"); },
+      c: () => { if (this.info && hasComparison(this.info)) this.show("compare"); },
+      "[": () => this.openTrace(this.trace - 1), "]": () => this.openTrace(this.trace + 1),
+    };
+    if (this.view === "trace") Object.assign(keys, {
+      "/": () => { this.toolbar.querySelector<HTMLInputElement>("#search")?.focus(); },
+      j: () => void this.list.go(this.list.position + 1), k: () => void this.list.go(this.list.position - 1),
+      n: () => void this.walkProblems(1), p: () => void this.walkProblems(-1),
+      f: () => this.flip("problems"), a: () => this.flip("all"), l: () => void this.copyLink(),
+      Escape: () => { if (inPanel && this.event >= 0) this.list.element.focus(); else { this.showSummary(); this.list.element.focus(); } },
+    });
+    if (this.view === "trace" && !inPanel && !target.closest("button, summary, a")) {
+      keys.Enter = () => { if (this.event >= 0) this.focusPanel(); };
+      if (target !== this.list.element) {
+        keys.ArrowDown = () => { this.list.element.focus(); void this.list.go(this.list.position + 1); };
+        keys.ArrowUp = () => { this.list.element.focus(); void this.list.go(this.list.position - 1); };
+      }
+    }
+    for (let number = 1; number <= 6; number++) keys[String(number)] = () => this.detail.choose(number - 1);
+    const action = keys[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  }
+
+  private async copyLink(): Promise<void> {
+    this.writeAddress();
+    try {
+      await navigator.clipboard.writeText(location.href);
+      this.say("The link is copied.");
+    } catch {
+      this.say("The link is the address of this page.");
+    }
+  }
+
+  private drawHelp(): void {
+    clear(this.help, h("h2", {}, "Keys"), h("table", {}, ...KEYS.map(([key, meaning]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, meaning)))), button("Close", () => this.help.close()));
+  }
+
+  private theme(theme: string): void {
+    if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
+    void this.drawStrip();
+  }
+
+  private toggleTheme(): void {
+    const dark = (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+    save("theme", dark ? "light" : "dark");
+    this.theme(dark ? "light" : "dark");
+  }
+
+  private preparePrint(): void {
+    // the rows were asked for in advance: a browser does not wait before it prints
+    document.querySelector(".print-list")?.remove();
+    if (this.view === "trace" && this.printable) this.main.append(this.printable);
+  }
+
+  private printable: HTMLElement | null = null;
+
+  private say(text: string): void {
+    this.status.textContent = text;
+    if (this.view === "trace" && this.info) void this.list.printable(2000).then((element) => { this.printable = element; });
+  }
+}
+
+function load(name: string): string {
+  try { return localStorage.getItem(`offbook-${name}`) ?? ""; } catch { return ""; }
+}
+
+function save(name: string, value: string): void {
+  try { localStorage.setItem(`offbook-${name}`, value); } catch { /* a page from disk may have no storage */ }
+}
+
+if (typeof document === "undefined") startWorker();
+else {
+  connect(document.currentScript?.textContent ?? "");
+  void new Page().start();
+}

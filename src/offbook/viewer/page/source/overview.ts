@@ -1,0 +1,142 @@
+// A page with several traces, or an eval run: a table with the failures first.
+
+import { count, disclosure, duration, h, money, visible } from "./dom.ts";
+import { type Data, isRecord, list, records, str } from "./events.ts";
+import { outcomeBadge, reason } from "./summary.ts";
+import type { PageInfo, RunInfo, TraceInfo } from "./store.ts";
+import { renderCheck } from "./detail.ts";
+import { tree } from "./tree.ts";
+
+export interface CaseRow {
+  id: string;
+  label: string;
+  severity: string;
+  trials: Data[];
+  passes: number;
+}
+
+export function groupCases(run: RunInfo): CaseRow[] {
+  const rows = new Map<string, CaseRow>();
+  for (const trial of run.cases) {
+    const id = str(trial.id);
+    const row = rows.get(id) ?? { id, label: str(trial.label), severity: str(trial.severity), trials: [], passes: 0 };
+    row.trials.push(trial);
+    if (trial.status === "pass") row.passes++;
+    rows.set(id, row);
+  }
+  return [...rows.values()];
+}
+
+/** The interval of Wilson for a pass rate, at 95 %. */
+export function wilson(passes: number, trials: number): [number, number] {
+  if (!trials) return [0, 1];
+  const z = 1.959964;
+  const rate = passes / trials;
+  const centre = rate + (z * z) / (2 * trials);
+  const margin = z * Math.sqrt((rate * (1 - rate)) / trials + (z * z) / (4 * trials * trials));
+  const scale = 1 + (z * z) / trials;
+  return [Math.max(0, (centre - margin) / scale), Math.min(1, (centre + margin) / scale)];
+}
+
+export function percent(rate: number): string {
+  return `${(rate * 100).toFixed(rate === 0 || rate === 1 ? 0 : 1)} %`;
+}
+
+/** A rate with its interval, as a small plot with its numbers as its label. */
+export function ratePlot(passes: number, trials: number): HTMLElement {
+  const [low, high] = wilson(passes, trials);
+  const rate = trials ? passes / trials : 0;
+  const range = h("span", { class: "plot-range" });
+  range.style.setProperty("left", `${low * 100}%`);
+  range.style.setProperty("width", `${(high - low) * 100}%`);
+  const point = h("span", { class: "plot-point" });
+  point.style.setProperty("left", `${rate * 100}%`);
+  return h("span", { class: "plot", role: "img", aria: { label: `${percent(rate)}, between ${percent(low)} and ${percent(high)}` }, title: `${percent(low)} to ${percent(high)} (95 %)` }, range, point);
+}
+
+/** One small square for each trial. */
+export function trialMarks(trials: Data[], open: (trial: Data) => void): HTMLElement {
+  return h("span", { class: "trials" }, ...trials.slice(0, 50).map((trial) => {
+    const status = str(trial.status);
+    const words = `trial ${str(trial.trial)}: ${status}`;
+    return h("button", { type: "button", class: `trial ${status}`, title: words, aria: { label: words }, on: { click: () => open(trial) } }, status === "pass" ? "✓" : status === "no_data" ? "?" : "✗");
+  }), trials.length > 50 ? ` +${trials.length - 50}` : null);
+}
+
+export function renderOverview(info: PageInfo, openTrace: (trace: number) => void): HTMLElement {
+  const box = h("div", { class: "overview", id: "overview", tabindex: -1 });
+  for (const run of info.runs) box.append(renderRun(run, info, openTrace));
+  if (info.traces.length) box.append(renderTraces(info.traces, openTrace));
+  if (!box.children.length) box.append(h("p", { class: "remark" }, "This page has no traces."));
+  return box;
+}
+
+function renderTraces(traces: TraceInfo[], open: (trace: number) => void): HTMLElement {
+  const rank = { failed: 0, unfinished: 1, "no verdict": 2, passed: 3 };
+  const order = traces.map((trace, index) => ({ trace, index })).sort((a, b) => rank[a.trace.outcome] - rank[b.trace.outcome] || a.index - b.index);
+  const counts = Object.entries(rank).map(([outcome]) => [outcome, traces.filter((trace) => trace.outcome === outcome).length] as const).filter(([, number]) => number);
+  return h("section", {}, h("h2", {}, `${count(traces.length, "trace")}: ${counts.map(([outcome, number]) => `${number} ${outcome}`).join(", ")}`),
+    h("div", { class: "scroll-x" }, h("table", { class: "table" },
+      h("thead", {}, h("tr", {}, ...["Outcome", "Trace", "Why", "Checks", "Model", "Tools", "Tokens", "Cost", "Time"].map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", {}, ...order.slice(0, 2000).map(({ trace, index }) => h("tr", {},
+        h("td", {}, outcomeBadge(trace.outcome)),
+        h("td", {}, h("button", { type: "button", class: "link", data: { trace: index }, on: { click: () => open(index) } }, visible(trace.name) || "trace")),
+        h("td", { class: "why-cell" }, visible(reason(trace)).slice(0, 300)),
+        h("td", { class: "number" }, Object.values(trace.checks).some(Boolean) ? `${trace.checks.pass + trace.checks.warn} of ${Object.values(trace.checks).reduce((sum, number) => sum + number, 0)}` : "none"),
+        h("td", { class: "number" }, String(trace.replies)), h("td", { class: "number" }, String(trace.calls)),
+        h("td", { class: "number" }, trace.tokensIn + trace.tokensOut ? (trace.tokensIn + trace.tokensOut).toLocaleString("en") : ""),
+        h("td", { class: "number" }, money(trace.cost)), h("td", { class: "number" }, duration(trace.duration))))))));
+}
+
+export function traceOf(trial: Data, traces: TraceInfo[]): number {
+  const path = str(trial.trace);
+  if (!path) return -1;
+  return traces.findIndex((trace) => trace.path === path || trace.path.endsWith(`/${path}`) || path.endsWith(`/${trace.path}`));
+}
+
+function renderRun(run: RunInfo, info: PageInfo, openTrace: (trace: number) => void): HTMLElement {
+  const { summary } = run;
+  const passed = summary.pass === true;
+  const rows = groupCases(run).sort((a, b) => a.passes / a.trials.length - b.passes / b.trials.length);
+  const known = "pass" in summary;
+  const facts = known ? `${str(summary.passed)} of ${str(summary.total)} cases passed${summary.flaky ? `, ${str(summary.flaky)} flaky` : ""}${summary.not_run ? `, ${str(summary.not_run)} not run` : ""}` : "the run has no summary: it was killed, or it still runs";
+  const box = h("section", { class: "run" }, h("h2", {}, outcomeBadge(!known ? "unfinished" : passed ? "passed" : "failed"), ` ${visible(run.name)}`),
+    h("p", {}, [facts, known ? `pass rate ${percent(Number(summary.pass_rate ?? 0))}` : "", money(Number(summary.cost_usd ?? 0)), summary.tokens ? `${Number(summary.tokens).toLocaleString("en")} tokens` : "", summary.seconds ? duration(Number(summary.seconds) * 1000) : "", summary.stopped ? `stopped: ${str(summary.stopped)}` : ""].filter(Boolean).map(visible).join(" · ")));
+  const detail = h("div", { class: "case-detail" });
+  const open = (trial: Data) => {
+    const trace = traceOf(trial, info.traces);
+    detail.replaceChildren(renderTrial(trial, trace, openTrace));
+    detail.scrollIntoView({ block: "nearest" });
+  };
+  box.append(h("div", { class: "scroll-x" }, h("table", { class: "table" },
+    h("thead", {}, h("tr", {}, ...["Case", "Passed", "95 % interval", "Trials", "Severity", "Why"].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, ...rows.slice(0, 2000).map((row) => h("tr", { class: row.passes === row.trials.length ? "ok" : "fail" },
+      h("td", {}, h("button", { type: "button", class: "link", on: { click: () => open(row.trials.find((trial) => trial.status !== "pass") ?? row.trials[0]!) } }, visible(row.label || row.id))),
+      h("td", { class: "number" }, `${row.passes} of ${row.trials.length} (${percent(row.passes / row.trials.length)})`),
+      h("td", {}, ratePlot(row.passes, row.trials.length)),
+      h("td", {}, trialMarks(row.trials, open)), h("td", {}, visible(row.severity)),
+      h("td", { class: "why-cell" }, visible(whyTrial(row.trials.find((trial) => trial.status !== "pass"))))))))), detail);
+  return box;
+}
+
+export function whyTrial(trial: Data | undefined): string {
+  if (!trial) return "";
+  const failed = records(trial.verdicts).find((verdict) => verdict.status !== "pass" && verdict.status !== "warn");
+  return (str(trial.error) || str(failed?.message) || (failed ? `${str(failed.check)}: ${str(failed.status)}` : str(trial.status))).split("\n", 1)[0]!.slice(0, 300);
+}
+
+function renderTrial(trial: Data, trace: number, openTrace: (trace: number) => void): HTMLElement {
+  const box = h("section", { class: "problem" }, h("h3", {}, visible(`${str(trial.label) || str(trial.id)} · trial ${str(trial.trial)} · ${str(trial.status)}`)));
+  if (trace >= 0) box.append(h("p", {}, h("button", { type: "button", class: "link", on: { click: () => openTrace(trace) } }, "Open its trace")));
+  if (trial.error) box.append(h("pre", { class: "text" }, visible(str(trial.error))));
+  for (const verdict of records(trial.verdicts)) {
+    const status = str(verdict.status);
+    const holds = status === "pass" || status === "warn";
+    box.append(disclosure([h("b", { class: holds ? "ok" : "fail" }, `${holds ? "✓" : "✗"} ${visible(str(verdict.check))}`), ` ${visible(str(verdict.message)).split("\n", 1)[0]}`], (body) => body.append(renderCheck(verdict)), !holds, "item"));
+  }
+  if (trial.output) box.append(h("h4", {}, "Output"), h("pre", { class: "text" }, visible(str(trial.output))));
+  if (isRecord(trial.metrics)) box.append(disclosure(["metrics"], (body) => body.append(tree(trial.metrics))));
+  return box;
+}
+
+export { list };

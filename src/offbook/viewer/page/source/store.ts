@@ -1,0 +1,682 @@
+// The events of the page, indexed in the worker. A line stays as bytes; each event has a row with
+// what the list shows, and is parsed again when somebody opens it.
+
+import {
+  type Data, type Kind, type TraceEvent, callsOf, compact, describe, describeError, describeExit,
+  describeReply, isRecord, kindOf, list, records, shorten, str, textOf,
+} from "./events.ts";
+
+export type Status = "" | "ok" | "fail" | "warn";
+
+export interface Row {
+  index: number;
+  ts: number; // milliseconds since the first event of the trace
+  name: string;
+  kind: Kind;
+  depth: number;
+  title: string;
+  text: string;
+  status: Status;
+  who: string;
+  duration: number; // -1 if unknown
+  tokens: number;
+  cost: number;
+  pair: number; // the event that ends this one, or begins it; -1 if none
+  folded: boolean; // shown in the row of its beginning
+}
+
+export interface Problem {
+  index: number;
+  title: string;
+  message: string;
+  check: string;
+  expected?: unknown;
+  actual?: unknown;
+  context?: Data;
+}
+
+export type Outcome = "passed" | "failed" | "unfinished" | "no verdict";
+
+export interface TraceInfo {
+  name: string;
+  path: string;
+  outcome: Outcome;
+  events: number;
+  subjects: string[];
+  start: number;
+  duration: number;
+  tokensIn: number;
+  tokensOut: number;
+  cost: number;
+  problems: Problem[];
+  notes: Problem[];
+  checks: { pass: number; fail: number; warn: number; no_data: number; error: number };
+  calls: number;
+  replies: number;
+  faults: Data[];
+  agents: [string, number][];
+  kinds: Partial<Record<Kind, number>>;
+  parameters?: Data;
+}
+
+export interface RunInfo {
+  name: string;
+  summary: Data;
+  cases: Data[];
+}
+
+export interface PageInfo {
+  page: Data;
+  traces: TraceInfo[];
+  runs: RunInfo[];
+  comparison: unknown;
+  extras: Data[];
+  bytes: number;
+}
+
+export interface Filter {
+  kinds: Kind[]; // empty: all
+  who: string;
+  text: string;
+  problems: boolean;
+  all: boolean; // also the events that are shown in the row of their beginning
+  from: number; // milliseconds; -1: no range
+  to: number;
+}
+
+export interface Conversation {
+  head: Data;
+  messages: Data[];
+  complete: boolean;
+  reply: Data | null;
+  before: { index: number; head: Data; messages: Data[] } | null;
+}
+
+export interface Moment {
+  cells: Data;
+  files: { [path: string]: string };
+}
+
+const decoder = new TextDecoder();
+const MAX_NOTES = 200;
+
+export class TraceStore {
+  readonly rows: Row[] = [];
+  readonly problems: Problem[] = [];
+  readonly notes: Problem[] = [];
+  readonly faults: Data[] = [];
+  private readonly lines: Uint8Array[] = [];
+  private ts = 0;
+  private start = 0;
+  private last = 0;
+  private seq = 0;
+  private stack: { end: string; index: number }[] = [];
+  private readonly open = new Map<string, number>(); // requests, calls, steps and processes
+  private readonly heads = new Map<string, number>();
+  private readonly afters = new Map<string, number>(); // a digest: the event that ends with it
+  private readonly outcomes = new Map<number, number[]>(); // a call: what became of it, besides its result
+  private readonly agents = new Map<string, number>();
+  private readonly kinds: Partial<Record<Kind, number>> = {};
+  private readonly checks = { pass: 0, fail: 0, warn: 0, no_data: 0, error: 0 };
+  private readonly subjects = new Set<string>();
+  private hat = "";
+  private runsOpen = 0;
+  private passed = false;
+  private tokensIn = 0;
+  private tokensOut = 0;
+  private cost = 0;
+  private calls = 0;
+  private replies = 0;
+
+  constructor(readonly record: Data) {
+    const test = isRecord(record.test) ? record.test : null;
+    if (test?.outcome === "failed") {
+      this.problems.push({ index: -1, title: test.phase && test.phase !== "call" ? `The test failed in its ${str(test.phase)}` : "The test failed", message: str(test.message), check: "test" });
+    }
+  }
+
+  add(line: Uint8Array): void {
+    this.lines.push(line);
+    const event = this.parse(line);
+    this.ts += event.ts;
+    this.index(event);
+  }
+
+  private parse(line: Uint8Array): TraceEvent {
+    let fields: unknown[] = [];
+    try {
+      fields = list(JSON.parse(decoder.decode(line)));
+    } catch (error) {
+      fields = [0, "unreadable", { error: String(error) }];
+    }
+    const more = isRecord(fields[3]) ? fields[3] : {};
+    return {
+      ts: Number(fields[0]) || 0,
+      event: str(fields[1]),
+      data: isRecord(fields[2]) ? fields[2] : {},
+      seq: Number(more.seq ?? 0),
+      id: str(more.id) || undefined,
+      context: isRecord(more.context) ? more.context : undefined,
+      parent: str(more.parent) || undefined,
+    };
+  }
+
+  event(index: number): TraceEvent | null {
+    const line = this.lines[index];
+    const row = this.rows[index];
+    if (!line || !row) return null;
+    return { ...this.parse(line), ts: this.start + row.ts };
+  }
+
+  /** The events that belong to one: a request and its reply, a call and all that became of it. */
+  related(index: number): TraceEvent[] {
+    const row = this.rows[index]!;
+    const begin = row.pair >= 0 && row.pair < index ? row.pair : index;
+    const end = this.rows[begin]!.pair;
+    const found = [begin, ...(this.outcomes.get(begin) ?? []), ...(end > begin ? [end] : [])];
+    return found.map((each) => this.event(each)!);
+  }
+
+  private data(index: number): Data {
+    const line = this.lines[index];
+    return line ? this.parse(line).data : {};
+  }
+
+  raw(index: number): string {
+    return decoder.decode(this.lines[index] ?? new Uint8Array());
+  }
+
+  // --- The index
+
+  private index(event: TraceEvent): void {
+    const { data, event: name } = event;
+    const index = this.rows.length;
+    this.seq = event.seq || this.seq + 1;
+    if (index === 0) this.start = this.ts;
+    if (name !== "check.verdict") this.last = Math.max(this.last, this.ts);
+    const kind = kindOf(name);
+    const [title, text] = describe(name, data);
+    const row: Row = {
+      index, ts: Math.max(0, this.ts - this.start), name, kind, depth: 0, title, text, status: "",
+      who: "", duration: -1, tokens: 0, cost: 0, pair: -1, folded: false,
+    };
+    this.rows.push(row);
+    if (name === "_meta.iteration") this.hat = str(data.hat);
+    if (name === "_meta.termination") this.hat = "";
+    const metadata = isRecord(data.metadata) ? data.metadata : {};
+    const context = event.context ?? {};
+    row.who = str(
+      data.hat ?? data.agent ?? metadata.hat ?? (data.persona || undefined) ?? context.agent ?? context.hat ??
+      (name === "model.reply" && data.role ? data.role : undefined) ??
+      (name === "bus.publish" && data.source ? data.source : undefined) ?? this.hat,
+    ).slice(0, 80);
+    if (row.who) this.agents.set(row.who, (this.agents.get(row.who) ?? 0) + 1);
+    this.kinds[kind] = (this.kinds[kind] ?? 0) + 1;
+    const cost = Number(data.cost_usd ?? data.cost_dollars ?? data.total_cost_usd ?? 0);
+    if (cost > 0) {
+      row.cost = cost;
+      this.cost += cost;
+    }
+    this.place(row, name);
+    this.interpret(row, name, data);
+  }
+
+  /** Find the depth of a row, from the runs, iterations and turns that are open. */
+  private place(row: Row, name: string): void {
+    const closes = this.stack.findLastIndex((frame) => frame.end === name);
+    if (closes >= 0) {
+      const frame = this.stack[closes]!;
+      this.stack.length = closes;
+      this.join(frame.index, row.index);
+    } else if (name === "_meta.iteration" || name === "_meta.termination") {
+      const open = this.stack.findLastIndex((frame) => frame.end === "_meta.iteration+");
+      if (open >= 0) {
+        this.rows[this.stack[open]!.index]!.duration = row.ts - this.rows[this.stack[open]!.index]!.ts;
+        this.stack.length = open;
+      }
+    }
+    row.depth = Math.min(this.stack.length, 8);
+    const ends: Record<string, string> = {
+      "_meta.run_start": "_meta.run_end", "_meta.loop_start": "_meta.termination",
+      "agent.start": "agent.end", "_meta.iteration": "_meta.iteration+", "step.pre": "step.post",
+    };
+    const end = ends[name];
+    // one turn within another belongs to a trace without ends: it does not get deeper
+    if (end && (name === "step.pre" || !this.stack.some((frame) => frame.end === end))) {
+      this.stack.push({ end, index: row.index });
+    }
+    if (row.kind === "tool" || name === "model.error") row.depth = Math.min(row.depth + (name === "model.error" ? 0 : 1), 9);
+  }
+
+  private join(begin: number, end: number): void {
+    const first = this.rows[begin]!;
+    const last = this.rows[end]!;
+    first.pair = end;
+    last.pair = begin;
+    first.duration = Math.max(0, last.ts - first.ts);
+    last.duration = first.duration;
+    last.folded = last.name !== "_meta.run_end" && last.name !== "_meta.termination";
+  }
+
+  private joinOpen(key: string, row: Row): Row | null {
+    const begin = this.open.get(key);
+    if (begin === undefined) return null;
+    this.open.delete(key);
+    this.join(begin, row.index);
+    return this.rows[begin]!;
+  }
+
+  private interpret(row: Row, name: string, data: Data): void {
+    const key = (kind: string, id: unknown) => `${kind} ${str(id)}`;
+    switch (name) {
+      case "_meta.run_start":
+        this.runsOpen++;
+        if (data.subject) this.subjects.add(str(data.subject));
+        break;
+      case "_meta.run_end":
+        this.runsOpen = Math.max(0, this.runsOpen - 1);
+        row.status = data.ok ? "ok" : "fail";
+        this.passed ||= Boolean(data.ok);
+        if (!data.ok) this.problem(row, "The run failed", str(data.error), "run");
+        break;
+      case "_meta.loop_start": this.runsOpen++; this.subjects.add("loop"); break;
+      case "_meta.termination": {
+        this.runsOpen = Math.max(0, this.runsOpen - 1);
+        const good = Number(data.exit_code ?? 0) === 0;
+        row.status = good ? "ok" : "fail";
+        this.passed ||= good;
+        if (!good) this.problem(row, `The loop ended: ${str(data.reason)}`, `exit code ${str(data.exit_code)} after ${str(data.iterations)} iterations`, "loop");
+        break;
+      }
+      case "model.request":
+        this.open.set(key("x", data.exchange), row.index);
+        if ("system" in data || "tools" in data) {
+          if (!this.heads.has(str(data.head))) this.heads.set(str(data.head), row.index);
+        }
+        this.afters.set(str(data.after), row.index);
+        row.title = "model";
+        row.text = `waits for a reply to ${str(data.count)} messages`;
+        break;
+      case "model.reply": {
+        this.replies++;
+        if (data.after) this.afters.set(str(data.after), row.index);
+        const begin = this.joinOpen(key("x", data.exchange), row);
+        const usage = isRecord(data.usage) ? data.usage : {};
+        const [tokensIn, tokensOut] = [Number(usage.input ?? 0) || 0, Number(usage.output ?? 0) || 0];
+        this.tokensIn += tokensIn;
+        this.tokensOut += tokensOut;
+        row.tokens = tokensIn + tokensOut;
+        if (begin) {
+          begin.tokens = row.tokens;
+          begin.text = describeReply(data);
+          if (row.who && !begin.who) begin.who = row.who;
+        }
+        break;
+      }
+      case "model.error": {
+        row.status = "fail";
+        const begin = this.joinOpen(key("x", data.exchange), row);
+        if (begin) {
+          begin.status = "fail";
+          begin.text = `error: ${shorten(describeError(data))}`;
+        }
+        this.note(row, "The model answered with an error", describeError(data));
+        break;
+      }
+      case "tool.call":
+        this.calls++;
+        this.open.set(key("c", data.call_id), row.index);
+        break;
+      case "tool.blocked": {
+        row.status = "warn";
+        const call = this.open.get(key("c", data.call_id));
+        if (call !== undefined) {
+          this.rows[call]!.status = "warn";
+          this.rows[call]!.text = `blocked: ${shorten(str(data.reason))}`;
+          row.pair = call;
+          this.outcomes.set(call, [...(this.outcomes.get(call) ?? []), row.index]);
+        }
+        this.note(row, `A hook blocked the tool ${str(data.tool)}`, str(data.reason));
+        break;
+      }
+      case "hook.tool_call":
+      case "tool.error": {
+        const call = this.open.get(key("c", data.call_id));
+        if (call !== undefined) {
+          row.pair = call;
+          this.outcomes.set(call, [...(this.outcomes.get(call) ?? []), row.index]);
+        }
+        if (name === "hook.tool_call") break;
+        row.status = "fail";
+        this.note(row, `The tool ${str(data.tool)} raised an error`, str(data.error));
+        break;
+      }
+      case "tool.result": {
+        const begin = this.joinOpen(key("c", data.call_id), row);
+        const result = shorten(textOf(data.content)) || "(nothing)";
+        if (data.is_error) row.status = "fail";
+        if (begin && begin.status !== "warn") {
+          begin.text = `${shorten(begin.text, 80)} → ${data.is_error ? "error: " : ""}${result}${data.mocked ? " (mocked)" : ""}`;
+          if (data.is_error) begin.status = "fail";
+        }
+        if (data.is_error && begin?.status !== "warn") this.note(row, `The tool ${str(data.tool)} returned an error`, textOf(data.content));
+        break;
+      }
+      case "step.post": {
+        const begin = row.pair >= 0 ? this.rows[row.pair] : undefined;
+        if (data.error !== undefined && data.error !== null && data.error !== "") {
+          row.status = "fail";
+          if (begin) begin.status = "fail";
+          this.note(row, `The step ${str(data.target)} failed`, str(data.error));
+        }
+        break;
+      }
+      case "process.start": this.open.set("process", row.index); this.subjects.add("process"); break;
+      case "process.exit": {
+        const begin = this.joinOpen("process", row);
+        row.folded = false;
+        const bad = Boolean(data.timed_out) || Number(data.code ?? data.exit_code ?? 0) !== 0;
+        row.status = bad ? "fail" : "ok";
+        if (begin && bad) begin.status = "fail";
+        if (bad) this.note(row, data.timed_out ? "The process timed out" : "The process failed", describeExit(data));
+        break;
+      }
+      case "agent.end":
+        if (data.stop && data.stop !== "stop") {
+          row.folded = false;
+          row.status = "warn";
+          this.note(row, "The agent stopped early", str(data.stop));
+        }
+        break;
+      case "check.verdict": this.verdict(row, data); break;
+      default:
+        if (row.kind === "fault") {
+          row.status = "fail";
+          this.note(row, row.title === "error" ? "The agent failed" : name, row.text ? (str(data.error ?? data.message) || row.text) : "");
+        }
+        if (name.startsWith("cell.")) {
+          this.subjects.add("pattern");
+          if ("error" in data) row.status = "fail";
+        }
+    }
+  }
+
+  private verdict(row: Row, data: Data): void {
+    const status = str(data.status);
+    if (status in this.checks) this.checks[status as keyof typeof this.checks]++;
+    if (status === "pass") {
+      row.status = "ok";
+      this.passed = true;
+    } else if (status === "warn") {
+      row.status = "warn";
+      this.note(row, `${str(data.check)} (warning)`, str(data.message));
+    } else {
+      row.status = "fail";
+      const words: Record<string, string> = { fail: "did not hold", no_data: "had no data to check", error: "could not be evaluated" };
+      this.problem(row, `${str(data.check)} ${words[status] ?? status}`, str(data.message), str(data.check), data);
+    }
+  }
+
+  private problem(row: Row, title: string, message: string, check: string, data: Data = {}): void {
+    const problem: Problem = { index: row.index, title, message, check };
+    if (data.expected !== undefined && data.expected !== null) problem.expected = data.expected;
+    if (data.actual !== undefined && data.actual !== null) problem.actual = data.actual;
+    if (isRecord(data.context) && Object.keys(data.context).length) problem.context = data.context;
+    this.problems.push(problem);
+  }
+
+  private note(row: Row, title: string, message: string): void {
+    if (this.notes.length < MAX_NOTES) this.notes.push({ index: row.index, title, message, check: "" });
+  }
+
+  // --- What the page asks for
+
+  info(): TraceInfo {
+    const unanswered: Problem[] = [];
+    for (const [key, index] of this.open) {
+      const row = this.rows[index]!;
+      if (key.startsWith("c ") && row.status !== "warn" && unanswered.length < 20) {
+        unanswered.push({ index, title: `The call of ${row.title} has no result`, message: row.text, check: "" });
+      }
+    }
+    let outcome: Outcome = "no verdict";
+    if (this.problems.length) outcome = "failed";
+    else if (this.runsOpen > 0) outcome = "unfinished";
+    else if (this.passed) outcome = "passed";
+    return {
+      name: str(this.record.name), path: str(this.record.path), outcome, events: this.rows.length,
+      subjects: [...this.subjects], start: this.start, duration: Math.max(0, this.last - this.start),
+      tokensIn: this.tokensIn, tokensOut: this.tokensOut, cost: this.cost, problems: this.problems,
+      notes: [...this.notes, ...unanswered], checks: this.checks, calls: this.calls,
+      replies: this.replies, faults: this.faults, agents: [...this.agents].sort((a, b) => b[1] - a[1]),
+      kinds: this.kinds,
+      parameters: isRecord(this.record.about) ? this.record.about : undefined,
+    };
+  }
+
+  /** Return the indices of the rows that a filter keeps. */
+  select(filter: Filter): number[] {
+    const kinds = new Set(filter.kinds);
+    const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const kept: number[] = [];
+    const shown = new Set<number>();
+    for (const row of this.rows) {
+      const index = row.folded && !filter.all && row.pair >= 0 ? row.pair : row.index;
+      if (index !== row.index && !words.length) continue;
+      const main = this.rows[index]!;
+      if (kinds.size && !kinds.has(main.kind)) continue;
+      if (filter.who && main.who !== filter.who) continue;
+      if (filter.problems && main.status !== "fail" && main.status !== "warn") continue;
+      if (filter.from >= 0 && (main.ts + Math.max(0, main.duration) < filter.from || main.ts > filter.to)) continue;
+      if (words.length && !this.contains(row, words)) continue;
+      if (!shown.has(index)) kept.push(index);
+      if (words.length) shown.add(index);
+    }
+    return words.length ? kept.sort((a, b) => a - b) : kept;
+  }
+
+  private contains(row: Row, words: string[]): boolean {
+    const text = decoder.decode(this.lines[row.index]).toLowerCase();
+    return words.every((word) => text.includes(word) || row.title.toLowerCase().includes(word));
+  }
+
+  /** Return the next row with a problem, or -1. */
+  nextProblem(from: number, step: 1 | -1): number {
+    for (let index = from + step; index >= 0 && index < this.rows.length; index += step) {
+      const row = this.rows[index]!;
+      if (row.status === "fail" && !row.folded) return index;
+    }
+    return -1;
+  }
+
+  /** Return the events in columns of time, for the strip: how many of each kind, and problems. */
+  strip(columns: number): { kind: Kind; problem: boolean }[][] {
+    const span = Math.max(1, this.last - this.start + 1);
+    const byTime = span > this.rows.length / 50;
+    const found: { kind: Kind; problem: boolean }[][] = Array.from({ length: columns }, () => []);
+    for (const row of this.rows) {
+      const share = byTime ? row.ts / span : row.index / this.rows.length;
+      const column = found[Math.min(columns - 1, Math.floor(share * columns))]!;
+      if (column.length < 12 || row.status === "fail") column.push({ kind: row.kind, problem: row.status === "fail" });
+    }
+    return found;
+  }
+
+  // --- Requests, rebuilt from the digests of the trace
+
+  conversation(index: number): Conversation | null {
+    const row = this.rows[index];
+    if (!row) return null;
+    const request = row.name === "model.request" ? index : row.pair;
+    if (request < 0 || this.rows[request]?.name !== "model.request") return null;
+    const end = this.rows[request]!.pair;
+    const whole = this.rebuild(request);
+    const earlier = this.previousRequest(request);
+    return {
+      ...whole,
+      reply: end >= 0 ? this.data(end) : null,
+      before: earlier < 0 ? null : { index: earlier, ...this.rebuild(earlier) },
+    };
+  }
+
+  private rebuild(request: number): { head: Data; messages: Data[]; complete: boolean } {
+    const data = this.data(request);
+    const parts: Data[][] = [];
+    let complete = true;
+    let at = request;
+    for (let hops = 0; hops < 100_000; hops++) {
+      const step = this.data(at);
+      if (this.rows[at]!.name === "model.reply") {
+        parts.push([{ role: "assistant", blocks: step.blocks }]);
+        at = this.rows[at]!.pair;
+        if (at < 0) { complete = false; break; }
+        continue;
+      }
+      const fresh = records(step.new);
+      parts.push(fresh);
+      const missing = Number(step.count ?? fresh.length) - fresh.length;
+      if (missing <= 0) break;
+      const next = this.afters.get(str(step.before));
+      if (next === undefined || next >= at) { complete = false; break; }
+      at = next;
+    }
+    const head = this.heads.get(str(data.head));
+    const headData = head === undefined ? {} : this.data(head);
+    const fields = ["system", "tools", "model", "parameters", "stream"].filter((name) => name in headData);
+    return {
+      head: Object.fromEntries([...fields.map((name) => [name, headData[name]]), ...(data.metadata ? [["metadata", data.metadata]] : [])]),
+      messages: parts.reverse().flat(),
+      complete,
+    };
+  }
+
+  /** The request before, of the same agent where the trace names agents. */
+  private previousRequest(request: number): number {
+    const who = this.rows[request]!.who;
+    for (let index = request - 1; index >= 0; index--) {
+      const row = this.rows[index]!;
+      if (row.name === "_meta.run_start") return -1;
+      if (row.name === "model.request" && row.who === who) return index;
+    }
+    return -1;
+  }
+
+  // --- State: cells, and files that tools wrote
+
+  moment(index: number): Moment {
+    const cells: Data = {};
+    const files: { [path: string]: string } = {};
+    for (const row of this.rows.slice(0, index + 1)) {
+      if (row.name === "cell.write" || row.name === "cell.compute") {
+        const data = this.data(row.index);
+        const name = str(data.cell ?? data.computed);
+        if ("value" in data) Object.defineProperty(cells, name, { value: data.value, enumerable: true, configurable: true });
+      } else if (row.name === "tool.call" && row.status === "" && row.pair >= 0 && row.pair <= index) {
+        applyToFiles(files, this.data(row.index).input);
+      }
+    }
+    return { cells, files };
+  }
+
+  /** The indices of the events that change the state. */
+  changes(): number[] {
+    const found: number[] = [];
+    for (const row of this.rows) {
+      if (row.name === "cell.write") found.push(row.index);
+      else if (row.name === "tool.call" && row.pair >= 0 && row.status === "") {
+        if (changesFiles(this.data(row.index).input)) found.push(row.pair);
+      }
+    }
+    return found;
+  }
+
+  /** What processes and terminals printed, up to an event. */
+  output(index: number, limit = 400_000): { stream: string; text: string; index: number }[] {
+    const parts: { stream: string; text: string; index: number }[] = [];
+    let size = 0;
+    for (let at = index; at >= 0 && size < limit; at--) {
+      const row = this.rows[at]!;
+      if (row.name !== "process.output" && row.name !== "ux.terminal.write") continue;
+      const data = this.data(at);
+      const text = row.name === "process.output" ? str(data.text) : decodeBytes(str(data.bytes ?? data.data));
+      size += text.length;
+      parts.push({ stream: row.name === "process.output" ? str(data.stream) : "terminal", text, index: at });
+    }
+    return parts.reverse();
+  }
+}
+
+function decodeBytes(text: string): string {
+  try {
+    const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+    return decoder.decode(bytes);
+  } catch {
+    return text;
+  }
+}
+
+function pathOf(input: Data): string {
+  return str(input.path ?? input.file_path ?? input.filename);
+}
+
+function changesFiles(input: unknown): input is Data {
+  return isRecord(input) && pathOf(input) !== "" &&
+    ["content", "file_text", "old_string", "old_text", "oldText", "edits"].some((name) => name in input);
+}
+
+/** Apply a call of a tool that writes or edits a file. */
+function applyToFiles(files: { [path: string]: string }, input: unknown): void {
+  if (!changesFiles(input)) return;
+  const path = pathOf(input);
+  const content = input.content ?? input.file_text;
+  let text = Object.hasOwn(files, path) ? files[path]! : "";
+  if (typeof content === "string") text = content;
+  const edits = [input, ...records(input.edits)];
+  for (const edit of edits) {
+    const before = edit.old_string ?? edit.old_text ?? edit.oldText;
+    const after = edit.new_string ?? edit.new_text ?? edit.newText;
+    if (typeof before !== "string" || typeof after !== "string") continue;
+    // the file was there before the run: only the changed part is known
+    const at = text.indexOf(before);
+    text = at < 0 ? `${text}${text ? "\n" : ""}${after}` : text.slice(0, at) + after + text.slice(at + before.length);
+  }
+  Object.defineProperty(files, path, { value: text, enumerable: true, configurable: true, writable: true });
+}
+
+/** All traces and runs of the page. */
+export class PageStore {
+  page: Data = {};
+  readonly traces: TraceStore[] = [];
+  readonly runs: RunInfo[] = [];
+  readonly extras: Data[] = []; // records of the server: reviews
+  comparison: unknown = null;
+  bytes = 0;
+
+  add(line: Uint8Array): void {
+    if (!line.length) return;
+    this.bytes += line.length;
+    if (line[0] === 91 /* [ */) {
+      if (!this.traces.length) this.traces.push(new TraceStore({ name: "trace" }));
+      this.traces.at(-1)!.add(line);
+      return;
+    }
+    const record: unknown = JSON.parse(decoder.decode(line));
+    if (!isRecord(record)) return;
+    if (isRecord(record.page)) this.page = record.page;
+    else if (isRecord(record.trace)) this.traces.push(new TraceStore(record.trace));
+    else if (record.faults !== undefined) this.traces.at(-1)?.faults.push(...records(record.faults));
+    else if (isRecord(record.run)) this.runs.push({ name: str(record.run.name), summary: record.run, cases: [] });
+    else if (isRecord(record.case)) this.runs.at(-1)?.cases.push(record.case);
+    else if (record.comparison !== undefined) this.comparison = record.comparison;
+    else this.extras.push(record);
+  }
+
+  info(): PageInfo {
+    return {
+      page: this.page, traces: this.traces.map((trace) => trace.info()), runs: this.runs,
+      comparison: this.comparison, extras: this.extras, bytes: this.bytes,
+    };
+  }
+}
+
+export { callsOf, compact };

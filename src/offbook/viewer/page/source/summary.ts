@@ -1,0 +1,74 @@
+// The summary of a trace: the verdict and the reasons first.
+
+import { count, disclosure, duration, h, money, visible, button } from "./dom.ts";
+import { renderMessageText } from "./detail.ts";
+import { expectedBesideActual } from "./diff.ts";
+import { str } from "./events.ts";
+import type { Outcome, Problem, TraceInfo } from "./store.ts";
+import { tree } from "./tree.ts";
+
+export const OUTCOME_MARKS: Record<Outcome, string> = { passed: "✓", failed: "✗", unfinished: "…", "no verdict": "?" };
+
+export function outcomeBadge(outcome: Outcome): HTMLElement {
+  return h("span", { class: `outcome ${outcome.replace(" ", "-")}` }, h("span", { aria: { hidden: true } }, `${OUTCOME_MARKS[outcome]} `), outcome);
+}
+
+/** The problems once each: the end of a run repeats the message of the check that failed. */
+export function distinctProblems(info: TraceInfo): Problem[] {
+  const seen = new Set<string>();
+  const order = [...info.problems.filter((problem) => problem.check !== "run" && problem.check !== "loop"), ...info.problems.filter((problem) => problem.check === "run" || problem.check === "loop")];
+  return order.filter((problem) => {
+    const key = problem.message.trim().replace(/^[A-Z]\w+: /, ""); // without the class of the error
+    if (key && seen.has(key)) return false;
+    seen.add(key);
+    return true;
+  });
+}
+
+/** The first line of the reason why a trace failed. */
+export function reason(info: TraceInfo): string {
+  const problem = distinctProblems(info)[0];
+  if (problem) return (problem.message || problem.title).split("\n", 1)[0] ?? "";
+  if (info.outcome === "unfinished") return "the trace ends before the end of the run: it was killed, or it still runs";
+  if (info.outcome === "no verdict") return info.events ? "nothing was checked and no run ended" : "the trace has no events";
+  return "";
+}
+
+export function renderSummary(info: TraceInfo, open: (index: number) => void): HTMLElement {
+  const problems = distinctProblems(info);
+  const box = h("div", { class: "summary" });
+  box.append(h("h2", {}, outcomeBadge(info.outcome), " ", visible(info.name)));
+  const facts: [string, string][] = [
+    ["subject", info.subjects.join(", ")], ["events", info.events.toLocaleString("en")], ["duration", duration(info.duration)],
+    ["model calls", String(info.replies)], ["tool calls", String(info.calls)],
+    ["tokens", info.tokensIn + info.tokensOut ? `${info.tokensIn.toLocaleString("en")} in, ${info.tokensOut.toLocaleString("en")} out` : ""],
+    ["cost", money(info.cost)],
+    ["checks", Object.entries(info.checks).filter(([, number]) => number).map(([name, number]) => `${number} ${name.replace("_", " ")}`).join(", ")],
+    ["started", info.start > 1e11 ? new Date(info.start).toISOString().replace("T", " ").slice(0, 19) : ""], ["file", info.path],
+  ];
+  box.append(h("dl", { class: "facts-list" }, ...facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, visible(value))))));
+  if (problems.length) {
+    box.append(h("h3", {}, problems.length === 1 ? "Why it failed" : `Why it failed (${problems.length} reasons)`));
+    for (const problem of problems.slice(0, 50)) box.append(renderProblem(problem, open));
+    if (problems.length > 50) box.append(h("p", {}, `… and ${problems.length - 50} more: press n to walk through them.`));
+  } else if (info.outcome !== "passed") box.append(h("p", { class: "remark" }, `${reason(info)}.`));
+  if (info.notes.length) {
+    box.append(disclosure([h("b", {}, info.outcome === "passed" ? "Noted" : "Also noted"), ` ${count(info.notes.length, "event")} that may explain it`], (body) => {
+      for (const note of info.notes) body.append(h("div", { class: "note" }, button(`event ${note.index + 1}`, () => open(note.index), { class: "link" }), ` ${visible(note.title)}`, note.message ? `: ${visible(note.message).split("\n", 1)[0]!.slice(0, 300)}` : ""));
+    }, info.outcome !== "passed" || info.notes.length < 10, "item"));
+  }
+  if (info.faults.length) {
+    box.append(disclosure([h("b", {}, count(info.faults.length, "damaged line"))], (body) => body.append(...info.faults.map((fault) => h("p", {}, visible(`line ${str(fault.line)}: ${str(fault.reason)} ${str(fault.text)}`)))), true, "item"));
+  }
+  if (info.parameters) box.append(disclosure([h("b", {}, "Parameters")], (body) => body.append(tree(info.parameters)), false, "item"));
+  box.append(h("p", { class: "faint keys-hint" }, "Keys: ↓ ↑ walk through the events, n the next problem, / search, ? all keys."));
+  return box;
+}
+
+function renderProblem(problem: Problem, open: (index: number) => void): HTMLElement {
+  const box = h("section", { class: "problem" }, h("h4", {}, "✗ ", visible(problem.title), " ", problem.index < 0 ? null : button(`event ${problem.index + 1}`, () => open(problem.index), { class: "link" })));
+  if (problem.message) box.append(renderMessageText(problem.message));
+  if (problem.expected !== undefined || problem.actual !== undefined) box.append(expectedBesideActual(problem.expected ?? null, problem.actual ?? null));
+  if (problem.context) box.append(disclosure(["context"], (body) => body.append(tree(problem.context))));
+  return box;
+}

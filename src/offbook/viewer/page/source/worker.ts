@@ -1,0 +1,76 @@
+// The worker: reads the data, and answers the questions of the page.
+
+import { decodeBase85, gunzip, LineSplitter } from "./lines.ts";
+import { type Filter, PageStore } from "./store.ts";
+
+export type Question =
+  | { ask: "open"; text: string }
+  | { ask: "feed"; lines: string[] }
+  | { ask: "info" }
+  | { ask: "select"; trace: number; filter: Filter }
+  | { ask: "rows"; trace: number; start: number; end: number }
+  | { ask: "position"; trace: number; index: number }
+  | { ask: "event"; trace: number; index: number }
+  | { ask: "conversation"; trace: number; index: number }
+  | { ask: "moment"; trace: number; index: number }
+  | { ask: "changes"; trace: number }
+  | { ask: "output"; trace: number; index: number }
+  | { ask: "problem"; trace: number; index: number; step: 1 | -1 }
+  | { ask: "strip"; trace: number; columns: number };
+
+const store = new PageStore();
+const encoder = new TextEncoder();
+const splitter = new LineSplitter((line) => store.add(line));
+let selected: number[] = [];
+
+async function answer(question: Question): Promise<unknown> {
+  if (question.ask === "open") {
+    for await (const part of gunzip(decodeBase85(question.text))) splitter.add(part);
+    splitter.end();
+    return store.info();
+  }
+  if (question.ask === "feed") {
+    for (const line of question.lines) store.add(encoder.encode(line));
+    return store.info();
+  }
+  if (question.ask === "info") return store.info();
+  const trace = store.traces[question.trace];
+  if (!trace) return null;
+  switch (question.ask) {
+    case "select": selected = trace.select(question.filter); return selected.length;
+    case "rows": return selected.slice(question.start, question.end).map((index) => trace.rows[index]);
+    case "position": return position(question.index);
+    case "event": return { event: trace.event(question.index), row: trace.rows[question.index], raw: trace.raw(question.index), related: trace.related(question.index) };
+    case "conversation": return trace.conversation(question.index);
+    case "moment": return trace.moment(question.index);
+    case "changes": return trace.changes();
+    case "output": return trace.output(question.index);
+    case "problem": return trace.nextProblem(question.index, question.step);
+    case "strip": return trace.strip(question.columns);
+  }
+}
+
+/** The place of an event in the selection, or of the nearest one before it. */
+function position(index: number): number {
+  let low = 0;
+  let high = selected.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (selected[middle]! <= index) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+export function startWorker(): void {
+  let queue = Promise.resolve();
+  self.onmessage = ({ data }: MessageEvent<{ id: number; question: Question }>) => {
+    queue = queue.then(async () => {
+      try {
+        self.postMessage({ id: data.id, value: await answer(data.question) });
+      } catch (error) {
+        self.postMessage({ id: data.id, error: error instanceof Error ? error.message : String(error) });
+      }
+    });
+  };
+}

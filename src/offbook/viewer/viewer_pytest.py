@@ -1,0 +1,93 @@
+"""`pytest --offbook-html=FILE`: the rehearsals of all tests as one page.
+
+The plugin imports this module at every start, so everything else is imported when the page is
+written. The traces are copied to a temporary folder, which the workers of pytest-xdist share.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HTML_HELP = """Write the rehearsals of all tests as one HTML page to FILE."""
+TRACES_OPTION = "offbook_html_traces"  # set here, read by the plugin: the folder for the traces
+FIXTURES: dict[str, Any] = {}
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the option for the page."""
+    group = parser.getgroup("offbook", "test AI agents without the model")
+    group.addoption("--offbook-html", metavar="FILE", default=None, help=HTML_HELP)
+
+
+def configure(config: pytest.Config) -> None:
+    """Register the hooks that write the page, in the process that has all reports."""
+    target = config.getoption("--offbook-html")
+    if not target or hasattr(config, "workerinput"):
+        return
+    from offbook.files import make_temp_folder, remove_temp_folder
+
+    folder = make_temp_folder()
+    setattr(config.option, TRACES_OPTION, str(folder))
+    config.add_cleanup(lambda: remove_temp_folder(folder))
+    path = config.invocation_params.dir / str(target)
+    config.pluginmanager.register(PageHooks(path, folder), "offbook-html")
+
+
+def folder_of_test(folder: Path, nodeid: str) -> Path:
+    """Return the folder for the traces of one test."""
+    return folder / blake2b(nodeid.encode(), digest_size=12).hexdigest()
+
+
+class PageHooks:
+    """Collects the outcome of each test, and writes the page at the end."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self._path = path
+        self._folder = folder
+        self._tests: dict[str, dict[str, str]] = {}
+        self._written = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the outcome of a test, and the text of its first failure."""
+        test = self._tests.setdefault(report.nodeid, {"outcome": report.outcome})
+        if report.failed and test.get("message") is None:
+            test |= {"outcome": "failed", "phase": report.when or "", "message": message_of(report)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Write the page."""
+        from offbook.files import write_atomic
+        from offbook.viewer.html_page import render_page
+
+        traces = [*self._read_traces()]
+        self._written = len(traces)
+        if traces:
+            write_atomic(self._path, render_page(traces, title=self._path.stem))
+
+    def _read_traces(self) -> Iterator[Any]:
+        from offbook.viewer.html_page import read_page_trace
+
+        for nodeid, test in self._tests.items():
+            for path in sorted(folder_of_test(self._folder, nodeid).glob("*.jsonl")):
+                yield read_page_trace(path, nodeid)._replace(path="", about={"test": test})
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name the page, or say that there is none: no test had a rehearsal."""
+        if self._written:
+            terminalreporter.line(f"offbook: {self._path}: {self._written} traces")
+        else:
+            terminalreporter.line("offbook: no page was written: no test used the fixture offbook")
+
+
+def message_of(report: pytest.TestReport) -> str:
+    """Return the message of a failed test: the lines of the error, or the whole text."""
+    text = report.longreprtext
+    errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
+    return "\n".join(errors) or text[-2000:]

@@ -1,0 +1,1 @@
+"""Tests of the page, in real Chromium where it is installed."""
