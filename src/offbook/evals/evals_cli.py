@@ -183,10 +183,11 @@ def _print_run(
 ) -> None:
     from offbook.evals.eval_reports import (
         github_annotations,
+        render_markdown,
         render_table,
         report_json,
-        write_step_summary,
     )
+    from offbook.reports.github import write_step_summary
 
     to_stdout = [name for name, file in reports if file is None]
     for name, file in reports:
@@ -202,7 +203,7 @@ def _print_run(
             print_redacted(line)
         click.echo(f"results: {run.folder}")
     if os.environ.get("GITHUB_ACTIONS"):
-        write_step_summary(run)
+        write_step_summary(render_markdown(run))
         for line in github_annotations(run, packs):
             click.echo(line, err=True)
 
