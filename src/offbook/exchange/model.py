@@ -7,7 +7,7 @@ is still arriving.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -145,6 +145,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     `step` is the number, from 1, of the script entry that produced it (a playbook action, a line
     of a mock file, an interaction of a cassette); 0 without a script. `chunks` are the parts in
     which the text was streamed, if known, and `delays` the milliseconds before each of them.
+    `fault` is what goes wrong with its delivery, or None.
     """
 
     blocks: tuple[AnyBlock, ...] = ()
@@ -156,6 +157,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     role: str = ""
     chunks: tuple[str, ...] = ()
     delays: tuple[float, ...] = ()
+    fault: Any = None  # a `Fault`, which few runs have: its module is not imported here
 
     @property
     def text(self) -> str:
