@@ -27,6 +27,10 @@ from tests.sandbox.packages import (
 )
 
 needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+SMOKE = when(
+    "Echo",
+    [call("dummy_tool", {"text": "hello"}), call("bash", {"command": "rm -rf /"}), say("Done.")],
+)
 NOT_PI = sys.executable  # a package that is not installed never reaches pi
 
 
@@ -122,7 +126,7 @@ def test_b1_b4_a_good_package_loads_and_passes_its_smoke_test(
     result = verify_sandbox_install(
         good,
         expect={"extensions": 1, "tools": ["dummy_tool"], "skills": 1},
-        smoke=[when("Echo", [call("dummy_tool", {"text": "hello"}), say("Done.")])],
+        smoke={"script": [SMOKE], "mock_tools": {"bash": "mocked"}},
         progress=steps.append,
     )
     assert (result.kind, result.package, result.version) == ("npm", "dummy-ext", "1.0.0")
@@ -131,6 +135,7 @@ def test_b1_b4_a_good_package_loads_and_passes_its_smoke_test(
     assert (result.loaded.tools, result.loaded.skills) == (("dummy_tool",), ("greeting",))
     assert result.smoke is not None
     assert result.smoke.events.tool_results_for("dummy_tool")[0].text == "echo: hello"
+    assert result.smoke.events.tool_results_for("bash")[0].text == "mocked"
     assert steps == [step.name for step in result.steps] == ["pack", "install", "load", "smoke"]
     assert list_files(good) == before
 

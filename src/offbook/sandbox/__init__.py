@@ -18,7 +18,7 @@ CAPABILITY = Capability(
 # Lazy, because `offbook --help` and every start of pytest import this package.
 # `__init__.pyi` lists the same names for type checkers.
 _MODULES = {
-    "sandbox_result": "Fault Loaded SandboxResult SandboxStep SmokeResult",
+    "sandbox_result": "SandboxFault Loaded SandboxResult SandboxStep SmokeResult",
     "verify": "verify_sandbox_install",
 }
 

@@ -1,6 +1,6 @@
 from offbook.capability import Capability
-from offbook.sandbox.sandbox_result import Fault as Fault
 from offbook.sandbox.sandbox_result import Loaded as Loaded
+from offbook.sandbox.sandbox_result import SandboxFault as SandboxFault
 from offbook.sandbox.sandbox_result import SandboxResult as SandboxResult
 from offbook.sandbox.sandbox_result import SandboxStep as SandboxStep
 from offbook.sandbox.sandbox_result import SmokeResult as SmokeResult
@@ -10,8 +10,8 @@ CAPABILITY: Capability
 
 __all__ = [
     "CAPABILITY",
-    "Fault",
     "Loaded",
+    "SandboxFault",
     "SandboxResult",
     "SandboxStep",
     "SmokeResult",

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from offbook.files import make_temp_folder, remove_temp_folder
-from offbook.sandbox.sandbox_result import Fault, SandboxStep
+from offbook.sandbox.sandbox_result import SandboxFault, SandboxStep
 from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SandboxFolder:
         self.home, self.temp, self.project = root / "home", root / "tmp", root / "project"
         for folder in (self.home, self.temp, self.project):
             folder.mkdir()
-        self.faults: list[Fault] = []
+        self.faults: list[SandboxFault] = []
         self.steps: list[SandboxStep] = []
         self.deadline = deadline
         self._in_home: set[str] = set()
@@ -53,7 +53,7 @@ class SandboxFolder:
 
     def fail(self, kind: str, message: str, output: str = "") -> None:
         """Add a fault, once."""
-        fault = Fault(kind, message, output.replace(str(self.root), "SANDBOX"))
+        fault = SandboxFault(kind, message, output.replace(str(self.root), "SANDBOX"))
         if fault not in self.faults:
             self.faults.append(fault)
 

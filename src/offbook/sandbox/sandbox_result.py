@@ -30,7 +30,7 @@ FAULTS = {
 OUTPUT_LINES = 30
 
 
-class Fault(msgspec.Struct, frozen=True):
+class SandboxFault(msgspec.Struct, frozen=True):
     """What is wrong with a package; `kind` is a key of `FAULTS`, `output` shows it."""
 
     kind: str
@@ -77,7 +77,7 @@ class SandboxResult(AwaitableResult, frozen=True):
     version: str = ""
     host: str = ""
     loaded: Loaded = Loaded()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[SandboxFault, ...] = ()
     steps: tuple[SandboxStep, ...] = ()
     smoke: SmokeResult | None = None
 

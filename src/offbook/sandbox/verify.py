@@ -241,8 +241,10 @@ async def _run_smoke(
 
     script = read_script(smoke.script) if isinstance(smoke.script, Path) else smoke.script
     subject = Pi(
+        extensions=[folder],
+        mock_tools=smoke.mock_tools,
+        mock_ui=smoke.mock_ui,
         program=program,
-        arguments=["-e", str(folder)],
         deadline=sandbox.remaining,
     )
     try:
