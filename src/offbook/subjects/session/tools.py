@@ -7,7 +7,6 @@ and keeps the schema, so the model cannot distinguish a mock from the real tool.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from inspect import Parameter, isawaitable, signature
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +16,7 @@ import msgspec
 from offbook.errors import UsageError, did_you_mean
 from offbook.exchange.messages import Content, Image, RawBlock, Text, join_text
 from offbook.exchange.model import Tool
+from offbook.exchange.schema_validation import compile_validator
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -126,35 +126,19 @@ def fit_arity(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def compile_schema(schema: dict[str, Any], where: str) -> Validator:
     """Return a function that validates parameters and returns the error message, or None."""
-    try:
-        raw = msgspec.json.encode(schema, order="sorted")
-    except (TypeError, msgspec.MsgspecError) as error:
-        raise UsageError(f"the parameter schema is not JSON: {error}", where=where) from error
-    return _compile_schema(raw, where)
-
-
-# Every session registers the same built-in tools: compiling their schemas once saves most of the
-# time that a session needs to open.
-@functools.lru_cache(maxsize=512)
-def _compile_schema(raw: bytes, where: str) -> Validator:
-    import jsonschema_rs  # imported here because `import offbook` must stay fast
-
-    try:
-        validator = jsonschema_rs.validator_for(raw.decode())
-    except (jsonschema_rs.ValidationError, ValueError) as error:
-        raise UsageError(
-            f"invalid parameter schema: {str(error).splitlines()[0]}",
-            where=where,
-            hint='expected a JSON schema: {"type": "object", "properties": {…}, "required": […]}',
-        ) from error
+    find_errors = compile_validator(
+        schema,
+        where,
+        kind="parameter schema",
+        hint='expected a JSON schema: {"type": "object", "properties": {…}, "required": […]}',
+    )
 
     def validate(params: dict[str, Any]) -> str | None:
-        # `is_valid` builds no error objects: valid parameters are the usual case.
-        if validator.is_valid(params):
+        errors = find_errors(params)
+        if not errors:
             return None
         return "; ".join(
-            f"{'.'.join(map(str, error.instance_path)) or 'parameters'}: {error.message}"
-            for error in validator.iter_errors(params)
+            f"{'.'.join(map(str, error.path)) or 'parameters'}: {error.message}" for error in errors
         )
 
     return validate
