@@ -13,7 +13,7 @@ from offbook.cli_options import FILE_PATH, json_option, print_json, print_redact
 from offbook.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from offbook.trace.event_contracts import Violation
+    from offbook.trace.event_contracts import ContractViolation
     from offbook.trace.events import Event
 
 SHOWN = 20
@@ -89,7 +89,7 @@ def check(traces: tuple[Path, ...], *, contracts: Path | None, as_json: bool) ->
         raise UsageError(
             "no contracts", hint="give --contracts FILE, or [tool.offbook] contracts = …"
         )
-    broken: list[Violation] = []
+    broken: list[ContractViolation] = []
     for event in _read(traces, set()):
         broken += held.check(event)
     if as_json:

@@ -129,9 +129,9 @@ def _read_target(
 ) -> tuple[str, Callable[[Path], None], bool]:
     """Return the name of a target, a function that runs it once, and whether it is in process."""
     is_command = "--" in sys.argv
-    if not arguments or (len(arguments) > 1 and not is_command):
+    first = next(iter(arguments), "")
+    if not first or (len(arguments) > 1 and not is_command):
         raise UsageError("expected one target", hint="offbook bench shop:refund_once")
-    first, *_ = arguments
     if is_command:
         return " ".join(arguments), _command_runner(arguments, playbook, deadline), False
     if playbook is not None:

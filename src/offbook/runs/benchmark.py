@@ -112,7 +112,7 @@ def measure(
 def _measure_once(run: Callable[[Path], None], folder: Path, *, own_cpu: bool) -> Sample:
     spent = Spending()
     with observe_traces(lambda: SpendingReader(spent)):
-        watch = Stopwatch(own_cpu=own_cpu)
+        watch = RunStopwatch(own_cpu=own_cpu)
         run(folder)
         wall, cpu = watch.read()
     for path in sorted(folder.glob("*.jsonl")):
@@ -127,7 +127,7 @@ def read_spending(path: Path, spent: Spending) -> None:
         reader.on_event(event)
 
 
-class Stopwatch:
+class RunStopwatch:
     """Measures wall time, and the CPU time of all processes that ended meanwhile.
 
     With `own_cpu`, the CPU time of this process is added.

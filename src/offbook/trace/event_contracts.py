@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from offbook.errors import ContractBroken, FormatError, UsageError, did_you_mean
-from offbook.exchange.schema_validation import SchemaValidator, compile_validator
+from offbook.exchange.model import SchemaValidator, compile_validator
 from offbook.files import convert, parse_json, read_text
 from offbook.trace.events import PUBLISH, Event, topic_matches
 from offbook.yaml_files import parse_yaml
@@ -44,7 +44,7 @@ class ContractFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     events: dict[str, dict[str, Any]] = {}
 
 
-class Violation(NamedTuple):
+class ContractViolation(NamedTuple):
     """An event that breaks a contract: where, what was expected, and the value."""
 
     seq: int
@@ -107,9 +107,9 @@ class Contracts:
             return True
         return any(topic_matches(contract.pattern, name) for contract in self._events)
 
-    def check(self, event: Event) -> list[Violation]:
+    def check(self, event: Event) -> list[ContractViolation]:
         """Return what is wrong with an event."""
-        found: list[Violation] = []
+        found: list[ContractViolation] = []
         for contract in self._events:
             if topic_matches(contract.pattern, event.event):
                 self.matched[f"event {contract.pattern}"] += 1
@@ -118,15 +118,17 @@ class Contracts:
             found += self._check_topic(event)
         return found
 
-    def _check_topic(self, event: Event) -> list[Violation]:
+    def _check_topic(self, event: Event) -> list[ContractViolation]:
         topic = str(event.data.get("topic", ""))
         matching = [c for c in self._topics if topic_matches(c.pattern, topic)]
         if not matching:
             known = [contract.pattern for contract in self._topics]
             hint = did_you_mean(topic, known)
             expected = "a topic with a contract"
-            return [Violation(event.seq, event.event, "topic", ".topic", expected, topic, hint)]
-        found: list[Violation] = []
+            return [
+                ContractViolation(event.seq, event.event, "topic", ".topic", expected, topic, hint)
+            ]
+        found: list[ContractViolation] = []
         for contract in matching:
             self.matched[f"topic {contract.pattern}"] += 1
             payload: Any = event.data.get("payload")
@@ -208,9 +210,9 @@ def _compile(pattern: str, given: Any, where: str) -> _Contract:
 
 def _violations(
     contract: _Contract, event: Event, value: Any, prefix: str, title: str
-) -> list[Violation]:
+) -> list[ContractViolation]:
     return [
-        Violation(
+        ContractViolation(
             event.seq,
             event.event,
             f"the contract of {title}",

@@ -15,8 +15,7 @@ import msgspec
 
 from offbook.errors import UsageError, did_you_mean
 from offbook.exchange.messages import Content, Image, RawBlock, Text, join_text
-from offbook.exchange.model import Tool
-from offbook.exchange.schema_validation import compile_validator
+from offbook.exchange.model import Tool, compile_validator
 
 if TYPE_CHECKING:
     from collections.abc import Collection
