@@ -14,7 +14,14 @@ import msgspec
 from offbook.checks.collectors import TotalCost
 from offbook.checks.limits import check_limit
 from offbook.exchange.prices import find_price, price_of
-from offbook.trace.events import REPLY, REQUEST, Event, Verdict
+from offbook.trace.events import (
+    PROCESS_OUTPUT,
+    REPLY,
+    REQUEST,
+    TERMINAL_WRITE,
+    Event,
+    Verdict,
+)
 
 FIELDS = ("requests", "tokens", "cost_usd", "seconds")
 
@@ -70,7 +77,7 @@ class SpendingReader:
 
     def wants(self, name: str) -> bool:
         """Return whether events of this name have figures: a cost can be in any."""
-        return name not in {"process.output", "hook.turn_end"}
+        return name not in {PROCESS_OUTPUT, TERMINAL_WRITE}
 
     def on_event(self, event: Event) -> None:
         """Add the figures of an event."""
