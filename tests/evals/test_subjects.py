@@ -1,10 +1,13 @@
 """Cases that run a subject now: with a playbook, mocks, a cassette, or no model."""
 
+import json
 from typing import Any
 
 import pytest
 
+from offbook.evals.imported_runs import read_stored_trace
 from offbook.evals.run_directory import read_results
+from tests.conftest import ROOT
 from tests.evals.conftest import RunPack
 
 AGENT = """
@@ -104,3 +107,15 @@ def test_a_stored_trace_is_evaluated_without_its_run(run_files: RunPack):
     stored = {"id": "two", "trace": "traces/first-1.jsonl", "rubrics": ["r"]}
     run = run_files(pack(stored, COMPLETED, HELLO))
     assert run.cases[0].failures == ()
+
+
+def test_the_tokens_of_claude_code_are_those_of_its_last_line():
+    path = ROOT / "examples" / "evals" / "runs" / "fix_typo.jsonl"
+    last = json.loads(path.read_text().splitlines()[-1])["usage"]
+    usage = read_stored_trace(path).record.usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (
+        last["input_tokens"],
+        last["output_tokens"],
+    )
+    assert last["output_tokens"] > 3  # each of its three messages says one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from offbook.errors import UsageError, did_you_mean, explain_call
 from offbook.subjects.session import DEFAULT_SYSTEM_PROMPT
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.exchange.tool_aliases import ToolAlias
     from offbook.runs.rehearsal import Rehearsal
-    from offbook.subjects.session.session import Skill
+    from offbook.subjects.clis.pi import Pi
+    from offbook.subjects.subject import Skill
+
+PI_SUFFIXES = {".ts", ".js", ".mts", ".mjs", ".cts", ".cjs"}
 
 
 @explain_call
@@ -44,11 +47,14 @@ def session(  # noqa: PLR0913 - the options of a session
     Extensions are loaded for real; `mock_tools`, `mock_host` and `mock_ui` replace the environment
     and the user. In an `async def`, await it, or use it with `async with`.
 
+    Extensions in TypeScript or JavaScript, and folders of npm packages, run in the real pi.
+
         with session(extensions=["./guard.py"], mock_tools={"bash": "ok"}) as rehearsal:
             rehearsal.run(when("List files", [call("bash", {"command": "ls"}), say("Done.")]))
     """
     from offbook.runs.rehearsal import Rehearsal
-    from offbook.subjects.session.session import AgentSession, require_list
+    from offbook.subjects.session.session import AgentSession
+    from offbook.subjects.subject import require_list
 
     require_bools(
         mock_extension_tools=mock_extension_tools,
@@ -57,11 +63,33 @@ def session(  # noqa: PLR0913 - the options of a session
         has_ui=has_ui,
         auto_assert=auto_assert,
     )
+    specs = [
+        *require_list(extensions, "extensions"),
+        *require_list(extension_factories, "extension_factories"),
+    ]
+    if any(map(_is_pi_extension, specs)):
+        pi = _make_pi(
+            specs,
+            mock_host,
+            mock_tools=mock_tools,
+            mock_ui=mock_ui,
+            mock_extension_tools=mock_extension_tools,
+            propagate_errors=propagate_errors,
+            mode="rpc" if has_ui else "json",
+            system_prompt="" if system_prompt == DEFAULT_SYSTEM_PROMPT else system_prompt,
+            skills=skills,
+            settings=settings,
+        )
+        return Rehearsal(
+            pi,
+            source=source,
+            cwd=cwd,
+            trace=trace,
+            auto_assert=auto_assert,
+            allow_unused_mocks=allow_unused_mocks,
+        )
     subject = AgentSession(
-        extensions=[
-            *require_list(extensions, "extensions"),
-            *require_list(extension_factories, "extension_factories"),
-        ],
+        extensions=specs,
         mock_tools=mock_tools,
         mock_ui=mock_ui,
         mock_host=mock_host,
@@ -80,6 +108,33 @@ def session(  # noqa: PLR0913 - the options of a session
         auto_assert=auto_assert,
         allow_unused_mocks=allow_unused_mocks,
     )
+
+
+create_test_session = session  # the name in the test harness of pi
+
+
+def _is_pi_extension(spec: object) -> bool:
+    """Return whether an extension is one of pi: a TypeScript file, or the folder of a package."""
+    from pathlib import Path
+
+    if not isinstance(spec, (str, Path)):
+        return False
+    path = Path(spec)
+    return path.suffix in PI_SUFFIXES or (path / "package.json").is_file()
+
+
+def _make_pi(specs: list[object], mock_host: object, **options: Any) -> Pi:
+    """Return pi with these extensions; refuse what only the Python session has."""
+    from offbook.subjects.clis.pi import Pi
+
+    if others := [spec for spec in specs if not _is_pi_extension(spec)]:
+        raise UsageError(
+            f"extensions of pi and of Python cannot run in one session: {others[0]!r}",
+            hint="write a session for each",
+        )
+    if mock_host is not None:
+        raise UsageError("mock_host has no effect on pi", hint="remove mock_host=")
+    return Pi(extensions=cast("list[str]", specs), **options)
 
 
 @explain_call

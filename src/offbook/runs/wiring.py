@@ -111,9 +111,11 @@ class Wiring:
         aliases = {**self._own_aliases, **self._aliases}
         mocked |= {name for name, alias in aliases.items() if alias.tool in mocked}
         if self._serve or subject.model_access == "endpoint":
-            return serve_source(
+            endpoint = serve_source(
                 self._source, self._hub, tools=tools, lenient=self._lenient, mocked=mocked
             )
+            _watch_tools(endpoint, subject)
+            return endpoint
         from offbook.exchange.dialects.validation import rules_except
         from offbook.exchange.providers import dialect_detector
         from offbook.sources.server.endpoint import Endpoint
@@ -127,9 +129,7 @@ class Wiring:
             tools=tools,
             mocked=mocked,
         )
-        if isinstance(subject, HasToolWatch):
-            endpoint.failed_calls = subject.tool_watch.failed
-            endpoint.watched_tools = subject.tool_watch.watched
+        _watch_tools(endpoint, subject)
         return endpoint
 
     @property
@@ -167,6 +167,12 @@ class Wiring:
         """Remove the endpoint."""
         if self._endpoint is not None:
             self._endpoint.close()
+
+
+def _watch_tools(endpoint: Endpoint, subject: Subject) -> None:
+    if isinstance(subject, HasToolWatch):
+        seen = subject.tool_watch
+        endpoint.watch_tools(seen.failed, seen.watched, seen.results)
 
 
 def serve_source(

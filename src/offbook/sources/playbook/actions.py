@@ -136,12 +136,7 @@ class Role(msgspec.Struct, frozen=True):
 
     def matches(self, request: Request) -> bool:
         """Return whether the request belongs to this role."""
-        return (
-            _matches(self.system, request.system)
-            and _matches(self.model, request.model)
-            and _matches(self.first, request.first_prompt)
-            and (self.tools is None or set(self.tools) <= set(request.tool_names))
-        )
+        return not self.mismatches(request)
 
     def mismatches(self, request: Request) -> list[tuple[str, object, object]]:
         """Return the conditions that the request misses, as (name, expected, got)."""

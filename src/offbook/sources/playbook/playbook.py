@@ -184,6 +184,7 @@ class Playbook:
         self._abandoned.clear()
         self._awaited_results.clear()
         self._awaited_errors.clear()
+        self._call_queues.clear()
         self._queue = _ScriptQueue(MAIN)
         for _, queue in self._roles:
             queue.steps.clear()

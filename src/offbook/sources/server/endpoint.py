@@ -18,12 +18,12 @@ from offbook.errors import ModelError, OffbookError, RunError
 from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.model import FAILED_CALLS, REFUSED_CALLS
+from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS, REFUSED_CALLS
 from offbook.exchange.relay import Relay, can_relay
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
 from offbook.trace.events import ASIDE, ERROR
-from offbook.trace.instrument import TracedSource, error_data
+from offbook.trace.instrument import SeenTool, TracedSource, error_data
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -110,11 +110,14 @@ class Endpoint:
         on_close: Callable[[], object] = lambda: None,
     ) -> None:
         self.url = url
-        self.source = (
-            source if hub is None else TracedSource(source, hub, tools=tools, mocked=mocked)
-        )
+        self.source = source
+        self._traced: TracedSource | None = None
+        if hub is not None:
+            self.source = self._traced = TracedSource(source, hub, tools=tools, mocked=mocked)
         self.failure: BaseException | None = None
-        self.failed_calls: Mapping[str, bool] = {}  # what the subject saw of its tools, by call id
+        # What the subject saw of its tools, by call id.
+        self.failed_calls: Mapping[str, bool] = {}
+        self._seen: Mapping[str, SeenTool] = {}
         self.watched_tools: Collection[str] = ()  # the tools whose calls it sees, with their ids
         self.refusal: RunError | None = None  # of the latest request, if its provider refuses it
         self.context = copy_context()
@@ -128,6 +131,14 @@ class Endpoint:
         self._recent: deque[tuple[Request, HttpResponse]] = deque(maxlen=RECENT_RESPONSES)
         self._undelivered: list[tuple[Request, HttpResponse]] = []
         self._stream_count = 0
+
+    def watch_tools(
+        self, failed: Mapping[str, bool], watched: Collection[str], seen: Mapping[str, SeenTool]
+    ) -> None:
+        """Complete the tool results of requests with what the subject sees of its tools."""
+        self.failed_calls, self.watched_tools, self._seen = failed, watched, seen
+        if self._traced is not None:
+            self._traced.seen = seen
 
     @property
     def openai(self) -> str:
@@ -180,7 +191,7 @@ class Endpoint:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)
             request = self._conversations.restore_call_ids(request)
-            request = _add_outcomes(request, self.failed_calls, self.watched_tools)
+            request = _add_outcomes(request, self.failed_calls, self.watched_tools, self._seen)
             self.refusal = None  # the agent has continued with a valid request
 
             # 3. A retry gets the response that the client missed, and takes no further step.
@@ -326,7 +337,10 @@ class Endpoint:
 
 
 def _add_outcomes(
-    request: Request, failed: Mapping[str, bool], watched: Collection[str]
+    request: Request,
+    failed: Mapping[str, bool],
+    watched: Collection[str],
+    details: Mapping[str, SeenTool],
 ) -> Request:
     """Note for the new results whether their tools failed, or never ran, if the subject saw it."""
     if not failed and not watched:
@@ -334,6 +348,8 @@ def _add_outcomes(
     results = request.results
     seen = {r.call_id: failed[r.call_id] for r in results if r.call_id in failed}
     metadata = {**request.metadata, FAILED_CALLS: seen} if seen else request.metadata
+    if shown := {c: details[c].details for c in seen if c in details and details[c].details}:
+        metadata = {**metadata, DETAILS_OF_CALLS: shown}
     if watched and len(seen) < len(results):
         last = request.messages.latest("assistant")
         names = {} if last is None else {call.id: call.name for call in last.calls}

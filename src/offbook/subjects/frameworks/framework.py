@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from offbook.exchange.tool_aliases import ToolAliases
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
+    from offbook.trace.instrument import SeenTool
 
     MockFunction = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
@@ -129,6 +130,7 @@ class ToolWatch:
         self.failed: dict[str, bool] = {}
         self.watched: set[str] = set()  # tools whose calls are seen with their ids
         self.errors: list[ToolError] = []
+        self.results: dict[str, SeenTool] = {}
 
     @contextmanager
     def call(
