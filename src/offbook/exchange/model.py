@@ -148,6 +148,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     `step` is the number, from 1, of the script entry that produced it (a playbook action, a line
     of a mock file, an interaction of a cassette); 0 without a script. `chunks` are the parts in
     which the text was streamed, if known, and `delays` the milliseconds before each of them.
+    `fault` is what goes wrong with its delivery, or None.
     """
 
     blocks: tuple[AnyBlock, ...] = ()
@@ -159,6 +160,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     role: str = ""
     chunks: tuple[str, ...] = ()
     delays: tuple[float, ...] = ()
+    fault: Any = None  # a `Fault`, which few runs have: its module is not imported here
 
     @property
     def text(self) -> str:

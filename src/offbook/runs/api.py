@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from offbook.determinism.faults import Faults
     from offbook.exchange.model import ModelSource
     from offbook.exchange.tool_aliases import ToolAlias
     from offbook.runs.rehearsal import Rehearsal
@@ -41,6 +42,7 @@ def session(  # noqa: PLR0913 - the options of a session
     has_ui: bool = True,
     source: ModelSource | None = None,
     trace: Path | str | None = None,
+    faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
 ) -> Rehearsal:
     """Start a real agent session with a scripted model.
 
@@ -107,6 +109,7 @@ def session(  # noqa: PLR0913 - the options of a session
         trace=trace,
         auto_assert=auto_assert,
         allow_unused_mocks=allow_unused_mocks,
+        faults=faults,
     )
 
 
@@ -152,6 +155,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     tool_aliases: Mapping[str, str | ToolAlias] | None = None,
     lenient: Iterable[str] = (),
     serve: bool = False,
+    faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Rehearsal:
     """Drive an agent with a scripted model: an agent of a framework, a function, or a `Subject`.
@@ -165,7 +169,8 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     or `{"shell": ToolAlias("run_command", {"command": "line"})}` if parameters differ as well.
     `lenient` names rules of the providers that are not checked: `["missing_max_tokens"]`.
     `serve` is for clients that open their own sockets: during the run, the variables for base URLs
-    and keys (`OPENAI_BASE_URL`, …) name a server on loopback.
+    and keys (`OPENAI_BASE_URL`, …) name a server on loopback. `faults` break some of the model's
+    responses, and some tools and host calls: `["reset@2"]`, or `{"seed": 7}` for any.
     """
     from offbook.runs.rehearsal import Rehearsal
     from offbook.subjects.subject import Subject
@@ -218,6 +223,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         tool_aliases=tool_aliases,
         lenient=lenient,
         serve=serve,
+        faults=faults,
     )
 
 

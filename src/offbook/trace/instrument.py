@@ -164,6 +164,8 @@ def reply_data(reply: Reply, exchange: str, after: str) -> dict[str, Any]:
         data["model"] = reply.model
     if reply.id:
         data["id"] = reply.id
+    if reply.fault is not None:
+        data["fault"] = reply.fault.kind
     return data
 
 

@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import msgspec
 
 from offbook.determinism.thread_context import use_variable
-from offbook.errors import ModelError, RunError, ToolFailed, UsageError, did_you_mean
+from offbook.errors import (
+    InjectedFault,
+    ModelError,
+    RunError,
+    ToolFailed,
+    UsageError,
+    did_you_mean,
+)
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
 from offbook.exchange.model import Request
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
@@ -44,7 +51,7 @@ from offbook.subjects.session.extensions import (
 from offbook.subjects.session.hooks import Context, HookEvent, Hooks
 from offbook.subjects.session.tools import ToolRegistry
 from offbook.subjects.subject import Skill, require_list, require_mapping
-from offbook.trace.current_hub import current_host
+from offbook.trace.current_hub import current_faults, current_host
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -378,10 +385,14 @@ class AgentSession:
                     return _validation_error(call, problem), None
 
         try:
+            if (faults := current_faults.get()) is not None:
+                await faults.call("tool", script_call.name, call.id)
             answer = tool.execute(params, self._context)
             if isawaitable(answer):
                 answer = await answer
             outcome = to_tool_outcome(answer, f"tool {call.name!r}")
+        except InjectedFault as error:
+            outcome = error_outcome(str(error))
         except (Exception, SystemExit) as error:
             if tool.mocked:  # the test itself is broken: not a result for the model
                 raise
