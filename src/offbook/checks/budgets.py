@@ -7,13 +7,12 @@ A limit without data is no pass: a run without a price says nothing about its co
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from offbook.checks.collectors import TotalCost
 from offbook.checks.limits import check_limit
-from offbook.exchange.prices import find_price, price_of
+from offbook.exchange.model import Usage
+from offbook.exchange.model_prices import cost_of, find_price
 from offbook.trace.events import (
     PROCESS_OUTPUT,
     REPLY,
@@ -86,12 +85,11 @@ class SpendingReader:
             self._model = data.get("model") or self._model
             spent.requests = 1
         elif event.event == REPLY and "usage" in data:
-            usage: dict[str, Any] = data["usage"]
-            tokens = usage.get("input", 0), usage.get("output", 0)
-            spent.tokens = sum(tokens)
+            usage = msgspec.convert(data["usage"], Usage)
+            spent.tokens = usage.input + usage.output
             price = find_price(data.get("model") or self._model, {})
             if price is not None and not self._recorded:
-                spent.cost_usd = price_of(price, *tokens)
+                spent.cost_usd = cost_of(usage, price)
                 self._priced += spent.cost_usd
         else:
             recorded = TotalCost()

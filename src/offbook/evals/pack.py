@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from offbook.exchange.prices import ModelPrice
+from offbook.exchange.model_prices import ModelPrice
 
 Severity = Literal["blocking", "warning", "informational", "warn", "info"]
 SEVERITIES = {"warn": "warning", "info": "informational"}

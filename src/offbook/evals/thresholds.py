@@ -9,7 +9,8 @@ import msgspec
 from offbook.checks.limits import check_limit
 from offbook.evals.pack import Thresholds
 from offbook.evals.run_record import RunRecord
-from offbook.exchange.prices import ModelPrice, find_price, price_of
+from offbook.exchange.model import Usage
+from offbook.exchange.model_prices import ModelPrice, cost_of, find_price
 from offbook.trace.events import Verdict
 
 UNITS = {
@@ -43,7 +44,13 @@ def measure(record: RunRecord, prices: Mapping[str, ModelPrice]) -> RunMetrics:
     if cost is None and counted and len(usage.models) == 1:
         price = find_price(usage.models[0], prices)
         if price is not None:
-            cost = price_of(price, usage.input_tokens or 0, usage.output_tokens or 0)
+            tokens = Usage(
+                usage.input_tokens or 0,
+                usage.output_tokens or 0,
+                usage.cache_read_tokens or 0,
+                usage.cache_write_tokens or 0,
+            )
+            cost = cost_of(tokens, price)
     return RunMetrics(
         usage.total_duration_ms, cost, sum(counted) if counted else None, len(record.stages)
     )
