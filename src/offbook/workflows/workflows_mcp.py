@@ -22,6 +22,7 @@ from offbook.trace.redaction import RedactionRules
 from offbook.workflows.evaluation import evaluate
 from offbook.workflows.loop_run import Progress
 from offbook.workflows.loop_tools import record, replay, run
+from offbook.workflows.measuring_tools import benchmark, compare, coverage
 from offbook.workflows.mock_backend import MockResponse
 from offbook.workflows.presets import Preset
 from offbook.workflows.snapshots import diff, snapshot
@@ -38,20 +39,26 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "test_evaluate": evaluate,
     "test_snapshot": snapshot,
     "test_diff": diff,
+    "test_coverage": coverage,
+    "test_benchmark": benchmark,
+    "test_compare": compare,
     "test_cleanup": cleanup,
 }
-READ_ONLY = {"test_diff", "test_inspect"}
+READ_ONLY = {"test_compare", "test_coverage", "test_diff", "test_inspect"}
 # These start a command or a client, which may do anything, and call its model if they are told to.
-STARTS_AGENTS = {"test_evaluate", "test_record", "test_replay", "test_run"}
+STARTS_AGENTS = {"test_benchmark", "test_evaluate", "test_record", "test_replay", "test_run"}
 DESTRUCTIVE = {"test_cleanup", *STARTS_AGENTS}
 # The descriptions of parameters; those with the same name mean the same in all tools.
 PARAMETERS = {
+    "after": "The other side: the name of a workspace, or the path of a trace.",
     "allow_passthrough": "Pass unrecorded prompts to the real agent.",
     "assertions": "Conditions on the run, each an object with a `type`. All are evaluated, also "
     "after a failure.",
     "backend": "The agent: mock (scripted answers), replay (a cassette), playbook (a model without "
     "an agent), command, or a client: claude, codex, gemini, kiro, pi.",
     "baseline": "A snapshot, or `initial` for the state after the setup.",
+    "before": "One side: the name of a workspace, whose last run is compared, or the path of a "
+    "trace (.jsonl).",
     "cassette": "The cassette of the backend `replay`, in cassettes/ of the workspace.",
     "cassette_name": "The name of the cassette, in cassettes/ of the workspace.",
     "chain_of_thought": "Require the judge's reasoning before its score.",
@@ -76,9 +83,11 @@ PARAMETERS = {
     "judge_command": "A command that judges; it reads the question from stdin.",
     "judge_model": "The name of the judge's model.",
     "judge_preset": "A preset file whose hat `judge` has instructions for the judge.",
+    "from_baseline": "Compare with the baseline of this name; needs at least 8 runs.",
     "limit": "The maximum number of records.",
     "max_iterations": "The maximum number of iterations.",
     "max_runtime_secs": "The maximum duration of the run in seconds.",
+    "min_effect_percent": "Percent that a figure must grow to be worse.",
     "mock_responses": "Scripted answers of the agent, one for each iteration: the first unused one "
     'that matches. Publish an event with <event topic="build.task">text</event>: its topic '
     "selects the next hat. End the loop with the line LOOP_COMPLETE as the last line of an output.",
@@ -88,7 +97,9 @@ PARAMETERS = {
     "preserve_session": "Keep session.jsonl and nothing else.",
     "record": "Record the judge in a cassette with this name.",
     "redactions": "Values that may differ: patterns by name, JSON paths such as $.files['a.txt'].",
+    "repeat": "The number of measured runs; one more is run before them.",
     "replace": "Overwrite an existing cassette.",
+    "save_baseline": "Store the runs as a baseline of this name, in benchmarks/ of the workspace.",
     "scratchpad": "The initial text of .agent/scratchpad.md.",
     "snapshot_id": "The name of the snapshot.",
     "strict": "Fail if a prompt differs from the recorded one; else compare its position only.",
@@ -96,6 +107,7 @@ PARAMETERS = {
     "test_name": "The name of the suite.",
     "tested_model": "The name of the model under test; it may not judge itself.",
     "workspace_id": "The name of the workspace.",
+    "workspace_ids": "The workspaces whose last runs are measured together.",
 }
 # Values that work together: with them, the tools can be called one after another.
 EXAMPLES: dict[str, Any] = {
@@ -123,6 +135,9 @@ EXAMPLES: dict[str, Any] = {
     "test_name": "error handling",
     "snapshot_id": "after-build",
     "baseline": "initial",
+    "workspace_ids": ["flow"],
+    "before": "flow",
+    "after": "flow",
 }
 # Types for the schema only: the tools parse these values themselves, with better errors.
 SCHEMA_TYPES: dict[str, Any] = {
