@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
 
 from offbook.errors import UsageError
+
+if TYPE_CHECKING:
+    from offbook.determinism.faults import Faults
+    from offbook.trace.hub import Hub
 
 FILE_PATH = click.Path(path_type=Path)
 PORT_NUMBER = click.IntRange(0, 65_535)
@@ -46,6 +52,60 @@ lenient_option = click.option(
     metavar="RULE",
     help="Accept requests that break this provider rule; repeatable.",
 )
+
+fault_option = click.option(
+    "--fault",
+    "fault",
+    multiple=True,
+    metavar="KIND[@N]",
+    help="Inject this fault, at the Nth request or at random; repeatable; any: every kind.",
+)
+fault_seed_option = click.option(
+    "--fault-seed", type=int, metavar="SEED", help="Inject faults at random, repeated by the seed."
+)
+fault_rate_option = click.option(
+    "--fault-rate",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="SHARE",
+    help="The share of requests with a random fault; 0.3 by default.",
+)
+
+
+FAULTS_HELP = """
+
+\b
+Kinds for --fault, at random or at the Nth request (reset@2):
+  status rate_limit timeout stall reset truncate duplicate slow content_type
+  tool_error tool_slow host_error host_slow
+"""
+
+
+def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for faults to a command."""
+    return fault_option(fault_seed_option(fault_rate_option(command)))
+
+
+def read_faults(kinds: tuple[str, ...], seed: int | None, rate: float | None) -> Faults | None:
+    """Return the plan of `--fault`, `--fault-seed` and `--fault-rate`; None without any."""
+    if not kinds and seed is None and rate is None:
+        return None
+    from offbook.determinism.faults import Faults
+
+    named = () if "any" in kinds else kinds
+    return Faults(named, seed=seed or 0, **({} if rate is None else {"rate": rate}))
+
+
+def report_faults(
+    faults: Faults | None, hub: Hub, *, strict: bool = True
+) -> AbstractContextManager[None]:
+    """Print at the end of a block what the agent did about each fault."""
+    if faults is None:
+        return nullcontext()
+    from functools import partial
+
+    from offbook.runs.fault_runs import summarize_faults
+
+    return summarize_faults(faults, hub, partial(click.echo, err=True), strict=strict)
 
 
 def lenient_rules_help() -> str:

@@ -24,6 +24,7 @@ OffbookError
 ├── ModelError            the error response of a provider
 ├── RequirementFailed     a condition of `require` is false
 ├── HostError             the error response of a host capability
+├── InjectedFault         a tool or a host call that fails on purpose
 ├── CollectorError        spans that an OpenTelemetry collector did not accept
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
@@ -36,7 +37,7 @@ Interrupted, a KeyboardInterrupt, is raised after a signal has ended the run.
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -167,8 +168,11 @@ class ModelError(OffbookError):
     """The error response of a provider.
 
     `details` are further fields of its body (`param`, `code`, …); the detail `rule` is the name
-    of the validation rule that rejected the request.
+    of the validation rule that rejected the request. `fault` is the injected fault that it is the
+    consequence of, or None.
     """
+
+    fault: Any = None
 
     def __init__(
         self,
@@ -193,6 +197,10 @@ class RequirementFailed(OffbookError):
 
 class HostError(OffbookError):
     """The error response of a host capability, real or mocked."""
+
+
+class InjectedFault(OffbookError):
+    """A tool or a host call that fails on purpose: a fault of the run's plan."""
 
 
 class CollectorError(OffbookError):

@@ -84,7 +84,7 @@ except urllib.error.HTTPError:
 @pytest.mark.parametrize(
     "program, arguments, code, bound",
     [
-        pytest.param(SESSION, [], 0, 39, id="session"),
+        pytest.param(SESSION, [], 0, 40, id="session"),
         pytest.param(
             COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 55, id="scenario"
         ),

@@ -236,7 +236,8 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     - `run`: a run record; `trace`: a trace; `friction_events`: friction events
     - `subject` with `prompt`: "module:name", "file.py:name" or a command. Its model is a
       `playbook`, a `cassette` or, with `live` and the option `--live`, the real one. Without any of
-      them, a function is called with `input`.
+      them, a function is called with `input`. `faults` break some of the model's responses, and
+      some tools.
     - `task` with `executor` and `verify_command`: a command does the work, another one verifies it
     """
 
@@ -262,6 +263,7 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     playbook: str = ""
     cassette: str = ""
     live: bool = False
+    faults: dict[str, Any] | list[str] | None = None
     # live-verify
     task: str = ""
     workspace: str = ""

@@ -279,6 +279,13 @@ class _PackReader:
             self.fail(f"the live-verify case {case.id!r} needs a verify_command", at)
         if sum(map(bool, (case.playbook, case.cassette, case.live))) > 1:
             self.fail(f"the case {case.id!r} has two models", at, "playbook, cassette or live")
+        if case.faults is not None:
+            from offbook.determinism.faults import parse_faults  # few packs have faults
+
+            try:
+                parse_faults(case.faults)
+            except UsageError as error:
+                self.fail(error.what, f"{at}.faults", error.hint)
         # Most cases have no rubrics by another name: the table is searched for the wrong ones.
         for rubric in case.rubrics:
             if rubric not in loaded.rubrics:

@@ -148,7 +148,9 @@ def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path) -> SubjectRun:
     folder = _workspace(loaded, case)
     verdict = Verdict("run", "pass")
     try:
-        with drive(subject, source=source, trace=trace, cwd=folder) as rehearsal:
+        with drive(
+            subject, source=source, trace=trace, cwd=folder, faults=case.faults
+        ) as rehearsal:
             rehearsal.run(*script)
         unused = source.unfinished() if isinstance(source, Cassette) else None
         if unused is not None:

@@ -96,8 +96,13 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
             return parse_results(text.rpartition(TEXT_CALLS)[2], new)
         if failed := self.metadata.get(FAILED_CALLS):
+            details = self.metadata.get(DETAILS_OF_CALLS, {})
             return tuple(
-                msgspec.structs.replace(result, failed=failed.get(result.call_id))
+                msgspec.structs.replace(
+                    result,
+                    failed=failed.get(result.call_id),
+                    details=details.get(result.call_id, result.details),
+                )
                 if result.failed is None
                 else result
                 for result in results
@@ -107,6 +112,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 FAILED_CALLS = "failed_calls"  # in the metadata: whether each tool failed, by the id of its call
 REFUSED_CALLS = "refused_calls"  # in the metadata: the calls that the framework did not run
+
+DETAILS_OF_CALLS = "details_of_calls"  # likewise: what a tool returned besides its content
 
 # smolagents sends its calls and results as texts; a message with calls begins so.
 TEXT_CALLS = "Calling tools:\n"
@@ -141,6 +148,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     `step` is the number, from 1, of the script entry that produced it (a playbook action, a line
     of a mock file, an interaction of a cassette); 0 without a script. `chunks` are the parts in
     which the text was streamed, if known, and `delays` the milliseconds before each of them.
+    `fault` is what goes wrong with its delivery, or None.
     """
 
     blocks: tuple[AnyBlock, ...] = ()
@@ -152,6 +160,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     role: str = ""
     chunks: tuple[str, ...] = ()
     delays: tuple[float, ...] = ()
+    fault: Any = None  # a `Fault`, which few runs have: its module is not imported here
 
     @property
     def text(self) -> str:

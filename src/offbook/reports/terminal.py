@@ -40,6 +40,7 @@ from offbook.trace.events import (
     AGENT_START,
     CLI_CALL,
     ERROR,
+    FAULT,
     HOST_CALL,
     ITERATION,
     LOOP_START,
@@ -143,6 +144,7 @@ class TraceTree:
             TOOL_RESULT: self._on_tool_result,
             TOOL_BLOCKED: self._on_tool_blocked,
             TOOL_ERROR: self._on_tool_error,
+            FAULT: self._on_fault,
             VERDICT: self._on_verdict,
             LOOP_START: self._on_loop_start,
             ITERATION: self._on_iteration,
@@ -464,6 +466,11 @@ class TraceTree:
     def _on_model_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         error = _describe_error(data)
         return self._add(Node(StyledText("model error: ", "error"), StyledText(error)))
+
+    def _on_fault(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        name = f" of {data['name']}" if data.get("name") else ""
+        text = f"{data['kind']}{name}, {data['place']} call {data['number']}"
+        return self._add(Node(StyledText("fault: ", "warning"), StyledText(escape_controls(text))))
 
     def _shorten_error(self, error: str) -> str:
         return error.partition("\n")[0] if self._brief else error

@@ -15,6 +15,7 @@ import msgspec
 
 from offbook.checks.judge import Evaluation
 from offbook.checks.registry import ASSERTIONS, assertion_class
+from offbook.determinism.faults import KINDS
 from offbook.errors import OffbookError
 from offbook.files import convert
 from offbook.trace.inspection import EventFilter
@@ -71,6 +72,9 @@ PARAMETERS = {
     "playbook calls its real model and needs its API key here.",
     "evaluations": "Criteria and targets to judge.",
     "exclude_patterns": "Globs of files to leave out.",
+    "faults": "Faults to inject into the responses of the model: a list of kinds, such as "
+    '["rate_limit@1", "reset"], or {"kinds": [], "seed": 7, "rate": 0.3}. Kinds: '
+    f"{', '.join(KINDS)}; kind@N is the Nth request.",
     "filter": "The events to show.",
     "fixtures": "Files to write into the workspace: texts by relative path.",
     "force": "Let a model judge itself.",

@@ -148,7 +148,7 @@ class LangGraph:
         @wraps(arun)
         async def watched_async(*args: Any, **kwargs: Any) -> Any:
             call_id = kwargs.get("tool_call_id") or ""
-            with watch.call(tool.name, call_id):
+            async with watch.call(tool.name, call_id):
                 message = await arun(*args, **kwargs)
             return note(call_id, message)
 

@@ -117,7 +117,7 @@ class OpenAIAgents:
 
         @wraps(original)
         async def invoke(context: Any, arguments: str) -> Any:
-            with watch.call(tool.name, getattr(context, "tool_call_id", "")):
+            async with watch.call(tool.name, getattr(context, "tool_call_id", "")):
                 return await original(context, arguments)
 
         if inside:

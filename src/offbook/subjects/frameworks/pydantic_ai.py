@@ -70,7 +70,7 @@ class PydanticAI:
 
         async def call(args: dict[str, Any], context: Any) -> Any:
             signals = (ModelRetry, CallDeferred, ApprovalRequired)
-            with watch.call(tool.name, context.tool_call_id or "", signals):
+            async with watch.call(tool.name, context.tool_call_id or "", signals):
                 return await original(args, context)
 
         return override(schema, "call", call)

@@ -19,13 +19,13 @@ import msgspec
 
 from offbook.errors import ToolBlocked, UsageError, did_you_mean
 from offbook.host.session_host import Host
-from offbook.subjects.session.tools import ToolOutcome, to_tool_outcome
+from offbook.subjects.mock_tools import ToolOutcome, to_tool_outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.exchange.model import ModelSource
-    from offbook.subjects.session.ui import UI
+    from offbook.subjects.mock_ui import UI
 
 HOOK_EVENTS = (
     "session_start",
