@@ -12,7 +12,14 @@ from mcp.client.client import Client
 
 from offbook.surfaces.mcp_server.http import build_server
 
-STARTS_AGENTS = {"test_benchmark", "test_evaluate", "test_record", "test_replay", "test_run"}
+STARTS_AGENTS = {
+    "test_benchmark",
+    "test_chaos",
+    "test_evaluate",
+    "test_record",
+    "test_replay",
+    "test_run",
+}
 
 
 def build_arguments(schema: dict[str, Any]) -> dict[str, Any]:
@@ -63,6 +70,7 @@ async def test_the_example_of_a_further_tool_works(workspaces: Path, name: str):
         ("test_coverage", {"percent": 100.0, "missing": []}),
         ("test_compare", {"same": True, "differences": {}}),
         ("test_benchmark", {"passed": True, "runs": 10}),
+        ("test_chaos", {"passed": True, "summary": "1 fault: 1 reported"}),
     ],
 )
 async def test_the_example_of_a_tool_after_a_run_works(

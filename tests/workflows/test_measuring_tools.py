@@ -9,7 +9,7 @@ import pytest
 
 from offbook.errors import CheckFailed, UsageError
 from offbook.workflows.loop_tools import run
-from offbook.workflows.measuring_tools import benchmark, compare, coverage
+from offbook.workflows.measuring_tools import benchmark, chaos, compare, coverage
 from offbook.workflows.tools import setup
 
 CONFIG: dict[str, Any] = {
@@ -84,3 +84,39 @@ def test_two_runs_that_differ_are_compared(flow: str):
 def test_a_missing_trace_is_an_error(flow: str):
     with pytest.raises(UsageError, match="no such trace"):
         compare("missing.jsonl", flow)
+
+
+QUIET_SEED = 1  # it injects nothing into the first request
+MODEL = "- {when: Build, do: [{say: LOOP_COMPLETE}]}\n"
+
+
+def test_the_outcome_of_each_fault_is_reported(workspaces: Path):
+    setup("flow", fixtures={"model.yaml": MODEL})
+    result = chaos("flow", "Build", ["status@1"], playbook="model.yaml")
+    [outcome] = result.outcomes
+    assert (outcome["kind"], outcome["number"]) == ("status", 1)
+    assert result.exit_code != 0
+    assert "injected fault" in result.error
+
+
+def test_a_run_without_a_fault_is_no_pass(workspaces: Path):
+    setup("flow", fixtures={"model.yaml": MODEL})
+    with pytest.raises(CheckFailed, match="never injected: status@9"):
+        chaos("flow", "Build", ["status@9"], playbook="model.yaml")
+    result = chaos("flow", "Build", ["status"], seed=QUIET_SEED, playbook="model.yaml")
+    assert (result.passed, result.summary) == (False, "no fault was injected")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"faults": []}, "no faults are given"),
+        ({"faults": ["rest"]}, "unknown fault 'rest'"),
+        ({"faults": ["reset"], "backend": "mock"}, "faults have no effect on the backend 'mock'"),
+    ],
+)
+def test_faults_that_cannot_be_injected_are_errors(
+    flow: str, options: dict[str, Any], message: str
+):
+    with pytest.raises(UsageError, match=message):
+        chaos(flow, "Build", **options)

@@ -1,4 +1,4 @@
-"""The tools around several runs: `coverage`, `benchmark` and `compare`.
+"""The tools that measure runs: `coverage`, `benchmark`, `compare` and `chaos`.
 
 coverage(["flow"]).missing                    # hats, topics and tools that were never used
 await benchmark("flow", "Add error handling", mock_responses=["LOOP_COMPLETE"], repeat=10)
@@ -198,3 +198,72 @@ def _find_trace(name: str) -> Path:
             raise UsageError("no such trace", where=name)
         return path
     return Workspaces().find(name).recorded_session
+
+
+class ChaosResult(AwaitableResult, frozen=True):
+    """A run with faults: what the agent did about each, and how the run ended.
+
+    `passed` is false if a fault was swallowed, or if none was injected.
+    """
+
+    passed: bool
+    summary: str
+    outcomes: list[dict[str, Any]]
+    exit_code: int
+    termination_reason: str
+    error: str = ""
+
+
+@sync_or_async
+async def chaos(  # noqa: PLR0913 - the parameters of the tool
+    workspace_id: str,
+    task: str,
+    faults: Sequence[str],
+    *,
+    seed: int = 0,
+    backend: str = "playbook",
+    command: Sequence[str] = (),
+    playbook: str = "",
+    max_iterations: int = 5,
+    max_runtime_secs: float = 300.0,
+    env: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> ChaosResult:
+    """Run the loop with faults in the responses of its model, and report what the agent did.
+
+    Each fault is survived, retried, reported, swallowed or looped; `passed` is false if one was
+    swallowed or looped, or if none was injected. The same faults and seed repeat the run exactly.
+    The agent needs a model: the backend is playbook, command or a client, not mock. A playbook is
+    a file of the workspace, such as a fixture of test_setup, or a path:
+    `- {when: text of the task, do: [{say: LOOP_COMPLETE}]}`.
+    """
+    from offbook.checks.fault_outcomes import find_outcomes, judge_faults, summarize
+    from offbook.trace.reader import Trace
+
+    if not faults:
+        raise UsageError("no faults are given", hint='{"faults": ["rate_limit@1", "reset"]}')
+    workspace = Workspaces().find(workspace_id)
+    inside = workspace.resolve(playbook) if playbook and not Path(playbook).is_absolute() else None
+    result = await run(
+        workspace_id,
+        task,
+        backend=backend,
+        command=command,
+        playbook=str(inside) if inside is not None and inside.is_file() else playbook,
+        max_iterations=max_iterations,
+        max_runtime_secs=max_runtime_secs,
+        env=env,
+        faults={"kinds": faults, "seed": seed},
+        progress=progress,
+    )
+    events = list(Trace(workspace.recorded_session))
+    verdict = judge_faults(events)
+    outcomes = find_outcomes(events)
+    return ChaosResult(
+        passed=verdict.holds,
+        summary=summarize(outcomes),
+        outcomes=msgspec.to_builtins(outcomes),
+        exit_code=result.exit_code,
+        termination_reason=result.termination_reason,
+        error=result.error,
+    )
