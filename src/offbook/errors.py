@@ -16,7 +16,8 @@ OffbookError
 │   ├── UnmockedCall      a call of the host or a fake program that no mock answers
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
-│   │   └── ContractBroken    an event does not match the schema that it is held to
+│   │   ├── ContractBroken    an event does not match the schema that it is held to
+│   │   └── SandboxFailed     a package does not install or load as it should
 │   ├── JudgeError        the answer of a judge is unusable
 │   └── PatternError      an error of a pattern that its test did not expect
 │       └── LoopError         computed values or effects that depend on themselves
@@ -146,6 +147,12 @@ class InvariantBroken(CheckFailed):
 
 class ContractBroken(CheckFailed):
     """An event of the run does not match the schema that it is held to."""
+
+
+class SandboxFailed(CheckFailed):
+    """A package that does not install or load as it should; `result` has all faults."""
+
+    result: Any = None
 
 
 class JudgeError(RunError):

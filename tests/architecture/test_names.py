@@ -21,6 +21,7 @@ LAZY_MODULES = [
     "explore",
     "goldens",
     "patterns",
+    "sandbox",
     "viewer",
     "workflows",
 ]

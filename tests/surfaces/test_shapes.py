@@ -54,7 +54,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
         "judge_backend": "",
         "chain_of_thought": True,
     },
-    "test_coverage": {"workspace_ids": REQUIRED},
+    "test_coverage": {"workspace_id": REQUIRED, "also": ()},
     "test_benchmark": {
         "workspace_id": REQUIRED,
         "task": REQUIRED,
@@ -64,7 +64,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
         "from_baseline": "",
         "min_effect_percent": 5.0,
     },
-    "test_compare": {"before": REQUIRED, "after": REQUIRED},
+    "test_compare": {"workspace_id": REQUIRED, "after": REQUIRED},
     "test_chaos": {
         "workspace_id": REQUIRED,
         "task": REQUIRED,

@@ -16,6 +16,7 @@ CAPABILITIES = (
     "goldens",
     "lint",
     "patterns",
+    "sandbox",
     "viewer",
     "workflows",
 )

@@ -1,8 +1,8 @@
 """The tools that measure runs: `coverage`, `benchmark`, `compare` and `chaos`.
 
-coverage(["flow"]).missing                    # hats, topics and tools that were never used
+coverage("flow").missing                      # hats, topics and tools that were never used
 await benchmark("flow", "Add error handling", mock_responses=["LOOP_COMPLETE"], repeat=10)
-compare("before", "after").same
+compare("flow", "other").same
 """
 
 from __future__ import annotations
@@ -33,20 +33,18 @@ class CoverageResult(msgspec.Struct, frozen=True):
     parts: list[dict[str, Any]]
 
 
-def coverage(workspace_ids: Sequence[str]) -> CoverageResult:
-    """Report which hats, topics, tools, hooks and handoffs the last runs of workspaces used.
+def coverage(workspace_id: str, *, also: Sequence[str] = ()) -> CoverageResult:
+    """Report which hats, topics, tools, hooks and handoffs the last run of a workspace used.
 
-    `missing` lists what was never used, or only failed. A percentage of null is no data: no run
-    was recorded, or the runs offer nothing.
+    `also` adds the last runs of other workspaces. `missing` lists what was never used, or only
+    failed. A percentage of null is no data: the runs offer nothing.
     """
     from offbook.checks.agent_coverage import AgentCoverage, read_coverage
     from offbook.trace.reader import Trace, raise_if_corrupt
 
-    if not workspace_ids:
-        raise UsageError("no workspace is given", hint='{"workspace_ids": ["flow"]}')
     measured = AgentCoverage()
-    for workspace_id in workspace_ids:
-        path = Workspaces().find(workspace_id).recorded_session
+    for name in (workspace_id, *also):
+        path = Workspaces().find(name).recorded_session
         trace = Trace(path)
         read_coverage(trace, measured)
         raise_if_corrupt(trace.faults, path)
@@ -169,15 +167,15 @@ class CompareResult(msgspec.Struct, frozen=True):
     report: list[str]
 
 
-def compare(before: str, after: str) -> CompareResult:
-    """Compare the last runs of two workspaces, or two traces: the first divergence, what differs.
+def compare(workspace_id: str, after: str) -> CompareResult:
+    """Compare the last run of a workspace with another run: the first divergence, what differs.
 
-    Events are aligned by content; times and ids are no differences. Each side is the name of a
-    workspace or the path of a trace.
+    `after` is the name of another workspace, or the path of a trace. Events are aligned by content;
+    times and ids are no differences.
     """
     from offbook.checks.comparison import compare_paths, render_comparison
 
-    result = compare_paths(_find_trace(before), _find_trace(after))
+    result = compare_paths(Workspaces().find(workspace_id).recorded_session, _find_trace(after))
     differences: dict[str, int] = {}
     for trace in result.traces:
         for kind, count in trace.differences.items():

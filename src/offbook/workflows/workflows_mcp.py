@@ -59,15 +59,14 @@ STARTS_AGENTS = {
 DESTRUCTIVE = {"test_cleanup", *STARTS_AGENTS}
 # The descriptions of parameters; those with the same name mean the same in all tools.
 PARAMETERS = {
-    "after": "The other side: the name of a workspace, or the path of a trace.",
+    "after": "The run to compare with: the name of a workspace, or the path of a trace (.jsonl).",
+    "also": "Other workspaces whose last runs are measured together with this one.",
     "allow_passthrough": "Pass unrecorded prompts to the real agent.",
     "assertions": "Conditions on the run, each an object with a `type`. All are evaluated, also "
     "after a failure.",
     "backend": "The agent: mock (scripted answers), replay (a cassette), playbook (a model without "
     "an agent), command, or a client: claude, codex, gemini, kiro, pi.",
     "baseline": "A snapshot, or `initial` for the state after the setup.",
-    "before": "One side: the name of a workspace, whose last run is compared, or the path of a "
-    "trace (.jsonl).",
     "cassette": "The cassette of the backend `replay`, in cassettes/ of the workspace.",
     "cassette_name": "The name of the cassette, in cassettes/ of the workspace.",
     "chain_of_thought": "Require the judge's reasoning before its score.",
@@ -119,7 +118,6 @@ PARAMETERS = {
     "test_name": "The name of the suite.",
     "tested_model": "The name of the model under test; it may not judge itself.",
     "workspace_id": "The name of the workspace.",
-    "workspace_ids": "The workspaces whose last runs are measured together.",
 }
 # Values that work together: with them, the tools can be called one after another.
 EXAMPLES: dict[str, Any] = {
@@ -150,8 +148,6 @@ EXAMPLES: dict[str, Any] = {
     "test_name": "error handling",
     "snapshot_id": "after-build",
     "baseline": "initial",
-    "workspace_ids": ["flow"],
-    "before": "flow",
     "after": "flow",
 }
 # Values of one tool, in place of those above.
