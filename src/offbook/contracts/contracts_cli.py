@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 
+EXAMPLE = """\b
+Example:
+  offbook contract infer traces/*.jsonl --out contracts.json
+  offbook contract check run.jsonl --contracts contracts.json
+"""
+
 INFER_EXAMPLE = """\b
 Example:
   offbook contract infer traces/*.jsonl > contracts.json
@@ -46,7 +52,7 @@ Exit codes:
 """
 
 
-@click.group("contract")
+@click.group("contract", epilog=EXAMPLE)
 def contract() -> None:
     """Check the events of runs by schemas, and infer the schemas from traces."""
 
