@@ -123,6 +123,10 @@ VOLATILE: dict[str, tuple[list[Event], list[Event]]] = {
         [called("a", "c1"), called("b", "c2"), result("a", "1", "c1"), result("b", "2", "c2")],
         [called("a", "c1"), called("b", "c2"), result("b", "2", "c2"), result("a", "1", "c1")],
     ),
+    "the correlation id of a watched run": (
+        [Event(NOW, "ui.notify", {"text": "hi"})],
+        [Event(NOW, "ui.notify", {"text": "hi"}, context={"correlation_id": "ab" * 16})],
+    ),
     "the parts in which output arrives": (
         [Event(NOW, "process.output", {"stream": "stdout", "text": "hello"})],
         [
