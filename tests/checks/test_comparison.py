@@ -203,8 +203,8 @@ def test_an_id_that_replaces_two_ids_is_a_difference():
 
 
 def test_results_of_different_turns_are_not_moved():
-    before = [reply("a"), result("f", "1"), reply("b")]
-    after = [reply("a"), reply("b"), result("f", "1")]
+    before = [reply("a"), result("f", "1"), reply("b"), reply("c")]
+    after = [reply("a"), reply("b"), reply("c"), result("f", "1")]
     states = {row.state for row in differing(compare_traces(before, after))}
     assert states == {"removed", "added"}
 
