@@ -16,6 +16,7 @@ OffbookError
 │   ├── UnmockedCall      a call of the host or a fake program that no mock answers
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
+│   │   └── SandboxFailed     a package does not install or load as it should
 │   ├── JudgeError        the answer of a judge is unusable
 │   └── PatternError      an error of a pattern that its test did not expect
 │       └── LoopError         computed values or effects that depend on themselves
@@ -141,6 +142,12 @@ class InvariantBroken(CheckFailed):
     """
 
     exploration: object = None
+
+
+class SandboxFailed(CheckFailed):
+    """A package that does not install or load as it should; `result` has all faults."""
+
+    result: Any = None
 
 
 class JudgeError(RunError):

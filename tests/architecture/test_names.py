@@ -20,6 +20,7 @@ LAZY_MODULES = [
     "explore",
     "goldens",
     "patterns",
+    "sandbox",
     "viewer",
     "workflows",
 ]

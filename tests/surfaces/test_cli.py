@@ -301,6 +301,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         "offbook.explore",
         "offbook.lint",
         "offbook.patterns",
+        "offbook.sandbox",
         "offbook.surfaces",
         "offbook.surfaces.capabilities",
         "offbook.surfaces.cli",

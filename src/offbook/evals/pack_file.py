@@ -168,7 +168,11 @@ class _PackReader:
             name = ALIASES.get(name, name) if ".cases[" in at or at.startswith("$.cases") else name
             if name in fields:
                 self.fail(f"{name!r} is defined twice, as {key!r} as well", f"{at}.{key}")
-            fields[name] = value if name in FREE_KEYS else self._value(value, f"{at}.{name}")
+            if name == "prices" and isinstance(value, dict):  # by the names of models
+                prices = cast("dict[str, Any]", value)
+                fields[name] = {k: self._value(v, f"{at}.{name}.{k}") for k, v in prices.items()}
+            else:
+                fields[name] = value if name in FREE_KEYS else self._value(value, f"{at}.{name}")
             # The severity and kinds may be written with underscores; so may values of the seed.
             if name == "kind" and isinstance(value, str) and value != "llm_as_judge":
                 fields[name] = value.replace("_", "-")

@@ -15,6 +15,7 @@ CAPABILITIES = (
     "goldens",
     "lint",
     "patterns",
+    "sandbox",
     "viewer",
     "workflows",
 )

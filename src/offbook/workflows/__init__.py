@@ -28,6 +28,7 @@ CAPABILITY = Capability(
         ),
     },
     mcp_tools="offbook.workflows.workflows_mcp:TOOLS",
+    review="offbook.workflows.snapshot_review:review_folder",
 )
 
 # Lazy, so that `import offbook.workflows`, which every command does, takes less than 2 ms.
