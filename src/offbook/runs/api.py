@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from offbook.exchange.tool_aliases import ToolAlias
     from offbook.runs.rehearsal import Rehearsal
     from offbook.subjects.clis.pi import Pi
-    from offbook.subjects.subject import Skill
+    from offbook.subjects.subject import Skill, Subject
 
 PI_SUFFIXES = {".ts", ".js", ".mts", ".mjs", ".cts", ".cjs"}
 
@@ -69,8 +69,9 @@ def session(  # noqa: PLR0913 - the options of a session
         *require_list(extensions, "extensions"),
         *require_list(extension_factories, "extension_factories"),
     ]
+    subject: Subject
     if any(map(_is_pi_extension, specs)):
-        pi = _make_pi(
+        subject = _make_pi(
             specs,
             mock_host,
             mock_tools=mock_tools,
@@ -82,26 +83,19 @@ def session(  # noqa: PLR0913 - the options of a session
             skills=skills,
             settings=settings,
         )
-        return Rehearsal(
-            pi,
-            source=source,
-            cwd=cwd,
-            trace=trace,
-            auto_assert=auto_assert,
-            allow_unused_mocks=allow_unused_mocks,
+    else:
+        subject = AgentSession(
+            extensions=specs,
+            mock_tools=mock_tools,
+            mock_ui=mock_ui,
+            mock_host=mock_host,
+            system_prompt=system_prompt,
+            skills=skills,
+            settings=settings,
+            mock_extension_tools=mock_extension_tools,
+            propagate_errors=propagate_errors,
+            has_ui=has_ui,
         )
-    subject = AgentSession(
-        extensions=specs,
-        mock_tools=mock_tools,
-        mock_ui=mock_ui,
-        mock_host=mock_host,
-        system_prompt=system_prompt,
-        skills=skills,
-        settings=settings,
-        mock_extension_tools=mock_extension_tools,
-        propagate_errors=propagate_errors,
-        has_ui=has_ui,
-    )
     return Rehearsal(
         subject,
         source=source,

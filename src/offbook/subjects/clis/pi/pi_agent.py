@@ -59,7 +59,10 @@ class Pi(CliAgent):
     A script calls pi's tools by their own names: `call("bash", {"command": "ls"})`.
 
     `mode` is `"rpc"` with a user interface, or `"json"` or `"print"` without one. `settings` are
-    added to pi's settings file, `system_prompt` replaces its system prompt, `skills` are folders.
+    added to pi's settings file, `system_prompt` replaces its system prompt, `skills` are added.
+    `home_files` are files of an extension in pi's home, such as its configuration:
+    `{".pi/agent/extensions/guard/config.json": "{}"}`.
+
     With `warm`, one process serves all tests with the same options, each with a new session: state
     in the modules of an extension stays.
 
@@ -83,6 +86,7 @@ class Pi(CliAgent):
         system_prompt: str = "",
         skills: Iterable[Skill | Mapping[str, Any]] = (),
         settings: Mapping[str, Any] | None = None,
+        home_files: Mapping[str, str] | None = None,
         model: str = "offbook",
         **options: Unpack[CliOptions],
     ) -> None:
@@ -107,6 +111,7 @@ class Pi(CliAgent):
         self._system_prompt = system_prompt
         self._skills = require_list(skills, "skills")
         self._settings = dict(require_mapping(settings, "settings"))
+        self._home_files = dict(require_mapping(home_files, "home_files"))
         self._propagate_errors = propagate_errors
         self.extensions = [_find_extension(item) for item in require_list(extensions, "extensions")]
         self.tool_watch = PiTools(
@@ -183,6 +188,7 @@ class Pi(CliAgent):
                 for role in ("first", "last")
             },
             **_skill_files(self._skills),
+            **self._home_files,
         }
 
     # --- The run
